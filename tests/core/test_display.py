@@ -180,6 +180,23 @@ def test_paid_has_the_authorized_amount_or_else_the_requested_one(
 
 
 @every(
+    ("kind", "said"),
+    [
+        (OperationType.REFUND, "REVERSED 5.00"),  # an acquirer answers a refund and a void in its own way
+        (OperationType.VOID, "REVERSED 5.00"),
+        (OperationType.CAPTURE, "PAID 5.00 of 11.20"),
+        (None, TEXTS[DisplayCode.CALL_SUPERVISOR].en),
+    ],
+)
+def test_the_requested_amount_is_shown_where_less_of_it_was_paid(kind: OperationType | None, said: str) -> None:
+    transaction = next(each for each in every_transaction() if each.type is kind)
+    less = msgspec.structs.replace(
+        transaction, amount=ASKED, phase=Phase.FINAL, outcome=ended(Result.APPROVED, authorized="5")
+    )
+    assert display(less, NextStep.DONE, Language.EN).text == said
+
+
+@every(
     ("amount", "said"),
     [
         ("11.2", "11.20"),

@@ -1,4 +1,4 @@
-"""A state directory with a backup elsewhere, and damage to its database."""
+"""A state directory with a backup in another folder, and ways to damage its database."""
 
 import sqlite3
 from contextlib import closing
@@ -19,7 +19,7 @@ BACKUP_KEY = b"b" * 32
 
 @dataclass
 class State:
-    """A state directory: database, lock and key. And a backup elsewhere."""
+    """A state directory with a database, a lock and a key, and a backup in another folder."""
 
     home: Path
 

@@ -47,7 +47,7 @@ class Filled:
         return self.clock
 
     def intent(self, number: int, **fields: object) -> str:
-        """Record an intent with its lease. The payment of that number is then `starting`."""
+        """Record the intent and the lease of the payment with that number. Its phase is then `starting`."""
         identity = name(number)
         self.known.append(identity)
         at = iso(self.now())
@@ -75,7 +75,7 @@ class Filled:
         return identity
 
     def again(self, number: int, count: int, **changes: object) -> None:
-        """Record this many copies of a payment, equal except for the id and these columns."""
+        """Copy a payment this many times. The copies differ in their ids and in these columns."""
         columns = ", ".join(rows.COLUMNS)
         changed = {"client_transaction_id": "?"} | {key: repr(value) for key, value in changes.items()}
         chosen = ", ".join(changed.get(column, column) for column in rows.COLUMNS)
@@ -96,7 +96,7 @@ class Filled:
         self.free(after)
 
     def event(self, identity: str, status: str, **changes: object) -> bytes:
-        """Record an event of it, in order. Return its bytes."""
+        """Record the payment's next event. Return the bytes of the event."""
         unit, before = WriteTransaction(self.db), self.get(identity)
         content = body(identity, status, dict(APPROVED).get(status), before.terminal, **changes)
         event, now = read_event(content), self.now()
@@ -110,7 +110,7 @@ class Filled:
         return content
 
     def quarantine(self, identity: str, content: bytes = b"half a bo") -> None:
-        """Refuse a callback of it."""
+        """Quarantine a callback for the payment."""
         unit = WriteTransaction(self.db)
         quarantine.put(unit, "transactions", identity, "no event", ReceivedCallback(content, "127.0.0.1", self.now()))
         record(unit, self.get(identity), Quarantined("no event"), self.now(), CallsInFlight())
@@ -131,13 +131,13 @@ def name(number: int) -> str:
 
 
 def terminal(number: int) -> str:
-    """Return its terminal."""
+    """Return the terminal of the payment with that number."""
     return f"SN-{number}"
 
 
 @contextmanager
 def filling(path: Path, clock: datetime = MORNING) -> Iterator[Filled]:
-    """Open a database to fill it, without syncs. At the end close it completely, without a WAL."""
+    """Open a database to fill it, without syncs. At the end close it, so that no WAL is left."""
     db = open_database(path)
     db.execute("PRAGMA synchronous = OFF").close()
     try:
@@ -147,7 +147,7 @@ def filling(path: Path, clock: datetime = MORNING) -> Iterator[Filled]:
 
 
 def snapshot(db: sqlite3.Connection, identity: str) -> tuple[object, ...]:
-    """Return all records of a payment, without the numbers of its rows."""
+    """Return all records of a payment, without their row numbers."""
     return (
         rows.get(db, identity),
         [(item.received_at, item.verdict, item.body) for item in journal.events(db, identity)],

@@ -14,7 +14,7 @@ from tests.store.filled import Filled, terminal
 
 TAKEN = Replied(202, b"{}")
 
-#: Name of a job's course -> its entries after the intent. `{}` in a webhook stands for its id.
+#: Name of a story -> the job's entries after the intent. `{}` in a webhook stands for the job's id.
 STORIES: dict[str, tuple[Entry | str, ...]] = {
     "completed": (Created(TAKEN), "COMPLETED"),
     "failed by poll": (
@@ -61,7 +61,7 @@ def print_intent(filled: Filled, identity: str, number: int = 1, *, queued: bool
 
 
 def happen(filled: Filled, identity: str, *entries: Entry | str) -> PrintJob:
-    """Record these entries for a job. A text is a webhook with that status."""
+    """Record these entries for a job. A string stands for a webhook with that status."""
     job = job_of(filled, identity)
     for item in entries:
         entry = Called(webhook(identity, item)) if isinstance(item, str) else item
@@ -70,7 +70,7 @@ def happen(filled: Filled, identity: str, *entries: Entry | str) -> PrintJob:
 
 
 def print_out(filled: Filled, identity: str, story: str = "completed", number: int = 1, *, pad: int = 0) -> PrintJob:
-    """Record a job with that course."""
+    """Record a job with all entries of a story."""
     print_intent(filled, identity, number, queued=story in QUEUED, pad=pad)
     return happen(filled, identity, *STORIES[story])
 
@@ -84,7 +84,7 @@ def orphan(filled: Filled, identity: str, status: str = "COMPLETED") -> PrintJob
 
 
 def job_of(filled: Filled, identity: str) -> PrintJob:
-    """Return a job as stored."""
+    """Return the stored job."""
     found = rows.get(filled.db, identity)
     assert found is not None
     return found

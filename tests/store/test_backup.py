@@ -60,17 +60,18 @@ def test_a_backup_is_one_private_sound_file_that_says_what_it_is(database: Path,
     assert (contents.made_at, contents.transactions, contents.keys) == (AT, 5, KEYS)
     report = verify(tmp_path / "b.db", lambda *_: None)
     assert (report.backup, report.counts) == (True, {})
-    assert {path.name for path in tmp_path.iterdir()} == {"state", "b.db"}, "reading it needs no other file"
-    assert (tmp_path / "b.db").read_bytes()[18:20] == b"\x01\x01", "no WAL, so that it can be on a read-only medium"
+    assert {path.name for path in tmp_path.iterdir()} == {"state", "b.db"}, "posd reads a backup without any other file"
+    assert (tmp_path / "b.db").read_bytes()[18:20] == b"\x01\x01", (
+        "the backup has no WAL, so that a read-only medium can hold it"
+    )
 
 
 @pytest.mark.slow
 def test_a_backup_has_one_state_while_payments_continue(
     filled: Filled, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between any two pages of the copy a complete payment is committed.
-
-    The copy has none of them, and none waits for it.
+    """A payment is committed between any two pages of the copy. The copy has none of these payments, and none waits for
+    the copy.
     """
     monkeypatch.setattr(backup, "PAGES_AT_A_TIME", 1)
     numbers = iter(range(100, 10_000))
@@ -169,7 +170,7 @@ def test_a_killed_backup_is_complete_or_absent_and_the_next_one_works(
     assert backup.read(tmp_path / "b.db").keys == KEYS
 
 
-#: Program that makes a backup beside three older ones. It prints the least free space meanwhile, or why it failed.
+#: Program that makes a backup beside three older ones. It prints the least free space during the backup, or the error.
 INTO = """
 import os, sys
 from datetime import UTC, datetime
@@ -213,7 +214,7 @@ def test_a_backup_leaves_room_for_the_payments_of_a_week_and_removes_old_ones_fi
         names = sorted(path.name for path in backups.iterdir())
         made = [name for name in names if name not in OLD]
         assert [name for name in names if name in OLD] == left
-        if more == -9 * MB:  # not even without all but the newest, which it keeps
+        if more == -9 * MB:  # too little, even if only the newest old backup were kept
             assert "free the disk" in said
             assert made == []
         else:
@@ -349,8 +350,8 @@ def test_no_rotation_removes_the_database(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EIO])
 def test_a_complete_backup_is_reported_and_the_oldest_is_removed(database: Path, tmp_path: Path, number: int) -> None:
-    """With and without a sync of the folder's names. Otherwise the share would fill with backups that count as
-    failed.
+    """If the folder's names cannot be synced, the backup still counts as made. Otherwise backups that count as failed
+    would fill the share.
     """
     with folders_not_synced(number):
         written = write(database, tmp_path / "b.db")

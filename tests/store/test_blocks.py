@@ -1,4 +1,4 @@
-"""A payment's events are in a block of numbers, or scattered. Both are found."""
+"""The events of a payment are found, whether their numbers are in one block or scattered."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def add(filled: Filled, number: int, content: bytes) -> int:
 
 
 def place(db: sqlite3.Connection, number: int) -> tuple[int | None, list[tuple[int, int | None]]]:
-    """Return the row's references of a payment, and `seq` and `together` of its events."""
+    """Return `first_event` of a payment, and `seq` and `together` of its events."""
     query = "SELECT first_event FROM transactions WHERE client_transaction_id = ?"
     (first,) = db.execute(query, (name(number),)).fetchone()
     query = "SELECT seq, together FROM events WHERE client_transaction_id = ? ORDER BY seq"
@@ -50,7 +50,7 @@ def place(db: sqlite3.Connection, number: int) -> tuple[int | None, list[tuple[i
     steps=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["event"] * 4 + ["scatter", "remove", "leave out"])))
 )
 def test_each_payment_finds_its_events_in_order_after_any_steps(steps: list[tuple[int, str]]) -> None:
-    """And no number is used twice."""
+    """No number is used twice."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         migrate(db, Path(":memory:"))
         filled, expected, given_out = Filled(db), dict[int, list[bytes]](), list[int]()

@@ -1,4 +1,4 @@
-"""Place of an operation in its chain: the reference that is sent, and the reason of a refusal.
+"""Place of an operation in its chain. It decides which reference is sent, and why an operation is refused.
 
 A chain is written as `p=pre-auth for 100, c=capture of p for 40 declined`. Each operation can name its original by id
 (`of`), the reference that was sent (`under`) or returned (`gives`), its terminal (`on`), and its sale (`in`). The
@@ -30,7 +30,7 @@ from tests.support.tables import every, there
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ZONE = ZoneInfo("America/Guayaquil")
-#: An id that is unknown here.
+#: An id that posd does not know.
 STRANGER = identity(900)
 RESULTS = {"approved", "declined", "canceled", "not_started"}
 OPEN = {"open": Phase.ACTIVE, "doubt": Phase.IN_DOUBT}
@@ -90,7 +90,7 @@ class Chain:
         return identity(self.numbers[name]) if name in self.numbers else STRANGER
 
     def told(self, text: str) -> str:
-        """Replace ids and references by names, so that a test can compare the text."""
+        """Replace ids and references by names, so that tests can compare the text."""
         for name in self.numbers:
             text = text.replace(self.id(name), name).replace(self.reference(name), f"reference of {name}")
         return text.replace(STRANGER, "stranger")
@@ -131,7 +131,8 @@ def read(text: str) -> tuple[str, dict[str, str], set[str]]:
 PAID = "a=charge for 10"
 RESERVED = "p=pre-auth for 100, r=re-auth of p for 120"
 
-#: Existing chain, requested operation -> whose reference is sent, its original, its linked operations.
+#: Existing chain, requested operation -> the operation whose reference is sent, the original, and the linked
+#: operations.
 PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
     ("", "charge for 10"): (None, None, ""),
     (PAID, "void of a"): ("a", "a", "a"),
@@ -139,15 +140,15 @@ PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
     (PAID, "refund of a for 10"): ("a", "a", "a"),
     (PAID, "void under stranger"): ("stranger", None, ""),
     ("a=unknown", "void under a"): ("a", "a", "a"),
-    # A capture has the newest approved reference. A void has that of the pre-authorization itself.
+    # A capture is sent under the newest approved reference.
     (RESERVED, "capture of p for 120"): ("r", "p", "p r"),
     (f"{RESERVED}, q=re-auth of p for 130 declined", "capture of p for 120"): ("r", "p", "p r q"),
     ("p=pre-auth for 100", "capture of p for 100"): ("p", "p", "p"),
     (RESERVED, "capture under r for 120"): ("r", "p", "p r"),
-    # If the pre-authorization is unknown, its re-authorization takes its place.
+    # If posd does not know the pre-authorization, the re-authorization counts as the original.
     ("r=re-auth under stranger for 120", "capture under r for 120"): ("r", "r", "r"),
-    # An operation sent under a reference before it was known here is linked by it. Of several originals, that of the
-    # same terminal.
+    # An operation may be sent under a reference before posd knows its original. The reference links the two later. If
+    # several payments have the reference, the payment of the same terminal is the original.
     ("a=charge, v=void under a declined", "refund of a for 10 repeat"): ("a", "a", "a v"),
     ("a=charge on 1, b=charge on 2 gives a, v=refund under a for 1 on 1", "refund of a for 2 repeat"): (
         "a",
@@ -161,13 +162,13 @@ PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
     ("x=refund under stranger for 1 declined", "void under stranger"): ("stranger", None, "x"),
     # An operation that ended without an effect blocks nothing.
     ("a=charge, v=void of a declined, w=void of a not_started", "void of a"): ("a", "a", "a v w"),
-    # Operations of linked operations.
+    # The chain includes the operations of linked operations.
     ("p=pre-auth for 9, r=re-auth of p for 9, c=capture under r for 1 declined", "capture of p for 1"): (
         "r",
         "p",
         "p r c",
     ),
-    # Up to the last cent.
+    # An operation may take the rest of the amount, to the last cent.
     ("a=charge for 9, f=refund of a for 4", "refund of a for 5 repeat"): ("a", "a", "a f"),
     ("p=pre-auth for 9, c=capture of p for 4", "capture of p for 5 repeat"): ("p", "p", "p c"),
     ("a=charge for 9, t=post-tip of a for 1", "void of a for 9"): ("a", "a", "a t"),
@@ -274,7 +275,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
         "already_derived",
         f"{SAME} capture c (approved). {ONE_MORE.format(kind='capture')}",
     ),
-    # An open operation of its original's original blocks it too.
+    # An open operation of the original's original blocks the operation too.
     ("p=pre-auth for 9, c=capture of p for 5, v=void of p open", "refund of c for 1"): (
         "chain_conflict",
         f"{OTHER} void v (open). {WAIT}",
@@ -343,9 +344,9 @@ def test_an_operation_that_retention_removed_is_named_with_its_end(records: Book
 @every(
     "occurred, until",
     [
-        ("2026-11-20T23:59:00-05:00", "2026-11-21T05:00:00.000Z"),  # it may reach posd on another day
+        ("2026-11-20T23:59:00-05:00", "2026-11-21T05:00:00.000Z"),  # the approval may reach posd on another day
         ("2026-11-19T23:59:00-05:00", "2026-11-20T05:00:00.000Z"),
-        ("no moment", "2026-11-21T05:00:00.000Z"),  # by the time at posd
+        ("no moment", "2026-11-21T05:00:00.000Z"),  # the time of receipt counts
         ("9999-12-31T23:59:00+00:00", "2026-11-21T05:00:00.000Z"),
     ],
 )
@@ -451,7 +452,7 @@ def test_a_terminal_is_free_once_its_payment_has_ended_and_no_call_for_it_is_und
         with book() as records:
             chain, calls = Chain(records, f"a=charge {state} on 1"), CallsInFlight()
             other, asked = chain.asked("charge for 1 on 2"), chain.asked("charge for 1 on 1")
-            chains.refuse_busy(records.unit, asked, calls)  # it no longer holds its terminal
+            chains.refuse_busy(records.unit, asked, calls)  # the payment holds no terminal
             rows.take_lease(records.unit, "SN-1", chain.id("a"))
             chains.refuse_busy(records.unit, other, calls)
             if free:

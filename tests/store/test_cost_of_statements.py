@@ -37,16 +37,16 @@ from tests.store.printed import STORIES, happen, print_intent
 from tests.support.events import body
 from tests.support.tables import every, there
 
-#: Tables that do not grow with the stored payments. They have a row for each terminal, unread approval, quarantined
+#: Tables that do not grow with the number of payments. They have a row for each terminal, unread approval, quarantined
 #: body, or attention of one payment.
 SMALL = {"leases", "l", "unread_approvals", "quarantine", "a", "CONSTANT", "sqlite_sequence"}
-#: Rows of one payment that a view has found.
+#: Views whose rows belong to one payment.
 FOUND = {"payment_events"}
-#: Reads the newest rows, up to an old one or a limit.
+#: Statements that read from the newest row backwards, and stop early.
 FROM_THE_END = re.compile(r"ORDER BY (seq DESC|rowid DESC LIMIT [0-9]+)")
-#: Reads the oldest rows, up to a recent one. Old rows are removed, so there are few.
+#: Statements that read from the oldest row on, and stop at a recent row. Retention removes old rows, so few are read.
 FROM_THE_BEGINNING = re.compile(r"NOT INDEXED .* ORDER BY rowid LIMIT 1")
-#: Sorts the rows of one payment, or rows that are open or need a person.
+#: Reads that may sort. They sort few rows: those of one payment, or those that are open or need a person.
 SORTS = {"bodies", "events of one", "open print jobs", "figures", "status"}
 
 AT = "2026-11-20T10:00:05.000Z"
@@ -98,7 +98,7 @@ def another_event(unit: WriteTransaction, number: int) -> int:
     )
 
 
-#: An age limit beyond all rows.
+#: An age limit that is later than all rows.
 OLD = retention.AgeLimit("9", retention.MAX_ROWID)
 
 READS: dict[str, Read] = dict(every_list()) | {
@@ -241,7 +241,9 @@ def test_every_statement_finds_its_rows_by_an_index_in_their_order(few: Path, wo
         for statement, parameters in said:
             for *_, step in db.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall():
                 scanned = re.fullmatch(r"SCAN (?:main\.)?(\w+)(.*)", step)
-                counted = scanned and "VIRTUAL TABLE" not in scanned[2]  # these are the members of one JSON text
+                counted = (
+                    scanned and "VIRTUAL TABLE" not in scanned[2]
+                )  # a virtual table has the members of one JSON text
                 from_an_end = FROM_THE_END.search(statement) or FROM_THE_BEGINNING.search(statement)
                 if counted and scanned[1] not in SMALL | FOUND and not from_an_end:
                     assert "USING INDEX" in scanned[2], (statement, step)
@@ -250,7 +252,7 @@ def test_every_statement_finds_its_rows_by_an_index_in_their_order(few: Path, wo
 
 
 def steps(path: Path, read: Read) -> int:
-    """Return the number of steps of SQLite's virtual machine."""
+    """Return the number of steps that SQLite's virtual machine takes for a read."""
     taken = 0
 
     def step() -> int:

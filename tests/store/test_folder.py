@@ -1,4 +1,6 @@
-"""The watch of a folder: new, removed and moved files are reported; if it cannot watch, it reports nothing."""
+"""The watch of a folder. It reports new, removed and moved files. It reports nothing if the folder cannot be
+watched.
+"""
 
 import asyncio
 from collections.abc import Callable

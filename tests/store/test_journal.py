@@ -1,4 +1,4 @@
-"""The journal: an entry and its effect are in one commit, in one order with the events, and no entry is empty."""
+"""The journal. An entry and its effect are in one commit. Entries and events have one order. No entry is empty."""
 
 from datetime import timedelta
 from functools import partial
@@ -163,7 +163,7 @@ async def test_a_search_with_a_new_result_is_stored(store: Store, begun: Transac
     assert (second.status, second.revision, len(await entries(store))) == (CARD, 2, 2)
 
 
-async def test_entries_know_how_many_events_came_before_them(store: Store, begun: Transaction) -> None:
+async def test_an_entry_has_the_number_of_events_before_it(store: Store, begun: Transaction) -> None:
     transaction = await write_down(store, begun, Attempted(ReplyLost("reset")))
     transaction = await deliver(store, transaction, content(ACK))
     transaction = await write_down(store, transaction, AbortRequested(probe=False))
@@ -175,7 +175,9 @@ async def test_entries_know_how_many_events_came_before_them(store: Store, begun
     assert [item.events_before for item in await entries(store)] == [0, 1, 2]
     assert [item.seq for item in await entries(store)] == [1, 2, 3]
     foreign = await store.read(lambda db: list(journal.entries(db, other.client_transaction_id)))
-    assert [(item.seq, item.events_before) for item in foreign] == [(4, 0)], "events of other payments do not count"
+    assert [(item.seq, item.events_before) for item in foreign] == [(4, 0)], (
+        "the journal counts no events of other payments"
+    )
 
 
 async def test_an_entry_for_an_earlier_state_leaves_no_trace(store: Store, begun: Transaction) -> None:

@@ -1,4 +1,6 @@
-"""Lists of payments and their totals, for any filters, compared with a scan of all payments, on a real SQLite file."""
+"""Lists of payments and their totals, compared with a scan of all payments. The filters are generated, the SQLite file
+is real.
+"""
 
 import json
 import sqlite3
@@ -38,7 +40,7 @@ METADATA = [{}, {"till": 1}, {"till": "1", "day": "mon"}, {"till": 1.0, "day": "
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A payment, as positions in the lists above."""
+    """A payment. `amount`, `authorized` and `metadata` are positions in the lists above."""
 
     second: int
     terminal: int
@@ -119,7 +121,7 @@ def fits(row: Transaction, filters: dict[str, Any]) -> bool:
 
 
 def listed(db: sqlite3.Connection, filters: dict[str, Any]) -> list[str]:
-    """Return the ids of all pages of two."""
+    """Return the ids of all pages. A page has two payments."""
     page = lists.TransactionQuery(limit=2, **filters)
     found: list[str] = []
     while True:

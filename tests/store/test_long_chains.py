@@ -1,4 +1,4 @@
-"""Chains and sales of any length: placing an operation costs the same, and is right or refused with the reason."""
+"""Chains and sales of any length. The cost of placing an operation does not depend on the length."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -31,7 +31,7 @@ LONGEST = 0.05
 
 
 def refused_voids(filled: Filled, count: int) -> None:
-    """Record repeated voids that fail, under new ids, with a reference that is unknown here."""
+    """Record failed voids under new ids. They have a reference that posd does not know."""
     filled.pay(2, ["TERMINAL_REJECTED"], type=OperationType.VOID, transaction_reference=REFERENCE)
     filled.again(2, count)
 
@@ -42,13 +42,13 @@ def refused_voids_of_one(filled: Filled, count: int) -> None:
 
 
 def refunds(filled: Filled, count: int) -> None:
-    """Record refunds that were sent under the reference before it was known here, and returned it."""
+    """Record refunds that were sent under the reference before posd knew it. Their terminal returned the reference."""
     filled.pay(2, type=OperationType.REFUND, transaction_reference=REFERENCE)
     filled.again(2, count)
 
 
 def charges_elsewhere(filled: Filled, count: int) -> None:
-    """Record payments of another terminal that all return the reference of this one."""
+    """Record payments of another terminal. All return the reference of this payment."""
     filled.intent(2)
     filled.attempt(name(2))
     filled.event(name(2), "CARD_PRESENTED")
@@ -57,7 +57,7 @@ def charges_elsewhere(filled: Filled, count: int) -> None:
     filled.again(2, count)
 
 
-#: Records that may be unlimited -> whether another operation of the payment is refused because of them.
+#: Records of unlimited number -> whether they cause the refusal of another operation of the payment.
 SHAPES: dict[Callable[[Filled, int], None], bool] = {
     refused_voids: True,
     refused_voids_of_one: True,
@@ -144,7 +144,9 @@ def test_a_sale_with_endless_payments_requires_additional_for_one_more(tmp_path:
 
 @pytest.mark.parametrize("count", [50, 500])
 def test_the_amount_of_an_original_is_right_for_any_number_of_derived_operations(tmp_path: Path, count: int) -> None:
-    """Refunds are not read for it, and tips after an operation do not change its original."""
+    """The sum of the tips does not depend on refunds. A tip after an operation does not change the operation's
+    original.
+    """
 
     def tips(filled: Filled, refunds: int) -> None:
         derived = {"original": name(1), "derives_from": name(1)}
@@ -181,7 +183,7 @@ NEWEST: dict[str, Callable[[Any], Any]] = {
 
 @every("word", NEWEST)
 def test_a_query_about_a_terminal_reads_only_its_newest_payments(tmp_path: Path, word: str) -> None:
-    """A terminal on which everything was canceled has no match."""
+    """No query finds a match on a terminal whose payments were all canceled."""
 
     def canceled(filled: Filled, count: int) -> None:
         filled.pay(2, ["CARD_PRESENTED", "TERMINAL_CANCELED"])

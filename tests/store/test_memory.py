@@ -1,4 +1,4 @@
-"""Memory is freed in a pause after many changes, by SQLite's own count, on a real SQLite file."""
+"""SQLite frees memory in a pause after many changes. SQLite's own count is compared, on a real file."""
 
 import _sqlite3
 import asyncio

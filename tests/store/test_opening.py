@@ -116,7 +116,7 @@ except StoreError as error:
 
 
 def opened(path: Path) -> str:
-    """Open a database in another process. Return why that is impossible, "" if it is possible."""
+    """Open a database in another process. Return the error, or "" without an error."""
     return subprocess.run([sys.executable, "-c", OPENS, str(path)], capture_output=True, text=True, check=True).stdout
 
 
@@ -128,7 +128,7 @@ async def test_a_database_is_opened_once_by_any_path(tmp_path: Path, link: Calla
     link(other, path)
     assert "another posd is running" in opened(other)
     files = {item.name for item in other.parent.iterdir()}
-    assert files <= {"posd.db", "posd.db.lock"}, "a second log beside a second name would lose payments"
+    assert files <= {"posd.db", "posd.db.lock"}, "a second WAL beside a second name would lose payments"
     await store.close()
 
 

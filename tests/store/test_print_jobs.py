@@ -1,4 +1,4 @@
-"""Rows of print jobs and their journal: an entry and its effect are in one commit, with a line of the feed."""
+"""Rows of print jobs and their journal. An entry, its effect and its line of the feed are in one commit."""
 
 import sqlite3
 from collections.abc import Callable
@@ -125,7 +125,7 @@ async def test_open_jobs_and_reprints_are_listed(store: Store) -> None:
 
 
 async def test_many_jobs_are_read_without_their_documents(store: Store) -> None:
-    """A thousand jobs of 240 KiB each, which are open at a start or listed, are not held in memory."""
+    """The documents of a thousand open jobs, 240 KiB each, are not in memory at once."""
     job = await begin(store)
     (found,) = await read(store, print_jobs.open_ones)
     (listed,), _ = await read(store, lambda db: documents.read_page(db, PrintJobQuery(limit=9)))

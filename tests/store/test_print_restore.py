@@ -1,4 +1,4 @@
-"""Print jobs after a restore and in a damaged file: a sent id is known, in the newest state."""
+"""Print jobs after a restore and in a damaged file. Every sent id is found, with its newest state."""
 
 from contextlib import closing
 from pathlib import Path
@@ -22,14 +22,14 @@ from tests.support.tables import there
 EARLY = tuple(f"early-{number}" for number in range(len(STORIES)))
 LATE = tuple(f"late.{number}" for number in range(len(STORIES)))
 OPEN = EARLY[list(STORIES).index("open")]
-#: Ids of print jobs can be UUIDs, even that of a payment.
+#: The id of a print job can be a UUID, even the UUID of a payment.
 ALIKE, SHARED = name(700), name(1)
 ORPHAN = "orphan"
 JOBS = (*EARLY, *LATE, ALIKE, SHARED, ORPHAN)
 
 
 def run_a_day(filled: Filled, state: State) -> None:
-    """Record jobs of every course before and after the backup, and the end of a job that the backup has open."""
+    """Record every story before and after the backup. Then record the end of a job that is open in the backup."""
     filled.pay(1)
     for number, story in enumerate(STORIES):
         print_out(filled, EARLY[number], story)
@@ -44,7 +44,7 @@ def run_a_day(filled: Filled, state: State) -> None:
 
 
 def snapshots(path: Path) -> dict[str, tuple[object, ...]]:
-    """Return all records of each job, without the numbers of its rows."""
+    """Return all records of each job, without their row numbers."""
     with closing(connect_reader(path)) as db:
         return {
             identity: (
@@ -123,7 +123,7 @@ def test_every_job_of_a_file_without_its_header_is_found(state: State) -> None:
 def test_with_any_page_destroyed_no_job_is_lost_and_none_is_invented(state: State, step: int) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
-        filled.db.execute("PRAGMA incremental_vacuum").fetchall()  # the content of free pages does not matter
+        filled.db.execute("PRAGMA incremental_vacuum").fetchall()  # posd does not read free pages
     before, content, random = jobs(state.database), state.database.read_bytes(), Random(1)
     for start in range(0, len(content), PAGE * step):
         for path in state.database.parent.iterdir():
@@ -154,7 +154,7 @@ def test_a_job_that_lost_only_its_row_is_derived_from_its_journal(state: State) 
     found = jobs(state.database)
     assert (found["printed"].status, found["printed"].decided_by) == (PrintStatus.COMPLETED, DecidedBy.WEBHOOK)
     assert (found["failed"].status, found["failed"].decided_by) == (PrintStatus.FAILED, DecidedBy.POLL)
-    assert found["failed"].terminal == "SN-1", "the feed names it"
+    assert found["failed"].terminal == "SN-1", "the feed has a line of the job"
     with closing(connect_reader(state.database)) as db:
         assert rows.callbacks(db, "printed") == [webhook("printed", "COMPLETED")]
 

@@ -1,4 +1,4 @@
-"""Searches that are known to work: they have found another transaction of that terminal than the one in question."""
+"""Searches that are proven to work. Such a search has found another transaction of the same terminal before."""
 
 from functools import partial
 from typing import Any
@@ -37,7 +37,9 @@ async def test_a_search_that_found_another_transaction_of_the_terminal_works(sto
     assert not await has_found_another(store, "SN-1", "a")
     await remember(store, "SN-1", "a")
     assert await has_found_another(store, "SN-1", "b")
-    assert not await has_found_another(store, "SN-1", "a"), "finding the one in question proves nothing about others"
+    assert not await has_found_another(store, "SN-1", "a"), (
+        "a search that finds the searched transaction proves nothing about others"
+    )
     assert not await has_found_another(store, "SN-2", "b"), "another terminal may behave differently"
     assert not await has_found_another(store, "SN-1", "b", f"{SEARCH} /data"), "another search may behave differently"
 
@@ -50,7 +52,7 @@ async def test_two_found_transactions_are_enough_for_any_question(store: Store) 
         assert await has_found_another(store, "SN-1", identity)
 
 
-async def test_each_terminal_and_each_search_needs_its_own_two(store: Store) -> None:
+async def test_each_terminal_and_each_search_needs_two_found_transactions(store: Store) -> None:
     for terminal in ("SN-1", "SN-2"):
         for search in (SEARCH, "GET /search"):
             for identity in ("a", "b", "c"):
@@ -59,7 +61,7 @@ async def test_each_terminal_and_each_search_needs_its_own_two(store: Store) -> 
 
 
 def ended(number: int, *bodies: bytes, terminal: str = "SN-1") -> Transaction:
-    """Return a transaction that began in that minute and received these events."""
+    """Return a transaction that began in that minute and then received these events."""
     transaction = starting(
         client_transaction_id=f"{number}", terminal=terminal, created_at=f"2026-11-20T10:{number:02}:00.000Z"
     )
@@ -82,8 +84,9 @@ def ended(number: int, *bodies: bytes, terminal: str = "SN-1") -> Transaction:
 async def test_a_search_is_tried_on_the_newest_payment_that_the_acquirer_ended(
     store: Store, last: list[bytes], control: str
 ) -> None:
-    """The acquirer's index has the payments that reached it. A payment that was canceled earlier may be
-    missing there."""
+    """The acquirer's index has the payments that reached the acquirer. A payment that was canceled before that may be
+    missing.
+    """
     items = [
         ended(1, content("APPROVAL", REQUESTED)),
         ended(0, content("APPROVAL", REQUESTED)),

@@ -1,4 +1,4 @@
-"""A long read in steps sees one state of the database, and nothing waits for it, on a real SQLite file."""
+"""A long read in steps has one state of the database, and nothing waits for the read. The SQLite file is real."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""The report on any payments: exact, by currency, each payment in exactly one place."""
+"""The report on generated payments. Its sums are exact in each currency, and each payment is in exactly one place."""
 
 import asyncio
 import json
@@ -48,7 +48,9 @@ def shop() -> Iterator[Book]:
 
 @st.composite
 def payments(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Draw payments around the day, of every type and end, some of them derived from others."""
+    """Draw payments of the day and of the days around it. They have every type and end. Some are derived from
+    others.
+    """
     count = draw(st.integers(0, 12))
     found: list[dict[str, Any]] = []
     for number in range(count):
@@ -85,7 +87,7 @@ def made(found: list[dict[str, Any]], span: report.ReportSpan = SPAN) -> Payment
 
 
 def total_of(found: PaymentReport) -> dict[str | None, Decimal]:
-    """Return the sums of its rows, by currency."""
+    """Return the sum of the rows for each currency."""
     totals: dict[str | None, Decimal] = defaultdict(Decimal)
     for row in found.payments:
         if row.counted is not None:
@@ -153,7 +155,7 @@ def test_each_kind_of_doubt_has_its_own_sum(shop: Book) -> None:
         (Certainty.BY_PERSON, 1, D("11.20"), True),
         (Certainty.NOT_COUNTED, 1, D("11.20"), False),
     ]
-    # No terminal has named their currency.
+    # The terminal has not reported the currency of these payments.
     assert [(item.standing, item.number, item.amount) for item in sums if item.currency is None] == [
         (Certainty.BY_PERSON, 1, D("11.20")),
         (Certainty.OPEN, 1, D("11.20")),

@@ -1,6 +1,4 @@
-"""Restore: the backup replaces the database, everything readable in the replaced file is taken over, nothing is
-deleted.
-"""
+"""Restore. The backup replaces the database. Readable data of the replaced file is taken over. Nothing is deleted."""
 
 import os
 import shutil
@@ -41,12 +39,12 @@ from tests.support.needs import needs
 from tests.support.slow import first_quick
 from tests.support.tables import there
 
-#: Next step after the kill.
+#: The next step after the kill.
 AGAIN = ("start", "restore")
 
 
 def derived_again(db: sqlite3.Connection, after: int) -> list[tuple[int, reprocess.Derived]]:
-    """Return the payments after a rowid as derived from their record."""
+    """Derive the payments after a rowid again from their records. Return the derived payments."""
     return [(rowid, reprocess.derive(db, row)) for rowid, row in rows.by_rowid(db, after, 50)]
 
 
@@ -67,15 +65,15 @@ def snapshots(path: Path, ids: list[str]) -> dict[str, tuple[object, ...]]:
 
 
 def numbers(db: sqlite3.Connection, table: str) -> dict[int, tuple[object, ...]]:
-    """Return the rows by number, without the columns with which they are found. An addition to a payment may change
-    those.
+    """Return the rows by number, without the columns that the payment uses to find them. A new event may change those
+    columns.
     """
     names = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] != "together"]
     return {row[0]: row[1:] for row in db.execute(f"SELECT {', '.join(names)} FROM {table}")}
 
 
 def run_a_day(filled: Filled, state: State) -> None:
-    """Record payments before the backup, make the backup, and record payments and changes after it."""
+    """Record payments, make a backup, and record more payments and changes."""
     for number in range(6):
         filled.pay(number, FINAL if number % 3 else OPEN)
     state.back_up()
@@ -143,7 +141,7 @@ def test_a_repeated_restore_changes_nothing_more(state: State) -> None:
     with closing(connect_reader(state.database)) as db:
         assert len(marks.unseen_restores(db)) == 3
     replaced = [name for name in state.names() if ".replaced-" in name and not name.endswith(("-wal", "-shm"))]
-    assert len(replaced) == 3, "each under its own name, within one second"
+    assert len(replaced) == 3, "two restores within one second keep the replaced files under different names"
 
 
 def test_the_replaced_file_can_be_put_back(state: State) -> None:
@@ -160,8 +158,8 @@ def test_the_replaced_file_can_be_put_back(state: State) -> None:
 
 
 def test_the_feed_ends_with_the_state_of_a_payment_whose_backup_row_stays(state: State) -> None:
-    """The replaced file and the backup have a common beginning. The backup has more events, so its row stays. The
-    changes of the replaced file are added to the feed after those of the backup.
+    """The replaced file and the backup have the same first events. The backup has more events, so its row stays. In the
+    feed the changes of the replaced file follow the changes of the backup.
     """
     with filling(state.database) as filled:
         filled.pay(0, OPEN[:1])
@@ -197,7 +195,9 @@ def test_an_unconfirmed_earlier_restore_is_not_lost(state: State) -> None:
 
 
 def crash(state: State) -> tuple[Filled, State]:
-    """Return the files of a daemon killed after a day. Everything since its start is in the WAL."""
+    """Return the files of a daemon that was killed after a day. The WAL has all changes since the start of the
+    daemon.
+    """
     filled = Filled(open_database(state.database))
     run_a_day(filled, state)
     crashed = State(state.home / "crashed")
@@ -209,7 +209,7 @@ def crash(state: State) -> tuple[Filled, State]:
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_the_wal_of_a_lost_file_is_taken_over(state: State, gone: bool) -> None:
-    """SQLite deletes the WAL of an empty file when it opens it."""
+    """SQLite deletes the WAL beside an empty file when it opens the file."""
     filled, crashed = crash(state)
     before = snapshots(state.database, filled.known)
     crashed.database.unlink() if gone else crashed.database.write_bytes(b"")
@@ -227,7 +227,7 @@ def test_a_payment_during_its_start_is_known_and_not_started_again(state: State)
     state.restore()
     with closing(connect_reader(state.database)) as db:
         found = there(rows.get(db, starting))
-        assert found.phase is Phase.STARTING, "the next daemon puts it in doubt, as after any crash"
+        assert found.phase is Phase.STARTING, "the next daemon marks the payment as in doubt, as after any crash"
         assert rows.lease_holder(db, terminal(2)) == starting
 
 
@@ -274,8 +274,8 @@ def test_a_terminal_released_after_the_backup_is_not_held_again(state: State) ->
 
 @pytest.mark.parametrize("step", first_quick((10, 1), 1))
 def test_with_any_page_destroyed_no_id_is_lost(state: State, step: int) -> None:
-    """Damage each page in turn, or each tenth. A complete row is taken over completely; of the others the id is
-    known.
+    """Damage each page in turn, or each tenth page. Undamaged rows are taken over completely. Of damaged rows the id is
+    found.
     """
     with filling(state.database) as filled:
         run_a_day(filled, state)
@@ -295,7 +295,7 @@ def test_with_any_page_destroyed_no_id_is_lost(state: State, step: int) -> None:
             assert now is not None, (start, identity)
             assert now.outcome is None or now.outcome.result is then.outcome.result
         unharmed += after == before
-    assert unharmed > len(starts) // 4, "most pages are indexes, or known from the backup"
+    assert unharmed > len(starts) // 4, "most pages are index pages, or the backup has their content"
 
 
 def test_a_payment_that_lost_only_its_row_is_derived_from_its_events(state: State) -> None:
@@ -367,11 +367,11 @@ def test_an_outcome_whose_event_is_lost_stays(state: State) -> None:
     assert there(found.outcome).result is Result.APPROVED
     state.restore()
     with closing(connect_reader(state.database)) as db:
-        assert len(derived_again(db, journal.last_incomplete_rowid(db))) == 1, "a later restore keeps that"
+        assert len(derived_again(db, journal.last_incomplete_rowid(db))) == 1, "a later restore keeps the outcome"
 
 
 def test_a_row_whose_damage_only_its_reader_finds_is_not_taken_over_unchanged(state: State) -> None:
-    """SQLite stores no checksums of its pages. Garbage in a text is found when it is read."""
+    """SQLite stores no checksums of its pages. Garbage in a text is found when the text is read."""
     with filling(state.database) as filled:
         filled.pay(1)
         state.back_up()
@@ -484,7 +484,7 @@ def first_schema(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path, in
 def test_a_backup_or_a_file_of_an_older_schema_is_migrated(
     state: State, first_schema: Callable[[Path, int], None], old_is_older: bool, damaged: bool
 ) -> None:
-    """A payment from before the journal cannot be derived again, in either file."""
+    """A payment that is older than the journal cannot be derived again in either file."""
     first_schema(state.database, 2)
     if not old_is_older:
         open_database(state.database).close()
@@ -647,7 +647,7 @@ def test_ids_that_neither_file_has_are_in_doubt_and_the_others_stay_unchanged(st
     at = "2026-11-19T10:00:00.000Z"
     mark = state.restore(None, listed(1, at), listed(8), listed(20), listed(77, at, "SN-77"), listed(78)).mark
     assert (mark.old, mark.ids, mark.ids_taken_over, mark.taken_over) == (OldFile.READ, 5, 2, 8)
-    assert mark.doubtful, "the replaced file did not have all"
+    assert mark.doubtful, "the replaced file does not have all payments"
     assert "2 of them were not known here" in mark.words
     assert snapshots(state.database, filled.known) == before
     assert_sound(state.database)
@@ -661,14 +661,14 @@ def test_ids_that_neither_file_has_are_in_doubt_and_the_others_stay_unchanged(st
         assert rows.get(db, name(20)) is None, "removed payments stay removed"
         assert "SN-77" not in rows.leases(db)
         feed = [number for number in numbers(db, "changes") if number > newest]
-        assert feed[0] > newest + 1, "an older file does not have all used numbers"
+        assert feed[0] > newest + 1, "an older file does not contain all used numbers"
         assert feed == list(range(database_id.present(db).first_seq, feed[-1] + 1))
         assert [item.client_transaction_id for item in taken_over(db)][-2:] == [name(77), name(78)]
 
 
 @pytest.mark.parametrize("at", ["2026-11-20T11:59:00.000Z", "2031-11-19T10:00:00.000Z"])
 def test_if_the_clock_was_behind_a_known_start_no_time_limits_the_missing_records(state: State, at: str) -> None:
-    """Until the operator confirms the restore, when the clock may be right again."""
+    """The time counts again after the operator confirms the restore. The clock may be right by then."""
     state.restore(None, listed(77, at, "SN-77"), without=True)
     with closing(open_database(state.database)) as db:
         missing = marks.missing_records(db, "")
@@ -690,7 +690,7 @@ def test_a_list_alone_creates_the_database_of_a_new_machine(state: State) -> Non
 
 
 def test_a_backup_that_has_more_than_the_list_restores_the_rest(state: State) -> None:
-    """The disk was lost, a list was restored, and then a backup is found."""
+    """The disk was lost, and a list was restored. A backup is found afterwards."""
     with filling(state.database) as filled:
         filled.pay(1)
         state.back_up()
@@ -706,7 +706,7 @@ def test_a_backup_that_has_more_than_the_list_restores_the_rest(state: State) ->
 
 
 def test_a_payment_of_the_replaced_file_is_not_in_doubt_if_the_backup_has_only_its_id(state: State) -> None:
-    """The backup was made after a restore of an older copy, in which only the witness's list had the payments. Then the
+    """An older copy was restored, and only the witness's list had the payments. The backup was made then. Then the
     present file was installed again.
     """
     with filling(state.database) as filled:
@@ -720,11 +720,11 @@ def test_a_payment_of_the_replaced_file_is_not_in_doubt_if_the_backup_has_only_i
     with closing(connect_reader(state.database)) as db:
         refused, active = rows.get(db, name(1)), rows.get(db, name(2))
         assert refused is not None
-        assert refused.outcome is not None, "it is known that it was never sent"
+        assert refused.outcome is not None, "the payment is known as never sent"
         assert refused.outcome.result is Result.NOT_STARTED
         assert active is not None
         assert active.acknowledged
-        assert active.phase is Phase.IN_DOUBT, "the other file does not have its later state"
+        assert active.phase is Phase.IN_DOUBT, "the replaced file does not have the payment's later state"
         outcomes = FeedOutcomes(db, metadata=False)
         assert all(outcomes.of(change) for change in changes.after(db, 0, 100) if change.result is not None)
     assert_sound(state.database)
@@ -734,7 +734,7 @@ def test_a_payment_of_the_replaced_file_is_not_in_doubt_if_the_backup_has_only_i
 
 
 def restoring(state: State) -> list[str]:
-    """Return the command of a process that restores."""
+    """Return the command line of a process that restores."""
     script = (
         "import sys; from datetime import UTC, datetime; from pathlib import Path\n"
         "from posd.upkeep import takeover; from posd.upkeep.restore import Restore\n"
@@ -749,7 +749,7 @@ def restoring(state: State) -> list[str]:
     return [sys.executable, "-c", script, *map(str, files)]
 
 
-#: The quick cases come first.
+#: The quick suite runs the first cases.
 POINTS = [
     ("replace.committed", "start"),
     ("restore.built", "restore"),
@@ -764,7 +764,7 @@ POINTS = [
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("point", "again"), first_quick(POINTS, 3))
 def test_a_kill_at_any_point_loses_no_id(state: State, point: str, again: str) -> None:
-    """After the kill posd is started, or the restore is repeated."""
+    """After the kill, posd is started or the restore is repeated."""
     filled, crashed = crash(state)
     before = snapshots(state.database, filled.known)
     environment = os.environ | {"POSD_CRASH": point}
@@ -780,12 +780,12 @@ def test_a_kill_at_any_point_loses_no_id(state: State, point: str, again: str) -
     with closing(connect_reader(crashed.database)) as db:
         restored = len(marks.unseen_restores(db))
         listed = rows.get(db, name(77))
-    assert (listed is not None) == bool(restored), "the old state or the new one"
+    assert (listed is not None) == bool(restored), "the file has the old state or the new state"
     committed = not point.startswith("restore.")
     assert restored == committed + (again == "restore")
     assert not {name for name in crashed.names() if ".restored-" in name}
     kept = [name for name in crashed.names() if ".replaced-" in name and name.endswith("Z-wal")]
-    assert bool(kept) == bool(restored), "the old file's WAL is kept with it"
+    assert bool(kept) == bool(restored), "the WAL of the old file is kept beside the old file"
 
 
 def test_a_second_restore_at_the_same_time_is_refused(backed_up: State) -> None:

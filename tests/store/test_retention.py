@@ -1,4 +1,4 @@
-"""Retention: old records are removed completely, with their space. Needed ones stay, and no id can be used again."""
+"""Retention. Old records are removed completely, and the file shrinks. Needed records stay. No id can be used again."""
 
 import asyncio
 import sqlite3
@@ -35,7 +35,7 @@ from tests.store.disasters import State, destroy
 from tests.store.filled import MORNING, OPEN, Filled, filling, name, snapshot
 from tests.store.printed import print_out
 
-#: Personal texts that only the old payments have.
+#: Personal texts of the old payments only.
 SECRETS = ("ada@example.com", "Lovelace", "Analytical Engine")
 YEAR = timedelta(days=365)
 LATER = MORNING + 3 * YEAR
@@ -193,7 +193,7 @@ async def test_with_an_untrusted_clock_nothing_is_removed_even_on_request(path: 
 async def test_a_payment_recorded_by_a_slow_clock_is_as_old_as_its_end(
     path: Path, since_then: timedelta, removed: int
 ) -> None:
-    """The clock of a new machine was three years behind during its first payments, until it was set."""
+    """The clock of a new machine was three years behind during the first payments. Then the clock was set."""
     until = LATER - since_then
     with filling(path) as filled:
         began = filled.clock
@@ -221,7 +221,7 @@ async def test_a_payment_recorded_before_the_clock_was_set_ahead_is_as_old_as_th
         told = Stretch(iso(filled.clock), iso(LATER - timedelta(hours=1)), "stepped_ahead", set_ahead=True)
         marks.add(filled.db, told.since, marks.CLOCK_UNSURE, told)
     assert (await prune(path)).removed.transactions == 1
-    assert left(path) == {name(1)}, "the other payment was old by that clock too"
+    assert left(path) == {name(1)}, "the other payment is old by that clock too"
     assert (await prune(path, LATER + 2 * YEAR)).removed.transactions == 1
 
 
@@ -232,7 +232,7 @@ async def test_the_daily_run_uses_only_the_confirmed_time(path: Path) -> None:
         retention = Retention(store, 400, lambda _: False, lambda: LATER, lambda: MORNING, lambda: None)
         await retention._by_itself()
         assert left(path) == {name(1)}
-        assert (await retention.prune(400)).removed.transactions == 1, "a person has requested it"
+        assert (await retention.prune(400)).removed.transactions == 1, "a requested prune removes the payment"
     finally:
         await store.close()
 

@@ -20,7 +20,7 @@ TABLES = ("transactions", "events", "journal", "changes", "quarantine", "leases"
 
 
 def fill(filled: Filled, count: int) -> None:
-    """Add payments, some open, some with metadata that needs overflow pages."""
+    """Add payments. Some are open, and some have metadata that needs overflow pages."""
     random = Random(7)
     for number in range(count):
         metadata = b'{"note": "%s"}' % (b"x" * random.choice((0, 100, 3000, 9000)))
@@ -34,7 +34,7 @@ def rows(path: Path) -> dict[str, list[tuple[object, ...]]]:
 
 
 def salvaged(path: Path) -> tuple[Salvaged, dict[str, list[tuple[object, ...]]]]:
-    """Salvage into a file beside it. Return the counts, and the rows."""
+    """Salvage the file into another file. Return the counts and the rows."""
     target = path.with_name("salvaged.db")
     target.unlink(missing_ok=True)
     return salvage(path, target, lambda _done, _total: None), rows(target)
@@ -50,7 +50,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("step", first_quick((10, 1), 1))
 def test_no_single_damaged_page_loses_an_id(whole: Path, tmp_path: Path, step: int) -> None:
-    """Damage each page in turn, or each tenth. Every id is on another page too, and every row found is unchanged."""
+    """Damage each page in turn, or each tenth page. Every id is also on another page. Every row that is found is
+    unchanged.
+    """
     path, content, random, before = tmp_path / "posd.db", whole.read_bytes(), Random(1), rows(whole)
     for start in range(0, len(content), PAGE * step):
         path.write_bytes(content[:start] + random.randbytes(PAGE) + content[start + PAGE :])
@@ -64,13 +66,13 @@ def test_no_single_damaged_page_loses_an_id(whole: Path, tmp_path: Path, step: i
 def test_no_damage_invents_a_record(whole: Path, tmp_path: Path, seed: int) -> None:
     path, random, before = tmp_path / "posd.db", Random(seed), rows(whole)
     content = bytearray(whole.read_bytes())
-    for _ in range(random.choice((1, 20, 400))):  # single bytes, sectors, or a stretch of pages
+    for _ in range(random.choice((1, 20, 400))):  # single bytes, sectors, or several pages
         start, length = random.randrange(len(content)), random.choice((1, 512, 5 * PAGE))
         content[start : start + length] = random.randbytes(min(length, len(content) - start))
     path.write_bytes(content[: random.choice((len(content), len(content) // 2))])
     found, after = salvaged(path)
     known = {name(number) for number in range(40)}
-    # A changed byte in a text cannot be detected here. The code that takes the row over checks its content.
+    # The salvage cannot detect a changed byte in a text. The code that takes over the row checks the content.
     assert len(found.ids - known) <= 3
     assert {row[0] for row in after["transactions"]} <= found.ids
     assert len(after["events"]) <= len(before["events"])

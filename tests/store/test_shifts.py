@@ -1,4 +1,6 @@
-"""Shift totals for any course of payments: each is counted once, later changes as a difference, to the cent."""
+"""Shift totals for generated payments. Each payment is counted once. A later change is counted as a difference, to the
+cent.
+"""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -42,7 +44,7 @@ STATES: tuple[dict[str, Any], ...] = (
     {"kind": "pre-auth"},
     {"kind": "void", "amount": {}, "authorized": D("3.00"), "original": 99},
 )
-#: Steps: a payment gets this state, or (None) the shift is closed.
+#: Steps of a day. A payment gets a state, or the shift is closed (None).
 steps = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(STATES)) | st.none(), max_size=25)
 
 
@@ -105,14 +107,14 @@ def test_all_shifts_together_give_the_charged_amount(course: list[Any]) -> None:
             assert {row.client_transaction_id for row in rows if row.section is Section.OPEN} == listed
             closed.append(found)
             assert same(added(closed), counted_now(shop))
-        # After any later change, each shift is printed as it was counted.
+        # A later change does not change a counted shift.
         again = [printed(shop, number) for number in range(1, len(closed) + 1)]
         assert [item.by_currency for item in again] == [item.by_currency for item in closed]
         by_rows: Sums = Counter()
         for item in again:
             for row in item.payments:
                 by_rows[row.currency] += row.counted or 0  # type: ignore[assignment]
-        assert same(by_rows, counted_now(shop)), "the rows of each add up to its total"
+        assert same(by_rows, counted_now(shop)), "the rows of a shift add up to its total"
 
 
 def test_a_correction_in_another_currency_subtracts_the_old_and_counts_the_new_amount() -> None:
@@ -144,7 +146,7 @@ def test_removed_payments_keep_their_amount_terminal_and_type() -> None:
         )
         assert (there(found.shift).removed, [row.counted for row in found.payments]) == (2, [D("11.20"), None])
         assert [(row.terminal, row.type, row.at_by) for row in found.payments] == [("SN-0007", "charge", "shift")] * 2
-        # For one terminal the total is computed again from the record of each payment.
+        # The total of one terminal is computed again from the record of each payment.
         (alone,) = printed(shop, 1, terminal="SN-0007").by_terminal
         assert (alone.currency, alone.total) == ("USD", D("11.20"))
 

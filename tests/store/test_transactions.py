@@ -1,4 +1,4 @@
-"""Rows of transactions: written data is read back, changes are guarded and keep their history, lists are complete."""
+"""Rows of transactions. Written data is read back. Changes are guarded and keep their history. Lists are complete."""
 
 from functools import partial
 from pathlib import Path
@@ -52,7 +52,7 @@ def _move(unit: WriteTransaction, before: Transaction, after: Transaction) -> Tr
     return move(unit, before, after, Recorded("event"), CallsInFlight())
 
 
-async def test_a_change_from_another_state_than_that_of_the_row_is_refused(store: Store) -> None:
+async def test_a_change_from_a_state_that_is_not_stored_is_refused(store: Store) -> None:
     first = starting()
     await store.write(inserting(first))
     acknowledged = conclude_start(first, StartAccepted("SN-TEST"), NOW)
@@ -64,7 +64,7 @@ async def test_a_change_from_another_state_than_that_of_the_row_is_refused(store
 
 
 async def test_the_last_payment_of_a_terminal_is_the_one_recorded_last_for_any_clock(store: Store) -> None:
-    """A clock that was ahead once must not hide later payments."""
+    """A clock that was once ahead must not hide later payments."""
     ahead = starting(created_at="2031-01-01T00:00:00.000Z")
     last = starting(client_transaction_id=LAST)
     await store.write(inserting(ahead))

@@ -34,7 +34,7 @@ RELEASED = {
 }
 NEWEST = schema_version()
 
-#: Number at the beginning of an id in `tests.store.released` -> the end of that payment; None: open.
+#: First digits of an id in `tests.store.released` -> the end of that payment, or None for an open payment.
 ENDED = {
     "approved": {1, 6, 11},
     "declined": {2},
@@ -69,8 +69,8 @@ def jobs(path: Path) -> dict[str, tuple[str, str | None]]:
 
 
 def check(path: Path, before: dict[str, Any], printed: dict[str, tuple[str, str | None]]) -> None:
-    """Check that the schema is the newest, that there are no faults, and that every payment and print job is shown as
-    before.
+    """Check that the schema is the newest, that `verify` finds nothing, and that all payments and print jobs are
+    unchanged.
     """
     report = verify(path, lambda *_: None)
     assert (report.findings, report.schema) == ([], NEWEST)
@@ -175,7 +175,7 @@ def test_a_newer_schema_is_refused_and_nothing_is_changed(tmp_path: Path) -> Non
 
 
 def test_data_that_an_earlier_version_did_not_store_is_no_difference() -> None:
-    """The tip of an approval, and posd's own text for a refusal. Another result is a difference."""
+    """This holds for the tip of an approval and for posd's own text of a refusal. Another result is a difference."""
     before = apply(starting(), Attempted(Replied(409, b'{"type": "TERMINAL", "code": "TER-003"}')), NOW)
     after = apply(starting(), Attempted(Replied(409, b'{"type": "TERMINAL", "code": "TER-003"}'), False), NOW)
     assert after.outcome is not None
@@ -194,7 +194,9 @@ def differing(stored: Transaction, derived: Transaction) -> Differing:
 
 
 def test_ids_and_sales_in_other_spellings_are_still_found(tmp_path: Path) -> None:
-    """Earlier versions accepted print jobs whose ids differ only by case, and sales in any normalization."""
+    """Earlier versions accepted print jobs whose ids differ only by case. They accepted sales in any Unicode
+    normalization.
+    """
     path = unpack(13, tmp_path / "posd.db")
     with closing(sqlite3.connect(path)) as db:
         (one, two), columns = db.execute("SELECT print_job_id FROM print_jobs LIMIT 2").fetchall(), "print_job_id"

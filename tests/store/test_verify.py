@@ -1,4 +1,4 @@
-"""`verify` finds each fault, says what it means and what to do, and changes nothing."""
+"""`verify` finds each fault. It prints the meaning and what to do. It changes nothing."""
 
 import os
 import sqlite3
@@ -47,7 +47,7 @@ def test_a_sound_database_in_use_has_no_findings(filled: Filled, tmp_path: Path)
 SECOND, FOURTEENTH = (f"(SELECT seq FROM events ORDER BY seq LIMIT 1 OFFSET {before})" for before in (1, 13))
 FINAL_0 = f"(SELECT final_event FROM transactions WHERE client_transaction_id = '{name(0)}')"
 
-#: Change -> the kinds of the findings, and the name in each.
+#: Change -> the kinds of the findings, and the name that each finding contains.
 WRONG = {
     "an id that was removed and is there": (
         [f"INSERT INTO pruned_transactions VALUES ('{name(0)}', 'SN-0', 'charge', 'approved', '2026-11-20')"],

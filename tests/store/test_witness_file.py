@@ -1,4 +1,6 @@
-"""The file of the witness: bounded and up to date; its faults block no payment. And the numbers of the feed."""
+"""The file of the witness, and the numbers of the feed. The file is bounded and up to date. A fault of the file blocks
+no payment.
+"""
 # ruff: noqa: ASYNC240 - nothing else runs on the loop of a test
 
 import asyncio
@@ -31,7 +33,7 @@ def known(path: Path) -> list[str]:
 
 
 async def newest(path: Path) -> None:
-    """Write the database's payments to the witness. The last three are enough."""
+    """Write the last three payments of the database to the witness."""
     path.write_bytes(
         b"".join(witness.whole("first", 9, [StartedPayment(f"id-{number}", "SN-1", "at") for number in (7, 8, 9)]))
     )
@@ -77,7 +79,7 @@ async def test_lines_added_during_a_rewrite_are_in_both_files(path: Path) -> Non
     keeping = asyncio.create_task(file.keep(content))
     await began.wait()
     file.add(line(10))
-    assert known(path) == ["id-10"], "after a kill at this point it is in the old file"
+    assert known(path) == ["id-10"], "the line is in the old file, which a kill would leave"
     go_on.set()
     await keeping
     assert known(path) == ["id-7", "id-8", "id-9", "id-10"]
@@ -111,7 +113,7 @@ def disk(small_disks: None, tmp_path: Path) -> Iterator[SmallDisk]:
 
 @needs("unshare", "nsenter", "mount")
 async def test_a_full_disk_loses_no_line_even_after_a_kill(disk: SmallDisk) -> None:
-    """Otherwise posd would not know the started payments after an older copy of the database was installed."""
+    """If an older copy of the database is installed, posd finds the started payments by these lines."""
     path = disk.files / "posd.db.witness"
     file = WitnessFile(path)
     await file.open(newest)
@@ -122,10 +124,10 @@ async def test_a_full_disk_loses_no_line_even_after_a_kill(disk: SmallDisk) -> N
             file.add(line(number))
         expected += [f"id-{number}" for number in numbers]
         assert (known(path), file.error) == (expected, None)
-        file.close(b"")  # as a kill does
+        file.close(b"")  # the same as a kill
         file = WitnessFile(path)
         await file.open(newest)
-        assert known(path) == expected, "it cannot be rewritten, and is not lost"
+        assert known(path) == expected, "the file cannot be rewritten, but keeps its lines"
     await file.keep(newest)
     assert (known(path), file.error) == (expected, None)
     disk.free()
@@ -203,7 +205,7 @@ def fail(unit: WriteTransaction) -> None:
 
 
 async def test_no_number_of_the_feed_is_skipped(store: Store, tmp_path: Path) -> None:
-    """Not even if a function fails, alone or in a batch, or a commit fails."""
+    """This holds if a function fails, alone or in a batch, and if a commit fails."""
     for _ in range(3):
         written = (store.write(lambda unit: changes.record(unit, CHANGE)) for _ in range(3))
         failed = (store.write(fail) for _ in range(2))

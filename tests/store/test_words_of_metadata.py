@@ -1,4 +1,6 @@
-"""Words of the metadata: what a list finds by them, for each way into the database, on real SQLite files."""
+"""Words of the metadata. A list finds payments by them, however the payment came into the database. The SQLite files
+are real.
+"""
 
 import functools
 import json
@@ -118,7 +120,7 @@ def test_damaged_metadata_has_no_words(db: sqlite3.Connection, metadata: bytes) 
 
 
 def test_the_pages_of_a_list_by_metadata_have_no_gap_and_no_overlap(db: sqlite3.Connection) -> None:
-    """Also if the value is a number, or a text that looks like one."""
+    """The value may be a number, or a text that looks like a number."""
     ids = [insert(db, number, b'{"batch": 5}' if number % 3 else b'{"batch": "5"}') for number in range(7)]
     insert(db, 8, b'{"batch": 6}')
     seen: list[str] = []

@@ -1,4 +1,4 @@
-"""The single writer: group commit, functions that fail, faults of the disk, on real SQLite files."""
+"""The single writer on real SQLite files: group commit, functions that fail, faults of the disk."""
 
 import asyncio
 import sqlite3
@@ -63,8 +63,8 @@ async def test_an_acknowledged_write_is_visible_to_another_process(store: Store,
 
 async def test_a_burst_of_writes_is_one_commit(store: Store) -> None:
     def commits(db: sqlite3.Connection) -> int:
-        """Return the number of commits. Frames of the WAL show this connection's commits, the data version those of
-        others.
+        """Return the number of commits. The WAL's frames count the commits of this connection. The data version counts
+        the commits of others.
         """
         version: int = db.execute("PRAGMA data_version").fetchone()[0]
         return version
@@ -89,7 +89,7 @@ async def test_a_failed_function_does_not_affect_others(store: Store) -> None:
 
 
 class Read:
-    """What a function has read from the database."""
+    """Data that a function has read from the database."""
 
 
 def test_a_failed_functions_data_is_not_kept_until_the_commit(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ async def test_after_a_commit_with_an_uncertain_result_the_connection_is_replace
 
 
 async def test_a_commit_to_a_removed_file_is_not_acknowledged(store: Store, tmp_path: Path) -> None:
-    """The file is moved between the check before the commit and the commit. Nothing watches it here."""
+    """The file is moved after the check that precedes the commit. No watch reports the move."""
 
     def moves(unit: WriteTransaction) -> str:
         (tmp_path / "posd.db").rename(tmp_path / "aside.db")
@@ -354,7 +354,7 @@ async def test_an_empty_commit_proves_nothing_about_the_disk(tmp_path: Path) -> 
 
 
 async def test_before_the_commit_nothing_is_written_to_the_disk(tmp_path: Path) -> None:
-    """The functions run on the loop. Any number of their changes stays in memory."""
+    """The functions run on the loop. All of their changes stay in memory."""
     path = tmp_path / "posd.db"
     store = await Store.open(path, tmp_path / "lock")
     wal = path.with_name("posd.db-wal")
@@ -369,7 +369,7 @@ async def test_before_the_commit_nothing_is_written_to_the_disk(tmp_path: Path) 
 
     before = wal.stat().st_size
     await asyncio.gather(*(store.write(large) for _ in range(16)))
-    assert set(sizes[1:]) == {sizes[1]}, "the first may have had its own commit"
+    assert set(sizes[1:]) == {sizes[1]}, "the first function may have its own commit"
     assert sizes[0] == before
     assert wal.stat().st_size > 16 * 500_000
     await store.close()
@@ -411,7 +411,7 @@ def in_the_file(directory: Path) -> list[str]:
 
 
 async def test_the_wal_is_emptied_between_two_commits(store: Store, tmp_path: Path) -> None:
-    """Functions that wait meanwhile are committed after it. The content of the WAL is in the file."""
+    """Functions that wait during the checkpoint are committed after it. The file then has the content of the WAL."""
     await store.write(insert("before"))
     assert log_bytes(tmp_path) > 0
     later = [asyncio.create_task(store.write(insert(str(number)))) for number in range(20)]
@@ -424,7 +424,7 @@ async def test_the_wal_is_emptied_between_two_commits(store: Store, tmp_path: Pa
 
 
 async def test_a_wal_with_a_reader_is_not_emptied(store: Store, tmp_path: Path) -> None:
-    """posd does not wait for the reader, because commits would wait too."""
+    """posd does not wait for the reader, because all commits would wait too."""
     with closing(sqlite3.connect(tmp_path / "posd.db", isolation_level=None)) as other:
         other.execute("BEGIN")
         assert reasons(other) == []
@@ -443,7 +443,7 @@ async def test_a_cancelled_wait_for_the_empty_wal_leaves_nothing_behind(store: S
     emptied.cancel()
     with pytest.raises(asyncio.CancelledError):
         await emptied
-    assert log_bytes(tmp_path) == 0  # it was done before the turn was given up
+    assert log_bytes(tmp_path) == 0  # the checkpoint ended before the writer accepted the next function
     assert await store.write(insert("b")) == "b"
 
 
@@ -459,14 +459,14 @@ async def test_a_wal_that_cannot_be_checkpointed_loses_nothing(store: Store, tmp
 
 
 async def tried(store: Store) -> None:
-    """Return once a due checkpoint has been made, or has failed."""
+    """Wait until a due checkpoint has been made or has failed."""
     async with asyncio.timeout(20):
         while store.writer.checkpoints.due() is not None:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.005)
 
 
 def pause(monkeypatch: pytest.MonkeyPatch, seconds: float, functions: int) -> None:
-    """Make a checkpoint due after this many functions, with a pause of this length."""
+    """Set the number of functions and the length of the pause after which a checkpoint is due."""
     monkeypatch.setattr(writer, "DUE_AFTER", functions)
     for name in ("LEAST_PAUSE_SECONDS", "FIRST_PAUSE_SECONDS", "MAX_PAUSE_SECONDS"):
         monkeypatch.setattr(writer, name, seconds)
@@ -512,7 +512,7 @@ async def test_a_failed_checkpoint_stops_nothing(monkeypatch: pytest.MonkeyPatch
     for reason in before:
         await store.write(insert(reason))
     await tried(store)
-    more = ["c", "d" * 5000]  # its pages are at the end of the file, which may not grow; the WAL has room again
+    more = ["c", "d" * 5000]  # the new pages are at the end of the file, which may not grow; the WAL has room again
     with broken_disk(tmp_path / "posd.db"):
         for reason in more:
             await store.write(insert(reason))

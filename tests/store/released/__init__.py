@@ -1,1 +1,1 @@
-"""A database of each released schema, as its own daemon wrote it. `test_upgrade` opens them all."""
+"""A database of each released schema, written by the daemon of that release. `test_upgrade` opens all of them."""

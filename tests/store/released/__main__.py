@@ -2,8 +2,8 @@
 
 python -m tests.store.released [FILE]
 
-Run this with the older code before a migration is added. It makes payments and print jobs in every phase and with every
-end, some that need a person, and refused callbacks.
+Run this command with the older code before you add a migration. It makes payments and print jobs in every phase and
+with every end. Some need a person, and some have refused callbacks.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ PAYMENTS: Mapping[int, tuple[str, Script | None, tuple[str, ...], dict[str, Any]
 }
 #: Payments that keep their lease. Each has its own terminal.
 STAY_OPEN = (7, 8, 9, 10)
-#: Payment with a refused callback, which is not an event.
+#: Payment whose refused callback is not an event.
 REFUSED_CALLBACK = 10
 JOBS: Mapping[int, tuple[Script | None, str | None]] = {
     1: (None, "COMPLETED"),
@@ -82,7 +82,7 @@ async def print_out(shop: Shop, number: int, answer: Script | None, end: str | N
 
 
 async def fill(shops: list[Shop]) -> None:
-    """Do everything that this version can. The last terminal is switched off."""
+    """Record every kind of payment and print job of this version. The last terminal is switched off."""
     usual, *held, away = shops
     for number, (kind, answer, states, fields) in PAYMENTS.items():
         shop = held[STAY_OPEN.index(number)] if number in STAY_OPEN else usual

@@ -1,1 +1,1 @@
-"""The whole posd in one process, in virtual time, from one seed."""
+"""Simulation of the whole daemon in one process and in virtual time. One seed gives one run."""

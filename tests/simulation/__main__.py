@@ -1,6 +1,6 @@
 """`python -m tests.simulation`: many runs of the whole daemon in virtual time, each with its own seed.
 
-Exit code 0: all promises were kept; 1: one was broken; 2: the command is wrong; 130: it was stopped.
+Exit codes: 0 all promises were kept, 1 a promise was broken, 2 the command is wrong, 130 the command was stopped.
 """
 
 import argparse
@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _hunt(names: Sequence[str], payments: int, file: Path | None) -> int:
-    """Search for deliberate faults. Print how many payments each one took. Return 1 if one was not found."""
+    """Search for deliberate faults. Print the number of payments until each was found. Return 1 if a fault was not
+    found.
+    """
     results = []
     for name in names:
         found = hunt.hunt(name, payments)
@@ -57,7 +59,7 @@ def _hunt(names: Sequence[str], payments: int, file: Path | None) -> int:
 
 
 def _many(options: argparse.Namespace) -> int:
-    """Run simulations until they have made this many payments."""
+    """Play runs until they have made this many payments."""
     tally, told, stopped = Tally(), time.monotonic(), False
 
     def jobs() -> Iterator[Job]:
@@ -114,7 +116,7 @@ def _shrunk(job: Job, failures: Sequence[str]) -> str:
 
 
 def _tell_story(played: Played) -> None:
-    """Repeat a run, and print all its events."""
+    """Repeat a run, and print all events."""
     if not played.broken:
         with played.job.changed():
             print(story.tell(World(played.job.plan(), story=True).run(), everything=True))
@@ -129,7 +131,7 @@ def command(job: Job) -> str:
 
 
 def _replay(job: Job, *, whole: bool) -> int:
-    """Replay one run in this process, and print its failures. `whole`: print all its events too."""
+    """Replay one run in this process, and print the failures. `whole`: also print all events of the run."""
     tally = Tally()
     played, plan = runs.play(job), job.plan()
     print(f"seed {job.seed}: {len(plan.sales)} sales at {plan.tills} tills, {len(plan.faults)} faults")

@@ -1,4 +1,6 @@
-"""Announcements on the simulated network, as a substitute for mDNS. Each holds until the device changes it."""
+"""Announcements on the simulated network, as a substitute for mDNS. An announcement stays until the device changes
+it.
+"""
 
 import asyncio
 import ipaddress
@@ -12,7 +14,7 @@ SERVICE: Final = "_card-terminal._tcp.local."
 
 
 class Air:
-    """The present announcements, by name. One daemon receives them."""
+    """The present announcements, by name. One daemon receives all of them."""
 
     def __init__(self) -> None:
         self._announced: dict[str, AsyncServiceInfo] = {}

@@ -15,7 +15,8 @@ ORIGINALS: Final[Mapping[str, frozenset[str]]] = {
     "refund": frozenset({"charge", "capture"}),
 }
 
-#: Pairs (requested, already approved) for one original. The second has ended the chain, so the first is refused.
+#: Pairs (requested, already approved) for one original. The approved operation ended the chain, so posd refuses the
+#: requested one.
 NEVER: Final = frozenset({(kind, "void") for kind in ORIGINALS} | {("void", "capture"), ("void", "refund")})
 
 
@@ -25,42 +26,42 @@ class Truth:
 
     identity: str
     amount: Decimal = Decimal()
-    #: Type of the request to the terminal, and its reference.
+    #: Type and reference of the request to the terminal.
     kind: str = "charge"
     sent_under: str | None = None
-    #: The original by the reference, as the acquirer knows it.
+    #: The original that the acquirer finds by the reference.
     original: "Truth | None" = None
-    #: True time at which it reached a terminal.
+    #: True time at which the start reached a terminal.
     began: datetime | None = None
-    #: True time of its end at the terminal; None if no event reported it.
+    #: True time of the payment's end at the terminal. None if no event reported the end.
     at: datetime | None = None
-    #: Time of its end at the terminal, in seconds of the loop.
+    #: Time of the payment's end at the terminal, in seconds of the loop.
     ended: float | None = None
-    #: Serials of the terminals that received its start.
+    #: Serials of the terminals that received the start.
     starts: list[str] = field(default_factory=list)
-    #: Its outcome at the terminal; None while it runs, and if it never ran.
+    #: Outcome at the terminal. None while the payment runs, or if it never ran.
     end: str | None = None
     #: Finals that a terminal has sent to posd in events, acknowledged or not, and in replies to searches.
     said: list[str] = field(default_factory=list)
     #: Results that a person has stated.
     words: list[str] = field(default_factory=list)
-    #: posd knows that it did not start: the terminal refused it, or the connection failed.
+    #: posd has proof that the payment did not start. The terminal refused it, or the connection failed.
     refused: bool = False
     #: The terminal has reported something untrue.
     lied: bool = False
-    #: A person has released its terminal.
+    #: A person has released the payment's terminal.
     released: bool = False
-    #: A till has asked posd to abort it.
+    #: A till has requested an abort of the payment.
     abort_wanted: bool = False
-    #: When posd acknowledged its first final, in seconds of the loop.
+    #: When posd acknowledged the first final event, in seconds of the loop.
     told_at: float | None = None
-    #: Bodies that posd has acknowledged by a 2xx.
+    #: Bodies that posd has acknowledged with a 2xx.
     acknowledged: list[bytes] = field(default_factory=list)
 
-    #: Bodies that posd has refused for good. The terminal keeps them.
+    #: Bodies that posd has refused for good, and must have kept in quarantine.
     kept: list[bytes] = field(default_factory=list)
 
-    #: The database that had it, or its end, is lost.
+    #: The database that had the payment or its end was replaced.
     lost: bool = False
 
     @property
@@ -70,7 +71,9 @@ class Truth:
 
     @property
     def base(self) -> "Truth | None":
-        """Its parent in the chain. A re-authorization given by its reference stands for its pre-authorization."""
+        """The parent in the chain. A re-authorization that is named by its reference stands for its
+        pre-authorization.
+        """
         original = self.original
         return original.base if original is not None and original.kind == "re-auth" else original
 
@@ -105,7 +108,7 @@ class Bank:
         return self.standing(base) + sum((tip.amount for tip in self.approved(base, "post-tip")), Decimal())
 
     def wrong(self, base: Truth, asked: Truth) -> str | None:
-        """Return why an operation exceeds the limits of its original, None if it does not.
+        """Return why an operation exceeds the limits of its original, or None.
 
         The rules are those of the local API (Amounts, Chains).
         """
@@ -115,7 +118,7 @@ class Bank:
             if other is not asked and other.end is None and other.starts:
                 return f"{other.kind} {other.identity} is open"
             if other is not asked and other.charged and (asked.kind, other.kind) in NEVER:
-                return f"{other.kind} {other.identity} has ended it"
+                return f"{other.kind} {other.identity} has ended the chain"
 
         def total(kind: str) -> Decimal:
             return sum((other.amount for other in self.approved(base, kind) if other is not asked), Decimal())
@@ -126,5 +129,5 @@ class Bank:
             "void": self.charged(base),
         }.get(asked.kind)
         if allowed is not None and asked.amount > allowed:
-            return f"it is for {asked.amount}, and {allowed} is allowed"
+            return f"the amount is {asked.amount}, and {allowed} is allowed"
         return None

@@ -1,8 +1,8 @@
-"""Deliberate faults of the product: mistakes that a programmer could make. The simulation must find each.
+"""Deliberate faults of the product, such as a programmer could make. The simulation must find each fault.
 
-A break changes the product in this process only, for one run. It edits the text of a function and compiles it again, so
-that the table (breaks.toml) shows the mistake itself. If the text is not in the product, that is an error; so the table
-follows the product.
+A break changes the product in this process only, for one run. The break edits the text of a function and compiles the
+function again. So the table (breaks.toml) shows the mistake itself. A text that is not in the product is an error. So
+the table follows the product.
 """
 
 import builtins
@@ -21,7 +21,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Change:
-    """A change of one function: a part of its source, and the replacement."""
+    """A change of one function: a part of the source, and the replacement."""
 
     function: Any
     old: str
@@ -30,8 +30,8 @@ class Change:
 
 @contextmanager
 def _changed(function: FunctionType, changes: Sequence[Change]) -> Iterator[None]:
-    """Replace a function for the block, also in modules that have imported it. Raise ValueError if that is
-    impossible.
+    """Replace a function for the block, also in modules that have imported the function. Raise ValueError if the text
+    is not in its source.
     """
     source = textwrap.dedent(inspect.getsource(function))
     for change in changes:
@@ -71,7 +71,7 @@ def _plain(function: Any) -> FunctionType:
 
 @dataclass(frozen=True)
 class Break:
-    """One mistake: its name, its part of the product, its effect, and its changes."""
+    """One mistake: the name, the part of the product, the effect, and the changes."""
 
     name: str
     part: str

@@ -1,7 +1,6 @@
 """Operations on a payment: re-authorizations, captures, tips, voids and refunds, and their permitted order.
 
-The rules are those of the local API (Amounts, Chains). They are written independently and share no code with the
-daemon.
+The local API has the rules (Amounts, Chains). This module states them again and shares no code with the daemon.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from tests.simulation.plan import SOON
 if TYPE_CHECKING:
     from tests.simulation.till import Basket, Till
 
-#: Last part of a path of the terminal's API -> the operation's name in posd, and in the terminal's events.
+#: Last part of a path of the terminal's API -> the operation's name in posd, and its name in the terminal's events.
 PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "charge": ("charge", "CHARGE"),
     "authorization": ("pre-auth", "PREAUTH"),
@@ -36,28 +35,29 @@ REPEATED: Final = frozenset(
     {("capture", "capture"), ("post-tip", "post-tip"), ("refund", "refund"), ("re-auth", "capture")}
 )
 
-#: Type of the original -> requests of a till that follow it, with their frequency. Some are not permitted.
+#: Type of the original -> the operations that a till requests next, with their frequency. posd must refuse some of
+#: them.
 NEXT: Final[Mapping[str, Mapping[str, float]]] = {
     "charge": {"post-tip": 20, "refund": 35, "void": 40, "capture": 5},
     "pre-auth": {"re-auth": 25, "capture": 50, "void": 20, "refund": 5},
     "re-auth": {"re-auth": 30, "capture": 50, "void": 20},
     "capture": {"post-tip": 20, "refund": 35, "void": 40, "re-auth": 5},
 }
-#: Share of voids that wait for the next day, if it begins soon.
+#: Share of voids that wait for the next day, if midnight is near.
 LATE_VOIDS: Final = 0.5
-#: Amounts and their frequency: all, a part, too much, no amount (if the operation allows that).
+#: Amounts and their frequency: all, a part, too much, or no amount (if the operation permits this).
 SHARES: Final[Mapping[str, float]] = {"all": 40, "part": 30, "more": 10, "none": 20}
 
 
 @dataclass
 class Link:
-    """One operation of a chain, as the till has stored it."""
+    """One operation of a chain, as stored by the till."""
 
     identity: str
     kind: str
     #: The requested amount in cents; None if the request has no amount.
     cents: int | None
-    #: The operation from which it derives, None for the first.
+    #: The operation from which this operation derives. None for the first operation.
     original: "Link | None" = None
     by_reference: bool = False
     repeat: bool = False
@@ -68,7 +68,9 @@ class Link:
 
     @property
     def base(self) -> "Link | None":
-        """Its parent in the chain. A re-authorization given by its reference stands for its pre-authorization."""
+        """The parent in the chain. A re-authorization that is named by its reference stands for its
+        pre-authorization.
+        """
         original = self.original
         if original is not None and original.kind == "re-auth" and self.by_reference:
             return original.base
@@ -76,9 +78,8 @@ class Link:
 
 
 def expected(link: Link, links: Sequence[Link]) -> frozenset[str]:
-    """Return the codes with which posd may refuse a start. If there are none, posd must accept it.
-
-    `links`: the chain, the first one first, then in the order of their starts.
+    """Return the codes with which posd may refuse a start. Without codes posd must accept the start. `links`: the
+    chain, from the first operation on, in the order of the starts.
     """
     original, base = link.original, link.base
     assert original is not None
@@ -144,7 +145,7 @@ class Chain:
         return [link for link in self._links if link.state == "approved" and link.kind in NEXT]
 
     def _draw(self) -> Iterator[Link]:
-        """Draw the next operation, and sometimes another one at the same moment."""
+        """Draw the next operation. Sometimes draw another operation at the same moment."""
         random = self._world.random("chain", self._basket.sale.number, len(self._links))
         count = 2 if random.random() < 0.2 else 1
         for number in range(count):
@@ -216,7 +217,7 @@ class Chain:
             elif code == "terminal_busy":
                 await till._call("GET", f"/v1/transactions/{reply.json['blocking_transaction']}/outcome?timeout=30")
                 world.person.look(reply.json["blocking_transaction"])
-                await asyncio.sleep(1.0)  # it has ended, but a call for it is under way
+                await asyncio.sleep(1.0)  # the operation has ended, but a call for it is under way
             else:
                 await self._refused(link, reply, alone=alone)
                 return
@@ -230,7 +231,7 @@ class Chain:
             await self._look(link)
 
     async def _midnight(self) -> None:
-        """Wait until the day has changed, if that happens soon."""
+        """Wait until the next day, if midnight is near."""
         now = self._world.machine.clocks.true
         day = now.astimezone(ZoneInfo(self._world.plan.timezone)).date() + timedelta(days=1)
         midnight = datetime.combine(day, time(), ZoneInfo(self._world.plan.timezone))
@@ -242,7 +243,9 @@ class Chain:
         """Check that the rules allow an operation that posd accepted."""
         if self._certain():
             wanted = expected(link, self._by_start())
-            self._world.checks.holds(not wanted, f"{link.kind} {link.identity} was taken; it is {sorted(wanted)}")
+            self._world.checks.holds(
+                not wanted, f"posd accepted {link.kind} {link.identity} instead of a refusal with {sorted(wanted)}"
+            )
 
     async def _refused(self, link: Link, reply: Reply, *, alone: bool) -> None:
         """Check a refusal: the rules must allow it, and the obstacle must exist."""
@@ -252,11 +255,14 @@ class Chain:
         checks.refused_start(link.identity, reply)
         if alone and self._certain():
             wanted = expected(link, self._by_start())
-            checks.holds(code in wanted, f"{link.kind} {link.identity} was refused by {code}, not by {sorted(wanted)}")
+            checks.holds(
+                code in wanted, f"posd refused {link.kind} {link.identity} with {code} instead of {sorted(wanted)}"
+            )
         known = {other.identity for other in self._links}
         for other in reply.json.get("transactions", ()):
             checks.holds(
-                other in known, f"{link.kind} {link.identity} was refused for {other}, which is of another chain"
+                other in known,
+                f"posd refused {link.kind} {link.identity} because of {other}, which is in another chain",
             )
 
     async def _look(self, link: Link) -> None:
@@ -266,11 +272,11 @@ class Chain:
         link.state = "approved" if outcome is not None and outcome["result"] == "approved" else "open"
         link.reference = outcome and outcome["transaction_reference"]
         if link.reference is None:
-            link.state = "open"  # no operation can derive from it
+            link.state = "open"  # no operation can derive from an approval without a reference
 
     def _by_start(self) -> list[Link]:
-        """Return the chain in the order in which the operations reached a terminal. Of two drawn together, the second
-        may have been first.
+        """Return the chain in the order in which the operations reached a terminal. Two operations of the same moment
+        can arrive in any order.
         """
         began = {link.identity: self._world.bank.of(link.identity).began for link in self._links}
         last = datetime.max.replace(tzinfo=UTC)
@@ -284,7 +290,7 @@ class Chain:
         began = truths[0].began
         days = self._world.plan.retention_days
         if days and began is not None and self._world.machine.clocks.true - began > timedelta(days=days):
-            return False  # the start of the chain may have been removed
+            return False  # retention may have removed the start of the chain
         return not any(truth.lied or truth.words for truth in truths) and all(
             link.state is not None or link is self._links[-1] for link in self._links
         )

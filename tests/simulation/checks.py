@@ -1,4 +1,4 @@
-"""Promises, checked at each step and at the end against the acquirer's records."""
+"""Checks of the promises against the acquirer's records, at each step and at the end."""
 
 import json
 import sqlite3
@@ -34,35 +34,35 @@ SUSPICIOUS: Final = {
 }
 
 
-#: Most stored events of one payment: those within the limits, and the first of each state.
+#: Most stored events of one payment: the events within the limits, and the first event of each state.
 MOST_EVENTS: Final = machine.MOST_EVENTS + limits.FINALS_OF_TRANSACTION.value + 7
 #: Serial of a terminal of another shop.
 FOREIGN: Final = b"SN-FOREIGN"
-#: Most seconds for a call that waits for nothing. After this time a fault has no more effect.
+#: Most seconds for a call that waits for nothing, and most seconds for which a past fault has an effect.
 ANSWER_SECONDS: Final = 1.0
 RECOVERY_SECONDS: Final = 30.0
 #: Faults during which posd may fail to complete every start in time at a stop.
 UNWELL: Final = ("disk-full", "disk-error", "disk-slow", "disk-still", "sync-error-kill", "no-descriptors")
 #: Last messages of a stream (docs/guides/streams.md).
 LAST_WORDS: Final = ("outcome", "draining", "cut_off", "problem")
-#: A call that began this long before a stop has certainly arrived, in seconds.
+#: A call that began this many seconds before a stop has certainly arrived.
 STOP_SECONDS: Final = 0.01
 #: Most seconds until a follower of the feed gets a change.
 STREAM_SECONDS: Final = 2.0
-#: Most seconds until posd asks the terminal for a missing event, plus the time of a search under way.
+#: Most seconds until posd searches for a missing event. The time of a search under way is added.
 GAP_SECONDS: Final = 3.0
-#: Most searches of other payments on this terminal that may come first and get no reply.
+#: Most searches for other payments of the terminal that posd may send before, and that may get no reply.
 GAP_SEARCHES: Final = 4
-#: Most seconds until a waiting till gets an end that a search finds: the longest pause between two searches.
+#: Most seconds until a waiting till gets an end that a search finds. The longest pause between two searches is shorter.
 WAIT_SECONDS: Final = 450.0
 #: Most seconds until a person is asked.
 SHOWN_SECONDS: Final = 2400.0
-#: Most seconds until a till gets the end of a print job: the longest pause between two polls, and a margin.
+#: Most seconds until a till gets the end of a print job. This is the longest pause between two polls, and a margin.
 PRINT_SECONDS: Final = 90.0
 
 
 class Checks:
-    """All promises, with the data to check them."""
+    """The checks of all promises, with their data."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
@@ -70,7 +70,7 @@ class Checks:
         #: id -> results that posd has shown for it, in order.
         self.shown: dict[str, list[str]] = {}
         self.feed: list[dict[str, Any]] = []
-        #: id -> its newest line of the feed, and the result that its terminal has stated.
+        #: id -> the newest line of the feed, and the result that the terminal has reported.
         self.newest: dict[str, dict[str, Any]] = {}
         self.stated: dict[str, str] = {}
         self.database_id: str | None = None
@@ -80,22 +80,21 @@ class Checks:
         self.lost_some = False
         #: (id, reason) of each line of the feed about a payment.
         self._told: set[tuple[str, str]] = set()
-        #: The same for the stream.
+        #: (id, reason) of each line of the stream about a payment.
         self._streamed: set[tuple[str, str]] = set()
-        #: The number from which on the feed has no gaps, after another database was installed.
+        #: After another database was installed, the feed has no gaps from this number on.
         self.first_seq = 0
-        #: Payments of an older posd: id -> phase.
+        #: Payments of an older posd, id -> phase.
         self.old: dict[str, str] = {}
         #: The feed of an installed database is being read from its beginning.
         self.reading_anew = False
-        #: Print jobs that reached a terminal before the database was rolled back; None if they never did.
+        #: Print jobs that reached a terminal before the database was rolled back. None if it was never rolled back.
         self.printed_before: set[str] | None = None
         #: When the database last went back in time, in seconds of the loop.
         self._went_back = 0.0
         #: Ids that retention has removed.
         self.removed: list[str] = []
-        #: (life, kind) -> time of the last log line about refused strangers. And the life that is being stopped, with
-        #: the time.
+        #: (life, kind) -> time of the last log line about refused strangers.
         self._refused: dict[tuple[int, str], float] = {}
         self._stopping, self._stopping_since = 0, 0.0
 
@@ -117,44 +116,44 @@ class Checks:
     def start(self, truth: Truth) -> None:
         """Check a start that has reached a terminal."""
         self.world.start_came.set()
-        self.holds(len(truth.starts) == 1, f"{truth.identity} was sent {len(truth.starts)} times")
+        self.holds(len(truth.starts) == 1, f"posd sent {truth.identity} {len(truth.starts)} times")
         if (base := truth.base) is not None:
             chain = [base, *self.world.bank.under(base)]
             wrong = self.world.bank.wrong(base, truth)
             if wrong is not None and not any(other.lied or other.words or other.lost for other in chain):
-                self.fail(f"{truth.kind} {truth.identity} was sent: {wrong}")
+                self.fail(f"posd sent {truth.kind} {truth.identity}: {wrong}")
 
     def busy(self, running: "Payment", identity: str) -> None:
-        """Check a start that reached a busy terminal: posd must have evidence that nothing runs there."""
+        """Check a start that reached a busy terminal. posd must have had evidence that the terminal was free."""
         truth = self.world.bank.of(running.identity)
         known = truth.lied or truth.released or bool(truth.words) or truth.refused or truth.lost
-        self.holds(known, f"{identity} was sent to {running.serial}, where {running.identity} runs")
+        self.holds(known, f"posd sent {identity} to {running.serial} while {running.identity} runs there")
 
     def print_start(self, identity: str) -> None:
         """Check a print job that has reached a terminal."""
         self.world.printed[identity] = self.world.printed.get(identity, 0) + 1
         again = self.printed_before is not None and identity in self.printed_before
-        self.holds(self.world.printed[identity] == 1 or again, f"print job {identity} was sent twice")
+        self.holds(self.world.printed[identity] == 1 or again, f"posd sent print job {identity} twice")
 
     def print_forgotten(self, identity: str) -> None:
-        """Record a promise as broken: posd does not know a print job that it has acknowledged."""
-        self.holds(self.printed_before is not None, f"print job {identity} was answered for, and is not known any more")
+        """Record a broken promise. posd does not know a print job that it has acknowledged."""
+        self.holds(self.printed_before is not None, f"posd acknowledged print job {identity} and has lost it")
 
     def event(self, payment: "Payment", event: bytes, reply: Reply, began: float) -> None:
         """Check the reply to an event that was sent at `began`."""
         truth = self.world.bank.of(payment.identity)
         self.world.seen("event-answer", str(reply.status))
         if 200 <= reply.status < 300:
-            if began >= self._went_back:  # otherwise only the replaced database may have it
+            if began >= self._went_back:  # an earlier event may be in the replaced database only
                 truth.acknowledged.append(event)
             if truth.told_at is None and _status(event) in FINALS:
                 truth.told_at = self.world.loop.time()
         elif reply.status not in (400, 403, 413, 429, 503):
-            self.fail(f"an event of {payment.identity} was answered {reply.status}: {reply.body[:200]!r}")
+            self.fail(f"posd replied {reply.status} to an event of {payment.identity}: {reply.body[:200]!r}")
         if reply.status in (400, 403) and began >= self._went_back:
             truth.kept.append(event)
         if reply.status in (400, 403) and payment.habit.events != "broken" and FOREIGN not in event:
-            self.fail(f"a good event of {payment.identity} was refused: {reply.status} {reply.body[:300]!r}")
+            self.fail(f"posd refused a good event of {payment.identity}: {reply.status} {reply.body[:300]!r}")
         if 200 <= reply.status < 300 and truth.told_at is None:
             self._gap(payment, event, began)
         if 200 <= reply.status < 300 and self.world.follower is not None and not self.world.plan.retention_days:
@@ -169,20 +168,19 @@ class Checks:
             return  # the follower is still reading hundreds of earlier changes
         told = (identity, f"event:{status}") in self._streamed
         quiet = world.free_since("") + RECOVERY_SECONDS < since and not world.bank.of(identity).lost
-        self.holds(told or not quiet, f"the stream of the feed has not told of {status} of {identity}")
+        self.holds(told or not quiet, f"the stream of the feed has no line for {status} of {identity}")
 
     def streamed(self, change: dict[str, Any], before: int) -> None:
-        """Check a change on the stream of the feed. `before`: number of the previous change, 0 if not known."""
-        told = f"the stream of the feed goes from {before} to {change['seq']}"
-        # the first change of another database follows none
+        """Check a change on the stream of the feed. `before`: number of the previous change, 0 if unknown."""
+        told = f"the stream of the feed jumps from line {before} to line {change['seq']}"
+        # the first change of another database has no predecessor
         follows = before in (0, change["seq"] - 1) or change["seq"] == self.first_seq
         self.holds(follows or self.lost_some or self.replaced, told)
         self._streamed.add((change["id"], change["reason"]))
 
     def _gap(self, payment: "Payment", event: bytes, began: float) -> None:
-        """Check that posd asks the terminal after it acknowledged an event whose predecessor is missing.
-
-        The question can reach the terminal before the reply to the event, which was sent at `began`.
+        """Check that posd searches after it acknowledged an event whose predecessor is missing. The event was sent at
+        `began`. The search can reach the terminal before the reply to the event.
         """
         truth, world = self.world.bank.of(payment.identity), self.world
         before = _member(event, "previous_status")
@@ -192,7 +190,7 @@ class Checks:
         if late or truth.said or before in ("", "TERMINAL_ACKNOWLEDGED", *FINALS, *known) or terminal.announces:
             return
         if payment.identity in terminal.found or payment.habit.extra == "after-final":
-            return  # a search has found it, or the step is out of order and nothing is missing
+            return  # a search has found the event, or the step is out of order and nothing is missing
         world.seen("gap", before)
         self._look_at_gap(payment, before, began, GAP_SEARCHES)
 
@@ -210,28 +208,27 @@ class Checks:
         if not asked and others and world.loop.time() - max(searched.values(), default=0.0) < world.plan.reply_timeout:
             self._look_at_gap(payment, missing, since, others - 1)  # another search is under way
             return
-        self.holds(bool(over) or asked, f"an event of {payment.identity} is missing, and no search has come for it")
+        self.holds(bool(over) or asked, f"posd did not search for a missing event of {payment.identity}")
 
     def delivered(self, serial: str, began: float, reply: Reply | None) -> None:
-        """Check that a terminal's request gets a reply in time, unless a fault prevents that."""
+        """Check that a terminal's request gets a reply in time, unless a fault prevents the reply."""
         took = self.world.loop.time() - began
         if reply is not None and reply.status != 503 and took < ANSWER_SECONDS:
             return
-        said = "not answered" if reply is None else f"answered {reply.status}"
-        told = f"a call of {serial} was {said} after {took:.1f} s, and nothing is wrong"
+        said = "did not reply" if reply is None else f"replied {reply.status}"
+        told = f"posd {said} to a call of {serial} in {took:.1f} s, without a fault as the cause"
         self.holds(self.world.free_since(serial) + RECOVERY_SECONDS > began, told)
 
     def answered(self, path: str, began: float, seconds: float, reply: Reply | None) -> None:
-        """Check that a till's call gets a reply in time, unless a fault prevents that. `reply`: None if there was none.
-
-        `seconds`: the longest permitted time.
+        """Check that a till's call gets a reply in time, unless a fault prevents the reply. `reply`: None without a
+        reply. `seconds`: the longest permitted time.
         """
         took = self.world.loop.time() - began
         if took < seconds + ANSWER_SECONDS:
             return
         free = max(self.world.free_since(terminal.serial) for terminal in self.world.terminals)
-        said = "not answered" if reply is None else f"answered {reply.status}"
-        told = f"{path} was {said} after {took:.1f} s, and nothing is wrong"
+        said = "did not reply" if reply is None else f"replied {reply.status}"
+        told = f"posd {said} to {path} in {took:.1f} s, without a fault as the cause"
         self.holds(free + RECOVERY_SECONDS > began, told)
 
     def waits(self, identity: str, serial: str, document: dict[str, Any]) -> None:
@@ -241,25 +238,31 @@ class Checks:
             return
         over = world.loop.time() - max(truth.ended, world.free_since(serial))
         shown = over < SHOWN_SECONDS or document["next_step"] == "ask_person"
-        self.holds(shown, f"{identity} has ended as {truth.end} long ago, its till waits, and no person is asked")
+        self.holds(
+            shown, f"a till still waits for {identity}, which ended as {truth.end} long ago, and posd asks no person"
+        )
         if over < WAIT_SECONDS:
             return
         found = truth.end in FINALS and world.habit_of(identity).search in ("usual", "late-index") and not truth.lied
         if found and not any(item["code"] == "identity_conflict" for item in document["attention"]):
-            self.fail(f"{identity} has ended as {truth.end} long ago, its till waits, and no search tells it that")
+            self.fail(
+                f"a till still waits for {identity}, which ended as {truth.end} long ago, and no search found the end"
+            )
 
     def intruder(self, identity: str, kind: str, reply: Reply) -> None:
         """Check the reply to a body that is not an event of a payment."""
         wanted = {"other-payment": 400, "too-large": 413}.get(kind, 403)
         self.world.seen("intruder", f"{kind} {reply.status}")
-        self.holds(reply.status in (wanted, 503), f"a forged event of {identity} ({kind}) was answered {reply.status}")
+        self.holds(
+            reply.status in (wanted, 503), f"posd replied {reply.status} to a forged event of {identity} ({kind})"
+        )
 
     def reply(self, reply: Reply) -> None:
         """Check a reply to a till or a person."""
         if reply.status >= 400:
             self.world.seen("problem", reply.json["code"])
         if reply.status == 500:
-            self.fail(f"a call was answered 500: {reply.body[:300]!r}")
+            self.fail(f"posd replied 500 to a call: {reply.body[:300]!r}")
 
     def document(self, document: dict[str, Any]) -> None:
         """Check a payment that a till or a person has read."""
@@ -270,57 +273,56 @@ class Checks:
             self.world.seen("attention", item["code"])
 
     def refused_start(self, identity: str, reply: Reply) -> None:
-        """Check that nothing was sent or recorded for a refused start."""
-        self.holds(not self.world.bank.of(identity).starts, f"{identity} was refused ({reply.status}) and sent")
+        """Check that posd sent nothing for a refused start. The end of the run checks that it recorded nothing."""
+        self.holds(not self.world.bank.of(identity).starts, f"posd refused {identity} ({reply.status}) and sent it")
         self.world.refused[identity] = None
 
     def unexpected_problem(self, basket: "Basket", reply: Reply) -> None:
-        """Record a promise as broken: a till got a problem that its call cannot have."""
-        self.fail(f"sale {basket.sale.number} was answered {reply.status}: {reply.body[:300]!r}")
+        """Record a broken promise. A till got a problem that its call cannot have."""
+        self.fail(f"posd replied {reply.status} to sale {basket.sale.number}: {reply.body[:300]!r}")
 
     def acquirer_asked(self, identity: str) -> bool:
-        """Whether posd has acknowledged that the acquirer was asked."""
+        """Whether posd has acknowledged the event that the terminal asks the acquirer."""
         return any(_status(event) == "APPROVAL_REQUESTED" for event in self.world.bank.of(identity).acknowledged)
 
     def refused_though_asked(self, truth: Truth) -> bool:
-        """Whether a terminal ended a payment itself after it had asked the acquirer, against its own table. The result
-        at the acquirer is then unknown, from the moment when posd learns of the question.
+        """Whether a terminal ended a payment itself after it had asked the acquirer. This is against the terminal's own
+        table. The result at the acquirer is then unknown.
         """
         return truth.end in ("TERMINAL_REJECTED", "TERMINAL_CANCELED") and self.acquirer_asked(truth.identity)
 
     def abort(self, payment: "Payment") -> None:
-        """Check an abort that has reached a terminal, and the payment that it stops. On a slow network it may arrive
-        very late.
+        """Check an abort that has reached a terminal, and the payment that it stops. On a slow network the abort may
+        arrive very late.
         """
         if self.world.late(payment):
             return
         truth, truths = self.world.bank.of(payment.identity), self.world.bank.truths.values()
         # If a person has released the terminal, the abort stops the payment that is open there at present. posd cannot
-        # know that.
+        # detect this.
         freed = truth.released and any(other.abort_wanted and other.end is None for other in truths)
         self.holds(
             truth.abort_wanted or freed or self.world.plan.probes,
-            f"an abort has hit {payment.identity}, and no till asked for that",
+            f"posd aborted {payment.identity}, and no till requested an abort",
         )
 
     def told(self, identity: str, began: float) -> None:
-        """Check that a waiting till hears how its payment ended."""
+        """Check that a waiting till receives the end of its payment in time."""
         at, now = self.world.bank.of(identity).told_at, self.world.loop.time()
         late = now - max(began, now if at is None else at)
         if self.world.felt("no-descriptors") or self.world.felt("crowd"):
             return  # the till waited for admission, or for hundreds of earlier reads
-        self.holds(late < 2.0 * self.world.slower, f"the till has heard the end of {identity} {late:.1f} s late")
+        self.holds(late < 2.0 * self.world.slower, f"the till received the end of {identity} {late:.1f} s late")
 
     def cut(self, method: str, path: str, life: int, began: float) -> None:
-        """Check a call of a till that ended without a reply. This may only happen together with the end of the daemon.
-
-        A daemon that is stopped replies to waiting tills and completes starts.
+        """Check a call of a till that ended without a reply. This may only happen when the daemon ends. A stopping
+        daemon replies to waiting tills and completes starts.
         """
         alive = self.world.machine.serves(life)
         if self._stopping == life:
             asked = method == "PUT" or path.partition("?")[0].endswith("/outcome")
             alive &= asked and began < self._stopping_since - STOP_SECONDS and not self._unwell
-        self.holds(not alive, f"a call of {path} ended without an answer")
+        self.holds(not alive, f"a call of {path} ended without a reply")
 
     @property
     def _unwell(self) -> bool:
@@ -328,18 +330,18 @@ class Checks:
         return any(map(self.world.felt, UNWELL))
 
     def stream_ended(self, identity: str, life: int, began: float, last: str) -> None:
-        """Check the end of a payment's stream: it gives a reason, unless the daemon was killed."""
+        """Check that the end of a payment's stream gives a reason, unless the daemon was killed."""
         said = last in LAST_WORDS or began > self._stopping_since - STOP_SECONDS
         alive = self.world.machine.serves(life) and not self._unwell
-        self.holds(said or not alive, f"the stream of {identity} has ended, and its last word was {last!r}")
+        self.holds(said or not alive, f"the stream of {identity} ended without a reason, after the message {last!r}")
 
     def stopped(self) -> None:
-        """Check an orderly stop of the daemon: it has recorded the result of every start."""
+        """Check that the daemon has recorded the result of every start in an orderly stop."""
         if self.world.machine.task is not None or self._unwell:
             return
         with self.world.machine.disk.without_faults(), closing(_opened(self.world.machine.database)) as db:
             for (identity,) in db.execute("SELECT client_transaction_id FROM transactions WHERE phase = 'starting'"):
-                self.fail(f"{identity} was being started when posd was stopped, and is left so")
+                self.fail(f"an orderly stop of posd left {identity} in phase starting")
 
     def outcome(self, identity: str, document: dict[str, Any]) -> None:
         """Check an outcome that a till has received."""
@@ -350,7 +352,7 @@ class Checks:
             self.world.seen("evidence", item["kind"])
         shown = self.shown.setdefault(identity, [])
         if shown and shown[-1] != result and not document["supersedes"] and not truth.lost:
-            self.fail(f"{identity} was {shown[-1]} and is {result}, and nothing says why")
+            self.fail(f"{identity} changed from {shown[-1]} to {result} without `supersedes`")
         shown.append(result)
         for problem in self._of(truth, result):
             self.fail(problem)
@@ -361,38 +363,45 @@ class Checks:
             return
         said = {RESULTS[status] for status in truth.said}
         if result == "approved" and not truth.charged and "approved" not in said:
-            yield f"{truth.identity} is approved, and no terminal said so"
+            yield f"posd shows {truth.identity} as approved, and no terminal reported this"
         if result in ("declined", "rejected", "canceled") and result not in said:
-            yield f"{truth.identity} is {result}, and no terminal said so (said: {sorted(said)}, ended {truth.end})"
+            yield (
+                f"posd shows {truth.identity} as {result}, and no terminal reported this"
+                f" (reported: {sorted(said)}, ended {truth.end})"
+            )
         if truth.lied:
             return
         if truth.charged and result != "approved":
-            yield f"{truth.identity} is {result}, and the customer was charged"
+            yield f"posd shows {truth.identity} as {result}, and the customer was charged"
         if result == "not_started" and truth.end not in ("REFUSED", "GONE") and truth.starts:
-            yield f"{truth.identity} is not_started, and it ran: {truth.end}"
+            yield f"posd shows {truth.identity} as not_started, and the payment ran: {truth.end}"
 
     def print_waits(self, identity: str, serial: str) -> None:
         """Check that a till does not wait long for the end of a print job that posd can poll."""
         now, ended = self.world.loop.time(), self.world.terminal(serial).printed.get(identity)
-        announces = self.world.terminal(serial).announces  # with several devices, posd may not know which is it
+        announces = self.world.terminal(
+            serial
+        ).announces  # posd polls nothing while several devices announce the serial
         if ended is not None and self.printed_before is None and not announces:
             since = max(ended, self.world.free_since(serial))
-            told = f"print job {identity} has ended {now - since:.0f} s ago, its till waits, and posd has not asked"
+            told = (
+                f"a till waits for print job {identity}, which ended {now - since:.0f} s ago, and posd has not polled"
+            )
             self.holds(now - since < PRINT_SECONDS, told)
 
     def forgotten(self, identity: str) -> None:
-        """Record a promise as broken: posd does not know an id that it has acknowledged."""
+        """Record a broken promise. posd does not know an id that it has acknowledged."""
         if not self.world.bank.of(identity).lost:
-            self.fail(f"{identity} was answered for, and is not known any more")
+            self.fail(f"posd acknowledged {identity} and has lost it")
 
     def basket(self, basket: "Basket") -> None:
-        """Check a sale after its till has finished it."""
+        """Count a sale that the till has finished."""
         self.world.done += 1
 
     # At the start of each life of the daemon, and at the end.
 
     def cannot_start(self, error: BaseException | None) -> None:
-        """Check that the disk was the cause when the daemon ended by itself."""
+        """Check that a fault of the disk made the daemon end by itself."""
         if not ({"disk-full", "disk-error"} & set(self.world.now_wrong.values())):
             self.fail(f"the daemon cannot start: {error!r}")
 
@@ -403,16 +412,16 @@ class Checks:
             return
         with self.world.machine.disk.without_faults(), closing(_opened(path)) as db:
             for (message,) in db.execute("PRAGMA integrity_check"):
-                self.holds(message == "ok", f"integrity: {message}")
+                self.holds(message == "ok", f"the database is damaged: {message}")
             for identity, count in db.execute(
                 "SELECT client_transaction_id, count(*) FROM events"
                 " GROUP BY client_transaction_id, event_id, body HAVING count(*) > 1"
             ):
-                self.fail(f"an event of {identity} is recorded {count} times")
+                self.fail(f"the database has an event of {identity} {count} times")
             for identity, count in db.execute(
                 "SELECT client_transaction_id, count(*) FROM events GROUP BY 1 HAVING count(*) > ?", (MOST_EVENTS,)
             ):
-                self.fail(f"{count} events of {identity} are kept")
+                self.fail(f"the database keeps {count} events of {identity}")
             removed = {identity for (identity,) in db.execute("SELECT client_transaction_id FROM pruned_transactions")}
             for identity, truth in self.world.bank.truths.items():
                 if not (truth.acknowledged or truth.kept) or identity in removed:
@@ -425,10 +434,10 @@ class Checks:
                     bytes(body) for (body,) in db.execute("SELECT body FROM quarantine WHERE subject = ?", (identity,))
                 }
                 for body in truth.kept:
-                    self.holds(body in kept, f"an event of {identity} was refused and is not kept: {body[:160]!r}")
+                    self.holds(body in kept, f"posd refused an event of {identity} and did not keep it: {body[:160]!r}")
                 for body in truth.acknowledged:
                     if body not in kept and self.world.habit_of(identity).events != "flood":
-                        self.fail(f"an event of {identity} was acknowledged and is not there: {body[:160]!r}")
+                        self.fail(f"posd acknowledged an event of {identity} and has lost it: {body[:160]!r}")
 
     @property
     def newest_seq(self) -> int:
@@ -436,15 +445,17 @@ class Checks:
         return self.feed[-1]["seq"] if self.feed and not (self.replaced or self.lost_some) else 0
 
     def sound(self, path: Path, newest: int) -> None:
-        """Check a complete backup, which was made when these changes were known."""
+        """Check a complete backup. `newest`: the newest change of the feed before the backup."""
         with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
             (last,) = db.execute("SELECT coalesce(max(seq), 0) FROM changes").fetchone()
-            self.holds(last >= newest, f"backup: its last change is {last}, and {newest} was in the feed before")
+            self.holds(last >= newest, f"the backup ends with change {last}, and the feed already had change {newest}")
             for (message,) in db.execute("PRAGMA integrity_check"):
-                self.holds(message == "ok", f"backup: {message}")
+                self.holds(message == "ok", f"the backup is damaged: {message}")
 
     def gone_back(self, before: Path, after: Path) -> None:
-        """Record that a snapshot replaces a database. Records that it lacks are lost, apart from their ids."""
+        """Record that a snapshot replaces a database. Records that the snapshot lacks are lost, apart from their
+        ids.
+        """
         self.printed_before = set(self.world.printed)
         self._went_back = self.world.loop.time()
         with self.world.machine.disk.without_faults():
@@ -452,7 +463,7 @@ class Checks:
         ended, kept_there, removed_there = _stored(after, "WHERE phase = 'final'")
         for truth in self.world.bank.truths.values():
             if truth.identity in removed_there:
-                continue  # it was removed before the snapshot
+                continue  # retention removed the payment before the snapshot
             truth.lost |= truth.identity in known | removed and truth.identity not in ended
             if truth.identity in removed:
                 kept |= {*truth.acknowledged, *truth.kept}
@@ -474,7 +485,7 @@ class Checks:
             self.fail(f"the log has {line.event}: {json.dumps(line.fields, default=str)[:900]}")
         if line.event == "listener.refused":
             kind = (line.life, line.fields["kind"])
-            told = f"the log tells of {kind[1]} {line.at - self._refused.get(kind, 0.0):.1f} s after it has told of it"
+            told = f"the log repeats {kind[1]} after only {line.at - self._refused.get(kind, 0.0):.1f} s"
             self.holds(line.at - self._refused.get(kind, 0.0) > 59.0 or self._stopping == line.life, told)
             self._refused[kind] = line.at
         if line.event == "posd.stopping":
@@ -489,12 +500,14 @@ class Checks:
         """
         before, self.database_id = self.database_id, database_id
         if self.lost_some:
-            self.holds(before != database_id, "the database has gone back, and its feed has the old database_id")
+            self.holds(
+                before != database_id, "the database went back in time, and the feed still has the old database_id"
+            )
         elif before is not None and not self.replaced:
             self.holds(before == database_id, "the feed has another database_id")
         self.replaced = self.lost_some = False
         if before is None and first_seq > 1:
-            self.first_seq = first_seq  # replaced before its feed was read for the first time
+            self.first_seq = first_seq  # the database was replaced before the feed was read for the first time
         if before in (None, database_id):
             return False
         for known in (self.feed, self.newest, self.stated):
@@ -508,12 +521,12 @@ class Checks:
         expected = self.feed[-1]["seq"] + 1 if self.feed else change["seq"]
         self.holds(
             change["seq"] in (expected, self.first_seq) or change["seq"] < self.first_seq,
-            f"the feed goes from {expected - 1} to {change['seq']}",
+            f"the feed jumps from line {expected - 1} to line {change['seq']}",
         )
         told = change.get("outcome", {}).get("result")
         gone = told is None and self.world.plan.retention_days > 0
         if change["kind"] == "transaction" and told != change["result"] and not gone:
-            self.fail(f"the feed has {change['result']} for {change['id']}, with the outcome {told}")
+            self.fail(f"the feed has result {change['result']} but outcome {told} for {change['id']}")
         self.feed.append(change)
         if change["kind"] == "transaction":
             self._told.add((change["id"], change["reason"]))
@@ -523,15 +536,15 @@ class Checks:
         """Check that the state of a payment does not go back, and that the terminal's first final stays."""
         identity, result = change["id"], change["result"]
         if self.reading_anew or change["reason"] == "taken_over":
-            # A restore adopts only changes from another database that follow the changes of this one.
+            # A restore takes over only later changes of the replaced database.
             self.newest.pop(identity, None)
             self.stated.pop(identity, None)
         before, self.newest[identity] = self.newest.get(identity), change
         if before is not None and before["status"] is not None:
-            told = f"{identity} goes from {before['status']} to {change['status']}"
+            told = f"the status of {identity} went back from {before['status']} to {change['status']}"
             self.holds(_rank(change["status"]) >= _rank(before["status"]), told)
         if (stated := self.stated.get(identity)) is not None:
-            self.holds(result == stated, f"the terminal said that {identity} is {stated}, and now it is {result}")
+            self.holds(result == stated, f"{identity} changed to {result} after the terminal reported {stated}")
         elif result is not None and change["status"] in FINALS:
             self.stated[identity] = result
 
@@ -541,14 +554,14 @@ class Checks:
         failing = any(fault.kind in ("disk-full", "disk-error") for fault in self.world.plan.faults)
         for terminal in terminals:
             held = terminal["transaction"]
-            told = f"terminal {terminal['serial']} is held by {held}, which has ended"
+            told = f"the ended payment {held} still holds terminal {terminal['serial']}"
             self.holds(
                 failing or held is None or held in open_ones, told
-            )  # posd retries for a while what it could not write
+            )  # after a fault of the disk posd repeats the write for a while
         for line in metrics.splitlines():
             if line.startswith("posd_connections{"):
                 name, _, count = line.rpartition(" ")
-                self.holds(int(count) <= 2, f"after the last call: {name} {count}")
+                self.holds(int(count) <= 2, f"connections are open after the last call: {name} {count}")
 
     def end(self, transactions: list[dict[str, Any]]) -> None:
         """Check the end of the run. All faults have ended long ago, and no message is under way."""
@@ -559,7 +572,7 @@ class Checks:
                 if self.world.plan.retention_days:
                     self._removed(truth)
                 else:
-                    self.fail(f"{identity} was sent and is not known")
+                    self.fail(f"posd sent {identity} and has lost it")
             if document is None:
                 continue
             self.document(document)
@@ -573,20 +586,25 @@ class Checks:
             self._suspicious(document, attention)
             wrong = [*self._of(truth, result)]
             if not wrong and not truth.lied and truth.charged != (result == "approved") and result not in truth.words:
-                wrong = [f"{identity} is {result}, and the acquirer says {truth.end}"]
+                wrong = [f"posd shows {identity} as {result}, and the acquirer has {truth.end}"]
             finals = {RESULTS[status] for status in map(_status, truth.acknowledged) if status in FINALS}
             if finals and not truth.lied and result not in finals:
-                wrong.append(f"{identity} is {result}, and posd has acknowledged {sorted(finals)}")
+                wrong.append(f"posd shows {identity} as {result}, and has acknowledged {sorted(finals)}")
             if finals and not truth.lied and document["outcome"]["evidence"][-1]["kind"] == "operator":
-                wrong.append(f"{identity} is {result} by a person's word, and posd has acknowledged {sorted(finals)}")
+                wrong.append(
+                    f"a person's decision gives {identity} as {result}, and posd has acknowledged {sorted(finals)}"
+                )
             for problem in wrong:
                 self.fail(problem)
         for identity, phase in self.old.items():
             now = known[identity]["phase"] if identity in known else "gone"
             kept = now == phase if phase == "final" else now not in ("final", "gone")
-            self.holds(kept or (now == "gone" and self.world.plan.retention_days > 0), f"{identity} was {phase}: {now}")
+            self.holds(
+                kept or (now == "gone" and self.world.plan.retention_days > 0),
+                f"{identity} changed from phase {phase} of the older posd to {now}",
+            )
         for identity in self.world.refused:
-            self.holds(identity not in known, f"{identity} was refused and is recorded")
+            self.holds(identity not in known, f"posd refused {identity} and recorded it")
         for till in self.world.tills:
             for basket in till.baskets:
                 self._basket(basket, known)
@@ -596,7 +614,7 @@ class Checks:
         identity = document["client_transaction_id"]
         code = SUSPICIOUS.get(self.world.habit_of(identity).events)
         if code and document["outcome"]["status"] == "APPROVAL" and not self.world.bank.of(identity).lost:
-            self.holds(code in attention, f"{identity} was approved, and {code} is not shown")
+            self.holds(code in attention, f"posd shows the approval of {identity} without the attention {code}")
 
     def _feed_ends(self, document: dict[str, Any], attention: set[str]) -> None:
         """Check that the newest line of the feed about a payment shows its state."""
@@ -604,11 +622,11 @@ class Checks:
         stands = (document["phase"], document["status"], outcome and outcome["result"], sorted(attention))
         if (last := self.newest.get(identity)) is None:
             if self.first_seq and self.world.plan.retention_days:
-                return  # its line is in a part of the feed that was removed before the feed was read again
-            self.fail(f"the feed has nothing of {identity}")
+                return  # retention removed the line before the feed was read again
+            self.fail(f"the feed has no line for {identity}")
         else:
             told = (last["phase"], last["status"], last["result"], sorted(last["attention"]))
-            self.holds(told == stands, f"the feed ends {identity} as {told}, and it is {stands}")
+            self.holds(told == stands, f"the feed's last line of {identity} has {told}, and posd shows {stands}")
 
     def _steps_told(self, truth: Truth) -> None:
         """Check that each acknowledged event has its line in the feed."""
@@ -618,7 +636,7 @@ class Checks:
             return  # after a search an event may change nothing
         for event in truth.acknowledged:
             status = _status(event)
-            told = f"the feed has nothing of {status} of {truth.identity}, which was acknowledged"
+            told = f"the feed has no line for the acknowledged {status} of {truth.identity}"
             self.holds((truth.identity, f"event:{status}") in self._told, told)
 
     def _removed(self, truth: Truth) -> None:
@@ -628,42 +646,45 @@ class Checks:
         newest = max(moment for moment in (truth.began, truth.at) if moment is not None)
         kept = timedelta(days=self.world.plan.retention_days)
         age = self.world.machine.clocks.true - newest
-        self.holds(age >= kept, f"{truth.identity} was removed after {age}")
+        self.holds(age >= kept, f"retention removed {truth.identity} too early, after {age}")
         self.world.seen("removed", str(truth.end))
 
     def removed_again(self, identity: str, reply: Reply) -> None:
         """Check a repeated start of a payment that retention has removed."""
         known = reply.status >= 400 and reply.json["code"] == "pruned"
         if not known:
-            self.fail(f"{identity} was removed, and its start is answered {reply.status}: {reply.body[:200]!r}")
+            self.fail(f"posd replied {reply.status} to a start of the removed {identity}: {reply.body[:200]!r}")
             return
         for problem in self._of(self.world.bank.of(identity), reply.json["result"]):
-            self.fail(f"{problem} (it was removed)")
+            self.fail(f"{problem} (retention has removed the payment)")
 
     def healthy(self, document: dict[str, Any]) -> None:
-        """Check the certificate at the end of the run: it is valid and was renewed in time."""
+        """Check at the end of the run that the certificate is valid and was renewed in time."""
         said = document["checks"]["certificate"]
         self.world.seen("certificate", said["status"])
-        self.holds(said["status"] == "ok", f"the certificate is {said}")
+        self.holds(said["status"] == "ok", f"the health document reports the certificate as {said}")
 
     def _open(self, truth: Truth, document: dict[str, Any], attention: set[str]) -> None:
         """Check that posd reports a payment that is open at the end of the run."""
         identity = truth.identity
-        # The clock was ahead at its start. A till must wait, since the customer may still be there.
+        # The wall clock may have been ahead at the start of the payment. A young payment waits, since the customer may
+        # still be there.
         young = timedelta() <= self.world.machine.clocks.now() - parse_iso(document["created_at"]) < LONG_WAIT
         if document["next_step"] != "ask_person" and not document["released"] and not young:
-            self.fail(f"{identity} is open for no reason: {document['phase']} {document['status']} {sorted(attention)}")
+            self.fail(
+                f"{identity} is open without a reason: {document['phase']} {document['status']} {sorted(attention)}"
+            )
         habit = self.world.habit_of(identity)
         # If several devices may be the terminal, posd asks none of them until a person has decided.
         if truth.end in FINALS and habit.search == "usual" and not truth.lied and "identity_conflict" not in attention:
             told = f"{document['phase']} {document['status']}, last search {document['last_search']}"
-            self.fail(f"{identity} ended as {truth.end}, a search would say so, and it is open: {told}")
+            self.fail(f"{identity} is open, although a search would find its end {truth.end}: {told}")
 
     def _basket(self, basket: "Basket", known: dict[str, Any]) -> None:
-        """Check that a customer is charged once if the till believes so, and not charged otherwise."""
+        """Check that the customer of a paid sale is charged once, and the customer of an unpaid sale is not charged."""
         if basket.sale.manner == "print" or basket.belief is None:
             if basket.belief is None:
-                self.fail(f"sale {basket.sale.number} never came to an end")
+                self.fail(f"sale {basket.sale.number} never ended")
             return
         self._chain(basket, known)
         truths = [self.world.bank.of(identity) for identity in basket.ids]
@@ -671,11 +692,11 @@ class Checks:
             return
         charges = sum(truth.charged for truth in truths)
         if basket.belief == "paid" and charges != 1:
-            self.fail(f"sale {basket.sale.number} is paid, and the customer was charged {charges} times")
+            self.fail(f"the till has sale {basket.sale.number} as paid, and the customer was charged {charges} times")
         if basket.belief == "unpaid" and charges:
-            self.fail(f"sale {basket.sale.number} is unpaid, and the customer was charged")
+            self.fail(f"the till has sale {basket.sale.number} as unpaid, and the customer was charged")
         if charges > 1:
-            self.fail(f"sale {basket.sale.number}: the customer was charged {charges} times")
+            self.fail(f"the customer was charged {charges} times for sale {basket.sale.number}")
 
     def _chain(self, basket: "Basket", known: dict[str, Any]) -> None:
         """Check that the operations after a payment agree with the data of the till."""
@@ -686,14 +707,16 @@ class Checks:
             if truth.lost or document is None or base is None or base.identity not in known:
                 continue
             if any(self.world.bank.of(item.identity).lost for item in (base, original)):
-                continue  # a restore lost the reference, or its original
+                continue  # a restore lost the reference or the original
             named = document["transaction_reference"] if link.by_reference else document["original"]
             wanted = original.reference if link.by_reference else original.identity
-            self.holds(named == wanted, f"{link.identity} names {named}, and the till {wanted}")
+            self.holds(
+                named == wanted, f"posd shows {named} as the original of {link.identity}, and the till sent {wanted}"
+            )
             derived = known[base.identity]["derived"]
-            self.holds(link.identity in derived, f"{base.identity} has {derived} derived, not {link.identity}")
+            self.holds(link.identity in derived, f"`derived` of {base.identity} lacks {link.identity}: {derived}")
             if truth.starts:
-                self.holds(truth.kind == link.kind, f"{link.identity} is a {link.kind}, and was sent as {truth.kind}")
+                self.holds(truth.kind == link.kind, f"posd sent the {link.kind} {link.identity} as {truth.kind}")
                 self._reference(link, truth)
                 self._reversal(document, truth)
 
@@ -713,7 +736,7 @@ class Checks:
         else:
             wanted = base
         self.holds(
-            truth.original is wanted, f"{link.identity} was sent under the reference of {truth.original.identity}"
+            truth.original is wanted, f"posd sent {link.identity} under the reference of {truth.original.identity}"
         )
 
     def _reversal(self, document: dict[str, Any], truth: Truth) -> None:
@@ -729,23 +752,23 @@ class Checks:
         self.world.seen("reversal", wanted)
         self.holds(
             outcome["reversal"] in (wanted, None),
-            f"the void {truth.identity} is said to be a {outcome['reversal']}, and is a {wanted}",
+            f"posd shows the void {truth.identity} as a {outcome['reversal']} instead of a {wanted}",
         )
 
 
 def _rank(status: str | None) -> int:
-    """Return the position of a state in the lifecycle. All finals have the same."""
+    """Return the position of a state in the lifecycle. All finals have the same position."""
     steps = (None, "TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED")
     return steps.index(status) if status in steps else len(steps)
 
 
 def _status(event: bytes) -> str:
-    """Return the status of an event, also of a damaged one."""
+    """Return the status of an event. The event may be damaged."""
     return _member(event, "status")
 
 
 def _member(event: bytes, name: str) -> str:
-    """Return a member of an event as text, empty if it has no such member."""
+    """Return a member of an event as text, or "" without such a member."""
     return event.partition(b'"%b": "' % name.encode())[2].partition(b'"')[0].decode()
 
 

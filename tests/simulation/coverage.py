@@ -1,7 +1,7 @@
-"""Situations that the runs have met, and known situations that they have not met.
+"""Situations that occurred in the runs, and known situations that did not occur.
 
-A situation is a kind and a value, as `World.seen` counts it. The known values come from the product and from the tables
-of the simulation.
+A situation is a kind and a value. `World.seen` counts situations. The known values come from the product and from the
+tables of the simulation.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ LINES = events()
 Seen = Counter[tuple[str, str]]
 
 _STATED: Final = ("event", "search", "operator")
-#: Result -> last parts of the evidence that it can have.
+#: Result -> kinds of the last evidence that the result can have.
 _OUTCOMES: Final[Mapping[Result, tuple[str, ...]]] = {
     Result.APPROVED: _STATED,
     Result.DECLINED: _STATED,
@@ -31,28 +31,28 @@ _OUTCOMES: Final[Mapping[Result, tuple[str, ...]]] = {
     Result.NOT_STARTED: ("refusal", "unsent", "search", "operator"),
 }
 
-#: Log events of other processes than the daemon.
+#: Prefixes of the log events of other processes.
 OF_OTHERS: Final = ("relay.", "collect.", "metrics.not_served")
 
-#: Kind -> its description, and all known values.
+#: Kind -> description and all known values.
 KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "manner": ("what a till does with a sale", tuple(MANNERS)),
-    "end": ("how the terminal means to end a payment", tuple(ENDS)),
-    "reply": ("how a terminal answers a start", tuple(REPLIES)),
-    "events": ("how its events come", tuple(EVENTS)),
-    "search": ("what a search finds", tuple(SEARCHES)),
-    "abort": ("what an abort does", tuple(ABORTS)),
-    "event-answer": ("what posd answers to an event", ("200", "400", "403", "413", "503")),
-    "phase": ("phase of a payment that is read", tuple(Phase)),
-    "next_step": ("next_step that is read", tuple(NextStep)),
+    "manner": ("behaviour of a till with a sale", tuple(MANNERS)),
+    "end": ("end of a payment at the terminal", tuple(ENDS)),
+    "reply": ("reply of a terminal to a start", tuple(REPLIES)),
+    "events": ("arrival of a payment's events", tuple(EVENTS)),
+    "search": ("result of a search", tuple(SEARCHES)),
+    "abort": ("effect of an abort", tuple(ABORTS)),
+    "event-answer": ("posd's reply to an event", ("200", "400", "403", "413", "503")),
+    "phase": ("phase in a payment document", tuple(Phase)),
+    "next_step": ("next_step in a payment document", tuple(NextStep)),
     "outcome": (
-        "outcome that a till hears, and its last evidence",
+        "outcome that a till receives, with the last evidence",
         tuple(f"{result} {evidence}" for result, kinds in _OUTCOMES.items() for evidence in kinds),
     ),
     "evidence": ("evidence of an outcome", tuple(EvidenceKind)),
     "attention": ("attention of a payment", tuple(AttentionCode)),
     "print-attention": ("attention of a print job", tuple(PrintAttentionCode)),
-    "problem": ("problem that a till or a person is answered", tuple(PROBLEMS)),
+    "problem": ("problem in a reply to a till or a person", tuple(PROBLEMS)),
     "log": (
         "warning or error in the log",
         tuple(
@@ -65,14 +65,14 @@ KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 
 def never(seen: Seen) -> dict[str, list[str]]:
-    """Return the known values of each kind that the runs never met."""
+    """Return the known values of each kind that occurred in no run."""
     met = {what for what, _ in seen}
     found = {kind: [value for value in values if f"{kind}: {value}" not in met] for kind, (_, values) in KNOWN.items()}
     return {kind: values for kind, values in found.items() if values}
 
 
 def words(seen: Seen) -> str:
-    """Return a text with the share of known situations that were met, and those that never were."""
+    """Return a text with the number of known situations that occurred, and the names of the others."""
     missed = never(seen)
     lines = ["situations met, of those known, and never met"]
     for kind, (about, values) in KNOWN.items():

@@ -1,9 +1,8 @@
-"""The disk of the simulated machine. While it is active, SQLite and the module `os` use it.
-
-`recorded` describes the assumptions about the disk, and `vfs` SQLite's access to it. This module replaces functions of
-`os`, which `pathlib`, `tempfile` and asyncio use. Only operations in the machine's directory are changed. A file object
-writes without these functions. So no fault reaches its writes, and they are recorded when the file is synced or the
-machine crashes. Everything must happen in one thread.
+"""The disk of the simulated machine. SQLite and the module `os` use an active disk. `recorded` describes the
+assumptions about the disk. `vfs` describes SQLite's access to the disk. This module replaces functions of `os`, which
+`pathlib`, `tempfile` and asyncio use. Only operations in the machine's directory are changed. A file object writes
+without these functions, so no fault affects its writes. They are recorded when the file is synced or the machine
+crashes. All calls must come from one thread.
 """
 
 import errno
@@ -33,9 +32,8 @@ _reserve = files.reserve
 
 
 class Disk(Recorded):
-    """The disk, as a context manager that activates it. `now`: seconds since 1970, for SQLite.
-
-    `directory` is resolved, and no file in it is open. Raise vfs.Unavailable if SQLite cannot use the disk.
+    """The disk. As a context manager it is active for the block. `now`: seconds since 1970, for SQLite. `directory` is
+    resolved, and no file in it is open. Raise vfs.Unavailable if SQLite cannot use the disk.
     """
 
     def __init__(self, directory: Path, random: Random, now: Callable[[], float] = time.time) -> None:
@@ -81,10 +79,10 @@ class Disk(Recorded):
         return sorted(file.name for file in self._vfs.files.values())
 
     def crash(self, power: bool) -> None:
-        """Write the files that a kill or a power cut leaves, as new files. The daemon must have ended before."""
+        """Write the files that a kill or a power cut leaves, as new files. The daemon must have ended."""
         super().crash(power)
         for pointer, file in self._vfs.files.items():
-            self._vfs.files[pointer] = File(file.name)  # it writes to a file that has been unlinked
+            self._vfs.files[pointer] = File(file.name)  # the descriptor's file has been unlinked
         self._tell_raised()
 
     def _tell_raised(self) -> None:
@@ -198,7 +196,7 @@ class Disk(Recorded):
                 return name
             file = self.find(name)
             if file is None or file.inode != found.st_ino:
-                return None  # it has been unlinked
+                return None  # the file has been unlinked
         if not self.dead:
             self.compare(file)
         return file

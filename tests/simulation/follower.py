@@ -1,6 +1,5 @@
-"""A program that follows the feed by its stream, as head office does.
-
-It reconnects at its place, and must get each change once, in order, and in time.
+"""A program that follows the stream of the feed, like head office. It reconnects after the last change that it has. It
+must get each change once, in order, and in time.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: Seconds until it connects again.
+#: Seconds until the follower connects again.
 PAUSE: Final = 1.0
 
 
@@ -21,9 +20,9 @@ class Follower:
 
     def __init__(self, world: "World") -> None:
         self.world = world
-        self._place = ""  # place of the last change that it has
+        self._place = ""  # number of the last change that the follower has
         self._seq = 0
-        #: When it connected, in seconds of the loop; inf if it is not connected.
+        #: When the follower connected, in seconds of the loop. inf without a connection.
         self.since = math.inf
 
     async def run(self) -> None:
@@ -64,7 +63,7 @@ class _Stream(asyncio.Protocol):
         end.attach(self)
 
     async def run(self, place: str) -> None:
-        """Request the feed after a place, and read until the stream ends."""
+        """Request the feed after a change, and read until the stream ends."""
         where = f"last-event-id: {place}\r\n" if place else ""
         head = f"GET /v1/feed?after=start HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n{where}\r\n"
         self._end.write(head.encode())

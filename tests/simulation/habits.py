@@ -1,7 +1,7 @@
 """A terminal's behaviour with one payment: its end, the reply to the start, its events, the replies to a search and an
 abort, and other messages.
 
-A payment has one value of each; most are the ordinary one.
+A payment has one value of each table. Most values are ordinary.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-#: End of the payment, unless something else ends it first.
+#: End of the payment, unless another cause ends the payment first.
 ENDS: Final[Mapping[str, float]] = {
     "approve": 60,
     "decline": 12,
@@ -20,7 +20,7 @@ ENDS: Final[Mapping[str, float]] = {
     "reject-late": 2,
 }
 
-#: Replies to the start. If the payment runs despite its reply, the name ends in `-runs`.
+#: Replies to the start. A name that ends in `-runs` means that the payment runs despite the reply.
 REPLIES: Final[Mapping[str, float]] = {
     "ack": 70,
     "slow": 4,
@@ -40,7 +40,7 @@ REPLIES: Final[Mapping[str, float]] = {
     "failed-runs": 2,
 }
 
-#: How its events arrive.
+#: How the payment's events arrive.
 EVENTS: Final[Mapping[str, float]] = {
     "plain": 70,
     "twice": 5,
@@ -90,7 +90,7 @@ ABORTS: Final[Mapping[str, float]] = {
     "slow": 8,
 }
 
-#: Messages that it, or another device, sends in addition to its events.
+#: Messages that the terminal or another device sends in addition to the payment's events.
 EXTRAS: Final[Mapping[str, float]] = {
     "nothing": 60,
     "wrong-token": 5,
@@ -101,12 +101,12 @@ EXTRAS: Final[Mapping[str, float]] = {
     "too-large": 1,
 }
 
-#: How events may arrive if an operation follows the approval. Other values lack data that the operation needs.
+#: How events may arrive if an operation follows the approval. The other events lack data that the operation needs.
 FOLLOWED: Final = frozenset(EVENTS) - {"other-amount", "unlikely", "no-reference"}
 
-#: Share of bad payments that send no events, with the replies to their starts and their searches.
+#: Share of bad payments without any event, then the replies to their starts and their searches.
 MUTE: Final = 0.08
-#: The same share if posd may conclude that a payment never started. In these cases it must not.
+#: The same share if the configuration lets posd conclude `not_started`. For these payments posd must not conclude it.
 MUTE_PROVABLE: Final = 0.4
 MUTE_REPLIES: Final = ("lost-runs", "silent-runs", "cut-runs", "failed-runs")
 MUTE_SEARCHES: Final = ("usual", "none", "failed", "late-index", "late-index")
@@ -114,7 +114,7 @@ MUTE_SEARCHES: Final = ("usual", "none", "failed", "late-index", "late-index")
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """Behaviour of the terminal with one payment."""
+    """The terminal's behaviour with one payment."""
 
     end: str = "approve"
     reply: str = "ack"
@@ -130,7 +130,7 @@ class Habit:
 
 
 def draw(random: Random, *, bad: float, followed: bool = False, mute: float = MUTE) -> Habit:
-    """Draw a habit. `bad`: share of the properties that are not ordinary. `followed`: an operation may follow.
+    """Draw a habit. `bad`: share of the properties that are not ordinary. `followed`: whether an operation may follow.
 
     `mute`: share of the bad habits that send no events.
     """

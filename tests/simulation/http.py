@@ -1,6 +1,5 @@
-"""HTTP/1.1 for terminals and tills, as small as possible, so that the daemon uses most of the time.
-
-It shares no code with the daemon. It checks every response: one that is not HTTP is a fault of the daemon.
+"""HTTP/1.1 for terminals and tills. The code is small, so that the daemon uses most of the time. It shares no code with
+the daemon. A response that is not HTTP is a fault of the daemon.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ from tests.simulation.network import End
 
 
 class Broken(Exception):
-    """Connection that ended before a complete response."""
+    """Error of a connection that ended before a complete response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class _Reading(asyncio.Protocol):
 
 
 class Client(_Reading):
-    """One connection for requests that follow each other."""
+    """One connection for several requests, one after the other."""
 
     def __init__(self, end: End) -> None:
         super().__init__()
@@ -104,7 +103,7 @@ class Client(_Reading):
             self._answer.set_exception(Broken(str(error or "closed")))
 
     def eof_received(self) -> bool:
-        """Handle the end of the peer's data. A complete response has arrived before it, or never arrives."""
+        """Handle the end of the peer's data. An incomplete response stays incomplete."""
         return False
 
     async def call(self, method: str, target: str, body: bytes = b"", content_type: str = "application/json") -> Reply:

@@ -1,4 +1,6 @@
-"""Search for a deliberate fault: it runs seeds with the fault, until a check fails that holds without the fault."""
+"""Search for a deliberate fault. Seeds run with the fault until a check fails in a run that passes without the
+fault.
+"""
 
 import re
 from collections.abc import Collection
@@ -10,7 +12,7 @@ from typing import Final
 from tests.simulation.breaks import BREAKS
 from tests.simulation.runs import Job, play, play_all, processors, said
 
-#: Sales in a run. A short run finds common faults sooner; a long one finds those that need many events together.
+#: Sales in a run. A short run finds common faults sooner. A long run finds faults that need many events together.
 SIZES: Final = (40, 100, 100, 200)
 #: Longest text of a failure in a document, in characters.
 LONGEST: Final = 110
@@ -19,7 +21,7 @@ _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class Found:
-    """Result of a hunt: number of payments, and the run that found the fault with its message, if any."""
+    """Result of a hunt: the number of payments, and the run that found the fault, if any."""
 
     name: str
     payments: int
@@ -29,7 +31,7 @@ class Found:
 
 
 def hunt(name: str, payments: int) -> Found:
-    """Run seeds with a break until a check fails, or until this many payments were made."""
+    """Run seeds with a break until a check fails or this many payments were made."""
     BREAKS[name]
     made = 0
     sizes = ((seed, Random(f"hunt/{seed}").choice(SIZES)) for seed in count())

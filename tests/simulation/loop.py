@@ -1,8 +1,7 @@
-"""An event loop with virtual time. It never waits, and the seed decides the order of all steps.
-
-When nothing is ready to run, the clock advances to the next timer. The loop also simulates threads, sub-processes and
-signals: a function for a thread runs as one step, a little later. All code that the daemon starts has the number of the
-daemon's life in its context. So a life can end at any point, as by a kill.
+"""An event loop with virtual time. The loop never waits, and the seed decides the order of all steps. When nothing is
+ready to run, the clock advances to the next timer. The loop also simulates threads, sub-processes and signals. A
+function for a thread runs as one step, a little later. All code that the daemon starts has the number of the daemon's
+life in its context. So a life can end at any point, as after a kill.
 """
 
 import asyncio
@@ -24,24 +23,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-#: The life of the daemon to which the running code belongs; 0: the world around it.
+#: The life of the daemon to which the running code belongs. 0 for the world around the daemon.
 LIFE: contextvars.ContextVar[int] = contextvars.ContextVar("life", default=0)
 
 #: A context that belongs to no life.
 OUTSIDE: Final = contextvars.Context()
 
-#: The monotonic clock at the beginning, in seconds: the machine was booted earlier.
+#: The monotonic clock at the beginning, in seconds. The machine was booted before the run.
 BEGIN: Final = 1000.0
 
-#: Most turns of the loop without progress of time. A burst of a thousand connections takes some hundred.
+#: Most turns of the loop without progress of time. A burst of a thousand connections takes some hundred turns.
 MOST_TURNS: Final = 50_000
 
-#: Most attempts to close a coroutine that waits again while it is closed.
+#: Most attempts to close a coroutine. A coroutine may wait again while it is being closed.
 MOST_CLOSES: Final = 100
 
 
 class Stuck(Exception):
-    """State in which nothing can happen: no timer is set, or the loop runs without progress of time."""
+    """Error of a loop that makes no progress. No timer is set, or the loop runs without progress of time."""
 
 
 class _Selector:
@@ -66,9 +65,9 @@ class _Selector:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """The event loop. `network`: creates its transports."""
+    """The event loop. `network` creates the transports."""
 
-    # Attributes of asyncio's loop that it does not declare.
+    # Attributes of asyncio's loop that asyncio does not declare.
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
 
@@ -79,8 +78,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
         self.network = network
         network.loop = self
-        #: Draws the seconds of a function on a thread. It is called twice: for the start, and until the caller gets the
-        #: result.
+        #: Draws the seconds of a function on a thread. The loop calls it twice: for the start, and for the delivery of
+        #: the result.
         self.thread_seconds: Callable[[], float] = lambda: 0.0005
         #: The simulated sub-process: arguments -> exit code and stderr.
         self.program: Callable[[tuple[str, ...]], tuple[int, bytes]] = lambda _arguments: (1, b"no such program")
@@ -106,10 +105,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now = max(self._now, self._scheduled[0].when())
 
     def _process_events(self, _events: list[Any]) -> None:
-        """Do nothing: there are no events from outside."""
+        """Do nothing. There are no events from outside."""
 
     def _write_to_self(self) -> None:
-        """Do nothing: no thread needs to be woken."""
+        """Do nothing. No thread needs a wake-up."""
 
     # Lives.
 
@@ -136,10 +135,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return super().call_at(when, callback, *args, context=context)
 
     def end_life(self, life: int) -> None:
-        """End a life of the daemon at once. None of its callbacks and tasks runs after that.
-
-        Its coroutines are closed, as Python does with unreferenced ones. The caller prevents any effect of their
-        cleanup.
+        """End a life of the daemon at once. No callback and no task of that life runs again. The coroutines are closed,
+        as Python does with unreferenced coroutines. The caller prevents any effect of their cleanup.
         """
         self._ended.add(life)
         doomed = [*self._tasks.pop(life, {}).values()]
@@ -160,7 +157,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.set_exception_handler(self._not_caught)
 
     def _not_caught(self, _loop: Any, context: dict[str, Any]) -> None:
-        """Record an uncaught exception. A task of a killed daemon may still run, and fail."""
+        """Record an exception that no code caught, unless code of a daemon raised it."""
         if LIFE.get() == 0 and "never retrieved" not in context["message"]:
             self.uncaught.append(context)
 
@@ -179,13 +176,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return task
 
     def next(self, handle: asyncio.Handle) -> None:
-        """Run a callback before all others."""
+        """Run a callback before all other callbacks."""
         self._ready.appendleft(handle)
 
     # Threads, sub-processes, signals.
 
     def run_in_executor(self, _executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]
-        """Run a function as one step, a little later. Its caller gets the result a little after that."""
+        """Run a function as one step, a little later. The caller gets the result some time after the step."""
         future: asyncio.Future[T] = self.create_future()
         self.step(lambda: func(*args), future)
         return future
@@ -259,8 +256,8 @@ def _close_tasks(doomed: "list[asyncio.Task[Any]]") -> None:
             try:
                 coroutine.close()
             except RuntimeError:
-                continue  # it waits again while it is being closed
-            except BaseException:  # noqa: BLE001 - it ends by that
+                continue  # the coroutine waits again while it is being closed
+            except BaseException:  # noqa: BLE001 - the exception ends the coroutine
                 pass
             break
 
@@ -282,13 +279,13 @@ class _Process(asyncio.SubprocessTransport):
         return None
 
     def kill(self) -> None:
-        """Do nothing: the process has ended."""
+        """Do nothing. The process has ended."""
 
     async def _wait(self) -> int:
         return self._code
 
     def close(self) -> None:
-        """Do nothing: no descriptor is open."""
+        """Do nothing. No descriptor is open."""
 
 
 def _set(future: "asyncio.Future[Any] | None", result: Any) -> None:

@@ -1,4 +1,4 @@
-"""The machine beside the till: its disk, its clocks, its configuration, and the lives of the daemon."""
+"""The machine beside the till, with the disk, the clocks, the configuration, and the lives of the daemon."""
 
 import asyncio
 import atexit
@@ -44,16 +44,16 @@ from tests.simulation.network import Network
 from tests.simulation.plan import BORN
 from tests.simulation.still import Log, Manager, log_of
 
-#: Directory of the machines' files: in memory, if the system has such a directory.
+#: Directory of the machines' files, in memory if the system has such a directory.
 MEMORY = Path("/dev/shm")
 #: A database of each released schema.
 RELEASED = Path(__file__).parent.parent / "store" / "released"
-#: Most events kept for one payment. The product's own number would take longer than a run.
+#: Most events that posd keeps for one payment. No run is long enough for the product's own number.
 MOST_EVENTS = 60
-#: Numbers of functions between two checkpoints, drawn by the run. They are small, since a power cut must come between
-#: checkpoints of a short run.
+#: Numbers of functions between two checkpoints. A run draws one. They are small, so that a short run has power cuts
+#: between checkpoints.
 CHECKPOINTS = (6, 40, 350)
-#: Suffixes of a database's files, except those that SQLite can rebuild.
+#: Suffixes of a database's files, except the file that SQLite can rebuild.
 DATABASE_FILES = ("", "-wal")
 
 
@@ -62,7 +62,7 @@ def _memory() -> Path:
 
 
 def _prefix(process: int | None) -> str:
-    """Return the prefix of the machines' directories of a process. All prefixes have the same length."""
+    """Return the prefix of the directories of a process's machines. All prefixes have the same length."""
     return f"posd-simulation-{process:07}-"
 
 
@@ -74,7 +74,7 @@ def remove_homes(process: int | None) -> None:
 
 @dataclass(slots=True)
 class Line:
-    """A line of the daemon's log: the life that wrote it, its time (virtual monotonic seconds), and its text."""
+    """A line of the daemon's log: the life of the daemon, the time (virtual monotonic seconds), and the content."""
 
     life: int
     at: float
@@ -95,14 +95,15 @@ class _Sink:
 
 
 _sink = _Sink()
-#: The daemon freezes its lasting objects for the garbage collector. Here no object lasts, so the freeze is replaced.
+#: The daemon freezes long-lived objects for the garbage collector. No object is long-lived in a simulation, so the
+#: freeze is replaced.
 _freeze = gc.freeze
 
 
 @cache
 def prepare_process() -> None:
     """Send all log lines of this process to the running machine, and collect garbage often."""
-    # A killed daemon leaves coroutines that never ran. Python warns about each.
+    # A killed daemon leaves coroutines that never ran. Python warns about each of them.
     warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)
     structlog.configure(
         processors=[_sink],
@@ -113,7 +114,7 @@ def prepare_process() -> None:
 
 @cache
 def certificate_files(made: datetime) -> Path:
-    """Make the certificate of a listener, once for each process: a key takes longer than a payment."""
+    """Make the certificate of a listener, once for each process, because a key takes longer than a payment."""
     directory = Path(mkdtemp(prefix=_prefix(os.getpid()), dir=_memory()))
     _certificates.append(directory)
     atexit.register(remove_certificates)
@@ -127,7 +128,7 @@ _certificates: list[Path] = []
 
 
 def remove_certificates() -> None:
-    """Remove these files. The next caller makes new ones."""
+    """Remove the certificate files. The next caller makes new files."""
     atexit.unregister(remove_certificates)
     while _certificates:
         rmtree(_certificates.pop(), ignore_errors=True)
@@ -136,7 +137,7 @@ def remove_certificates() -> None:
 
 @dataclass
 class Clocks:
-    """The machine's clocks. The wall clock is the true time plus an error, which faults change."""
+    """The machine's clocks. The wall clock is the true time plus an error. Faults change the error."""
 
     loop: VirtualLoop
     began: datetime
@@ -160,7 +161,7 @@ class Clocks:
 
 @dataclass
 class Machine:
-    """The machine. `text`: the daemon's configuration, without the paths of its files."""
+    """The machine. `text`: the daemon's configuration, without the paths of files."""
 
     loop: VirtualLoop
     network: Network
@@ -233,12 +234,12 @@ class Machine:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Use this machine's disk and log for the block; then remove its files."""
+        """Use this machine's disk and log for the block. Then remove the machine's files."""
         prepare_process()
         gc.collect()  # garbage of the previous run was not collected during that run
         _sink.take = self._take
         self.loop.program = self._program
-        # The daemon freezes lasting objects. Here other lives follow, so none lasts.
+        # The daemon freezes long-lived objects. Other lives follow here, so no object is long-lived.
         draw = Random(f"secrets/{self.network.seed}").randbytes
         with (
             patch.dict(os.environ),
@@ -269,7 +270,7 @@ class Machine:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Record the daemon's connections to its database, because the kernel closes them when it kills the daemon."""
+        """Record the daemon's connections to its database. `kill` closes them, as the kernel does."""
         connect, begin = sqlite3.connect, aiosqlite.Connection.__init__
 
         def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:
@@ -305,7 +306,7 @@ class Machine:
         self.still_log = log_of(os.getpid())
 
     def log_goes_on(self) -> tuple[int, str | None]:
-        """Read the log again. Return the same as `Log.end`."""
+        """Read the log again. Return the result of `Log.end`."""
         log, self.still_log = self.still_log, None
         return (0, None) if log is None else log.end()
 
@@ -326,7 +327,7 @@ class Machine:
     def start(self) -> None:
         """Start the daemon."""
         self.life += 1
-        _freeze()  # the garbage collector then searches only the remains of this life
+        _freeze()  # then the garbage collector searches only the objects of this life
         self.started.clear()
         self.killed.clear()
         config = self.configuration()
@@ -349,7 +350,7 @@ class Machine:
         self.task = in_life(self.life, lambda: self.loop.create_task(main.serve(config, around), name="posd"))
 
     def kill_at(self, operations: int, *, power: bool = False) -> None:
-        """Kill the daemon at its n-th disk operation from this moment."""
+        """Kill the daemon at the n-th disk operation from this moment."""
         self._kill_at = self.operations + operations
         self.power_fails = power
 
@@ -365,7 +366,7 @@ class Machine:
             connection.close()
         self._connections.clear()
         for begun in self._threads:
-            begun._connection = None  # otherwise the connection warns when it is collected unclosed
+            begun._connection = None  # Python warns about an unclosed connection
         self._threads.clear()
         if self.disk.open_files():
             gc.collect()
@@ -377,7 +378,7 @@ class Machine:
                     os.close(int(name))
 
     def _begin_to_kill(self) -> None:
-        # The running code continues to its end, but without any effect.
+        # The running code continues to its end without any effect.
         self._killing = True
         self._kill_at = None
         self.disk.dead = True
@@ -398,7 +399,7 @@ class Machine:
         self.killed.set()
 
     async def stop(self) -> None:
-        """Stop the daemon as the service manager does. It must end in time."""
+        """Stop the daemon as the service manager does. The daemon must end in time."""
         task = self.task
         if task is None:
             return
@@ -411,7 +412,7 @@ class Machine:
             task.result()
 
     def end_quietly(self) -> None:
-        """Remove the remains of a daemon that has ended by itself."""
+        """Close the connections and files of a daemon that has ended by itself."""
         self.task = None
         self.network.mute(self.life)
         self.loop.end_life(self.life)
@@ -419,7 +420,7 @@ class Machine:
         self._let_go()
 
     def failure(self) -> BaseException | None:
-        """Return the error with which the daemon ended by itself, None if it runs."""
+        """Return the error with which the daemon ended by itself, or None."""
         if self.task is not None and self.task.done() and not self.task.cancelled():
             return self.task.exception()
         return None
@@ -445,14 +446,14 @@ class Machine:
         self.disk.settle()
 
     def snapshot(self, directory: Path) -> None:
-        """Copy the present database, as a snapshot of the disk does."""
+        """Copy the present database as a snapshot of the disk."""
         directory.mkdir()
         for rest in DATABASE_FILES:
             if (file := Path(f"{self.database}{rest}")).exists():
                 copyfile(file, directory / file.name)
 
     def put_back(self, directory: Path) -> None:
-        """Replace the database by a snapshot while no daemon runs, so that it goes back in time."""
+        """Replace the database by a snapshot while no daemon runs. The database goes back in time."""
         for rest in (*DATABASE_FILES, "-shm"):
             file, found = Path(f"{self.database}{rest}"), directory / f"{self.database.name}{rest}"
             file.unlink(missing_ok=True)
@@ -462,7 +463,7 @@ class Machine:
         self.disk.settle()
 
     def serves(self, life: int) -> bool:
-        """Whether the daemon of that life is ready and still runs."""
+        """Whether the daemon of this life is ready and runs."""
         runs = self.task is not None and not self.task.done() and not self._killing
         return runs and self.life == life and self.started.is_set()
 
@@ -494,7 +495,7 @@ class Machine:
         return self.network.machine
 
     def _program(self, arguments: Sequence[str]) -> tuple[int, bytes]:
-        """Do what `posd tls renew` does. It is the only program that the daemon runs."""
+        """Renew the certificate as `posd tls renew` does. The daemon runs no other program."""
         assert "renew" in arguments, arguments
         with (
             patch.object(authority, "now", self.clocks.now),

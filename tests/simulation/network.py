@@ -1,10 +1,10 @@
 """The network between the machine, the terminals and the tills: connections in memory, with faults.
 
-A connection has two ends. Bytes written at one end arrive at the other in order, after the latency of the way between
-them. While the way is down it holds them, as TCP does. A cut connection ends at both ends. An address without a host
-does not answer; a port without a listener refuses. TLS is real if the client asks for it. Otherwise the bytes are plain
-text, and the listener treats them as decrypted. That saves half of the time of a payment. Other tests cover refusals by
-TLS on real connections.
+A connection has two ends. Bytes that are written at one end arrive at the other end in order, after the latency of the
+way. A way that is down holds the bytes, as TCP does. A cut connection ends at both ends. An address without a host does
+not reply. A port without a listener refuses connections. TLS is real if the client uses it. Otherwise the bytes are
+plain text, and the listener treats them as decrypted. Plain text saves half of the time of a payment. Other tests cover
+refusals by TLS on real connections.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 #: Latency of a Unix socket, in seconds.
 LOCAL_SECONDS: Final = 0.00002
-#: Most unread bytes that the kernel buffers: about as many as for a Unix socket.
+#: Most unread bytes that the kernel buffers. A Unix socket has about this size.
 KERNEL_BYTES: Final = 208 * 1024
-#: Seconds after which the kernel reports that a host in its own network is unreachable.
+#: Seconds after which the kernel reports that a host in the same network is unreachable.
 UNREACHABLE_SECONDS: Final = 3.06
 #: An invalid file descriptor.
 NO_DESCRIPTOR: Final = -1
@@ -39,7 +39,7 @@ _MIX = 0xFFFFFFFFFFFFFFFF
 
 
 def mixed(seed: int, count: int) -> float:
-    """Return the n-th number in [0, 1) of a seed. It is cheap, and the same on every machine (splitmix64)."""
+    """Return the n-th number in [0, 1) of a seed (splitmix64). The number is cheap, and the same on every machine."""
     state = (seed + (count + 1) * 0x9E3779B97F4A7C15) & _MIX
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MIX
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MIX
@@ -55,7 +55,7 @@ class Way:
     latency: tuple[float, float] = (0.0003, 0.003)
     #: Whether bytes pass.
     up: bool = True
-    #: Whether the host exists. If not, a connection to it fails after a while.
+    #: Whether the host exists. Without a host a connection fails after a while.
     there: bool = True
     connections: list["Connection"] = field(default_factory=list)
     _drawn: int = 0
@@ -75,7 +75,7 @@ class Way:
             await waiter
 
     def raise_up(self) -> None:
-        """Set the way up, and deliver the held bytes."""
+        """Open the way, and deliver the held bytes."""
         self.up = True
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
@@ -85,7 +85,7 @@ class Way:
             connection.go_on()
 
     def cut(self) -> None:
-        """Reset all connections on it."""
+        """Reset all connections on the way."""
         for connection in self.connections[:]:
             connection.reset()
 
@@ -113,7 +113,7 @@ class Connection:
             end.end(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
 
     def over(self) -> None:
-        """Forget the connection when both ends have ended."""
+        """Remove the connection when both ends have ended."""
         if self in self.way.connections and all(end.ended for end in self.ends):
             self.way.connections.remove(self)
 
@@ -123,7 +123,7 @@ _EOF, _RESET = object(), object()
 
 
 class End(asyncio.Transport):
-    """One end of a connection: a transport for the code at it, and a substitute for its socket."""
+    """One end of a connection. It is the transport of the code at this end, and a substitute for the socket."""
 
     def __init__(self, network: "Network", name: Any, peer_name: Any, family: int, life: int) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class End(asyncio.Transport):
         return NO_DESCRIPTOR
 
     def setblocking(self, _flag: bool) -> None:
-        """Do nothing: this socket never blocks."""
+        """Do nothing. The socket never blocks."""
 
     def setsockopt(self, *_: Any) -> None:
         """Accept any option."""
@@ -165,11 +165,11 @@ class End(asyncio.Transport):
         return _CREDENTIALS.pack(*self.credentials)
 
     def getsockname(self) -> Any:
-        """Return its own address."""
+        """Return the address of this end."""
         return self.name
 
     def getpeername(self) -> Any:
-        """Return the other's address."""
+        """Return the address of the other end."""
         return self.peer_name
 
     def recv(self, size: int) -> bytes:
@@ -191,14 +191,14 @@ class End(asyncio.Transport):
         return bytes(piece)
 
     def send(self, data: bytes) -> int:
-        """Write. Raise OSError if the connection is over."""
+        """Write bytes. Raise OSError if the connection has ended."""
         if self.ended or self._wrote_eof:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
         self.write(data)
         return len(data)
 
     def shutdown(self, _how: int) -> None:
-        """Write no more."""
+        """End the written data."""
         self.write_eof()
 
     def add_reader(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
@@ -274,10 +274,10 @@ class End(asyncio.Transport):
                 self._loop.call_soon(self._drain, context=self.context)
 
     def set_read_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Do nothing: there is no limit."""
+        """Do nothing. There is no limit."""
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set how many bytes may wait in addition to those in the kernel's buffer."""
+        """Set how many bytes may wait beyond the kernel's buffer."""
         self._limit = KERNEL_BYTES + (65536 if high is None else high)
 
     def get_write_buffer_size(self) -> int:
@@ -285,7 +285,7 @@ class End(asyncio.Transport):
         return max(0, self._untaken - KERNEL_BYTES)
 
     def can_write_eof(self) -> bool:
-        """Return True: half-close is possible in plain text."""
+        """Return True, because plain text permits a half-close."""
         return True
 
     def write(self, data: Any) -> None:
@@ -317,7 +317,7 @@ class End(asyncio.Transport):
             self._loop.call_soon(self.end, None, context=self.context)
 
     def abort(self) -> None:
-        """End it at once."""
+        """End the connection at once."""
         if self.ended:
             return
         self.closing = True
@@ -344,7 +344,7 @@ class End(asyncio.Transport):
         self._loop.call_at(when, peer.arrive, what, context=peer.context)
 
     def arrive(self, what: Any) -> None:
-        """Receive bytes over the way if it is up."""
+        """Receive bytes from the way, unless it is down."""
         if self.ended or self.connection is None:
             return
         if self.held or not self.connection.way.up:
@@ -395,13 +395,13 @@ class End(asyncio.Transport):
 
 
 class _Assumed:
-    """Substitute for TLS on a plain-text connection: it has the certificate that the server would show."""
+    """Substitute for TLS on a plain-text connection. It has the certificate that the server would show."""
 
     def __init__(self, certificate: bytes | None) -> None:
         self._certificate = certificate
 
     def selected_alpn_protocol(self) -> str | None:
-        """Return None: no protocol was agreed on."""
+        """Return None, because no protocol was negotiated."""
         return None
 
     def getpeercert(self, binary_form: bool = False) -> bytes | None:
@@ -418,7 +418,7 @@ class Listening:
         self._queue: deque[End] = deque()
         self._waiting: asyncio.Future[None] | None = None
         self._backlog = 0
-        #: Handler of each connection, in place of `accept`. Hosts of the simulation use it.
+        #: Handler of each connection, instead of `accept`. Hosts of the simulation use a handler.
         self.handler: Callable[[End], None] | None = None
 
     def fileno(self) -> int:
@@ -426,10 +426,10 @@ class Listening:
         return NO_DESCRIPTOR
 
     def setblocking(self, _flag: bool) -> None:
-        """Do nothing: this socket never blocks."""
+        """Do nothing. The socket never blocks."""
 
     def getsockname(self) -> Any:
-        """Return its address."""
+        """Return the address of the listener."""
         return self._place
 
     def listen(self, backlog: int) -> None:
@@ -457,11 +457,11 @@ class Listening:
         return True
 
     def remove_reader(self) -> bool:
-        """Return False: there are no callbacks."""
+        """Return False, because there are no callbacks."""
         return False
 
     def accept(self) -> tuple[End, Any]:
-        """Accept a connection. Raise BlockingIOError if none waits."""
+        """Accept a connection. Raise BlockingIOError if no connection waits."""
         if (error := self._network.accept_error) is not None:
             raise error
         while self._queue:
@@ -471,7 +471,7 @@ class Listening:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     async def accepted(self) -> tuple[End, Any]:
-        """Accept the next connection, after waiting for it."""
+        """Wait for the next connection and accept it."""
         while True:
             try:
                 return self.accept()
@@ -492,7 +492,7 @@ class Network:
         self.ways: dict[str, Way] = {}
         self.names: dict[str, str] = {}
         self.local = Way(seed, (LOCAL_SECONDS, LOCAL_SECONDS * 2))
-        #: Error of each `accept`, for example without free descriptors. None: it works.
+        #: Error of each `accept`, for example without free descriptors. None without a fault.
         self.accept_error: OSError | None = None
         self._dead: set[int] = set()
         self._ports = 40000
@@ -527,7 +527,7 @@ class Network:
         """Close the sockets of an ended process, as the kernel does."""
         for place, listening in list(self.listeners.items()):
             if listening.life == life:
-                del self.listeners[place]  # connections in its queue end with the others
+                del self.listeners[place]  # connections in the queue end with the other connections
         for way in (self.local, *self.ways.values()):
             for connection in way.connections[:]:
                 for end in connection.ends:
@@ -540,7 +540,7 @@ class Network:
                     connection.over()
 
     def tcp_socket(self, host: str, port: int, _key: str = "") -> Any:
-        """Return a bound socket. All addresses of the machine are the same."""
+        """Return a bound socket. The machine has one address."""
         if host in ("0.0.0.0", "::", "127.0.0.1"):
             host = self.machine
         return Listening(self, (host, port), socket.AF_INET)
@@ -613,7 +613,7 @@ class Network:
 
 
 async def _secured(end: End, protocol: Any, context: ssl_module.SSLContext, **options: Any) -> Any:
-    """Use TLS over an end, as asyncio does. Raise OSError."""
+    """Start TLS over an end, as asyncio does. Raise OSError."""
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
     wrapped = sslproto.SSLProtocol(

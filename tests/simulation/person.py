@@ -1,4 +1,4 @@
-"""The person of the shop: checks open payments, asks the acquirer, and resolves payments that do not end by
+"""The person of the shop. The person checks open payments, asks the acquirer, and resolves payments that do not end by
 themselves.
 """
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 QUICKLY: Final = (20.0, 300.0)
 SLOWLY: Final = (600.0, 1500.0)
 SLOW: Final = 0.15
-#: The share of settled payments of which the terminal sends the end afterwards.
+#: Share of resolved payments whose end the terminal sends afterwards.
 TERMINAL_SAYS_LATER: Final = 0.3
-#: Command in a problem's text with which a person decides which device is a terminal.
+#: Command in a problem's text. A person uses it to decide which device is a terminal.
 IDENTITY: Final = re.compile(r"posd terminals identity (SN-\d+)")
 
 
@@ -34,7 +34,7 @@ class Person:
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def look(self, identity: str) -> None:
-        """Get a question about a payment that does not end, and answer it after a while."""
+        """Resolve a payment that does not end, after a while."""
         if identity in self._asked:
             return
         self._asked[identity] = None
@@ -48,7 +48,7 @@ class Person:
             self.world.broke(error)
 
     async def asked(self, problem: Mapping[str, Any]) -> None:
-        """Get a problem that only a person can solve, and do what its text says."""
+        """Read a problem that only a person can solve, and follow its text."""
         code = problem["code"]
         await asyncio.sleep(10.0)
         if code == "restore_unseen":
@@ -76,7 +76,7 @@ class Person:
             if document.get("next_step") != "ask_person":
                 await asyncio.sleep(60.0)
                 if document.get("next_step") == "wait":
-                    break  # it continues by itself, and the till asks again
+                    break  # posd recovers by itself, and the till repeats the call
                 continue
             if random.random() < 0.3:
                 await self.call("POST", f"/v1/transactions/{identity}/reconcile", {})
@@ -96,7 +96,7 @@ class Person:
             wrong = random.random() < self.world.plan.wrong_words
             if wrong:
                 result = "declined" if result == "approved" else "approved"
-            # recorded before the call: a till may get the result before the person gets the reply
+            # recorded before the call, because a till may get the result before the person gets the reply
             truth.words.append(result)
             reply = await self.call(
                 "POST",
@@ -114,9 +114,8 @@ class Person:
         self._asked.pop(identity, None)
 
     async def release(self, identity: str) -> bool:
-        """Release its terminal. Return whether posd did it.
-
-        posd refuses while a call to the terminal is under way.
+        """Release the terminal of a payment. Return whether posd did. posd refuses while a call to the terminal is
+        under way.
         """
         world = self.world
         life, timeout = world.machine.life, world.plan.reply_timeout
@@ -128,7 +127,7 @@ class Person:
         world.bank.of(identity).released = True
         under_way = began is not None and world.start_under_way(identity) == began and world.machine.life == life
         waited_for = began is not None and world.loop.time() - began < 0.9 * timeout
-        world.checks.holds(not (under_way and waited_for), f"{identity} was released while it was being started")
+        world.checks.holds(not (under_way and waited_for), f"posd released {identity} during its start")
         return True
 
     async def call_once(self, method: str, path: str, body: Any = None) -> Reply | None:
@@ -149,7 +148,7 @@ class Person:
         return reply
 
     async def call(self, method: str, path: str, body: Any = None, socket: str = "") -> Reply:
-        """Call until there is a reply, by default on the operators' socket."""
+        """Repeat a call until there is a reply, by default on the operators' socket."""
         while True:
             client = None
             try:
@@ -163,8 +162,7 @@ class Person:
             finally:
                 if client is not None:
                     client.close()
-            # Replies with values of this process (the key of its certificate, its memory), which differ between
-            # processes.
+            # Replies with values that differ between processes, such as the certificate's key and the memory.
             of_process = path in ("/v1/health", "/v1/metrics")
             self.world.note("person", method, path, reply.status, b"" if of_process else reply.body)
             self.world.checks.reply(reply)

@@ -1,7 +1,5 @@
-"""The plan of a run: the sales of the tills, and the faults with their times. A seed always gives the same plan.
-
-Each sale and each fault has its own random source, so the rest of a run stays the same if some are left out. Shrinking
-uses this.
+"""The plan of a run: the sales of the tills, and the faults with their times. A seed always gives the same plan. Each
+sale and each fault has its own random source. Shrinking omits some of them, and the rest of the run stays the same.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,22 +13,23 @@ from zoneinfo import ZoneInfo
 BORN: Final = datetime(2027, 1, 4, 13, 0, tzinfo=UTC)
 #: Days on which the clocks of Madrid change.
 CHANGES: Final = (datetime(2027, 3, 28, tzinfo=UTC), datetime(2027, 10, 31, tzinfo=UTC))
-#: How long the listener's certificate is valid, and how long before its end it is renewed.
+#: Validity of the listener's certificate, and the time before its end at which posd renews it.
 CERTIFICATE: Final = timedelta(days=397)
 RENEWAL: Final = timedelta(days=30)
 #: One of this many runs lasts for weeks.
 WEEKS_IN: Final = 15
-#: Share of runs in which terminals are found by their announcements.
+#: Share of runs in which posd finds terminals by their announcements.
 ANNOUNCED: Final = 0.2
 #: Share of runs that begin with the database of an older posd.
 UPGRADES: Final = 0.08
-#: Share of the other runs that begin soon before midnight (of the shop or of UTC), and the most seconds before it.
+#: Share of the other runs that begin soon before midnight (of the shop or of UTC). Then the most seconds before
+#: midnight.
 MIDNIGHTS: Final = 0.15
 SOON: Final = 2400.0
 #: Seconds for which the shop is open between two nights.
 OPEN_SECONDS: Final = 1500.0
 
-#: Behaviour of a till with a sale -> its frequency.
+#: Behaviour of a till with a sale -> frequency.
 MANNERS: Final[Mapping[str, float]] = {
     "wait": 50,
     "poll": 8,
@@ -45,11 +44,11 @@ MANNERS: Final[Mapping[str, float]] = {
     "careless": 4,
 }
 
-#: Share of sales that a further operation follows (capture, tip, void, refund). Then the share around midnight.
+#: Share of sales with a further operation (capture, tip, void, refund). Then the share around midnight.
 CHAINS: Final = 0.15
 MIDNIGHT_CHAINS: Final = 0.5
 
-#: Kind of fault -> its number in a run of a hundred sales.
+#: Kind of fault -> number of such faults in a run of a hundred sales.
 FAULTS: Final[Mapping[str, float]] = {
     "kill": 1.0,
     "kill-at-operation": 2.0,
@@ -87,14 +86,14 @@ FAULTS: Final[Mapping[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sale:
-    """A customer at a till: the seconds since the previous one, the amount, and the till's behaviour."""
+    """A customer at a till. `after`: seconds since the previous customer. `manner`: the till's behaviour."""
 
     number: int
     till: int
     after: float
     cents: int
     manner: str
-    #: Share of the terminal's properties with this payment that are not ordinary.
+    #: Share of the values in the payment's habit that are not ordinary.
     bad: float
     #: The first operation, and how many operations follow its approval.
     first: str = "charge"
@@ -103,7 +102,7 @@ class Sale:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault: its time in seconds of the run, its kind, the number of its terminal or till, and its duration."""
+    """A fault. `at`: seconds of the run. `target`: number of the terminal or till. `seconds`: duration."""
 
     number: int
     at: float
@@ -116,7 +115,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything in a run that the seed decides."""
+    """The choices of a run that depend on the seed."""
 
     seed: int
     tills: int
@@ -135,19 +134,19 @@ class Plan:
     #: When the run begins, and when the listener's certificate was made.
     began: datetime = BORN
     certified: datetime = BORN
-    #: Days for which records are kept; 0: the default of the configuration.
+    #: Days for which posd keeps records. 0 for the default of the configuration.
     retention_days: int = 0
-    #: Whether terminals without TLS are found by their announcements.
+    #: Whether posd finds terminals without TLS by their announcements.
     announced: bool = False
-    #: Schema of the database of an older posd; 0: there is none.
+    #: Schema of the database of an older posd. 0 without such a database.
     schema: int = 0
 
     def serial(self, number: int) -> str:
-        """Return the serial of a terminal by its number. Each till has one terminal."""
+        """Return the serial of a terminal. Each till has one terminal."""
         return f"SN-{number % self.tills:03}"
 
     def with_only(self, sales: Collection[int], faults: Collection[int]) -> "Plan":
-        """Return the same plan without the other sales and faults."""
+        """Return the same plan with these sales and faults only."""
         return replace(
             self,
             sales=tuple(sale for sale in self.sales if sale.number in sales),
@@ -156,7 +155,7 @@ class Plan:
 
 
 def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS), unrest: float = 1.0) -> Plan:
-    """Draw a plan. `faults`: permitted kinds. `unrest`: factor for their frequency."""
+    """Draw a plan. `faults`: permitted kinds of faults. `unrest`: factor for the frequency of faults."""
     random = Random(f"plan/{seed}")
     tills = random.choice((1, 2, 4, 8, 8, 12))
     bad = random.choice((0.0, 0.03, 0.1, 0.3, 0.7))
@@ -194,7 +193,7 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS),
 
 
 def _over_weeks(plan: Plan, random: Random, lasts: float) -> Plan:
-    """Spread a plan over weeks. Nights between the days pass at once, and the clocks change on one of the days."""
+    """Spread a plan over weeks. The nights pass at once. The clocks change on one of the days."""
     nights = random.randrange(12, 29)
     stretch = max(1.0, nights * OPEN_SECONDS / lasts)
     length = lasts * stretch

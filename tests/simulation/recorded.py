@@ -1,4 +1,4 @@
-"""The files of the simulated machine: the operations on them, their durable content, and the content after a crash.
+"""The files of the simulated machine, with the operations on them, the durable content, and the content after a crash.
 
 tests/power/platter.py describes the assumptions about disk and file system. In addition:
 
@@ -39,11 +39,11 @@ _replace, _unlink = os.replace, os.unlink  # the original functions, which an ac
 
 
 class File:
-    """A file's durable content, and the changes since: (offset, data), or (length, None) for a truncation.
+    """A file's durable content and the later changes. A change is (offset, data), or (length, None) for a truncation.
 
-    `size`: its length for processes. `reserved`: its greatest length on a full disk. `recorded`: whether every write to
-    it is recorded. `whole`: whether the durable content and the later changes give what processes see; false after a
-    failed sync.
+    `size`: length that processes see. `reserved`: greatest length on a full disk. `recorded`: whether every write is
+    recorded. `whole`: whether the durable content and the later changes give what processes see. False after a failed
+    sync.
     """
 
     __slots__ = ("certain", "inode", "name", "recorded", "reserved", "size", "stat", "unsynced", "whole")
@@ -57,7 +57,7 @@ class File:
         self.reserved = 0
         self.recorded = False
         self.whole = True
-        self.stat: os.stat_result | None = None  # at the death of the process, or when the file was unlinked
+        self.stat: os.stat_result | None = None  # the content at the death of the process or at the unlink
 
     def write(self, offset: int, data: bytes) -> None:
         """Record a write."""
@@ -82,7 +82,7 @@ class File:
         return content
 
     def torn(self, random: Random) -> bytes:
-        """Return the durable content with those other changes that have reached the disk."""
+        """Return the durable content with a random part of the later changes."""
         unsynced = [
             DoneOperation(
                 kind=Done.TRUNCATE if data is None else Done.WRITE,
@@ -101,7 +101,7 @@ class File:
 
 
 def _apply(content: bytearray, operations: list[tuple[int, bytes | None]]) -> None:
-    """Apply recorded changes as `platter` does, but without its objects, since this runs at each commit."""
+    """Apply recorded changes as `platter` does. No objects are made, since this runs at each commit."""
     length = len(content)
     for offset, data in operations:
         if data is None:
@@ -120,19 +120,19 @@ def _apply(content: bytearray, operations: list[tuple[int, bytes | None]]) -> No
 
 
 class Recorded:
-    """The files below a directory, by relative name, with their faults and crashes."""
+    """The files in a directory, by relative name, with faults and crashes."""
 
     def __init__(self, directory: Path, random: Random) -> None:
         if directory != directory.resolve():
             raise ValueError(f"{directory} is reached by way of {directory.resolve()}; name that one")
         self.directory = directory
-        #: Called before each operation with its kind and the file's name. It may set `dead`.
+        #: Called before each operation with the kind and the file's name. The function may set `dead`.
         self.on_operation: Callable[[Kind, str], None] | None = None
-        #: The disk is full: an operation that lengthens a file or makes a new one fails, and statvfs reports no free
-        #: space.
+        #: Whether the disk is full. Then an operation that lengthens a file or makes a file fails, and statvfs reports
+        #: no free space.
         self.full = False
         self.free_bytes = FREE_BYTES
-        #: Exception of `on_operation` inside SQLite, which it cannot pass through. `crash` and the end raise it.
+        #: Exception of `on_operation` inside SQLite. SQLite cannot pass it on, so `crash` and the end raise it.
         self.raised: BaseException | None = None
 
         self._random = random
@@ -141,7 +141,7 @@ class Recorded:
         #: Called when a fault refuses an operation.
         self.on_failure: Callable[[], None] | None = None
         self._dead = False
-        self._left: dict[str, tuple[bytes, os.stat_result]] = {}  # the files when the process died
+        self._left: dict[str, tuple[bytes, os.stat_result]] = {}  # the content of files when the process died
         self._live: dict[str, File] = {}
         self._certain: dict[str, File] = {}
         self._inodes: dict[int, File] = {}
@@ -149,7 +149,7 @@ class Recorded:
         self.settle()
 
     def settle(self) -> None:
-        """Make all files durable, as on a machine that was installed long ago. No file may be open."""
+        """Make all files durable. No file may be open."""
         self._settled({name: content for name, (content, _) in self._read().items()})
 
     def _settled(self, files: Mapping[str, bytes]) -> None:
@@ -164,7 +164,7 @@ class Recorded:
     # Faults.
 
     def fail_after(self, count: int, kind: Kind) -> None:
-        """Raise an I/O error at the `count`-th operation of a kind from this moment: 1 is the next one."""
+        """Raise an I/O error at the `count`-th operation of a kind from this moment. 1 is the next operation."""
         self._failures[kind] = count
 
     def clear_faults(self) -> None:
@@ -184,10 +184,7 @@ class Recorded:
             self._failures, self.full = before
 
     def refusal(self, kind: Kind, name: str, grows: bool = False) -> int:
-        """Return the `errno` that refuses an operation, 0 to permit it.
-
-        `on_failure` is called before a refusal.
-        """
+        """Return the `errno` of a refused operation, or 0. `on_failure` is called before a refusal."""
         if self._dead:
             return _EIO
         if self.on_operation is not None:
@@ -203,10 +200,10 @@ class Recorded:
                 return _EIO
         return _ENOSPC if grows and self.full else 0
 
-    # Operations that were done.
+    # Completed operations.
 
     def relative(self, path: str) -> str | None:
-        """Return a path's name in the machine's directory: "" for the directory itself, None for a path outside."""
+        """Return a path's name in the machine's directory. "" for the directory itself, None for a path outside."""
         if not path.startswith(self._prefix):
             return "" if path == self._prefix[:-1] else None
         return None if path.endswith(SHARED_MEMORY) else path[len(self._prefix) :]
@@ -243,7 +240,7 @@ class Recorded:
         return file
 
     def compare(self, file: File) -> None:
-        """Record an unrecorded write to a file. The file is read only if it can have changed."""
+        """Record the unrecorded writes to a file. The file is read only if it can have changed."""
         path = Path(self._prefix + file.name)
         if not file.recorded or path.stat().st_size != file.size:
             self._record(file, path.read_bytes())
@@ -280,7 +277,7 @@ class Recorded:
         return 0
 
     def _gone(self, name: str, do: Callable[[str], None]) -> None:
-        """Remove the name of a file, and keep what a power cut would bring back."""
+        """Remove the name of a file, and keep the content that a power cut would restore."""
         path = self._prefix + name
         found = os.lstat(path)
         do(path)
@@ -318,20 +315,20 @@ class Recorded:
 
     @property
     def dead(self) -> bool:
-        """Whether the process was killed at this instant, so that its operations have no effect."""
+        """Whether the process has been killed. Operations of a killed process have no effect."""
         return self._dead
 
     @dead.setter
     def dead(self, dead: bool) -> None:
         if dead and not self._dead:
-            self._dead = True  # killed in the middle of an operation, which is not done
+            self._dead = True  # the process was killed before the operation
             self._left = self._read()
             self._complete()
         elif not dead:
             self._dead = False
 
     def crash(self, power: bool) -> None:
-        """Write the files that a kill or a power cut leaves, as new files. The daemon must have ended before."""
+        """Write the files that a kill or a power cut leaves, as new files. The daemon must have ended."""
         self.dead = True
         if power:
             files = self._cut()
@@ -347,7 +344,7 @@ class Recorded:
         self._dead = False
 
     def _there(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Yield the names of existing files. Sockets and similar are not on the disk."""
+        """Yield the names of existing regular files."""
         for folder, _, names in os.walk(self.directory):
             for name in names:
                 path = os.path.join(folder, name)  # noqa: PTH118 - as `os.walk` has it
@@ -358,7 +355,7 @@ class Recorded:
         return {name: (Path(self._prefix + name).read_bytes(), stat) for name, stat in sorted(self._there())}
 
     def _complete(self) -> None:
-        """Record all unrecorded changes, and check that no others exist."""
+        """Record all writes of file objects, and check that every other write is recorded."""
         for name in sorted(self._live.keys() - self._left.keys()):
             self._live.pop(name)
             self._rename({name: None})
@@ -373,10 +370,10 @@ class Recorded:
             if not file.recorded or len(content) != file.size:
                 self._record(file, content)
             elif file.whole:
-                assert file.seen() == content, f"{name} was written in a way that is not recorded"
+                assert file.seen() == content, f"the disk has not recorded a write to {name}"
 
     def _cut(self) -> dict[str, tuple[bytes, os.stat_result | None]]:
-        """Return the content after a power cut: the durable changes and some of the others."""
+        """Return the content after a power cut: the durable changes and some later changes."""
         names = dict(self._certain)
         for folder in sorted(self._names):
             unsynced = self._names[folder]

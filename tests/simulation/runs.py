@@ -1,4 +1,4 @@
-"""Runs: the seed and size of each, how one is played, and how many processes play them."""
+"""Runs of the simulation: seeds, sizes, and the processes that play the runs."""
 
 import multiprocessing
 import os
@@ -21,7 +21,7 @@ from tests.simulation.world import World
 
 #: Sales in a run, and the frequency of each number.
 SIZES: Final = {20: 10, 100: 50, 400: 40}
-#: Factor for the frequency of faults -> share of runs. In a calm run nearly every check must hold to the second.
+#: Factor for the frequency of faults -> share of runs. In a calm run nearly every check has its strictest time limit.
 UNREST: Final = {0.1: 40, 0.4: 35, 1.0: 25}
 #: Number of runs after which a worker process is replaced.
 RUNS_OF_A_WORKER: Final = 200
@@ -35,7 +35,7 @@ def seed_of(start: int, number: int) -> int:
 
 
 def size_of(seed: int) -> int:
-    """Return how many sales the run of a seed has."""
+    """Return the number of sales in the run of a seed."""
     return Random(f"size/{seed}").choices(list(SIZES), list(SIZES.values()))[0]
 
 
@@ -46,16 +46,16 @@ def unrest_of(seed: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run to be played: `size` sales, with these kinds of faults."""
+    """A run to be played, with `size` sales and these kinds of faults."""
 
     seed: int
     size: int
     faults: tuple[str, ...] = tuple(FAULTS)
     #: Name of the deliberate fault in the product, if any.
     mistake: str | None = None
-    #: Factor for the frequency of faults; 0: from the seed.
+    #: Factor for the frequency of faults. 0 takes the factor from the seed.
     unrest: float = 0.0
-    #: Whether it ends at the first failed check. It then leaves garbage in its process.
+    #: Whether the run ends at the first failed check. Such a run leaves garbage in its process.
     until_failure: bool = False
 
     def changed(self) -> AbstractContextManager[None]:
@@ -69,7 +69,7 @@ class Job:
 
 @dataclass(slots=True)
 class Played:
-    """The result of a run. `failures`: the broken promises. `broken`: the error of the simulation itself, if any."""
+    """The result of a run. `failures`: broken promises. `broken`: error of the simulation itself, if any."""
 
     job: Job
     failures: list[str] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Played:
 
 
 def said(played: Played) -> list[str]:
-    """Return the faults of a run: broken promises, and errors of the simulation itself."""
+    """Return the broken promises of a run and the errors of the simulation itself."""
     return [*played.failures, *([played.broken.splitlines()[-1]] if played.broken else [])]
 
 
@@ -131,7 +131,7 @@ class _Worker:
         self.pipe.send(job)
 
     def take(self) -> Played | None:
-        """Return the result of the run, or None if the process died. A process that is too slow is killed."""
+        """Return the result of the run, or None if the process died. Kill a process that is too slow."""
         job, self.job = self.job, None
         assert job is not None
         try:
@@ -159,11 +159,10 @@ def _work(pipe: Connection, other: Connection) -> None:
 
 
 def play_all(jobs: Iterator[Job], processes: int, tick: float = 1.0) -> Iterator[Played | None]:
-    """Play runs on several processes. Yield None after each `tick` seconds without a result.
-
-    If a process dies or is too slow, its run counts as broken.
+    """Play runs on several processes. Yield None after each `tick` seconds without a result. If a process dies or is
+    too slow, the run counts as broken.
     """
-    machine.certificate_files(BORN)  # most runs use this certificate: make it once for all processes
+    machine.certificate_files(BORN)  # most runs use this certificate, so it is made once for all processes
     workers: list[_Worker] = []
     jobs = iter(jobs)
     try:

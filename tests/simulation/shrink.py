@@ -1,6 +1,6 @@
-"""Search for the shortest run that still fails in the same way: first with fewer faults, then with fewer sales.
+"""Search for the shortest run that still fails in the same way. Faults are omitted first, then sales.
 
-Omitting a sale or fault leaves the others unchanged, because each has its own random source. The same run always
+Each sale and each fault has its own random source, so an omission does not change the others. The same run always
 shrinks to the same result.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 from tests.simulation.plan import Plan
 from tests.simulation.world import World
 
-#: Differences between messages of one kind: ids, numbers, texts of hexadecimal digits.
+#: Parts in which messages of one kind differ: ids, numbers, hexadecimal texts.
 _PARTICULARS: Final = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|SN-\d+|\d+"
 )
@@ -32,14 +32,14 @@ def kinds(failures: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """The shortest failing plan, and the number of runs for the search."""
+    """The shortest failing plan, and the number of runs that the search took."""
 
     plan: Plan
     runs: int
 
 
 class _Enough(Exception):
-    """The permitted runs are used up."""
+    """Error of a search that has used all permitted runs."""
 
 
 def shrink(plan: Plan, wanted: frozenset[str], most: int = MOST_RUNS) -> Shrunk:
@@ -74,7 +74,7 @@ def shrink(plan: Plan, wanted: frozenset[str], most: int = MOST_RUNS) -> Shrunk:
 
 
 def failures_of(plan: Plan) -> list[str]:
-    """Play a plan. Return its failures, including errors of the simulation itself."""
+    """Play a plan. Return the failures, and the errors of the simulation itself."""
     try:
         return World(plan).run().failures
     except Exception as error:  # noqa: BLE001 - it is a failure like others

@@ -1,6 +1,5 @@
-"""A reader of the log and a service manager that stop reading for a while: a real pipe and a real socket.
-
-The product's own writer and its thread use the pipe. Their work takes no virtual time.
+"""A reader of the log and a service manager that stop reading for a while. The pipe and the socket are real. The
+product's own writer and its thread write to the pipe. Their work takes no virtual time.
 """
 
 import fcntl
@@ -14,7 +13,7 @@ from pathlib import Path
 from posd.logs.writer import LogWriter
 from tests.support.standing import fill_manager
 
-#: Most bytes that wait for the reader, in addition to those in the pipe: a few lines.
+#: Most bytes that wait for the reader beyond the pipe. A few lines have this size.
 MAX_BYTES = 2048
 PIPE_BYTES = 4096
 #: Seconds in which the thread may write before the reader reads more.
@@ -52,8 +51,8 @@ class Log:
     def end(self) -> tuple[int, str | None]:
         """Read everything. Return the number of dropped lines, and the faults."""
         if self._in_loop:
-            log_of.cache_clear()  # its thread may have unreported lines
-            return self._told, "the loop writes the log, and waits for a reader that stands still"
+            log_of.cache_clear()  # the thread may have unreported lines
+            return self._told, "the loop writes the log itself, and waits for the stopped reader"
         found = b""
         while True:
             written = self._writer.drain(TURN_SECONDS)
@@ -66,13 +65,13 @@ class Log:
         dropped, count = self._told, self._count
         self._told = self._count = 0
         if numbers != sorted(numbers) or len(numbers) + dropped != count:
-            return dropped, f"of {count} lines of the log {len(numbers)} were written, and {dropped} told as dropped"
+            return dropped, f"posd logged {count} lines, wrote {len(numbers)}, and reported {dropped} as dropped"
         return dropped, None
 
 
 @cache
 def log_of(_process: int) -> Log:
-    """Return the log of a process, whose thread does not end."""
+    """Return the log of this process. Its thread never ends."""
     return Log()
 
 
@@ -84,7 +83,7 @@ class Manager:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         self._socket.bind(self._path)
         self._still = False
-        #: Last value of each name that it has read.
+        #: Name -> last value that the manager has read.
         self.heard: dict[str, str] = {}
 
     def stand_still(self) -> None:
@@ -94,7 +93,7 @@ class Manager:
         fill_manager(self._path)
 
     def read(self) -> None:
-        """Read the arrived messages, unless it is stopped."""
+        """Read the arrived messages, unless the manager is stopped."""
         with suppress(BlockingIOError):
             while not self._still:
                 for line in self._socket.recv(PIPE_BYTES).decode().splitlines():

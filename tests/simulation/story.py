@@ -1,6 +1,6 @@
-"""The story of a run in plain words: the events of the payments with broken promises, in order of time.
+"""The story of a run. It has the events of the payments with broken promises, in order of time.
 
-It is made from the notes of the world. Each has a time, a subject, a kind, and details.
+The notes of the world are the source. A note has a time, a subject, a kind, and details.
 """
 
 import re
@@ -16,7 +16,7 @@ _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|job-\d+")
 _SALE: Final = re.compile(r"\bsale (\d+)\b")
 #: Most notes printed before a broken promise that names no payment.
 BEFORE: Final = 25
-#: Lists that the person reads. Each has many payments.
+#: Paths of the lists that the person reads. Their replies have many payments.
 LISTS: Final = ("/v1/feed", "/v1/transactions?")
 #: Longest line, in characters.
 WIDTH: Final = 400

@@ -1,8 +1,8 @@
-"""A terminal of the world: it accepts starts, runs them, delivers events by the specification's policy, and answers
-calls.
+"""A terminal of the world. It accepts starts, runs payments, delivers events by the specification's policy, and replies
+to calls.
 
-It shares no code with the daemon or the shipped simulator. Its correct behaviour follows the specification. Its faults
-come from the habit of each payment.
+It shares no code with the daemon or the shipped simulator. Correct behaviour follows the specification. Faulty
+behaviour comes from the habit of each payment.
 """
 
 import asyncio
@@ -30,15 +30,16 @@ if TYPE_CHECKING:
 ATTEMPTS: Final = 10
 WINDOW: Final = 900.0
 BASE, CAP = 2.0, 60.0
-#: Seconds that it waits for the reply to an event; the spec gives none.
+#: Seconds that the terminal waits for the reply to an event. The spec gives no number.
 PATIENCE: Final = 10.0
-#: Statuses after which it sends again (spec 6.2).
+#: Statuses after which the terminal sends an event again (spec 6.2).
 RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
-#: Share of floods that continue until posd stores no more events. Then their numbers of events and of connections.
+#: Share of floods that continue until posd stores no more events. Then the number of events and of connections in such
+#: a flood.
 HUGE, HUGE_EVENTS, HUGE_CONNECTIONS = 0.8, 190, 8
-#: Seconds that it waits for a card.
+#: Seconds that the terminal waits for a card.
 CARD_LIMIT: Final = 90.0
-#: Seconds that the acquirer takes if events were lost. In this time posd can ask for the payment.
+#: Seconds that the acquirer takes if events were lost. posd can search for the payment in this time.
 ACQUIRER_SECONDS: Final = 25.0
 #: Seconds after the end of a payment until a search finds it, with the habit `late-index`.
 INDEX_SECONDS: Final = 40.0
@@ -66,12 +67,12 @@ RESULTS_OF_END: Final = {
 }
 
 
-#: Operation's name in posd -> its name in the terminal's events.
+#: Operation's name in posd -> operation's name in the terminal's events.
 WIRE: Final = dict(PATHS.values())
 
 
 def _sent_under(truth: Truth, kinds: tuple[str, ...]) -> dict[str, str | None]:
-    """Return the reference of a request, for operations whose events repeat it (spec 2.1, 2.2)."""
+    """Return the request's reference for operations whose events repeat the reference (spec 2.1, 2.2)."""
     return {"transaction_reference": truth.sent_under} if truth.kind in kinds else {}
 
 
@@ -112,36 +113,36 @@ class Terminal:
     known: dict[str, Payment] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        #: Its configured address.
+        #: The configured address.
         self.home = self.address
         self._tasks: dict[asyncio.Task[Any], str] = {}
         self._listening: Listening | None = None
         self.jobs: dict[str, dict[str, Any]] = {}
-        #: id -> time of an unanswered start; id -> time of its last search; ids that a search has found.
+        #: id -> time of an unanswered start. id -> time of the last search. Ids that a search has found.
         self.starting: dict[str, float] = {}
         self.searched: dict[str, float] = {}
         self.found: set[str] = set()
-        #: Print job -> time of its end.
+        #: Print job -> time of the end.
         self.printed: dict[str, float] = {}
         self.listen()
 
     @property
     def port(self) -> int:
-        """The port on which it listens."""
+        """The port of the terminal's API."""
         return 6869 if self.secure else 6868
 
     @property
     def base_url(self) -> str:
-        """The URL of its API."""
+        """The base URL of the terminal's API."""
         return f"{'https' if self.secure else 'http'}://{self.address}:{self.port}"
 
     @property
     def announces(self) -> bool:
-        """Whether posd finds it by its announcements."""
+        """Whether posd finds the terminal by announcements."""
         return self.world.plan.announced and not self.secure
 
     def announce(self) -> None:
-        """Announce its address."""
+        """Announce the terminal's address."""
         self.world.air.announce(self.serial, self.serial, self.address, self.port)
 
     def listen(self) -> None:
@@ -173,9 +174,8 @@ class Terminal:
     # Power.
 
     async def power_cycle(self, seconds: float, *, forgets: bool) -> None:
-        """Lose the power for a while. Running payments are lost; the acquirer keeps its records.
-
-        Waiting events are in a queue, which a terminal that `forgets` loses too.
+        """Lose the power for a while. Running payments are lost, and the acquirer keeps its records. Waiting events are
+        in a queue. A terminal that `forgets` loses the queue too.
         """
         self.on = False
         way = self.world.network.way(self.address)
@@ -204,7 +204,7 @@ class Terminal:
                 self._spawn(self._deliver_all(payment), "replay")
 
     def move(self, address: str) -> None:
-        """Change its address."""
+        """Change the terminal's address."""
         if self._listening is not None:
             self._listening.close()
         self.world.network.way(self.address).cut()
@@ -270,12 +270,12 @@ class Terminal:
             del self.starting[identity]
 
     def _derive(self, truth: Truth) -> None:
-        """Find the original of an operation, as the acquirer does."""
+        """Find the original of an operation by its reference, as the acquirer does."""
         bank = self.world.bank
         truth.original = bank.references.get(truth.sent_under or "")
         base = truth.base
         if base is None:
-            self.world.checks.fail(f"{truth.kind} {truth.identity} was sent under a reference that no approval has")
+            self.world.checks.fail(f"posd sent {truth.kind} {truth.identity} under a reference that no approval has")
             return
         if not truth.amount:
             truth.amount = bank.charged(base)
@@ -412,7 +412,7 @@ class Terminal:
         if kind == "damaged" and final:
             event = event.replace(b'"brand": "B', b'"brand": "\xff')
         if kind == "broken" and final:
-            truth.lied = True  # every event is refused for good, so only a search gives the end
+            truth.lied = True  # posd refuses every event for good, so only a search gives the end
             event = event[: len(event) - 20]
         if kind == "wrong-serial":
             event = event.replace(self.serial.encode(), self.world.other_serial(self.serial).encode())
@@ -442,7 +442,7 @@ class Terminal:
             self._spawn(self._after(random.uniform(0, 20.0), self._deliver(payment, other)), "contradiction")
 
     def _emit_extra(self, payment: Payment, status: str, event: bytes) -> None:
-        """Send a message that is not an event of the payment and must not count as one, or a step after its end."""
+        """Send a message that must not count as an event of the payment, or send a step after the end."""
         random, kind = self.world.random("extra", payment.identity), payment.habit.extra
         wait = random.uniform(0.5, 20.0)
         fresh = event.replace(
@@ -542,7 +542,7 @@ class Terminal:
                 event = getting.result()
                 try:
                     await self._deliver(payment, event)
-                except asyncio.CancelledError:  # after a power loss it is the first again
+                except asyncio.CancelledError:  # after a power loss the attempts begin again
                     rest = [event]
                     while not payment.queue.empty():
                         rest.append(payment.queue.get_nowait())
@@ -562,7 +562,7 @@ class Terminal:
             await asyncio.sleep(delay)
 
     def repeat_final(self, identity: str) -> None:
-        """Send the final event of a payment, as a terminal does that could reach nothing when the payment ended."""
+        """Send the final event of a payment again. A terminal does so if it was offline when the payment ended."""
         payment = self.known.get(identity)
         if self.on and payment is not None and payment.final:
             self._spawn(self._deliver(payment, payment.final), "repeated final")
@@ -580,7 +580,7 @@ class Terminal:
         return reply.status
 
     async def _flood(self, payment: Payment) -> None:
-        """Send events without end, each once, on several connections that stay open."""
+        """Send events without end on several connections that stay open. Each event is sent once."""
         events = (self._event(payment, "CARD_PRESENTED") for _ in range(HUGE_EVENTS))
         await asyncio.gather(*(self._pour(payment, events) for _ in range(HUGE_CONNECTIONS)))
 
@@ -635,7 +635,7 @@ class Terminal:
         if payment.habit.abort == "slow":
             await asyncio.sleep(self.world.plan.reply_timeout * 0.8)
             if server.over:
-                return  # the daemon that called was killed meanwhile, and the new one knows of no call
+                return  # the daemon that called was killed, and the new daemon has no call under way
             if (payment := self.running) is None:
                 server.answer(409)
                 return
@@ -717,7 +717,7 @@ class Terminal:
                 truth.said.append(item["status"])
         if any(item.get("client_transaction_id") == identity for item in found):
             self.found.add(identity)
-        # It never knows an ended payment. Such replies could prove that a payment never started.
+        # This terminal never finds an ended payment. Such replies could prove that a payment never started.
         none = habit.search in ("none", "another") and not found and truth.end in FINALS
         truth.lied |= none and self.world.plan.confirmed
         body = json.dumps(found).encode()

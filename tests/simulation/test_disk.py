@@ -1,4 +1,4 @@
-"""The simulated disk: writes of SQLite and Python, its faults, and its content after a crash."""
+"""The simulated disk: writes of SQLite and Python, faults, and the content after a crash."""
 
 import os
 import shutil
@@ -26,8 +26,8 @@ MakeDisk = Callable[[int], Disk]
 
 @pytest.fixture
 def disk_of(tmp_path: Path) -> Iterator[MakeDisk]:
-    """Return a function that makes a disk from a seed, in its own directory. A disk is active until the next one is
-    made.
+    """Return a function that makes a disk from a seed, in a new directory. A disk is active until the function makes
+    the next disk.
     """
     try:
         vfs.shared()
@@ -58,7 +58,7 @@ def disk(disk_of: MakeDisk) -> Disk:
 
 
 def database(disk: Disk) -> Path:
-    """Create a small database like posd's: durable from the beginning, in WAL mode."""
+    """Create a small database in WAL mode, durable from the beginning, like the database of posd."""
     path = disk.directory / "a.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA page_size = 1024")
@@ -92,14 +92,14 @@ def failures(db: sqlite3.Connection, *numbers: int) -> list[int]:
 
 
 def rows(path: Path) -> list[int]:
-    """Return the rows that a new process finds in an undamaged database."""
+    """Check that the database is undamaged. Return the rows that a new process finds."""
     with closing(connect_writer(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         return [row[0] for row in db.execute("SELECT a FROM t ORDER BY a")]
 
 
 def kill_before(disk: Disk, number: int) -> None:
-    """Kill the process just before its `number`-th operation from this moment."""
+    """Kill the process just before the `number`-th operation from this moment."""
     operations = count(1)
 
     def look(_kind: str, _name: str) -> None:
@@ -235,7 +235,9 @@ def test_a_dead_process_changes_nothing(disk: Disk) -> None:
     alive.chmod(0o640)
     os.utime(alive, (1000, 2000))
     before = {item.name: item.stat() for item in disk.directory.iterdir()}
-    held = disk.directory.with_name(f"{disk.directory.name}-held")  # kept open, so that no inode number is used again
+    held = disk.directory.with_name(
+        f"{disk.directory.name}-held"
+    )  # the file stays open, so that its inode number is not used again
     held.mkdir()
     for item in before:
         os.link(disk.directory / item, held / item)

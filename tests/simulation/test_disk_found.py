@@ -1,4 +1,6 @@
-"""Faults of posd's database that the simulated disk has found: a lost acknowledged commit, or a refused start."""
+"""Faults of posd's database that the simulated disk has found. An acknowledged commit was lost, or a start was
+refused.
+"""
 
 import sqlite3
 from contextlib import closing, suppress
@@ -43,7 +45,7 @@ def test_a_start_writes_no_commits_behind_the_remains_of_a_failed_sync(disk_of: 
             disk.fail_after(1, "sync")
             with pytest.raises(sqlite3.OperationalError):
                 write(db, 2)
-            disk.dead = True  # before it could open the database again
+            disk.dead = True  # before posd could open the database again
         disk.crash(power=False)
         with closing(connect_reader(path)) as reader:
             if read:
@@ -56,13 +58,13 @@ def test_a_start_writes_no_commits_behind_the_remains_of_a_failed_sync(disk_of: 
 
 
 def test_a_start_that_cannot_rewrite_the_log_leaves_the_database_file_unchanged(disk_of: MakeDisk) -> None:
-    """The log has a hole on disk. After a power cut, changes behind the hole would be partly in the file."""
+    """The WAL has a hole on disk. After a power cut the file would have only some of the changes behind the hole."""
     disk = disk_of(1)
     path = disk.directory / "posd.db"
     with closing(open_database(path)) as db:
         write(db, 1)
     with closing(open_database(path)) as db:
-        disk.fail_after(3, "sync")  # after the syncs of the new log's header and name
+        disk.fail_after(3, "sync")  # after the syncs of the new WAL's header and name
         with pytest.raises(sqlite3.OperationalError):
             db.execute("UPDATE t1 SET b = 'x'")
         disk.dead = True
@@ -99,7 +101,7 @@ def test_a_new_database_is_in_wal_mode_or_refused(disk_of: MakeDisk) -> None:
         disk.fail_after(number, "write")
         with suppress(StoreError):
             open_database(disk.directory / "posd.db").close()
-        # a power cut would bring back the journal, and no reader opens a database with it
+        # a power cut would restore the journal, and no reader opens a database with a journal
         assert "posd.db-journal" not in told, number
 
 
@@ -114,7 +116,9 @@ def test_the_name_of_the_log_is_durable_before_the_first_commit(disk_of: MakeDis
 
 
 def test_a_power_cut_does_not_bring_back_an_older_witness(disk_of: MakeDisk) -> None:
-    """It would describe the database before a restore, so the new database would count as gone back in time."""
+    """An older witness describes the database before a restore. posd would treat the restored database as gone back in
+    time.
+    """
 
     async def write_anew(path: Path) -> None:
         path.write_bytes(b"of the database that was restored\n")  # noqa: ASYNC240 - as the real one does

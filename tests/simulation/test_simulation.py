@@ -1,4 +1,4 @@
-"""The simulation itself: short runs keep all promises, a seed gives the same run every time, and a run leaves nothing
+"""The simulation itself. Short runs keep all promises. A seed gives the same run every time. A run leaves nothing
 behind.
 """
 
@@ -30,9 +30,9 @@ def _unavailable() -> str:
 _REASON = _unavailable()
 pytestmark = pytest.mark.skipif(bool(_REASON), reason=_REASON or "SQLite can be put on the simulated disk")
 
-#: First seed of the quick suite, and sales of each run.
+#: First seed of the quick suite, and the number of sales in each run.
 START, SALES = 26, 50
-#: Other Pythons that posd supports, if they are installed.
+#: Other versions of Python that posd supports, if installed.
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 
 _DIGESTS = """

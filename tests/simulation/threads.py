@@ -1,4 +1,4 @@
-"""Replacement of the threads of SQLite's connections: each function for a thread is a step of the loop."""
+"""Replacement of the threads of SQLite's connections. Each function for a thread is a step of the loop."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from tests.simulation.loop import VirtualLoop
 
 
 class _Queue:
-    """Substitute for the queue of a connection's thread: its steps run in order, one at a time."""
+    """Substitute for the queue of a connection's thread. The steps run in order, one at a time."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -23,7 +23,7 @@ class _Queue:
     def put_nowait(self, item: tuple[Any, Callable[[], Any]]) -> None:
         """Run a function when the earlier ones have run."""
         if self._loop.is_closed():
-            return  # an object of an ended daemon is collected late
+            return  # Python collects an object of an ended daemon late
         self._waiting.append(item)
         if not self._busy:
             self._busy = True
@@ -58,11 +58,11 @@ class _Thread:
         """Do nothing."""
 
     def join(self) -> None:
-        """Do nothing: the thread has ended."""
+        """Do nothing. The thread has ended."""
 
 
 class _Look:
-    """Substitute for a thread that reads a folder. It takes no time."""
+    """Substitute for a thread that reads a folder. The read takes no time."""
 
     def __init__(self, target: Callable[..., None], args: tuple[Any, ...], **_options: Any) -> None:
         """Accept the arguments of a thread."""

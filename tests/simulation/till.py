@@ -1,7 +1,6 @@
-"""A till of the world: it stores an id, starts the payment, repeats the call until it gets a reply, and follows
-`next_step`.
-
-Its stored data survives its crashes. It starts a sale under another id only if posd permits it.
+"""A till of the world. It stores an id, starts the payment, repeats the call until it gets a reply, and follows
+`next_step`. The stored data survives a crash of the till. The till starts a sale under another id only if posd permits
+it.
 """
 
 import asyncio
@@ -21,18 +20,18 @@ if TYPE_CHECKING:
 
 #: Share of sales for which a person releases the terminal too early.
 HASTY: Final = 0.03
-#: Most tries of a sale under a new id, before the customer goes.
+#: Most ids of one sale. Then the customer goes.
 TRIES: Final = 3
-#: Number of refusals after which a sale counts as refused for ever. No fault lasts that long.
+#: Number of refusals after which a sale counts as refused for ever. No fault causes so many refusals.
 MOST_REFUSALS: Final = 5000
-#: Seconds of a call until the till asks again.
+#: Seconds of a call until the till repeats it.
 PATIENCE: Final = 60.0
-#: Seconds that posd may take to reach a terminal, in addition to the wait for its reply.
+#: Seconds that posd may take to reach a terminal. The wait for the terminal's reply is added.
 CALL_SECONDS: Final = 10.0
-#: Pause of a till before it tries again to reach posd, in seconds: the first, and the longest.
+#: First and longest pause of a till before it connects to posd again, in seconds.
 FIRST_PAUSE: Final = 0.25
 LAST_PAUSE: Final = 8.0
-#: Behaviour of a till -> seconds that one call waits for an outcome; else 45.
+#: Behaviour of a till -> seconds that one call waits for an outcome. The default is 45.
 SECONDS: Final = {"poll": 2, "patient": 300}
 #: Reply to a start on an unknown terminal.
 UNKNOWN: Final = (422, "unknown_terminal")
@@ -40,16 +39,16 @@ UNKNOWN: Final = (422, "unknown_terminal")
 
 @dataclass
 class Basket:
-    """Stored data of a till about a sale."""
+    """Data of a sale that the till has stored."""
 
     sale: Sale
-    #: Ids of its starts, in order.
+    #: Ids of the sale's starts, in order.
     ids: list[str] = field(default_factory=list)
-    #: The till's final result: `paid`, `unpaid`, `left` (a person settles it).
+    #: The till's final result: `paid`, `unpaid`, or `left` (to a person).
     belief: str | None = None
-    #: Number of its refused starts.
+    #: Number of refused starts.
     refusals: int = 0
-    #: The first operation of a chain and those after it, if operations are to follow.
+    #: The operations of the chain, from the first on. Empty if no operation is to follow.
     links: list[Link] = field(default_factory=list)
 
 
@@ -61,13 +60,13 @@ class Till:
         self.serial = world.plan.serial(number)
         self.baskets = [Basket(sale) for sale in world.plan.sales if sale.till == number]
         self._client: Client | None = None
-        self._called_at = 0.0  # when its newest call was sent
+        self._called_at = 0.0  # when the till sent the newest call
         self._task: asyncio.Task[None] | None = None
         self._aside: dict[asyncio.Task[Any], None] = {}
         self.done = asyncio.Event()
 
     def start(self) -> None:
-        """Switch it on."""
+        """Switch the till on."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"till {self.number}")
         self._task.add_done_callback(self._ended)
 
@@ -93,7 +92,7 @@ class Till:
             self._client = None
 
     async def _run(self) -> None:
-        hurry = False  # after a customer who changed the order the next one is served at once
+        hurry = False  # after an abort the next sale follows at once
         for basket in self.baskets:
             if basket.belief is None:
                 if not basket.ids:
@@ -181,13 +180,14 @@ class Till:
             await asyncio.sleep(self.world.random("abort", identity).uniform(0, 12.0))
             asked = self.world.checks.acquirer_asked(identity)
             self.world.bank.of(identity).abort_wanted = True
-            if random.random() < 0.5:  # it does not wait for the reply
+            if random.random() < 0.5:  # the till does not wait for the reply
                 self._beside(self._call_once("POST", f"{path}/abort", b""))
                 return await self._await(basket, identity)
             reply = await self._call("POST", f"{path}/abort")
             self.world.seen("abort-answer", reply.json.get("code", str(reply.status)))
             self.world.checks.holds(
-                not asked or reply.status >= 400, f"{identity} was at the acquirer, and an abort of it was taken"
+                not asked or reply.status >= 400,
+                f"posd accepted an abort of {identity} after the terminal had asked the acquirer",
             )
         if manner == "forget":
             await asyncio.sleep(self.world.random("forget", identity).uniform(0, 40.0))
@@ -197,24 +197,25 @@ class Till:
         """Count a refused start of the sale. Return whether the till gives up."""
         basket.refusals += 1
         over = basket.refusals >= MOST_REFUSALS
-        self.world.checks.holds(not over, f"sale {basket.sale.number} is refused again and again, last by {code}")
+        self.world.checks.holds(
+            not over, f"posd refused sale {basket.sale.number} {basket.refusals} times, last with {code}"
+        )
         return over
 
     async def _release(self, identity: str, seconds: float) -> None:
-        """Make a person release the terminal too early, then request an abort.
-
-        The abort may stop the payment that runs there at that time.
+        """Let a person release the terminal too early, then request an abort. posd must refuse the abort, which could
+        stop another payment.
         """
         await asyncio.sleep(seconds)
         if not await self.world.person.release(identity):
             return
         await asyncio.sleep(2.0 * seconds)
         reply = await self._call_once("POST", f"/v1/transactions/{identity}/abort", b"")
-        told = f"{identity} was released, and an abort of it was taken"
+        told = f"posd accepted an abort of {identity} after a person had released it"
         self.world.checks.holds(reply is None or reply.status >= 400, told)
 
     async def _blocked(self, basket: Basket, blocking: str, code: str) -> str | None:
-        """Wait for the blocking payment to end, if that is possible. Return the next step, or None to try again."""
+        """Wait for the end of the blocking payment. Return the sale's next step, or None to try again."""
         reply = await self._call("GET", f"/v1/transactions/{blocking}/outcome?timeout=30")
         await asyncio.sleep(1.0)
         if reply.status != 200:
@@ -227,13 +228,12 @@ class Till:
         if code == "sale_conflict" and step == "done":
             return "new_id_ok"  # the sale was paid on another terminal
         if code == "sale_conflict" and step == "ask_person":
-            return step  # its end is suspicious, so a person settles the sale
+            return step  # the end is suspicious, so a person settles the sale
         return None
 
     async def _barge(self, basket: Basket) -> None:
-        """Start another payment on the terminal at once, or the same sale on another terminal.
-
-        posd must send nothing for it while the first is open.
+        """Start another payment on the terminal at once, or the same sale on another terminal. posd must send nothing
+        while the first payment is open.
         """
         random = self.world.random("barge", basket.sale.number)
         other = str(UUID(int=random.getrandbits(128), version=4))
@@ -243,15 +243,17 @@ class Till:
         else:
             request = self._request(basket) | {"sale": f"barge-{basket.sale.number}"}
         reply = await self._call_once("PUT", f"/v1/transactions/{other}", request)
-        if (reply is not None and reply.status in (200, 201)) or reply is None:  # the first had already ended
+        if (reply is not None and reply.status in (200, 201)) or reply is None:  # the first payment had already ended
             first = self.world.bank.of(basket.ids[-1])
             sure = not (first.lied or first.words or first.lost)
-            # otherwise it is the same operation, which was started before
+            # with status 200 the operation was started before
             began = reply is not None and reply.status == 201
             if elsewhere and began and sure and (first.charged or (first.starts and first.end is None)):
                 how = "paid" if first.charged else "open"
-                self.world.checks.fail(f"sale {basket.sale.number} was started again as {other}, and it is {how}")
-            self.world.refused.pop(other, None)  # it was refused before the till crashed
+                self.world.checks.fail(
+                    f"posd started sale {basket.sale.number} again as {other}, and the sale is {how}"
+                )
+            self.world.refused.pop(other, None)  # posd refused the start before the till crashed
         else:
             self.world.seen("problem", reply.json["code"])
             self.world.checks.refused_start(other, reply)
@@ -262,10 +264,10 @@ class Till:
         orphan = reply.status == 200 and any(item["code"] == "orphan" for item in reply.json["attention"])
         if reply.status != 503 and not orphan:
             said = (reply.status, reply.json.get("code"))
-            self.world.checks.holds(said == (409, "id_reused"), "an id was taken twice")
+            self.world.checks.holds(said == (409, "id_reused"), "posd accepted an id twice")
 
     async def _careless(self, basket: Basket, request: dict[str, Any]) -> None:
-        """Make faulty calls. posd refuses each with its own code, and none has an effect."""
+        """Send faulty calls. posd refuses each with a different code, and no call has an effect."""
         identity = str(UUID(int=self.world.random("careless", basket.sale.number).getrandbits(128), version=4))
         path = f"/v1/transactions/{identity}"
         good = json.dumps(request).encode()
@@ -282,7 +284,7 @@ class Till:
             if reply is not None and reply.status != 503:
                 said = (reply.status, reply.json.get("code"))
                 self.world.checks.reply(reply)
-                self.world.checks.holds(said == wanted, f"a careless call was answered {said}, not {wanted}")
+                self.world.checks.holds(said == wanted, f"posd replied {said} instead of {wanted} to a faulty call")
                 self.world.checks.refused_start(identity, reply)
 
     async def _await(self, basket: Basket, identity: str) -> str:
@@ -381,7 +383,7 @@ class Till:
         )
 
     async def _call(self, method: str, path: str, body: Any = None) -> Reply:
-        """Call until there is a reply. A stopped daemon comes back."""
+        """Repeat a call until there is a reply. A stopped daemon starts again."""
         pause, life = FIRST_PAUSE, 0
         while True:
             try:
@@ -408,7 +410,7 @@ class Till:
         """Return the longest permitted duration of a call, in seconds."""
         if method == "GET":
             return float(path.partition("timeout=")[2] or 0)
-        return self.world.plan.reply_timeout + CALL_SECONDS  # it calls the terminal
+        return self.world.plan.reply_timeout + CALL_SECONDS  # posd calls the terminal
 
     async def _call_once(
         self, method: str, path: str, body: Any, content_type: str = "application/json"
@@ -436,8 +438,8 @@ class _Listener(asyncio.Protocol):
         self._end = end
         self._over = asyncio.Event()
         self._tail = b""
-        #: Whether the response is a stream, whether the outcome came, and whether the stream has ended; the last
-        #: message.
+        #: Whether the response is a stream, whether the outcome arrived, and whether the stream has ended. Then the
+        #: last message.
         self.streams = self.heard = self.ended = False
         self.last = ""
         end.attach(self)

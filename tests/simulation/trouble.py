@@ -1,4 +1,4 @@
-"""The faults of a run: a function for each kind, which also ends its fault."""
+"""The faults of a run. A function for each kind begins and ends the fault."""
 
 import asyncio
 import errno
@@ -36,8 +36,8 @@ async def _kill_at_operation(world: "World", fault: Fault) -> None:
 
 
 async def _kill_at_start(world: "World", fault: Fault) -> None:
-    """Kill the daemon or cut the power while it sends a request. Sometimes it stays down so long that all events are
-    lost.
+    """Kill the daemon or cut the power during a request to a terminal. Sometimes the machine stays down until all
+    events are lost.
     """
     if not await world.start_sent(300.0):
         return
@@ -71,8 +71,8 @@ async def _disk_error(world: "World", fault: Fault) -> None:
 
 
 async def _sync_error_kill(world: "World", fault: Fault) -> None:
-    """Make a sync fail and kill the daemon soon after it, mostly before its next disk operation. Cut the power soon
-    after its next start.
+    """Make a sync fail. Kill the daemon soon after the sync, mostly before the next disk operation. Cut the power soon
+    after the next start.
     """
     soon = (1, 1, 1, 2, 5, 12)[fault.value // 64 % 6]
     await world.crash(fault, power=False, operations=soon, failing=1 + fault.value % 20)
@@ -93,7 +93,7 @@ async def _disk_still(world: "World", fault: Fault) -> None:
 
 
 async def _log_still(world: "World", fault: Fault) -> None:
-    """Stop reading the log. posd drops lines without room, counts them, and reports the number later."""
+    """Stop reading the log. posd drops the lines that do not fit, counts them, and reports the number later."""
     if world.machine.still_log is not None:
         return
     world.machine.log_stands_still()
@@ -160,7 +160,7 @@ async def _clock(world: "World", fault: Fault, sign: int) -> None:
     clocks.kernel = Kernel.UNSYNCHRONISED
     began, life = world.loop.time(), world.machine.life
     alone = "clock" not in "".join(kind for number, kind in world.now_wrong.items() if number != fault.number)
-    # posd accepts a clock that was behind and jumps ahead, because that is how a clock is corrected.
+    # posd trusts a clock that was behind and jumps ahead, because a correction looks the same.
     if life and alone and before is not None and before.json.get("sure"):
         await asyncio.sleep(min(fault.seconds, 150.0))
         await _look_at_clock(world, began, life)
@@ -170,16 +170,16 @@ async def _clock(world: "World", fault: Fault, sign: int) -> None:
 
 
 async def _look_at_clock(world: "World", began: float, life: int) -> None:
-    """Check that a daemon that has seen the clock jump does not trust it."""
+    """Check that the daemon does not trust the clock two minutes after a jump."""
     if world.machine.task is None or not world.machine.started.is_set():
         return
     state = (await world.person.call("GET", "/v1/clock")).json
     said = {"older_than_days": world.plan.retention_days or 400}
     pruned = await world.person.call_once("POST", "/v1/prune", said)
     if world.loop.time() - began >= 120.0 and world.machine.life == life:
-        world.checks.holds(not state["sure"], "the clock has jumped two minutes ago, and is believed")
+        world.checks.holds(not state["sure"], "posd trusts a clock that jumped two minutes ago")
         refused = pruned is None or pruned.status >= 400
-        world.checks.holds(refused, f"records were removed by a clock that is not sure: {pruned and pruned.body!r}")
+        world.checks.holds(refused, f"posd removed records by an untrusted clock: {pruned and pruned.body!r}")
 
 
 async def _clock_ahead(world: "World", fault: Fault) -> None:
@@ -191,7 +191,7 @@ async def _clock_back(world: "World", fault: Fault) -> None:
 
 
 async def _reload(world: "World", fault: Fault) -> None:
-    """Make the daemon reload its configuration. If the new one has a mistake, posd must keep the old one."""
+    """Make the daemon reload the configuration. If the new file has a mistake, posd must keep the old configuration."""
     if fault.value % 3:
         world.machine.reload()
         return
@@ -224,11 +224,11 @@ async def _strangers(world: "World", fault: Fault) -> None:
     await asyncio.sleep(2.0)
     if world.machine.serves(life) and not world.felt("no-descriptors"):
         held = sum(not end.ended for end in ends)
-        world.checks.holds(held <= 16, f"a stranger holds {held} connections")
+        world.checks.holds(held <= 16, f"posd lets a stranger hold {held} connections")
     await asyncio.sleep(max(0.0, fault.seconds - 2.0))
     if world.machine.serves(life) and fault.seconds > IDLE_SECONDS:
         silent = sum(not end.ended for end in ends[::4])
-        world.checks.holds(not silent, f"{silent} connections on which nothing came are open after {IDLE_SECONDS} s")
+        world.checks.holds(not silent, f"posd keeps {silent} idle connections open after {IDLE_SECONDS} s")
     for end in ends:
         end.abort()
 
@@ -252,14 +252,14 @@ async def _restore(world: "World", fault: Fault) -> None:
 
 
 async def _move(world: "World", fault: Fault) -> None:
-    """Change a terminal's address. The terminal announces that at once or late. A configured terminal gets its address
-    back.
+    """Change a terminal's address. The terminal announces the new address at once or late. A configured terminal gets
+    the old address back.
     """
     terminal = _terminal(world, fault)
     if not terminal.on:
         return
     old = terminal.address
-    world.network.way(old).there = fault.value % 2 == 0  # another host has the old address, or none
+    world.network.way(old).there = fault.value % 2 == 0  # the old address belongs to another host or to none
     terminal.move(f"10.0.2.{1 + fault.number % 250}")
     world.seen("move", "announced" if terminal.announces else "configured")
     if fault.value % 3 or not terminal.announces:
@@ -272,7 +272,7 @@ async def _move(world: "World", fault: Fault) -> None:
 
 
 async def _twin(world: "World", fault: Fault) -> None:
-    """Announce another device as a terminal, and let it answer."""
+    """Announce another device under a terminal's serial. The device accepts connections."""
     terminal = _terminal(world, fault)
     if not terminal.announces:
         return
@@ -282,8 +282,8 @@ async def _twin(world: "World", fault: Fault) -> None:
 
 
 async def _crowd(world: "World", fault: Fault) -> None:
-    """Open connections without end, as a faulty till program does. It reads no stream and sends incomplete requests or
-    nonsense.
+    """Open many connections, as a faulty till program does. The program reads no stream and sends incomplete requests
+    or nonsense.
     """
     said = (
         b"GET /v1/feed HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n\r\n",

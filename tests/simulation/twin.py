@@ -1,4 +1,4 @@
-"""A device that claims to be a terminal of the fleet, but is not."""
+"""A device that announces the serial of a terminal of the fleet."""
 
 import json
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ class Twin:
         world = self._world
         world.note("twin", "called", asked.method, asked.target)
         world.seen("twin", "called")
-        world.checks.holds(world.disturbed, f"{asked.target} was sent to a second {self._terminal.serial}")
+        world.checks.holds(world.disturbed, f"posd sent {asked.target} to a second {self._terminal.serial}")
         if asked.body:
             truth = world.bank.of(json.loads(asked.body).get("client_transaction_id", ""))
             if "/async/" in asked.target:

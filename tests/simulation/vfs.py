@@ -1,10 +1,8 @@
-"""A VFS for the library of the module sqlite3, which puts the simulated disk between SQLite and its files.
-
-It is a copy of the default VFS under another name, and the new default. Functions of this file replace opening,
-deleting, randomness, sleep and time. For a file in the disk's directory they also replace writing, truncating, syncing,
-closing and growing the shared memory. Each replacement calls the original.
-
-Connections keep pointers to this module's objects. So a process has one VFS, which is never freed.
+"""A VFS for the library of the module sqlite3. It puts the simulated disk between SQLite and its files. The VFS is a
+copy of the default VFS under another name, and becomes the default. Functions of this module replace opening, deleting,
+randomness, sleep and time. For a file in the disk's directory they also replace writing, truncating, syncing, closing
+and growing the shared memory. Each replacement calls the original. Connections keep pointers to objects of this module.
+So a process has one VFS, which is never freed.
 """
 
 import ctypes
@@ -24,7 +22,8 @@ _OK = 0
 
 # Flags of `xOpen` (sqlite3.h).
 _CREATE = 0x00000004
-#: Journals and WALs. The first sync of a new one also syncs its folder (os_unix.c: UNIXFILE_DIRSYNC).
+#: Flags of journals and WALs. The first sync of a new file of these kinds also syncs the folder (os_unix.c:
+#: UNIXFILE_DIRSYNC).
 _SYNCS_FOLDER = 0x00000800 | 0x00004000 | 0x00080000
 
 #: 1970-01-01 as a Julian day, in milliseconds.
@@ -39,7 +38,7 @@ _IO_ERRORS: dict[Kind, int] = {
     "unlink": sqlite3.SQLITE_IOERR_DELETE,
 }
 
-# Types of the functions that SQLite calls. The originals are called without releasing Python's lock, since there is one
+# Types of the functions that SQLite calls. A call of an original does not release Python's lock, since there is one
 # thread.
 _Open = PYFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_int, c_void_p)
 _Delete = PYFUNCTYPE(c_int, c_void_p, c_void_p, c_int)
@@ -60,7 +59,7 @@ _bytes_at: Callable[[int, int], bytes] = PYFUNCTYPE(ctypes.py_object, c_void_p, 
 
 
 class Unavailable(Exception):
-    """SQLite cannot use a simulated disk here; the message gives the reason."""
+    """Error if SQLite cannot use a simulated disk. The message gives the reason."""
 
 
 class _Vfs(Structure):
@@ -118,7 +117,7 @@ def _library() -> ctypes.CDLL:
 
 
 class Vfs:
-    """The VFS of this process: `install` it for one disk, `remove` it afterwards. Get it from `shared`."""
+    """The VFS of this process. `shared` returns it. `install` it for one disk, and `remove` it afterwards."""
 
     def __init__(self) -> None:
         self._library = _library()
@@ -130,7 +129,7 @@ class Vfs:
         self._disk: Recorded | None = None
         self._seed = 0
         self._now: Callable[[], float] | None = None
-        #: Open files of the disk, by SQLite's address of each.
+        #: Open files of the disk, by SQLite's address of the file.
         self.files: dict[int, File] = {}
         self._methods: dict[int, _Methods] = {}  # address of the original methods -> the copy
         self._names_to_sync: set[int] = set()
@@ -168,8 +167,8 @@ class Vfs:
         self._names_to_sync.clear()
 
     def _pointer(self, prototype: Any, function: _Function) -> int:
-        """Return the address of a function for SQLite. Its exceptions are stored by the disk; SQLite gets an I/O
-        error.
+        """Return the address of a function for SQLite. The disk stores the function's exceptions, and SQLite gets an
+        I/O error.
         """
 
         def guarded(*arguments: Any) -> int:
@@ -242,7 +241,7 @@ class Vfs:
     # Methods of open files. The first argument is SQLite's address of the file.
 
     def _copied(self, original: int) -> _Methods:
-        """Return a file's methods, some of them replaced."""
+        """Return a file's methods, with some replaced."""
         if original not in self._methods:
             found = _Methods.from_address(original)
             copy = _Methods.from_buffer_copy(found)

@@ -1,4 +1,4 @@
-"""A whole run: the machine, the network, terminals, tills, the person, the acquirer, and the faults."""
+"""A whole run with the machine, the network, terminals, tills, the person, the acquirer, and the faults."""
 
 import asyncio
 import hashlib
@@ -33,26 +33,27 @@ from tests.simulation.threads import without_threads
 from tests.simulation.till import Till
 from tests.simulation.trouble import TROUBLES
 
-#: Seconds after the last sale and the last fault, until no message may be under way. They cover the terminals' window
-#: of 15 minutes, the silence after which posd asks, and the person's time.
+#: Seconds from the last sale and the last fault until no message may be under way. They cover the terminals' window of
+#: 15 minutes, the silence before a search, and the person's time.
 QUIET_SECONDS: Final = 2400.0
 #: Most virtual seconds of a run beyond its plan. A longer run counts as stuck.
 MOST_SECONDS: Final = 14 * 86_400.0
 
 
-#: An event of the run: its time in seconds, its subject, its kind, and details.
+#: An event of the run: the time in seconds, the subject, the kind, and details.
 Note = tuple[float, tuple[object, ...]]
-#: Faults with which a terminal may not answer at its address. For CALM_SECONDS after them posd may count it as gone.
+#: Faults during which a terminal may not reply at its address. For CALM_SECONDS afterwards posd may treat the terminal
+#: as gone.
 DISTURBING: Final = frozenset(
     {"link-down", "links-down", "link-cut", "link-slow", "terminal-off", "terminal-forgets", "move", "machine-moves"}
 )
 CALM_SECONDS: Final = 120.0
-#: Seconds after a fault in which a situation counts as met during it, since many faults end at once.
+#: Seconds after a fault in which a situation still counts as during the fault, since many faults end at once.
 FELT_SECONDS: Final = 5.0
 #: Most seconds to wait for a sync that is to fail.
 FAILING_SECONDS: Final = 120.0
-#: Faults during which posd cannot work or cannot call any terminal, so that nothing counts as late. Then those with
-#: which it cannot call one terminal.
+#: Faults during which posd cannot work or cannot call any terminal, so that nothing counts as late. Then the faults
+#: during which posd cannot call one terminal.
 HOLDS_UP: Final = frozenset(
     {
         *("kill", "kill-at-operation", "kill-at-start", "power", "power-at-operation", "restart", "night", "restore"),
@@ -63,15 +64,14 @@ HOLDS_UP: Final = frozenset(
 HOLDS_UP_ONE: Final = frozenset(
     {"link-down", "link-cut", "link-slow", "terminal-off", "terminal-forgets", "move", "twin"}
 )
-#: Share of runs in which a program follows the stream of the feed.
+#: Share of runs with a follower of the feed's stream.
 FOLLOWED: Final = 0.3
 #: Share of aborted payments whose terminal is slow to abort.
 SLOW_ABORTS: Final = 0.3
-#: Shares of bad payments that are floods, and that lose some events, in addition to those drawn as habits.
+#: Shares of bad payments that are floods, and that lose some events. The habits draw more of both.
 FLOODS: Final = 0.006
 SOME_LOST: Final = 0.05
-#: Most restarts of a daemon that cannot start, one every few seconds. Together they last longer than a fault of the
-#: disk.
+#: Most restarts of a daemon that cannot start, one every few seconds. A fault of the disk ends before the last restart.
 MOST_STARTS: Final = 400
 
 
@@ -82,9 +82,9 @@ class Result:
     plan: Plan
     failures: list[str]
     digest: str
-    #: All events, if the story is wanted.
+    #: All events of the run, if a story is wanted.
     notes: list[Note]
-    #: Number of a sale -> the ids of its starts.
+    #: Number of a sale -> ids of the starts.
     ids: dict[int, list[str]]
     seen: Counter[tuple[str, str]]
     payments: int
@@ -109,7 +109,7 @@ class World:
         self.loop = VirtualLoop(self.network)
         self.loop.thread_seconds = self._step_seconds
         self.air = Air()
-        #: End of the last fault with which a terminal may not answer.
+        #: End of the last fault during which a terminal may not reply.
         self._calm_since = 0.0
         self.bank = Bank()
         self.checks = Checks(self)
@@ -137,11 +137,11 @@ class World:
         self.follower: Follower | None = None
         #: Kind of fault -> end of its last effect, for the coverage.
         self._felt: dict[str, float] = {}
-        #: Terminal, or "" for all -> number of present faults that keep posd from calling it; then the end of the last
-        #: one.
+        #: Terminal, or "" for all -> number of present faults during which posd cannot call the terminal. Then the end
+        #: of the last such fault.
         self._held_up: Counter[str] = Counter()
         self._free_since: dict[str, float] = {}
-        #: Terminal -> when the way to it last held bytes.
+        #: Terminal -> last time when the way to the terminal held bytes.
         self._way_free_since: dict[str, float] = {}
         #: Set when a start reaches a terminal.
         self.start_came = asyncio.Event()
@@ -153,7 +153,7 @@ class World:
         return Random(f"{self.plan.seed}/{what}")
 
     def note(self, *what: object) -> None:
-        """Record an event in the digest, and in the story if it is wanted."""
+        """Record an event in the digest, and in the story if a story is wanted."""
         line = self._line_of(self.loop.time(), what)
         self._digest.update(line.encode())
         if self._notes is not None:
@@ -161,7 +161,7 @@ class World:
 
     @property
     def story(self) -> list[str]:
-        """Return the events so far in the form of the digest, if a story is wanted."""
+        """Return the events so far as text, if a story is wanted."""
         return [self._line_of(*note) for note in self._notes or ()]
 
     def _line_of(self, at: float, what: tuple[object, ...]) -> str:
@@ -181,23 +181,23 @@ class World:
             self.seen_pairs[f"{what}: {value}", kind] += 1
 
     def felt(self, kind: str) -> bool:
-        """Return whether such a fault is under way or just over."""
+        """Return whether a fault of this kind is under way or just over."""
         return kind in self.now_wrong.values() or self._felt.get(kind, 0.0) > self.loop.time()
 
     @property
     def disturbed(self) -> bool:
-        """Whether a terminal may not have answered at its address, now or recently."""
+        """Whether a fault may keep a terminal from replying at its address, at present or recently."""
         now = any(kind in DISTURBING for kind in self.now_wrong.values())
         return now or self.loop.time() - self._calm_since < CALM_SECONDS
 
     def free_since(self, serial: str) -> float:
-        """Return since when posd can work and call that terminal; inf while it cannot."""
+        """Return the time since which posd can work and call the terminal. inf while a fault prevents this."""
         if self._held_up[""] or self._held_up[serial]:
             return math.inf
         return max(self._free_since.get("", 0.0), self._free_since.get(serial, 0.0))
 
     def _hold_up(self, fault: Fault, change: int) -> None:
-        """Count the begin (1) or the end (-1) of a fault that keeps posd from working."""
+        """Count the begin (1) or the end (-1) of a fault during which posd cannot work or call."""
         if fault.kind in HOLDS_UP:
             who = ""
         elif fault.kind in HOLDS_UP_ONE:
@@ -237,12 +237,12 @@ class World:
         return self.terminals[int(serial.rpartition("-")[2])]
 
     def start_under_way(self, identity: str) -> float | None:
-        """Return when an unanswered start reached a terminal, None if there is none."""
+        """Return when an unanswered start reached a terminal, or None."""
         came = (terminal.starting.get(identity) for terminal in self.terminals)
         return next((at for at in came if at is not None), None)
 
     def late(self, payment: Payment) -> bool:
-        """Return whether a call may have reached a terminal after posd's time limit, because the network held it."""
+        """Return whether the network may have delivered a call to a terminal after posd's time limit."""
         terminal, timeout = self.terminal(payment.serial), self.plan.reply_timeout
         free = max(self._way_free_since.get(who, -math.inf) for who in ("", payment.serial))
         if self.loop.time() - free < 2 * timeout + 5.0:
@@ -263,7 +263,7 @@ class World:
     # The run.
 
     def run(self) -> Result:
-        """Run the world. Failures are in the result. Errors of the world itself are raised."""
+        """Run the world. Return the failures in the result. Raise errors of the world itself."""
         _terminal_context()  # once for each process, with real randomness
         asyncio.set_event_loop(self.loop)
         try:
@@ -283,7 +283,7 @@ class World:
                 except (Stuck, RuntimeError) as error:
                     ended, self.until_failure = self.until_failure and bool(self.checks.failures), False
                     if not self.errors and not ended:
-                        self.checks.fail(f"nothing happens any more: {error!r}")
+                        self.checks.fail(f"the run makes no progress: {error!r}")
                 finally:
                     self._end()
         finally:
@@ -292,7 +292,7 @@ class World:
         if self.errors:
             raise self.errors[0]
         for context in self.loop.uncaught:
-            self.checks.fail(f"an exception was not caught: {context['message']} {context.get('exception')!r}")
+            self.checks.fail(f"no code caught an exception: {context['message']} {context.get('exception')!r}")
         return Result(
             self.plan,
             self.checks.failures,
@@ -405,7 +405,9 @@ class World:
         if machine.manager is not None:
             machine.manager.read()
             if machine.manager.heard.get("STOPPING") != "1":
-                self.checks.fail(f"the service manager reads again, and has heard {machine.manager.heard}")
+                self.checks.fail(
+                    f"the service manager reads again, and received {machine.manager.heard} without STOPPING=1"
+                )
         self.checks.disk()
 
     def _line(self, line: Any) -> None:
@@ -413,7 +415,7 @@ class World:
         self.checks.line(line)
 
     async def _started(self) -> None:
-        """Wait until the daemon is ready, or has reported why it cannot start. Then start it again after a while."""
+        """Wait until the daemon is ready. If it cannot start, start it again after a while."""
         machine = self.machine
         for _ in range(MOST_STARTS):
             task = machine.task
@@ -425,7 +427,7 @@ class World:
             if machine.started.is_set():
                 return
             if not task.done():
-                if machine.task is None:  # it was killed meanwhile
+                if machine.task is None:  # the daemon was killed during its start
                     return
                 self.checks.fail("the daemon is not ready after ten minutes")
                 return
@@ -449,10 +451,9 @@ class World:
         away: float | None = None,
         failing: int | None = None,
     ) -> None:
-        """Kill the daemon at once or in the middle of a disk operation. Start it again after a while.
-
-        `away`: seconds until its restart; None: from the fault. `failing`: which sync from this moment fails;
-        operations are counted from there.
+        """Kill the daemon at once or in the middle of a disk operation. Start it again after a while. `away`: seconds
+        until the restart. None takes the seconds of the fault. `failing`: number of the sync from this moment that
+        fails. Operations are counted from that sync on.
         """
         async with self.life_lock:
             machine = self.machine
@@ -480,7 +481,7 @@ class World:
             await self._started()
 
     async def start_sent(self, seconds: float) -> bool:
-        """Wait until a start reaches a terminal. Return False if none did in this many seconds."""
+        """Wait until a start reaches a terminal. Return False after this many seconds without a start."""
         self.start_came.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -494,13 +495,15 @@ class World:
         self._way_free_since[""] = math.inf
 
     def let_ways_go(self) -> None:
-        """Deliver everything that the ways have held."""
+        """Deliver all bytes that the ways have held."""
         for way in self.network.ways.values():
             way.raise_up()
         self._way_free_since[""] = self._calm_since = self.loop.time()
 
     async def restart(self, fault: Fault) -> None:
-        """Stop the daemon in order, sometimes while it waits for the reply to a start, and start it again."""
+        """Stop the daemon in order, and start it again. Sometimes the stop comes while the daemon waits for the reply
+        to a start.
+        """
         held = fault.value % 4 < 2 and await self.start_sent(300.0)
         async with self.life_lock:
             machine = self.machine
@@ -511,7 +514,7 @@ class World:
             await machine.stop()
             if held:
                 self.let_ways_go()
-            self.checks.holds(self.loop.time() - began < 4.0 * self.slower, "the stop took too long")
+            self.checks.holds(self.loop.time() - began < 4.0 * self.slower, "posd took too long to stop")
             self.note("stopped")
             self.checks.stopped()
             self.checks.disk()
@@ -520,7 +523,7 @@ class World:
             await self._started()
 
     async def night(self, fault: Fault) -> None:
-        """Close the shop until it opens again. The time passes at once, also for the terminals."""
+        """Advance the time until the shop opens again, also for the terminals."""
         manner = ("sleeps", "sleeps", "stops", "power")[fault.value % 4]
         async with self.life_lock:
             machine = self.machine
@@ -539,7 +542,7 @@ class World:
                 await self._started()
 
     async def backup(self, fault: Fault) -> None:
-        """Make a backup, even if the daemon ends meanwhile; or make a snapshot of the disk."""
+        """Make a backup or a snapshot of the disk. The daemon may end during the backup."""
         if fault.value % 3 == 0:
             path = self.machine.home / f"snapshot-{fault.number}"
             self.machine.snapshot(path)
@@ -555,7 +558,7 @@ class World:
             self.backups.append(path)
 
     async def restore(self, fault: Fault) -> None:
-        """Restore a backup or a snapshot. The person confirms it when posd refuses a till because of it."""
+        """Restore a backup or a snapshot. The person confirms the restore when posd refuses a till because of it."""
         if not self.backups:
             path = self.machine.home / f"snapshot-{fault.number}"
             self.machine.snapshot(path)
@@ -638,7 +641,7 @@ class World:
                 return
             document = reply.json
             if self.checks.feed_of(document["database_id"], document["first_seq"]):
-                continue  # the feed of another database: read from its beginning
+                continue  # the feed of another database is read from its beginning
             for change in document["changes"]:
                 self.checks.change(change)
             if len(document["changes"]) < 500:
@@ -664,8 +667,8 @@ class World:
 
 
 def _until_opening(now: datetime, chance: int, zone: tzinfo) -> float:
-    """Return the seconds until a shop opens: mostly in the morning, sometimes so that its sales continue over midnight
-    or over a change of the clocks.
+    """Return the seconds until a shop opens. Most shops open in the morning. Some open so late that sales continue over
+    midnight or over a change of the clocks.
     """
     day = now.astimezone(zone).date()
     hour, minute = {0: (23, 50), 1: (1, 50)}.get(chance % 7, (8, chance % 60))
@@ -683,7 +686,7 @@ _FINGERPRINT: Final = re.compile(rb"\b[0-9a-f]{64}\b")
 def _text(what: object, home: str) -> str:
     if isinstance(what, bytes):
         what = what.replace(home.encode(), b"@HOME@")
-        if b"fingerprint" in what:  # of a certificate, whose key OpenSSL chooses
+        if b"fingerprint" in what:  # the size of a certificate, whose key OpenSSL chooses
             what = _FINGERPRINT.sub(b"#", what)
         return hashlib.sha256(what).hexdigest()[:12] + (
             " " + what[:300].decode("latin-1") if b"problem" in what[:60] else ""

@@ -19,7 +19,7 @@ from posd.cli.payments.show import PAYMENT, outcome_pairs, transaction_pairs
 from posd.cli.printing import PRINT_JOB, job_pairs
 from posd.cli.terminals import command as terminals
 from posd.cli.watch.state import ListName, WatchState
-from posd.cli.watch.texts import became, heading, once, what
+from posd.cli.watch.texts import became, heading, what
 from posd.clock.rules import Doubt
 from posd.daemon import reload, status
 from posd.terminals.identity import AddressConflict
@@ -27,7 +27,7 @@ from tests.cli.documents import AT, ID, answer, attention, outcome, print_job, t
 from tests.cli.processes import asked, asked_on_terminal, posd, posd_process
 from tests.cli.stub import problem
 from tests.cli.test_status import NONE_OPEN, check, well
-from tests.cli.watch.shops import BUSY, NOW, identity
+from tests.cli.watch.shops import BUSY, NOW, drawn, identity
 from tests.support.tables import every
 
 CLI = Path(str(cli.__file__)).parent
@@ -131,13 +131,13 @@ def test_a_cashiers_text_is_in_the_users_language_and_in_json_in_the_daemons(
 def test_the_live_view_is_in_the_language() -> None:
     use(Language.ES)
     try:
-        drawn = "\n".join(text.plain for text in once(WatchState(BUSY), NOW, 100))
+        view = "\n".join(drawn(WatchState(BUSY), 100))
         row = next(row for row in BUSY.rows(NOW) if row.identity == identity(1) and row.section is ListName.OPEN)
         told = (heading(row), what(row), became(row, "abort", {"outcome": None})[0])
     finally:
         use(Language.EN)
     for word in ("accesible", "sin respuesta", "cobro: espera la tarjeta", "pregunte a una persona", "última hora"):
-        assert word in drawn, drawn
+        assert word in view, view
     assert told[:2] == (f"pago {identity(1)}", "pago de 11.20 en SN-0001")
     assert told[2].startswith("se pidió abortar pago de 11.20 en SN-0001. Todavía puede aprobarse")
 

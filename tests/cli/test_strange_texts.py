@@ -20,12 +20,11 @@ from posd.cli.main import main
 from posd.cli.payments.show import PaymentProgress
 from posd.cli.simulate.screen import as_words
 from posd.cli.watch.state import Away, Shop, WatchState
-from posd.cli.watch.texts import once
 from tests.cli.documents import answer, attention, transaction
 from tests.cli.processes import asked, asked_on_terminal
 from tests.cli.stub import Answer, Stub
 from tests.cli.test_quarantine import entry
-from tests.cli.watch.shops import NOW, identity, payment, terminal
+from tests.cli.watch.shops import NOW, drawn, identity, payment, terminal
 from tests.support.strange import ALL, OWN_SEQUENCE, STRANGE, assert_lines, assert_screen
 from tests.support.tables import every
 
@@ -148,12 +147,12 @@ def test_a_shell_is_offered_no_line_of_a_stranger(tmp_path: Path, kind: str) -> 
 @every("text", STRANGE.values(), STRANGE)
 def test_the_lists_and_notices_of_watch_have_no_line_of_a_stranger(text: str) -> None:
     document = {**payment(1, 64, attention=[attention("gap", text)]), "status": text, "terminal": text, "type": text}
-    health = {"status": text, "checks": {text: {"status": "degraded", "detail": text}}}
+    health = {"status": text, "checks": {text: {"status": "degraded", "detail": text, "commands": []}}}
     away = {**terminal(1), "serial": text, "base_url": text, "reason": text, "reachable": False}
     shop = Shop(health, text, [away], [document], [document])
     for away_since in (None, Away(text, NOW, NOW)):
-        for line in once(WatchState(shop, away_since), NOW, 4000):
-            assert_lines(line.plain)
+        for line in drawn(WatchState(shop, away_since), 4000):
+            assert_lines(line)
 
 
 @every("text", STRANGE.values(), STRANGE)

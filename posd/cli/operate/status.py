@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +37,8 @@ REACHABLE: Mapping[bool | None, str] = {True: "yes", False: "NO", None: "not kno
 _say = partial(say, "status")
 #: Age of a backup, in seconds, from which it counts as old: the timer makes one a day.
 BACKUP_SECONDS = 2 * 86_400
+#: Seconds between two screens of --watch.
+REFRESH_SECONDS = 2.0
 #: Most open payments that are shown.
 MOST_OPEN = 5
 #: Column of the text beside the labels.
@@ -68,7 +72,7 @@ def do(*commands: str) -> list[RemedyStep]:
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Show terminals and open payments as a table that refreshes, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
 @json_option
 @click.pass_context
 def status(ctx: click.Context, output: Output, watch: bool) -> None:
@@ -77,26 +81,33 @@ def status(ctx: click.Context, output: Output, watch: bool) -> None:
     The first line is the answer; a line that is not well begins with ! and names the next command. Exit code 0: all is
     well. 1: something is not. 3: the daemon does not run, or this user may not ask it.
     """
+    if not watch:
+        sys.exit(_show(ctx, output))
+    if not output.rich:
+        raise click.UsageError("--watch needs a terminal as its output, and no --json")
+    with suppress(KeyboardInterrupt), output.stdout.screen():
+        while True:
+            _show(ctx, output)
+            time.sleep(REFRESH_SECONDS)
+
+
+def _show(ctx: click.Context, output: Output) -> ExitCode:
+    """Write the screen. Return its exit code."""
     try:
         with connect(ctx) as api:
-            if watch:
-                from posd.cli.watch.command import refresh
-
-                refresh(api, output)
-                return
             document, raw = ask(api)
             payments = _open_payments(api)
     except ForeignAnswer:
         raise
     except Unreachable as error:
         _down(ctx, output, error)
-        sys.exit(ExitCode.UNREACHABLE)
+        return ExitCode.UNREACHABLE
     found = typed(lines(document, payments), Path(api.socket))
     if output.as_json:
         output.json(raw)
     else:
         write(output, headline(document, found), found, failing=document["health"]["status"] == "failing")
-    sys.exit(ExitCode.NOT_DONE if any(line.wrong for line in found) else ExitCode.DONE)
+    return ExitCode.NOT_DONE if any(line.wrong for line in found) else ExitCode.DONE
 
 
 def typed(found: Iterable[StatusLine], socket: Path) -> list[StatusLine]:
@@ -118,7 +129,7 @@ def ask(api: Api) -> tuple[Document, bytes]:
         reply = api.get("/status", {"check": "true"}, seconds=ANSWER_SECONDS)
         return reply.body, reply.raw  # noqa: TRY300 - what follows is of the other socket
     except Problem as problem:
-        if problem.code not in ("forbidden", "not_found"):  # the latter: an older posd
+        if problem.code != "forbidden":
             raise
     asked_for = {
         "version": api.get("/version"),
@@ -324,6 +335,8 @@ def _backup(document: Document) -> StatusLine:
 def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: bool) -> None:
     """Write the summary and the lines below it, folded to the terminal; in a pipe each is one line."""
     wrong = any(line.wrong for line in found)
+    if output.stdout.is_alt_screen:
+        output.stdout.clear()
     output.line(first, "bold red" if failing else "bold yellow" if wrong else "bold green")
     terminals = [line for line in found if line.label.startswith(" ")]
     beside = INDENT

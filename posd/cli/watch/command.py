@@ -2,24 +2,16 @@
 
 import os
 import sys
-import time
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
-from rich.console import Group
-from rich.live import Live
 
-from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option
+from posd.cli.app.connection import Api, connect, json_option
 from posd.cli.app.output import Output
 from posd.cli.explain.catalogue import say
-from posd.cli.watch.state import Shop, WatchState, changes, look, newest, words
-from posd.cli.watch.texts import once
+from posd.cli.watch.state import Shop, changes, look, newest, words
 from posd.client.documents import PosdError
-
-#: Seconds between two frames of `refresh`.
-REFRESH_SECONDS = 2.0
 
 
 @click.command()
@@ -59,25 +51,6 @@ def _live(socket: Path, shop: Shop) -> None:
     app.run(mouse=False)
     if app.fault is not None:
         raise app.fault
-
-
-def refresh(api: Api, output: Output) -> None:
-    """Draw the lists every few seconds until Ctrl-C. Raise Problem or Unreachable without the daemon."""
-    if not is_terminal():
-        raise click.UsageError(say("watch", "needs_a_terminal"))
-    state = WatchState(look(api, Shop()))
-    try:
-        with Live(console=output.stdout, screen=True, auto_refresh=False) as screen:
-            while True:
-                now = datetime.now(UTC)
-                screen.update(Group(*once(state, now, output.stdout.width)), refresh=True)
-                time.sleep(REFRESH_SECONDS)
-                try:
-                    state.set_shop(look(api, state.shop))
-                except (Problem, Unreachable) as error:
-                    state.set_unreachable(words(error), datetime.now(UTC), REFRESH_SECONDS)
-    except KeyboardInterrupt:
-        return
 
 
 def _follow(api: Api, output: Output) -> None:

@@ -1,7 +1,7 @@
 """Texts of `posd watch`: its lists, each with the columns that fit, and the lines around them."""
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from urllib.parse import quote
@@ -302,21 +302,6 @@ def rates(shop: Shop, now: datetime) -> Text:
     fast = say("watch", "fast", half=took["median"], most=took["p95"]) if took["count"] else ""
     recent = sum(decided_at(item) > now - timedelta(minutes=1) for item in shop.recent)
     return Text(say("watch", "ended", ended=ended, percent=100 * approved // ended, fast=fast, recent=recent))
-
-
-def once(state: WatchState, now: datetime, room: int) -> Iterator[Text]:
-    """Yield all texts as lines, without the advice on each row."""
-    yield header(state, now, room)
-    if wrong := notice(state, now, room, 1000):
-        yield wrong
-    every = state.shop.rows(now)
-    for section in ListName:
-        found = [row for row in every if row.section is section]
-        yield title(section, found, state.shop)
-        yield from (Text("  ").append(line) for line in lines(section, found, room - 2, now))
-        if not found:
-            yield Text("  ").append(nothing(section))
-    yield rates(state.shop, now)
 
 
 def heading(row: Row) -> str:

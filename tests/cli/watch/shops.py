@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from posd.cli.app.connection import decode
-from posd.cli.watch.state import Shop
+from posd.cli.watch.state import ListName, Shop, WatchState
+from posd.cli.watch.texts import header, lines, nothing, notice, rates, title
 from tests.cli.documents import attention, outcome, print_job, transaction
 
 NOW = datetime(2026, 11, 20, 14, 30, 15, tzinfo=UTC)
@@ -91,10 +92,13 @@ BUSY = Shop(
     attention=[DOUBT, ended(1, "amount_differs", 3700, "asked for 11.20, authorized 10.00")],
     open_prints=[print_job(created_at=at(9), status="IN_PROGRESS")],
 )
-CROWDED = Shop(
-    health=HEALTH,
-    version="1.2.3",
-    terminals=[terminal(number) for number in range(1, 41)],
-    open=[payment(number, 3 * number) for number in range(30, 0, -1)],
-    attention=[ended(number, "missing_reference", 60 * number) for number in range(1, 21)],
-)
+
+
+def drawn(state: WatchState, room: int) -> list[str]:
+    """Return all texts of the view."""
+    every = state.shop.rows(NOW)
+    texts = [header(state, NOW, room), notice(state, NOW, room, 1000), rates(state.shop, NOW)]
+    for section in ListName:
+        rows = [row for row in every if row.section is section]
+        texts += [title(section, rows, state.shop), *(lines(section, rows, room, NOW) or [nothing(section)])]
+    return [text.plain for text in texts]

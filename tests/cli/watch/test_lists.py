@@ -12,15 +12,19 @@ from rich.cells import cell_len
 
 from posd.cli.app.context import RESULT_CODES
 from posd.cli.watch.state import Away, ListName, Shop, WatchState
-from posd.cli.watch.texts import lines, once, rates
+from posd.cli.watch.texts import lines, rates
 from tests.cli.documents import attention, outcome
-from tests.cli.watch.shops import BUSY, NOW, at, identity, in_doubt, payment, terminal
+from tests.cli.watch.shops import BUSY, NOW, at, drawn, identity, in_doubt, payment, terminal
 
 FAILING = {
     "status": "failing",
     "checks": {
-        "storage": {"status": "failing", "detail": "the last write failed: disk full; free the disk"},
-        "certificate": {"status": "degraded", "detail": "it ends in 3 days; " + "renew it (posd tls renew); " * 8},
+        "storage": {"status": "failing", "detail": "the last write failed: disk full; free the disk", "commands": []},
+        "certificate": {
+            "status": "degraded",
+            "detail": "it ends in 3 days; " + "renew it (posd tls renew); " * 8,
+            "commands": [],
+        },
         "clock": {"status": "ok", "detail": "2026"},
     },
 }
@@ -82,7 +86,7 @@ def test_without_room_for_all_columns_the_most_important_stay(columns: int, show
 @pytest.mark.parametrize("away", [None, Away("word " * 99 + "end", NOW, NOW)], ids=["there", "away"])
 def test_the_table_has_all_faults_of_posd_and_their_cures(away: Away | None) -> None:
     state = WatchState(replace(BUSY, health=FAILING), away)
-    words = " ".join(" ".join(text.plain for text in once(state, NOW, 40)).split())
+    words = " ".join(" ".join(drawn(state, 40)).split())
     wanted = [away.reason] if away else [str(check["detail"]) for check in list(FAILING["checks"].values())[:2]]
     for said in wanted:
         assert " ".join(said.split()) in words

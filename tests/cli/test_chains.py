@@ -19,16 +19,6 @@ def get(shop: Shop, transaction_id: str) -> dict[str, Any]:
         return dict(api.get(f"/transactions/{transaction_id}").body)
 
 
-@pytest.mark.slow
-def test_an_approved_pre_auth_says_that_it_only_reserves_and_how_to_continue(shop: Shop) -> None:
-    done = shop.run("preauth", "10")
-    reserve = done.stdout.split()[1]
-    assert done.labels["result"] == "The amount was reserved; nothing is charged before it is captured."
-    assert done.lines[-2:] == [f"posd capture {reserve} AMOUNT", f"posd void {reserve}"]
-    typed = done.lines[-2].replace("AMOUNT", "10").removeprefix("posd ").split()
-    assert shop.run(*typed).labels["result"] == "The reservation was captured: the customer was charged."
-
-
 def test_the_command_shown_after_a_re_auth_captures_the_newest_reference(shop: Shop) -> None:
     reserve = shop.approved("preauth", "10")
     done = shop.run("reauth", reserve, "11")

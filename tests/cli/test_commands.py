@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from posd.cli.app.connection import Api
 from tests.cli.processes import PATIENCE, Shop, daemon_away, posd, read_until, started_posd
 
 
@@ -87,19 +86,6 @@ def test_a_charge_survives_a_restart_of_the_daemon(shop: Shop) -> None:
     assert "canceled" in stdout.splitlines()
 
 
-def test_show_and_list_know_the_payment(shop: Shop) -> None:
-    assert shop.run("charge", "8").returncode == 0  # an older one, which is not listed
-    payment = str(uuid.uuid4())
-    assert shop.run("charge", "9", "--id", payment, "--metadata", "till=3").returncode == 0
-    shown = shop.run("show", payment)
-    assert shown.returncode == 0, shown.stderr
-    for part in ("till 3", "9.00", "CONTACTLESS", "event APPROVAL_REQUESTED\tCONTACTLESS", "reference: "):
-        assert part in shown.stdout
-    listed = shop.run("list", "--limit", "1")
-    assert listed.lines[1].split("\t")[1:] == [payment, shop.serial, "charge", "9.00", "approved"]
-    assert "--all" in listed.stderr
-
-
 def test_list_shows_payments_of_a_result_and_their_totals(shop: Shop) -> None:
     since = datetime.now(UTC).isoformat()
     for arguments in (("5",), ("7.5", "--tip", "1"), ("6", "--metadata", "scenario=decline")):
@@ -118,19 +104,6 @@ def test_list_shows_payments_of_a_result_and_their_totals(shop: Shop) -> None:
     pages = [json.loads(line) for line in program.lines]
     assert ["totals" in page for page in pages] == [True, False, False]
     assert [row["count"] for row in pages[0]["totals"]] == [2, 1]
-
-
-@pytest.mark.slow
-def test_the_whole_list_as_json_has_one_page_in_each_line(shop: Shop) -> None:
-    for amount in ("1.01", "1.02"):
-        assert shop.run("charge", amount).returncode == 0
-    pages = shop.run("list", "--all", "--limit", "1", "--json").lines
-    with Api(shop.till_socket) as api:
-        everything = api.get("/transactions", {"limit": "500"}).body["transactions"]
-    assert [json.loads(page)["transactions"][0]["client_transaction_id"] for page in pages] == [
-        transaction["client_transaction_id"] for transaction in everything
-    ]
-    assert len(pages) >= 2
 
 
 @pytest.mark.slow

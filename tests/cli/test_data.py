@@ -17,7 +17,7 @@ from posd.cli.app import times
 from posd.storage import backup
 from posd.storage.connection import PAGE_BYTES, lock, schema_version
 from tests.cli.documents import answer
-from tests.cli.processes import asked, asked_on_terminal, posd, posd_on_terminal, posd_process
+from tests.cli.processes import asked, asked_on_terminal, posd, posd_on_terminal
 from tests.cli.stub import Answer
 from tests.store.filled import OPEN, filling, name
 from tests.support.daemon import toml
@@ -115,26 +115,7 @@ def test_backup_refuses_an_invalid_target(shop: Shop, kind: str) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_backup_shows_its_progress_on_a_terminal_and_is_not_written_there(shop: Shop) -> None:
-    seen = asked_on_terminal([], "backup", "-")
-    assert (seen.returncode, "a backup is bytes" in seen.screen) == (2, True)
-    seen = asked_on_terminal([sent(shop)], "backup", str(shop.home / "b.db"))
-    assert "posd copies the database" in seen.screen
-    assert "1 payment" in seen.screen
-
-
 # Restore.
-
-
-@pytest.mark.slow
-def test_restore_in_a_script_acts_and_reports_it(shop: Shop) -> None:
-    done = posd_process("restore", str(shop.backup), config=shop.config)
-    assert done.returncode == 0, done.stderr
-    assert f"Restored: {shop.database}." in done.stdout
-    assert "could be read: 1 payment was taken over from it." in done.stdout
-    assert "posd restore --seen" in done.stdout
-    assert len(shop.replaced()) >= 1
-    assert posd("verify", config=shop.config).returncode == 0
 
 
 def test_restore_as_json_is_the_report_without_any_key(shop: Shop) -> None:
@@ -272,13 +253,6 @@ def test_restore_while_posd_runs_is_refused(shop: Shop) -> None:
     assert "stop it first (systemctl stop posd)" in done.document["error"]
 
 
-def test_restore_with_an_invalid_configuration_exits_2(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text("[databse]\n")
-    done = posd("restore", "x", config=tmp_path / "config.toml")
-    assert done.returncode == 2
-    assert "databse" in done.stderr
-
-
 #: Unconfirmed events: a start that found the database behind its witness, and one payment.
 UNSEEN = {
     "restores": [],
@@ -345,16 +319,3 @@ def test_verify_of_another_file_exits_2(shop: Shop) -> None:
     assert (done.returncode, "cannot be read as a database" in done.stderr) == (2, True)
     as_json = posd("verify", str(shop.home / "nowhere"), "--json")
     assert (as_json.returncode, as_json.document["ok"]) == (2, False)
-
-
-@pytest.mark.slow
-def test_verify_shows_its_progress_on_a_terminal(shop: Shop) -> None:
-    with filling(shop.database) as filled:
-        filled.db.execute("BEGIN")
-        for number in range(10, 600):
-            filled.pay(number)
-        filled.db.execute("COMMIT")
-    seen = posd_on_terminal("verify", str(shop.database), socket=shop.home / "s")
-    assert seen.returncode == 0
-    assert "checking" in seen.screen
-    assert seen.fits()

@@ -8,13 +8,11 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from posd.cli.demo.command import Charge, PlannedCharge, PrintedReceipt
 from posd.client import Posd
 from posd.sandbox import MAX_SOCKET_PATH_BYTES, temporary_directory
 from tests.cli.processes import PATIENCE, posd_process, processes_naming, read_until, started_posd
@@ -39,7 +37,6 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "no mdns": (*FAST, "--no-mdns"),
     "no multicast": FAST,
     "keep": (*FAST, "--keep"),
-    "keep json": (*FAST, "--keep", "--json"),
     "SIGINT": SLOW,
     "SIGTERM": SLOW,
     "SIGHUP": SLOW,
@@ -192,22 +189,6 @@ def test_with_keep_the_demo_runs_on_for_the_printed_commands(demos: Mapping[str,
     assert code == 0, stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["keep json"])
-def test_keep_with_json_has_the_place_of_everything(demos: Mapping[str, Demo], name: str) -> None:
-    demo = demos[name]
-    assert demo.process.stdout is not None
-    document = json.loads(demo.process.stdout.readline())
-    assert [charge["transaction"]["outcome"]["result"] for charge in document["charges"]] == RESULTS
-    running = document["running"]
-    with httpx2.Client(transport=httpx2.HTTPTransport(uds=running["till_socket"])) as till:
-        [terminal] = till.get("http://posd/v1/terminals").json()["terminals"]
-    assert {name: terminal[name] for name in ("serial", "base_url")} == running["terminal"]
-    demo.process.send_signal(signal.SIGTERM)
-    code, _, stderr = demo.end()
-    assert code == 0, stderr
-
-
 def test_without_charges_several_demos_run_and_killed_processes_are_restarted(tmp_path: Path) -> None:
     with ExitStack() as stack:
         options = ("--keep", "--no-charges", "--json", *FAST)
@@ -231,37 +212,6 @@ def test_without_charges_several_demos_run_and_killed_processes_are_restarted(tm
             demo.communicate(timeout=PATIENCE)
             assert demo.returncode == 0
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("result", "authorized", "fault"),
-    [
-        ("approved", Decimal("11.20"), None),
-        ("approved", Decimal("11.2"), None),
-        ("approved", Decimal("11.21"), "asked for 11.20, and 11.21 was authorized"),
-        ("approved", None, "asked for 11.20, and None was authorized"),
-        ("declined", None, "the charge of 11.20 should be approved, and is declined"),
-    ],
-)
-def test_a_charge_that_does_not_end_as_planned_is_a_fault(
-    result: str, authorized: Decimal | None, fault: str | None
-) -> None:
-    plan = PlannedCharge("approved", "approve-contactless", {"subtotal_iva": Decimal("10.00"), "iva": Decimal("1.20")})
-    transaction = {"outcome": {"result": result, "authorized_amount": authorized}}
-    assert Charge(plan, transaction).fault() == fault
-
-
-@pytest.mark.parametrize(
-    ("status", "paper", "fault"),
-    [
-        ("COMPLETED", "TOTAL 1", None),
-        ("COMPLETED", "TOTAL 2", "the terminal printed something other than the receipt"),
-        ("COMPLETED", None, "the terminal printed something other than the receipt"),
-        ("FAILED", None, "the receipt should be COMPLETED, and is FAILED"),
-    ],
-)
-def test_a_receipt_that_is_not_printed_is_a_fault(status: str, paper: str | None, fault: str | None) -> None:
-    assert PrintedReceipt("TOTAL 1", {"status": status}, [], paper).fault() == fault
 
 
 def test_a_long_temporary_directory_still_leaves_room_for_the_sockets(

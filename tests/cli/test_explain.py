@@ -140,16 +140,6 @@ def test_an_entry_has_its_meaning_the_risk_for_money_and_the_cure(entry: CodeEnt
             parse(words_of(re.sub(r"\bID\b", "7f3c2a10-5b1e-4c6d-9a4f-0d2b8e6c1a55", typed)))
 
 
-def test_a_code_is_explained_as_text() -> None:
-    done = posd("explain", "in_doubt")
-    assert done.returncode == 0
-    first, *rest = done.stdout.splitlines()
-    assert first == "in_doubt (attention of a payment)"
-    assert "money: The customer may be charged: do not take the card again until this is settled." in rest
-    assert "  posd reconcile ID" in rest
-    assert "in_doubt (phase)" in rest
-
-
 def test_several_codes_can_be_given_in_any_case_and_as_json() -> None:
     done = posd("explain", "TERMINAL_BUSY", "terminal_canceled", "--json")
     found = json.loads(done.stdout)
@@ -197,19 +187,6 @@ def test_every_english_text_of_a_code_has_a_spanish_one() -> None:
         for there, here in zip(kind, kinds(Language.ES)[name], strict=True):
             assert there, name
             assert here not in {"", there}, name
-
-
-def test_a_log_event_has_the_same_fields_in_both_languages() -> None:
-    fields = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
-    for english, spanish in zip(ENTRIES, SPANISH, strict=True):
-        if english.kind == "event":
-            assert sorted(fields.findall(english.means)) == sorted(fields.findall(spanish.means)), english.code
-
-
-def test_explain_works_with_a_broken_configuration(tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text("[local_api\n")
-    assert posd("explain", "gap", config=config).returncode == 0
 
 
 def test_a_shell_is_offered_the_codes() -> None:

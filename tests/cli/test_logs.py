@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from posd.base.files import login_name
 from posd.cli.explain import catalogue
 from posd.cli.operate.logs import MAX_LINE_BYTES, sentence
 from tests.cli.processes import PATIENCE, command, posd, posd_on_terminal
@@ -196,14 +195,6 @@ def test_no_text_of_a_stranger_controls_the_screen(tmp_path: Path, raw: bytes, o
         assert not [char for char in posd("logs", log).stdout if not char.isprintable() and char != "\n"]
 
 
-def test_on_a_screen_levels_have_colours_and_ids_are_not_broken(tmp_path: Path) -> None:
-    seen = posd_on_terminal("logs", log_of(tmp_path, *LINES), socket=tmp_path / "none")
-    assert "\x1b[33m" in seen.written
-    assert "\x1b[31m\x1b[1m" in seen.written
-    assert all(len(text) <= 80 for text in seen.screen.splitlines())
-    assert ONE in seen.screen
-
-
 def test_an_endless_line_is_cut_and_needs_little_memory(tmp_path: Path) -> None:
     shown = said_of(b"x" * (3 * MAX_LINE_BYTES) + b"\n" + json.dumps(LINES[0]).encode())
     *cut, last = shown.decode().splitlines()
@@ -211,33 +202,6 @@ def test_an_endless_line_is_cut_and_needs_little_memory(tmp_path: Path) -> None:
     assert all(len(text) < 5000 for text in cut)
     assert "more characters" in cut[0]
     assert "(payment.started)" in last
-
-
-@pytest.mark.slow
-def test_invalid_utf_8_stays_unchanged_in_json() -> None:
-    raw = b'{"event": "a.b", "detail": "\xff"}'
-    assert said_of(raw + b"\n", "--json") in (b"", raw + b"\n")
-    shown = said_of(raw)
-    assert b"\\ufffd" in shown or b"\xef\xbf\xbd" in shown
-
-
-@pytest.mark.slow
-def test_a_closed_pipe_ends_the_command_silently(tmp_path: Path) -> None:
-    log = log_of(tmp_path, *LINES * 20_000)
-    with piped(log) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.readline()
-        process.stdout.close()
-        said = process.stderr.read()
-        process.wait(PATIENCE)
-    assert said == b""
-
-
-def test_without_utc_times_are_local(tmp_path: Path) -> None:
-    zone = {"TZ": "America/Guayaquil"}
-    shown = said_of(json.dumps(LINES[0]).encode(), environment=zone)
-    assert shown.startswith(b"2026-11-22T05:42:03.123-05:00  info ")
 
 
 def test_lines_appear_as_they_are_written_and_ctrl_c_ends_the_command(tmp_path: Path) -> None:
@@ -304,32 +268,9 @@ def test_a_journal_that_cannot_be_read_is_a_clear_message(
     assert "Traceback" not in done.stderr
 
 
-def test_a_user_without_a_login_name_is_told_who_may_read_the_journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nameless = next(uid for uid in range(4242, 60_000) if login_name(uid) is None)
-    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
-        monkeypatch.delenv(name, raising=False)
-    path = stub(tmp_path, "echo 'Hint: You are currently not seeing messages from other users.' >&2")["PATH"]
-    monkeypatch.setenv("PATH", path)
-    monkeypatch.setattr(os, "getuid", lambda: nameless)
-    done = posd("logs")
-    assert done.returncode == 1
-    assert "ask for the group systemd-journal, or call it with sudo" in done.stderr
-
-
 def test_without_a_journal_the_message_names_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     done = posd("logs")
     assert done.returncode == 1
     assert "cannot run journalctl" in done.stderr
     assert "posd logs -" in done.stderr
-
-
-@every(
-    ("file", "said"),
-    [("/nowhere/posd.log", "cannot read /nowhere/posd.log: No such file"), ("/", "cannot read /: Is a directory")],
-)
-def test_an_unreadable_file_is_reported(file: str, said: str) -> None:
-    done = posd("logs", file)
-    assert (done.returncode, said in done.stderr) == (1, True)

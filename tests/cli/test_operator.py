@@ -9,7 +9,7 @@ import pytest
 
 from posd.base.files import login_name, user_name
 from posd.cli.payments.words import meaning
-from tests.cli.documents import COMPLETED, FAILED, ID, JOB, OTHER_ID, answer, attention, outcome, print_job, transaction
+from tests.cli.documents import COMPLETED, ID, JOB, OTHER_ID, answer, attention, outcome, print_job, transaction
 from tests.cli.processes import asked, asked_on_terminal, posd
 from tests.cli.stub import Answer, Stub, problem
 from tests.support.tables import every
@@ -228,16 +228,6 @@ def test_release_on_a_terminal_shows_the_payment_and_asks_for_a_note_and_a_confi
         assert part in seen.screen
 
 
-def test_resolve_of_a_print_job_on_a_terminal_shows_it_and_asks() -> None:
-    stuck = print_job(status="IN_PROGRESS", attention=[attention("print_stuck", "for 300 s")])
-    script = [answer(stuck), answer(FAILED | {"decided_by": "operator"})]
-    seen = asked_on_terminal(script, "resolve", JOB, "FAILED", "--operator", "Ana", types="jammed\ny\n")
-    assert seen.returncode == 0, seen.screen
-    assert "books the print job as not printed: it can be printed again" in seen.words
-    assert "Why (it is kept with the print job): " in seen.words
-    assert [(method, body and body["note"]) for method, _, body in seen.sent] == [("GET", None), ("POST", "jammed")]
-
-
 COUNTS_AS = "books the payment as {}: the customer counts as"
 
 
@@ -281,11 +271,6 @@ def test_a_closed_decision_causes_no_question(arguments: tuple[str, ...], why: s
     seen = asked_on_terminal([answer(document)], *arguments, types="x\ny\n")
     assert (seen.returncode, [call.method for call in seen.calls]) == (1, ["GET"])
     assert (why in seen.words, "[y/N]" in seen.screen) == (True, False)
-
-
-def test_yes_does_not_ask() -> None:
-    seen = asked_on_terminal([answer(transaction(released=True))], "release", ID, "--note", "x", "--yes")
-    assert (seen.returncode, [call.method for call in seen.calls]) == (0, ["POST"]), seen.screen
 
 
 def test_json_stays_valid_with_a_question() -> None:

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from posd.base.text import escaped
 from posd.cli.app.output import Output, asked, counted, money, pasted, total
-from posd.cli.app.tables import Layout
 from tests.support.tables import every
 
 
@@ -77,20 +76,9 @@ def test_in_a_pipe_a_table_has_lines_with_tabs_and_is_never_wrapped(capsys: pyte
     assert capsys.readouterr().out == f"a\tb\n{'x' * 300}\twith\\ttab\\nand line\n"
 
 
-def test_in_a_pipe_no_columns_are_merged(capsys: pytest.CaptureFixture[str]) -> None:
-    Output(as_json=False).table(("a", "b", "c"), [("1", "2", "3")], Layout(whole="a", under="c"))
-    assert capsys.readouterr().out == "a\tb\tc\n1\t2\t3\n"
-
-
 def test_in_a_pipe_a_panel_is_labelled_lines(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=False).panel("approved", [("ticket", "17"), ("", "more")], "green")
     assert capsys.readouterr().out == "approved\nticket: 17\nmore\n"
-
-
-def test_lines_beside_the_result_go_to_their_output() -> None:
-    aside = io.StringIO()
-    Output(as_json=False, stream=aside).line("look first", indent=2)
-    assert aside.getvalue() == "  look first\n"
 
 
 def test_escaped_json_is_valid_and_means_the_same() -> None:

@@ -93,12 +93,6 @@ async def test_a_person_compares_and_gets_the_configuration(place: Place) -> Non
     assert "pins this certificate already" in (await place.pin()).stdout
 
 
-async def test_the_printed_configuration_can_be_copied_from_a_narrow_terminal(place: Place) -> None:
-    seen = await place.pin_on_terminal("y\n", columns=60)
-    (section,) = tomllib.loads(seen.screen[seen.screen.index("[[terminals]]") :])["terminals"]
-    assert section["fingerprint_sha256"].replace(":", "").lower() == place.leaf.fingerprint
-
-
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("answer", ["n\n", "\n"], ids=["no", "enter"])
 async def test_nothing_is_trusted_unless_a_person_says_yes(place: Place, answer: str) -> None:
@@ -140,17 +134,6 @@ async def test_json_has_the_fingerprints(place: Place, given: str, code: int, ma
         bool(matches),
     )
     assert done.document["fingerprint_sha256"] == place.leaf.fingerprint
-
-
-async def test_the_earlier_pin_is_shown(place: Place) -> None:
-    place.configure(f'base_url = "{place.terminal.base_url}"', f'fingerprint_sha256 = "{"0" * 64}"')
-    assert "pins another certificate: 00:00:" in (await place.pin()).stdout
-
-
-async def test_an_unused_server_name_is_reported(place: Place) -> None:
-    place.configure(f'base_url = "{place.terminal.base_url}"', 'server_name = "terminal.example"')
-    done = await place.pin("--fingerprint", place.leaf.fingerprint)
-    assert (done.returncode, "Remove server_name" in done.stdout) == (0, True)
 
 
 async def test_the_address_comes_from_the_daemon_or_from_a_person() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from posd.base.limits import MAX_DOCUMENT_BYTES
 from tests.cli.documents import COMPLETED, FAILED, ID, JOB, REFUSED, UNSENT, answer, attention, print_job
-from tests.cli.processes import PATIENCE, Done, asked, asked_on_terminal, command
+from tests.cli.processes import PATIENCE, Done, asked, command
 from tests.cli.stub import Answer, Stub, problem
 from tests.support.tables import every
 
@@ -200,10 +200,3 @@ def test_a_possibly_printed_job_stays_open(reply: Answer) -> None:
     assert done.returncode == 4
     assert f"posd print-jobs {JOB} --wait" in done.stderr
     assert "Do not print it again under another id" in done.stderr
-
-
-def test_a_terminal_shows_the_progress_and_the_end_in_a_frame() -> None:
-    seen = asked_on_terminal([ACCEPTED, answer(print_job(status="IN_PROGRESS"), 202), answer(FAILED)], *THIS)
-    assert (seen.returncode, seen.fits()) == (1, True), seen.screen
-    assert "out of paper (E7)" in seen.screen
-    assert "\N{BOX DRAWINGS LIGHT ARC DOWN AND RIGHT}" in seen.screen

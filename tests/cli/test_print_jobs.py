@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.cli.documents import AT, COMPLETED, FAILED, JOB, REFUSED, answer, attention, print_job
+from tests.cli.documents import COMPLETED, FAILED, JOB, REFUSED, answer, attention, print_job
 from tests.cli.processes import asked
 from tests.cli.stub import Answer
 from tests.support.tables import every
@@ -49,13 +49,6 @@ def test_all_asks_page_after_page() -> None:
     assert "--all shows them" in asked(script[:1], "print-jobs").stderr
 
 
-def test_an_attention_shows_the_cure_and_the_commands() -> None:
-    lines = asked([page(STUCK, DOUBTFUL)], "print-jobs", "--attention").lines
-    assert lines[lines.index("print_stuck") + 1].startswith("  The terminal accepted it long ago")
-    assert lines[lines.index("in_doubt") + 1].startswith("  The terminal may have accepted it")
-    assert lines.count(f"    posd resolve {JOB} FAILED") == 2
-
-
 #: An entry of the history -> its text, and its details.
 HISTORY: list[tuple[dict[str, Any], list[str]]] = [
     ({"kind": "intent", "terminal": "SN-0001"}, ["recorded, about to be sent", "SN-0001"]),
@@ -77,20 +70,6 @@ HISTORY: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"kind": "new_kind", "value": 7}, ["new_kind", "value 7"]),
 ]
-
-
-def test_a_job_is_shown_with_its_history() -> None:
-    done = asked([answer(FAILED), answer({"history": [{"at": AT} | entry for entry, _ in HISTORY]})], "print-jobs", JOB)
-    assert [path for _, path, _ in done.sent] == [f"/print-jobs/{JOB}", f"/print-jobs/{JOB}/history"]
-    assert "error: out of paper (E7)" in done.lines
-    table = done.rows[done.lines.index("time\twhat\tdetails") + 1 :]
-    assert [row[1:] for row in table] == [words for _, words in HISTORY]
-
-
-def test_an_open_job_shows_its_state_and_what_to_do() -> None:
-    done = asked([answer(DOUBTFUL), answer({"history": []})], "print-jobs", JOB)
-    assert "now: cannot tell whether the terminal accepted it: posd asks again." in done.stdout
-    assert "attention in_doubt: no answer" in done.lines
 
 
 @every(("end", "code"), [(COMPLETED, 0), (FAILED, 1)])

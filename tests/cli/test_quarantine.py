@@ -5,7 +5,7 @@ from typing import Any
 
 from posd.cli.operate import database as commands
 from tests.cli.documents import AT, ID, OTHER_ID, answer
-from tests.cli.processes import asked, asked_on_terminal
+from tests.cli.processes import asked
 from tests.cli.stub import Answer
 from tests.support.tables import every
 
@@ -148,33 +148,3 @@ def test_reprocess_reports_print_jobs_and_payments() -> None:
     assert {*told, "receipt-1042\tstatus\tFAILED\t-"} <= set(done.lines)
     assert any(line.endswith("were corrected: print jobs: 1") for line in done.lines)
     assert done.lines[-1] == "    posd print-jobs receipt-1042"
-
-
-def test_reprocess_counts_the_differences_that_the_daemon_omitted() -> None:
-    done = asked([answer(result(skipped=0, differences=[CHANGED], differing=501))], "reprocess")
-    assert done.returncode == 1
-    assert "were corrected: payments: 501\n" in done.stdout
-    assert "and 500 more" in done.stdout
-    assert "too little" not in done.stdout
-
-
-@every(
-    ("before", "after", "rows"),
-    [
-        (None, {}, [("x", "-", "-")]),
-        ({"a": 1}, None, [("x.a", "1", "-")]),
-        ([], ["gap"], [("x", "-", "gap")]),
-        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}, [("x.a.c", "2", "3")]),
-    ],
-)
-def test_a_difference_is_shown_member_by_member(
-    before: object, after: object, rows: list[tuple[str, str, str]]
-) -> None:
-    assert list(commands.changes("x", before, after)) == rows
-
-
-def test_reprocess_on_a_terminal_shows_its_progress_and_a_table_for_each_payment() -> None:
-    seen = asked_on_terminal([answer(result(differences=[DIFFERENCE, CHANGED]))], "reprocess")
-    assert (seen.returncode, seen.fits()) == (1, True)
-    assert "posd derives every payment and print job again" in seen.screen
-    assert f"\n{OTHER_ID}\n" in seen.screen

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from posd.cli.payments.words import details, evidence_text
 from tests.cli.documents import AT, ID, OTHER_ID, answer, attention, outcome, transaction
 from tests.cli.processes import Done, asked, asked_on_terminal
 from tests.cli.stub import Answer, problem
@@ -103,33 +102,6 @@ def test_the_outcome_has_its_evidence_and_the_corrected_outcome() -> None:
     assert lines[first + 1].endswith("): by Ana, user id 1000, note: called the bank")
 
 
-def test_each_attention_is_shown_with_its_reason_and_the_cure() -> None:
-    lines = show(CORRECTED)
-    code = lines.index(
-        "attention outcome_corrected: the outcome was not_started by inference; the terminal says approved"
-    )
-    assert "Correct both" in lines[code + 1]
-    assert lines[code + 2 : code + 4] == [f"    posd show {ID}", f"    posd acknowledge {ID} outcome_corrected"]
-    assert any(line.startswith("last_search: ") and line.endswith("it knows it") for line in lines)
-
-
-def test_the_evidence_names_everything_that_it_rests_on() -> None:
-    refusal = {"kind": "refusal", "at": AT, "event_id": None, "status": 409, "body": '{"busy":1}'}
-    assert evidence_text(refusal).endswith('): HTTP 409, it replied: {"busy":1}')
-    assert evidence_text({"kind": "oracle", "at": AT, "bird": "crow"}).startswith("oracle (")
-    proof = {"kind": "proof", "evidence": [{"kind": "abort", "at": AT, "status": 409}, {"kind": "search", "at": AT}]}
-    text = details(proof)
-    assert text.startswith("the terminal was asked to abort, and ran nothing (")
-    assert ": HTTP 409; the terminal was asked (" in text
-
-
-def test_a_payment_fits_a_terminal() -> None:
-    seen = asked_on_terminal([answer(CORRECTED), *RECORDED], "show", ID)
-    assert (seen.returncode, seen.fits()) == (0, True)
-    assert f"    posd acknowledge {ID} outcome_corrected\n" in seen.screen
-    assert "was declined: an operator's decision" in seen.words
-
-
 # The chain.
 
 
@@ -204,32 +176,7 @@ def test_the_list_shows_the_cure_of_each_attention_once_with_the_ids() -> None:
     assert sum("is in quarantine" in line for line in lines) == 1
 
 
-def test_a_text_for_one_type_is_shown_only_for_that_type() -> None:
-    codes = ("conflicting_final", "event_id_reused")
-    text = asked(listed(numbered(1, *codes), numbered(2, *codes) | {"type": "void"}), "list", "--attention").stdout
-    assert "whether the customer was charged, and how often; void the second approval" in text
-    assert "whether the original was reversed, and how often; ask the acquirer to correct" in text
-    first, second = (text.index(f"posd acknowledge {each} conflicting_final") for each in (ID, OTHER_ID))
-    assert text.index("void the second approval") < first < text.index("ask the acquirer to correct") < second
-
-
-@every(("columns", "first"), [(80, ID[:8]), (130, ID)])
-def test_on_a_narrow_terminal_the_list_breaks_no_word(columns: int, first: str) -> None:
-    ended = transaction(type="pre-auth", terminal="SN-0000001234", outcome=outcome("not_started", {"kind": "unsent"}))
-    seen = asked_on_terminal(listed(ended), "list", columns=columns)
-    assert seen.screen.splitlines()[2].split()[3:8] == [first, "SN-0000001234", "pre-auth", "11.20", "not_started"]
-    assert seen.fits(columns)
-
-
 def test_the_number_of_repeated_commands_is_limited() -> None:
     done = asked(listed(*(numbered(number, "orphan") for number in range(12))), "list", "--attention")
     assert done.stdout.count("posd acknowledge ") == 5
     assert "the same for 7 more, with their ids" in done.stdout
-
-
-def test_only_the_list_of_attentions_shows_cures() -> None:
-    page = listed(numbered(1, "orphan"))
-    assert "posd acknowledge" not in asked(page, "list").stdout
-    seen = asked_on_terminal(page, "list", "--attention")
-    assert f"    posd acknowledge {ID} orphan\n" in seen.screen
-    assert seen.fits()

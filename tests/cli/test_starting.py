@@ -131,13 +131,6 @@ def test_an_open_operation_is_named_by_its_type(line: str, noun: str) -> None:
     assert f"Do not start this {noun} again before you know its outcome." in cut.stderr
 
 
-@every("command", DERIVED)
-def test_without_a_wait_the_message_says_that_it_runs_and_how_to_continue(command: str) -> None:
-    running = transaction(type=DERIVED[command], phase="active", status="TERMINAL_ACKNOWLEDGED")
-    done = asked([answer(running, 201)], command, OTHER_ID, "5", "--no-wait")
-    assert (done.returncode, "present the card" in done.stdout, f"posd await {ID}" in done.stdout) == (0, False, True)
-
-
 @every(
     ("reversal", "words"),
     [("cancellation", "a cancellation"), ("refund", "a refund"), (None, "posd does not know whether")],

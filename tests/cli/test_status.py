@@ -155,11 +155,28 @@ def test_an_untrusted_clock_is_shown_with_its_year() -> None:
         assert f" Jun {now} " in found[label].text
 
 
-def test_an_outdated_commissioning_names_its_command_and_is_no_fault() -> None:
+#: Remark without a fault -> its change, the line's label, and its command.
+REMARKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str, str]] = {
+    "commissioning": (
+        terminal(commissioned=None, commission_lapsed={"at": "2026-11-17T03:00:00.000Z"}),
+        "  SN-0001",
+        "posd terminals commission SN-0001",
+    ),
+    "restart": (
+        lambda found: found["configuration"].update(needs_restart=["webhooks.listen"]),
+        "configuration",
+        "sudo systemctl restart posd",
+    ),
+}
+
+
+@every("name", REMARKS)
+def test_a_remark_names_its_command_and_is_no_fault(name: str) -> None:
+    change, label, command = REMARKS[name]
     document = well()
-    terminal(commissioned=None, commission_lapsed={"at": "2026-11-17T03:00:00.000Z"})(document)
-    (line,) = (line for line in lines(document, []) if line.label == "  SN-0001")
-    assert (line.wrong, remedy(line.steps)) == (False, "posd terminals commission SN-0001")
+    change(document)
+    (line,) = (line for line in lines(document, []) if line.steps)
+    assert (line.label, line.wrong, remedy(line.steps)) == (label, False, command)
 
 
 def test_a_good_status_needs_nothing() -> None:
@@ -181,13 +198,6 @@ def test_a_payment_in_doubt_is_named() -> None:
     assert headline(document, list(lines(document, []))) == "posd: not well: payments in doubt"
 
 
-def test_an_unreachable_terminal_is_named_instead_of_its_last_payment() -> None:
-    document = well()
-    last = {"at": document["at"], "phase": "in_doubt", "result": None}
-    terminal(reachable=False, reason="no connection", last_payment=last)(document)
-    assert headline(document, list(lines(document, []))) == "posd: not well: terminal SN-0001"
-
-
 def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_command() -> None:
     at = iso(datetime.now(UTC) - timedelta(days=7, hours=1))
     old = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="ask_person", created_at=at)
@@ -205,27 +215,11 @@ def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_comman
     ) in seen.stdout
 
 
-def test_a_backup_from_the_future_has_no_age() -> None:
-    """One of the two clocks was wrong. The line of the clock says so."""
-    document = well()
-    document["backup_at"] = "2036-11-17T03:00:00.000Z"
-    (line,) = (line for line in lines(document, []) if line.label == "backup")
-    assert (line.text[:3], line.wrong) == ("of ", False)
-
-
 def test_a_refused_configuration_is_shown_with_file_line_and_cure() -> None:
     found = list(lines(REFUSED, []))
     (wrong,) = (line for line in found if line.wrong)
     assert "/etc/posd/config.toml:12: webhooks.lissen is not a known key; did you mean listen?" in wrong.text
     assert remedy(wrong.steps) == "posd config check && sudo systemctl reload posd"
-
-
-def test_a_needed_restart_is_named_and_is_no_fault() -> None:
-    document = well()
-    document["configuration"]["needs_restart"] = ["webhooks.listen"]
-    (named,) = (line for line in lines(document, []) if line.steps)
-    assert (named.wrong, remedy(named.steps)) == (False, "sudo systemctl restart posd")
-    assert "webhooks.listen" in named.text
 
 
 def test_four_terminals_fit_a_screen_and_the_text_says_what_colours_say() -> None:
@@ -281,37 +275,9 @@ def test_if_posd_does_not_run_the_state_of_systemd_and_the_configuration_is_show
     assert [(item["line"], item["key"]) for item in document["configuration"]["errors"]] == [(2, "logging.levle")]
 
 
-def test_a_too_long_label_uses_its_first_line() -> None:
-    document = well()
-    check("webhook_listener", "degraded", "a terminal gives up on an event " * 8, ("", "posd doctor"))(document)
-    seen = asked_on_terminal([answer(document), NONE_OPEN], "status")
-    (line,) = (line for line in seen.screen.splitlines() if line.startswith("! webhook listener a terminal"))
-    assert len(line) <= 80, line
-    assert "a terminal gives up on an event " * 3 in seen.words
-
-
 @every(("seconds", "words"), [(40.4, "40 s"), (720, "12 min"), (11_100, "3 h 5 min"), (353_000, "4 d 2 h")])
 def test_a_duration_is_written_as_text(seconds: float, words: str) -> None:
     assert times.age(seconds) == words
-
-
-def test_a_command_without_room_on_its_line_can_be_pasted() -> None:
-    document = well()
-    long = "sudo du -xah --threshold=100M /var/lib/a-folder-of-some-length/posd"
-    check("storage", "failing", "the disk is full", ("free the disk", long), ("", "posd doctor"))(document)
-    seen = asked_on_terminal([answer(document), NONE_OPEN], "status")
-    _, _, rest = seen.screen.partition("> free the disk:\n")
-    pasted, _, after = rest.partition("! ") if "> posd doctor" not in rest else rest.partition("> posd doctor")
-    assert after
-    assert "".join(part.strip().removesuffix("\\") for part in pasted.splitlines()) == long, seen.screen
-
-
-def test_the_commands_of_an_older_posd_are_in_its_texts() -> None:
-    document = well()
-    check("storage", "failing", "the disk is full", ("free the disk: sudo du", None))(document)
-    del document["health"]["checks"]["storage"]["commands"]
-    (line,) = (line for line in lines(document, []) if line.wrong)
-    assert remedy(line.steps) == "free the disk: sudo du; posd doctor"
 
 
 @pytest.mark.parametrize(

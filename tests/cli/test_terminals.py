@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from posd.base.problems import remedy
+from msgspec import to_builtins as encoded
+
 from posd.terminals.identity import steps
 from tests.cli.documents import answer
 from tests.cli.processes import asked
@@ -56,7 +57,7 @@ def test_the_reason_of_an_identity_conflict_is_shown() -> None:
     swapped = {"serial": "SN-1", "base_url": "https://192.0.2.7"}
     swapped |= {"identity": {"proof": "none", "conflict": True, "claims": [claim]}}
     why = "the device at https://192.0.2.7 says that it is terminal SN-2, not SN-1: no payment is sent there"
-    check = {"status": "degraded", "detail": why, "todo": remedy(steps("SN-1", "SN-2"))}
+    check = {"status": "degraded", "detail": why, "commands": encoded(steps("SN-1", "SN-2"))}
     health = {"status": "degraded", "checks": {"identity": check}}
     script = [answer({"terminals": []}), answer(swapped), answer(health)]
     done = asked(script, "terminals", "identity", "SN-1")

@@ -69,20 +69,6 @@ def test_a_user_without_access_to_the_state_directory_is_told_so(command: str) -
     assert "fault of posd" not in said
 
 
-@needs(root=True)
-def test_unreadable_files_are_not_reported_as_a_fault_of_posd() -> None:
-    done = as_nobody("status", closed="state/tls")
-    assert (done.returncode, "not checked: nobody may not read" in done.stdout) == (1, True)
-    assert "fault of posd" not in done.stdout + done.stderr
-
-
-def test_status_without_files_names_the_first_command(config: Path) -> None:
-    code, findings = status(config)
-    assert (code, findings["server.crt"]["status"]) == (1, "failure")
-    assert "posd" in findings["server.crt"]["commands"][0]
-    assert "tls init" in findings["server.crt"]["commands"][0]
-
-
 def test_status_of_good_files_has_no_findings(config: Path, made: TlsFiles) -> None:
     done = posd("tls", "status", config=config)
     info = tls.describe(made.certificate)
@@ -103,15 +89,6 @@ def another_address(made: TlsFiles) -> None:
 
 def no_ca(made: TlsFiles) -> None:
     made.ca_certificate.unlink()
-
-
-def test_status_names_each_fault_and_its_cure(config: Path, made: TlsFiles) -> None:
-    """tests/cli/doctor/test_broken.py tests the other faults, with the same checks."""
-    another_address(made)
-    code, findings = status(config)
-    assert (code, findings["127.0.0.1"]["status"]) == (1, "failure")
-    done = posd("tls", "status", config=config)
-    assert (done.returncode, "tls renew" in done.stdout) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +149,9 @@ def test_the_shops_own_pair_is_shown_and_not_changed(config: Path) -> None:
     done = posd("tls", "ca", config=config)
     assert (done.returncode, done.stdout) == (1, "")
     assert "has its own CA" in done.stderr
+    done = posd("tls", "init", "--if-missing", config=config)
+    assert (done.returncode, "names the certificate" in done.stdout) == (0, True)
+    assert not (config.parent / "state" / "tls").exists()
     assert certificate.read_bytes() == before
     assert f"{LATER.astimezone():%Y-%m-%d}" in posd("tls", "status", config=config).stdout
 
@@ -245,11 +225,6 @@ def test_renew_names_what_is_missing(
     assert snapshot(made).items() >= before.items()
 
 
-def test_renew_without_init_is_refused(config: Path) -> None:
-    done = posd("tls", "renew", config=config)
-    assert (done.returncode, "make one with: posd tls init" in done.stderr) == (1, True)
-
-
 def test_init_if_missing_creates_only_the_first_certificate(config: Path) -> None:
     """The unit runs this command before the daemon. A new key would lock out terminals that pin the old one."""
     made = tls.files(config.parent / "state" / "tls")
@@ -272,14 +247,6 @@ def test_init_if_missing_does_not_call_the_daemon(config: Path, tmp_path: Path) 
             held.accept()
 
 
-def test_init_if_missing_does_nothing_for_a_shop_with_its_own_pair(config: Path) -> None:
-    shops_own(config)
-    done = posd("tls", "init", "--if-missing", config=config)
-    assert done.returncode == 0
-    assert "names the certificate" in done.stdout
-    assert not (config.parent / "state" / "tls").exists()
-
-
 def test_the_ca_is_written_to_a_file_and_its_fingerprint_is_shown(config: Path, made: TlsFiles) -> None:
     done = posd("tls", "ca", config=config)
     assert (done.returncode, done.stdout, done.stderr) == (0, made.ca_certificate.read_text(), "")
@@ -291,8 +258,9 @@ def test_the_ca_is_written_to_a_file_and_its_fingerprint_is_shown(config: Path, 
     assert (document["fingerprint_sha256"], document["pem"]) == (info.fingerprint_sha256, done.stdout)
 
 
-def test_the_ca_before_init_is_refused(config: Path) -> None:
-    done = posd("tls", "ca", config=config)
+@pytest.mark.parametrize("command", ["ca", "renew"])
+def test_before_init_the_first_command_is_named(config: Path, command: str) -> None:
+    done = posd("tls", command, config=config)
     assert (done.returncode, done.stdout, "posd tls init" in done.stderr) == (1, "", True)
 
 

@@ -19,7 +19,7 @@ from posd.cli.app.context import ExitCode, context
 from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output, counted, pasted
 from posd.cli.app.times import in_words
-from posd.cli.doctor import certificate, configuration, daemon, files, terminals
+from posd.cli.doctor import certificate, daemon, files, terminals
 from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings, texts
 from posd.cli.doctor.service import root_again
 from posd.cli.explain.catalogue import named, say
@@ -43,7 +43,7 @@ class DoctorCheck(NamedTuple):
 #: In this order, because later checks use results of earlier ones (the daemon's report, addresses, clocks).
 CHECKS: Mapping[str, DoctorCheck] = MappingProxyType(
     {
-        "configuration": DoctorCheck("Configuration", configuration.check, 30, needs_configuration=False, refuses=True),
+        "configuration": DoctorCheck("Configuration", files.configuration, 30, needs_configuration=False, refuses=True),
         "daemon": DoctorCheck("Daemon", daemon.check, 30, needs_configuration=False),
         "files": DoctorCheck("Files and keys", files.check, 30, refuses=True),
         "access": DoctorCheck("Sockets and groups", files.check_access, 30, refuses=True),

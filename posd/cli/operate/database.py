@@ -93,7 +93,7 @@ def _show_written(output: Output, written: Mapping[str, Any]) -> None:
         "green",
     )
     output.line(say("backup", "warning"))
-    if not written.get("synced", True):  # an older posd does not report it
+    if not written["synced"]:
         output.line(say("backup", "not_synced"), "yellow")
 
 

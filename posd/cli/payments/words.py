@@ -229,10 +229,7 @@ def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedySt
 
     For a reason that this version does not know, the daemon's words stand behind those about the check.
     """
-    # A posd that is older than this command has its commands in the words.
-    steps = msgspec.convert(
-        check.get("commands", [{"does": check["todo"]}] if check.get("todo") else []), list[RemedyStep]
-    )
+    steps = msgspec.convert(check["commands"], list[RemedyStep])
     if language() == "en" or check["status"] == "ok":
         return check["detail"], steps
     row, reason = chosen("check")[name], check.get("reason")

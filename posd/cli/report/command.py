@@ -126,10 +126,7 @@ def _read(api: Api, query: dict[str, str]) -> Any:
     except Problem as problem:
         if problem.code != "not_found":
             raise
-        older = "there is nothing at" in problem.detail
-        raise click.UsageError(
-            "the running posd is older than this command: restart it" if older else problem.detail
-        ) from problem
+        raise click.UsageError(problem.detail) from problem
 
 
 def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -> str | None:

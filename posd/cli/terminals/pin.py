@@ -286,7 +286,8 @@ def _compare(output: Output, by_script: str) -> None:
         what = f"compare the fingerprint with the one that the terminal itself shows, and give it: {by_script}"
         fail(output, f"cannot ask here: {what}", ExitCode.USAGE)
     output.line("Compare it with the fingerprint on the terminal itself (settings, certificate), digit by digit.")
-    confirm(output, "Does the terminal show the same fingerprint?", "Nothing was confirmed: do not trust this certificate.")
+    refused = "Nothing was confirmed: do not trust this certificate."
+    confirm(output, "Does the terminal show the same fingerprint?", refused)
 
 
 def _tell(
@@ -296,12 +297,6 @@ def _tell(
     output.line(say("pin", "put_this" if terminal else "put_new", file=file))
     output.line()
     output.verbatim(*_toml(serial, info).splitlines())
-    if any(
-        item.serial == serial and config.sources[f"terminals[{index}].server_name"] == "file" and item.server_name
-        for index, item in enumerate(config.terminals)
-    ):
-        output.line()
-        output.line("Remove server_name for this terminal: with a fingerprint no name is checked.")
 
 
 def _toml(serial: str, info: tls.CertificateInfo) -> str:

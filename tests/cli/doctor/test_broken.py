@@ -330,7 +330,12 @@ def test_a_fault_is_named_by_the_right_line_only(setup: SetUp, name: str, monkey
 @pytest.fixture
 def doubted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the daemon distrust the clock."""
-    said = {"status": "degraded", "detail": "the clock says 2025-12-03 06:55:30 UTC", "todo": "compare it"}
+    said = {
+        "status": "degraded",
+        "detail": "the clock says 2025-12-03 06:55:30 UTC",
+        "todo": "compare it",
+        "commands": [],
+    }
     monkeypatch.setattr(context.DoctorContext, "health", lambda _shop, name: said if name == "clock" else {})
 
 

@@ -139,15 +139,6 @@ def test_a_person_sees_groups_cures_and_a_summary(setup: SetUp) -> None:
     assert "\x1b[1;31m" in seen.written, "a failure is red"
 
 
-def test_a_pipe_gets_one_line_for_each_finding(setup: SetUp) -> None:
-    done = setup.doctor()
-    head, *lines = (line.split("\t") for line in done.stdout.splitlines())
-    assert head == ["status", "check", "subject", "meaning", "what to do", "commands"]
-    assert {len(line) for line in lines} == {6}
-    assert {line[0] for line in lines} <= {"ok", "warning", "failure"}
-    assert "1 failure" in done.stderr
-
-
 @pytest.mark.parametrize("text", ["[webhooks", None], ids=["no TOML", "no file"])
 def test_without_a_configuration_doctor_reports_what_it_can(setup: SetUp, text: str | None) -> None:
     if text is not None:

@@ -43,17 +43,6 @@ def test_a_page_is_whole(page: Page) -> None:
         )
 
 
-def test_defaults_are_told() -> None:
-    limit = next(
-        option
-        for page in PAGES
-        if page.command == "posd list"
-        for option in page.options
-        if option.typed.startswith("--limit")
-    )
-    assert limit.extra == "default: 50; 1<=x<=500"
-
-
 @every_page
 def test_the_examples_can_be_typed(page: Page) -> None:
     for example in page.examples:

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from posd.base.json_types import encode
 from posd.clock.clock import Stretch
 from tests.cli.documents import answer
 from tests.cli.processes import Done, asked, asked_on_terminal
-from tests.cli.stub import Answer, problem
+from tests.cli.stub import Answer
 from tests.support.book import Book, book, days_of, fill_day, fill_trouble, identity, reported
 from tests.support.tables import every
 
@@ -79,13 +79,6 @@ def test_the_time_zone_of_a_day_comes_from_the_daemon(config: str) -> None:
     assert (query["since"], query["until"]) == (["2026-11-19T15:00:00.000Z"], ["2026-11-20T15:00:00.000Z"])
 
 
-@every("command", ["report 2026-11-20", "report", "list --since 2026-11-20", "list --until 2026-11-20"])
-def test_without_the_daemon_no_time_zone_is_guessed(command: str) -> None:
-    done = asked([answer({"version": "0.9"})], *command.split())
-    assert (done.returncode, done.sent) == (2, [("GET", "/version", None)])
-    assert "time zone" in done.stderr
-
-
 @every(
     ("given", "since", "zone"),
     [
@@ -108,13 +101,6 @@ def test_the_table_in_a_pipe_has_every_payment_and_the_totals() -> None:
     assert "SN-0001\t1\t11.20\t-\t-\t11.20\n" in done.stdout
     assert "Results: 1 approved, 1 declined" in done.stdout
     assert "Total: 11.20 USD\n" in done.stdout
-
-
-def test_open_payments_are_listed_and_the_exit_code_is_0() -> None:
-    done = report(*DAY, fill=put({"result": None}))
-    assert done.returncode == 0
-    assert "Not in the totals: 1 payment that may have moved money (11.20)." in done.stdout
-    assert "Total: 0.00\n" in done.stdout
 
 
 def test_uncertain_sums_and_an_untrusted_clock_are_shown_with_the_total() -> None:
@@ -221,17 +207,9 @@ def test_metadata_is_shown_only_on_request() -> None:
         assert "ana@example.org" not in shown
 
 
-def test_attention_of_other_days_is_counted() -> None:
-    done = report(*DAY, fill=lambda shop: shop.put(1, AT - timedelta(days=9), attention=("gap",)))
-    assert "Payments of other days that need attention too: 1 (posd list --attention)." in done.stdout
-
-
-def test_an_unknown_terminal_and_an_older_daemon_are_reported() -> None:
+def test_an_unknown_terminal_is_reported() -> None:
     done = asked([made(put()), answer({"terminals": [{"serial": "SN-0001"}]})], "report", *DAY, "--terminal", "SN-1")
     assert (done.returncode, "Terminal SN-1 is not in the fleet" in done.stderr) == (0, True)
-    older = problem(404, "not_found", "there is nothing at /v1/report; see the documentation")
-    done = asked([older], "report", *DAY)
-    assert (done.returncode, "older than this command" in done.stderr) == (2, True)
 
 
 # The file.
@@ -265,11 +243,6 @@ def test_a_page_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "cannot write" in done.stderr
     assert "No such file or directory; name a file in a directory that you may write to" in done.stderr
-
-
-def test_a_device_is_written_to_and_not_replaced() -> None:
-    assert report(*DAY, "--html", "/dev/null").returncode == 0
-    assert Path("/dev/null").is_char_device()
 
 
 def test_today_is_today_in_the_merchants_time_zone() -> None:

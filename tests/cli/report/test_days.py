@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.cli.report.view import Days, read_day
+from posd.cli.report.view import Days
 
-TODAY = date(2026, 3, 1)
 ZONES = ["America/Guayaquil", "Europe/Madrid", "America/Sao_Paulo", "America/Havana", "Australia/Lord_Howe", "UTC"]
 
 
@@ -40,17 +39,3 @@ def test_every_moment_belongs_to_exactly_one_day(zone: str, minutes: int) -> Non
 
 def _holds(days: Days, moment: datetime) -> bool:
     return days.start <= moment < days.end
-
-
-@pytest.mark.parametrize(
-    ("text", "day"),
-    [("today", TODAY), ("yesterday", date(2026, 2, 28)), ("2024-02-29", date(2024, 2, 29))],
-)
-def test_each_format_of_a_day_is_accepted(text: str, day: date) -> None:
-    assert read_day(text, TODAY) == day
-
-
-@pytest.mark.parametrize("text", ["", "2026-02-30", "20261120", "2026-W10-1", "9999-12-31", "0001-01-01", "tomorrow"])
-def test_an_invalid_day_is_refused_with_the_accepted_formats(text: str) -> None:
-    with pytest.raises(ValueError, match="write one like 2026-11-20, or today, or yesterday"):
-        read_day(text, TODAY)

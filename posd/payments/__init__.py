@@ -1,1 +1,1 @@
-"""A card payment, complete: its model and rules, its rows, its use cases, its calls and documents."""
+"""All code of card payments: model, rules, database rows, use cases, API calls and documents."""

@@ -1,8 +1,8 @@
-"""Abort: a request to the terminal, sent only for the transaction that holds it.
+"""Abort of the transaction that holds a terminal.
 
-An abort has no transaction id on these terminals. So posd sends it only while the transaction holds the lease, only to
-the device that got the start, never after another device was found there, and never after the acquirer was asked. The
-outcome is still awaited: a cancellation, or an approval that was faster.
+The terminal's abort call carries no transaction id. So posd sends it only while the transaction holds the lease, and
+only to the device that received the start. posd sends no abort after another device answered for the transaction, or
+after the acquirer was asked. An abort does not end the transaction: posd still awaits a cancellation or an approval.
 
 Source: terminal API, Lifecycle.
 """
@@ -46,14 +46,17 @@ log = structlog.get_logger("posd.aborts")
 
 
 class Aborts(RecordService):
-    """Use case abort, for tills. The reconciler uses it as a probe."""
+    """Abort use case for tills. The reconciler uses it as a probe."""
 
     async def abort(self, client_transaction_id: str, uid: int | None) -> Transaction:
-        """Ask the terminal to abort for a till. Return the changed transaction. Raise Problem."""
+        """Send the abort that a till requested.
+
+        Return the changed transaction. Raise Problem if the abort is refused.
+        """
         self._quotas.require_calls(client_transaction_id, "cannot abort")
         answer, after = await self._run(client_transaction_id, AbortRequested(probe=False, uid=uid))
         if answer in REFUSALS:
-            _require_open(after)  # it may have ended during the abort, which is more important
+            _require_open(after)  # the transaction may have ended during the abort: report that problem instead
             dispute = self._fleet.conflict(after.terminal)
             if answer is AbortAnswer.UNREACHABLE and dispute is not None:
                 raise identity_conflict(dispute, "cannot abort")
@@ -63,14 +66,14 @@ class Aborts(RecordService):
         return after
 
     def possible(self, transaction: Transaction) -> bool:
-        """Whether an abort may be sent, by the transaction's state and by its type's row in the profile."""
+        """Whether the transaction's state and the profile's row of its type allow an abort."""
         if not transaction.abortable:
             return False
         terminal = self._fleet.get(transaction.terminal)
         return terminal is None or transaction.type is None or terminal.rows[transaction.type].abortable
 
     async def probe(self, client_transaction_id: str) -> AbortAnswer | None:
-        """Ask by an abort, under the same conditions, whether anything runs. Return None if none may be sent now."""
+        """Send an abort to find out whether the terminal runs anything. Return None if no abort may be sent now."""
         try:
             answer, _ = await self._run(client_transaction_id, AbortRequested(probe=True))
         except Problem:
@@ -81,7 +84,7 @@ class Aborts(RecordService):
         try:
             return await self._call(client_transaction_id, request)
         except Problem:
-            # It may have ended while this call was counted, and the lease was kept.
+            # The transaction may have ended during this call. An open call keeps the lease, so free the terminal here.
             with suppress(StorageUnavailable, CommitUncertain):
                 await self._store.write(partial(self._free, client_transaction_id=client_transaction_id))
             raise
@@ -98,7 +101,7 @@ class Aborts(RecordService):
             self._quotas.keep_event(transaction.terminal, size_of(attempt))
             crash_point("abort.replied")
         after = transaction
-        # The abort goes on if the disk fails now. The next start takes over a remaining lease.
+        # A disk error here must not fail the abort. The next start takes over the lease if it could not be freed.
         with suppress(StorageUnavailable, CommitUncertain):
             after = await self._store.write(
                 partial(self._settle, client_transaction_id=client_transaction_id, attempt=attempt)
@@ -119,10 +122,11 @@ class Aborts(RecordService):
         terminal = self._fleet.get(transaction.terminal)
         base_url = await terminal.choose() if terminal is not None else None
         if terminal is not None and (dispute := terminal.conflict) is not None:
-            return NotSent(dispute.detail)  # it has no id, so another terminal there would end its own payment
+            # An abort carries no id, so another terminal at this address would abort its own payment.
+            return NotSent(dispute.detail)
         if terminal is None or base_url is None:
             return NotSent(f"no address of terminal {transaction.terminal} is known")
-        # None: rebuilt from its events. Its destination is unknown, and only the lease is checked.
+        # `sent_to` is None for a transaction rebuilt from events. Then only the lease is checked.
         sent_to = transaction.sent_to
         same = True if sent_to is None else terminal.same_device(sent_to, base_url)
         if same is False:
@@ -172,7 +176,7 @@ class Aborts(RecordService):
     def _settle(self, unit: WriteTransaction, client_transaction_id: str, attempt: Attempt) -> Transaction:
         """Record the result, and free the terminal if the transaction has ended. Return its state."""
         transaction = rows.get(unit.db, client_transaction_id)
-        assert transaction is not None  # noqa: S101 - the fence has seen it, and started ids are never removed
+        assert transaction is not None  # noqa: S101 - `_fence` has read this row, and started ids are never deleted
         return record(unit, transaction, AbortAnswered(attempt, reads_errors=True), self._now(), self._outstanding)
 
 
@@ -182,7 +186,7 @@ def _require_open(transaction: Transaction) -> None:
         raise Problem("already_final", f"cannot abort: it has already ended ({transaction.outcome.result})")
 
 
-#: Replies that prove that the terminal did not accept an abort -> problem code and detail; {id}: the transaction's id.
+#: Replies that prove a refused abort -> (problem code, detail). `{id}` stands for the transaction's id.
 REFUSALS: Mapping[AbortAnswer, tuple[str, str]] = {
     AbortAnswer.UNREACHABLE: (
         "terminal_offline",

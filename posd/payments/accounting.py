@@ -27,17 +27,18 @@ from posd.storage.batch import RecordedChange
 
 # Row of the report: the section of an operation, its amount, and how certain it is (local API, GET /report).
 #
-# Unknown values are not guessed but shown separately. `posd.payments.counting` has the effect of an operation.
+# Unknown values are shown separately and never guessed. `posd.payments.counting` computes the effect of an operation.
 
-#: The clock of a terminal counts within these bounds: a payment must end after posd's request (except for the
-#: difference of two clocks), before posd received its end, and within days. Otherwise the time of the request counts.
+#: Bounds within which posd uses the terminal's time of a payment. That time must be after posd's request, except for
+#: the allowed clock difference. It must be before posd received the end, and at most some days after the request.
+#: Otherwise the report uses the time of the request.
 CLOCKS_DIFFER = timedelta(hours=1)
 LONGEST_PAYMENT = timedelta(days=2)
-#: Kind of a row that corrects the count of an earlier shift.
+#: Value of `kind` for a row that corrects an earlier shift.
 CORRECTION = "correction"
 
 
-#: Attentions that speak against an outcome.
+#: Attentions that cast doubt on an outcome.
 QUESTIONING = frozenset(
     {
         AttentionCode.CONFLICTING_FINAL,
@@ -49,8 +50,8 @@ QUESTIONING = frozenset(
 
 
 class RowContext(msgspec.Struct, frozen=True):
-    """Context for reading rows. `grace`: see `model.next_step`. `metadata`: the name of the shown member, None for
-    none.
+    """Context for reading rows. `grace`: see `model.next_step`. `metadata`: name of the metadata member to show, or
+    None.
     """
 
     now: datetime
@@ -140,7 +141,10 @@ def as_counted(row: ReportPayment, amount: Decimal, currency: str | None) -> Rep
 
 
 def _parts_of(transaction: Transaction, original: Transaction | None) -> dict[str, Decimal]:
-    """Return the parts of an amount; negative for a reversal, and those of the original if it has no amount."""
+    """Return the parts of an amount.
+
+    The parts of a reversal are negative. A reversal without an amount has the parts of its original.
+    """
     parts = _parts(AMOUNT.decode(transaction.amount))
     if transaction.type not in REVERSING:
         return parts
@@ -149,7 +153,7 @@ def _parts_of(transaction: Transaction, original: Transaction | None) -> dict[st
 
 
 def _parts(amount: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return the numbers of an amount by name, those of nested objects (extra_taxes) too."""
+    """Return the numbers of an amount by name, including those in nested objects (extra_taxes)."""
     found: dict[str, Decimal] = {}
     for name, value in amount.items():
         inner = _parts(value) if isinstance(value, Mapping) else {name: read_money(value)}
@@ -160,7 +164,10 @@ def _parts(amount: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def _differs(facts: Facts, final: TransactionEvent | None, original: Original | None, basis: Basis) -> bool:
-    """Whether the terminal named another amount than requested. A tip added by the customer does not count."""
+    """Whether the terminal reported another amount than the till requested.
+
+    A tip added by the customer is no difference.
+    """
     if facts.authorized is None or basis is Basis.NEW_TOTAL:
         return False
     if facts.type in REVERSING:
@@ -214,7 +221,7 @@ def _can_be(said: datetime, created: datetime, decided: datetime) -> bool:
 
 
 def _seconds(created: datetime, decided: datetime) -> Decimal | None:
-    """Return how long it took; None if a clock was set back."""
+    """Return the duration in seconds, or None if a clock was set back."""
     took = (decided - created) // timedelta(milliseconds=1)
     return Decimal(took).scaleb(-3) if took >= 0 else None
 
@@ -222,12 +229,12 @@ def _seconds(created: datetime, decided: datetime) -> Decimal | None:
 def _moment(text: str) -> datetime | None:
     try:
         return parse_iso(text).astimezone(UTC)
-    except (ValueError, OverflowError):  # no time, or one outside of the calendar
+    except (ValueError, OverflowError):  # the text is no time, or is outside the calendar
         return None
 
 
 def _member(metadata: bytes, key: str) -> str:
-    """Return a member of the till's metadata as text, empty if there is none."""
+    """Return a member of the till's metadata as text, or an empty text."""
     value = exact(metadata.decode()).get(key)
     return value if isinstance(value, str) else "" if value is None else encode(value).decode()
 
@@ -271,20 +278,20 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedOutcomes:
-    """Reader of the outcome of a payment at a change. Data read for one change is reused for the next ones."""
+    """Reader of payment outcomes for feed lines. It caches what it has read for earlier changes."""
 
     def __init__(self, db: sqlite3.Connection, *, metadata: bool) -> None:
-        """`metadata`: with the till's own words."""
+        """`metadata`: whether to include the till's metadata."""
         self._db = db
         self._metadata = metadata
         self._known: dict[str, Transaction | None] = {}
-        #: (id, time of the decision, result) -> its document.
+        #: (transaction id, time of the decision, result) -> document.
         self._told: dict[tuple[str, str, Result], FeedOutcome] = {}
 
     def of(self, change: RecordedChange) -> FeedOutcome | None:
-        """Return the outcome of a change, None if it has none or its payment was removed.
+        """Return the outcome of a change. Return None if the change has no outcome, or retention removed the payment.
 
-        It is the outcome at that change, even if a later one has corrected it.
+        The outcome is the one known at that change, even if a later change corrected it.
         """
         if change.kind != "transaction" or change.result is None:
             return None
@@ -301,8 +308,8 @@ class FeedOutcomes:
 
 
 def _by_then(transaction: Transaction, change: RecordedChange) -> Outcome | None:
-    """Return the outcome of a change: the newest one with that result that was known when it was recorded."""
-    newest = transaction.outcome or transaction.withdrawn  # for a reopened payment, the outcome that it had
+    """Return the newest outcome with the change's result that was decided before the change."""
+    newest = transaction.outcome or transaction.withdrawn  # a reopened payment has only the withdrawn outcome
     of_result = [outcome for outcome in _newest_first(newest) if outcome.result == change.result]
     return next((outcome for outcome in of_result if outcome.decided_at <= change.at), next(iter(of_result), None))
 
@@ -344,9 +351,9 @@ def _told(db: sqlite3.Connection, transaction: Transaction, outcome: Outcome, *,
 
 
 def read_final_event(db: sqlite3.Connection, transaction: Transaction) -> TransactionEvent | None:
-    """Return the event of the outcome; None without one, or if it cannot be read."""
+    """Return the event of the outcome, or None if there is no event or it cannot be parsed."""
     body = journal.final_event(db, transaction)
     try:
         return read_element(body) if body is not None else None
-    except NotAnEvent:  # an element of a page, which has less data
+    except NotAnEvent:  # an element of a search page has fewer members than an event
         return None

@@ -15,10 +15,10 @@ from posd.payments.model import Transaction
 from posd.payments.wire import TransactionEvent
 from posd.records.request import RequestFault
 
-#: Members that are always sent, with 0 if the till leaves them out.
+#: Members that are always sent: 0 replaces a missing one.
 REQUIRED = ("iva", "subtotal_iva", "subtotal_iva0")
 TIP = "tip"
-#: The only member that is an object, and its members.
+#: The only member that is an object -> the members of that object.
 NESTED = "extra_taxes"
 EXTRA_TAXES = ("airport_tax", "iac", "ice", "travel_agency")
 
@@ -28,7 +28,7 @@ NOTHING_MORE = AmountsConfig((), (), 0, partial_void=False, decimals=None, max_a
 
 
 def read_amount(given: Mapping[str, object], rules: AmountsConfig) -> tuple[bytes, list[RequestFault]]:
-    """Return an amount in its sent and stored form, and all its faults. A null member is left out."""
+    """Return an amount in the form in which it is sent and stored, and all its faults. Null members are omitted."""
     members, taxes = (*REQUIRED, TIP, *rules.members), (*EXTRA_TAXES, *rules.extra_taxes)
     checked: dict[str, Any] = dict.fromkeys(REQUIRED, ZERO)
     faults: list[RequestFault] = []
@@ -47,7 +47,7 @@ def read_amount(given: Mapping[str, object], rules: AmountsConfig) -> tuple[byte
 
 
 def unfit(amount: bytes, unit: AmountUnit, decimals: int) -> list[RequestFault]:
-    """Return the members of a stored amount with more digits after the point than the unit or the currency has."""
+    """Return the members of a stored amount that have more decimal places than the unit or the currency."""
     most = min(MOST_DIGITS[unit], decimals)
     because = (
         f"amount_unit of this terminal is {unit}"
@@ -74,7 +74,7 @@ def on_wire(amount: bytes, unit: AmountUnit) -> bytes:
 
 
 def _fault(place: tuple[str, ...], words: str) -> RequestFault:
-    """Return the faults of an amount. `place`: the names that lead to it."""
+    """Return the faults of an amount. `place`: the path of member names to the amount."""
     return RequestFault(pointer(("amount", *place)), words)
 
 
@@ -108,17 +108,20 @@ def _unknown(place: tuple[str, ...], known: Sequence[str]) -> str:
     )
 
 
-# Amounts from the terminal, in the till's unit.
+# Amounts from the terminal, converted to the till's unit.
 
 
 def authorized(transaction: Transaction, event: TransactionEvent) -> Decimal | None:
-    """Return the amount that an event says was authorized; None without one, or with an unknown unit."""
+    """Return the authorized amount of an event. Return None if the event has no amount, or its unit is unknown."""
     found = event.raw_response.authorized_amount if event.raw_response is not None else None
     return _read(found, transaction)
 
 
 def added_tip(transaction: Transaction, event: TransactionEvent) -> Decimal | None:
-    """Return the tip that the cardholder added by an event; None in the same cases."""
+    """Return the tip that the cardholder added, from an event.
+
+    Return None if the event has no tip, or its unit is unknown.
+    """
     return _read(event.tip, transaction)
 
 

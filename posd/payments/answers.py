@@ -34,8 +34,8 @@ from posd.terminals.attempt import (
 
 # Meaning of an error in the reply to a start (terminal API, Refusals).
 #
-# HTTP 200 is never an approval, and an error in it is none either. It is a refusal if the profile says so, a
-# cancellation for one known error, and otherwise in doubt.
+# HTTP 200 is never an approval. An error in a 2xx reply is a refusal if the profile defines it so. One known error is a
+# cancellation. Any other error puts the transaction in doubt.
 
 #: Type and code of a cancellation by the cardholder.
 CARDHOLDER_CANCELED = ("TERMINAL-SUNMI", "-1")
@@ -44,19 +44,19 @@ CARDHOLDER_CANCELED = ("TERMINAL-SUNMI", "-1")
 AUTHENTICATION = frozenset({"AUTHENTICATION", "AUTH"})
 AUTHENTICATION_CODES = "AUTH-"
 
-#: Members of an error, and of its object. A reply with any other member may say more about the payment, so the error
-#: alone does not count.
+#: Members of an error, and of the object around it. A reply with any other member may contain more about the payment,
+#: so it is not judged by the error alone.
 _ERROR_MEMBERS = frozenset({"type", "code", "message", "param", "object", "failure"})
 _ABOUT_MEMBERS = _ERROR_MEMBERS | {"client_transaction_id", "terminal_id", "serial_number", "serialNumber"}
-#: Depth of an error in a reply, with its object.
+#: Greatest depth at which an error is read in a reply.
 _DEPTH = 3
 _NO_VALUES: tuple[Any, ...] = (None, "", {}, [])
-#: A code that integrators mistook for an approval.
+#: Codes that integrators mistook for an approval.
 _ZEROS = frozenset({"0", "00", "000"})
 
 
 class Canceled(msgspec.Struct, frozen=True):
-    """The terminal replied to the start that the cardholder canceled."""
+    """Judgement of a start to which the terminal replied that the cardholder canceled."""
 
     status: int
     body: str
@@ -64,14 +64,17 @@ class Canceled(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """The terminal's own type and code, for display."""
+        """Type and code of the terminal's error, for display."""
         return self.error.name
 
 
 def judge_error(
     reply: Replied, answer: Object, error: ErrorEnvelope, client_transaction_id: str, *, trusted: bool
 ) -> Canceled | StartRefused | Doubtful:
-    """Judge a 2xx reply to a start that has an error. `trusted`: the profile says that it means "not started"."""
+    """Judge a 2xx reply to a start that contains an error.
+
+    `trusted`: the profile defines such a reply as "not started".
+    """
     said = refused(reply, error)
     in_words = f"the terminal answered HTTP {reply.status} with {error.name}"
     if error.acquirer:
@@ -90,7 +93,7 @@ def judge_error(
 def _says_more(
     place: Any, error: ErrorEnvelope, client_transaction_id: str, known: frozenset[str] = _ERROR_MEMBERS, depth: int = 0
 ) -> bool:
-    """Whether a reply has anything besides this error of this payment."""
+    """Whether a reply contains anything besides the error of this payment."""
     if not isinstance(place, Object) or place.repeated or depth > _DEPTH:
         return True
 
@@ -136,16 +139,16 @@ def _of_authentication(error: ErrorEnvelope) -> bool:
     return (error.type or "").upper() in AUTHENTICATION or (error.code or "").upper().startswith(AUTHENTICATION_CODES)
 
 
-# Proof by the one attempt to send a start.
+# What the attempt to send a start proves.
 #
-# `Attempt` is the terminal client's observation; `judge` derives what it proves. If nothing of the request was written,
+# `Attempt` is the terminal client's observation, and `judge` is the conclusion. If nothing of the request was written,
 # nothing can have been charged. Otherwise anything is possible.
 #
 # Source: terminal API, Acknowledgement, Calls to a terminal.
 
 
 class StartAccepted(msgspec.Struct, frozen=True):
-    """The terminal accepted the request. `serial_number`: the serial that the reply names, if any."""
+    """The terminal accepted the request. `serial_number`: the serial in the reply, if any."""
 
     serial_number: str | None
 
@@ -156,8 +159,8 @@ Judgement = StartAccepted | Canceled | StartRefused | NeverSent | Doubtful
 def judge(attempt: Attempt, client_transaction_id: str, *, errors_in_2xx: bool | None = False) -> Judgement:
     """Judge the attempt to start the transaction with that id.
 
-    `errors_in_2xx`: the profile says that an error in a 2xx reply means that the payment was not started. None:
-    recorded by a version that did not read errors (see `judge_start`).
+    `errors_in_2xx`: the profile defines an error in a 2xx reply as "not started". None: recorded by a version that did
+    not read errors (see `judge_start`).
     """
     return judge_start(
         attempt,
@@ -198,8 +201,8 @@ NAMES: Mapping[type[Judgement], str] = {
 
 # Replies to an abort, which the terminal API does not document.
 #
-# An abort is a request: after every reply posd still awaits the outcome. Only "nothing is running" has a further use,
-# as a part of the proof in `payments.missing_proof`.
+# After every reply to an abort, posd still awaits the outcome. Only the reply "nothing is running" is used further: it
+# is a part of the proof in `payments.missing_proof`.
 #
 # Source: terminal API, Calls to a terminal.
 
@@ -229,7 +232,7 @@ def judge_abort(attempt: Attempt, *, reads_errors: bool = True) -> AbortAnswer:
         case Replied() if error is not None and error.busy:
             return AbortAnswer.UNKNOWN
         case Replied(status=status, complete=complete) if status == NOTHING_RUNNING_STATUS:
-            # A part of a proof must not be a truncated or contradictory reply, or one of the acquirer.
+            # A truncated or contradictory reply, or an error from the acquirer, is no proof.
             unclear = not complete if error is None else error.acquirer or not error.clear
             return AbortAnswer.UNKNOWN if reads_errors and unclear else AbortAnswer.NOTHING_RUNNING
         case Replied(status=status) if 200 <= status < 300:
@@ -243,7 +246,7 @@ def judge_abort(attempt: Attempt, *, reads_errors: bool = True) -> AbortAnswer:
 
 
 def finds_running(attempt: Attempt) -> bool:
-    """Whether the reply to an abort says that the terminal is busy, with any HTTP status."""
+    """Whether the reply to an abort reports a busy terminal, whatever its HTTP status."""
     error = read_envelope(attempt.body) if isinstance(attempt, Replied) else None
     return error is not None and error.busy
 
@@ -251,14 +254,15 @@ def finds_running(attempt: Attempt) -> bool:
 # Replies to a transaction search (terminal API, Not known).
 #
 # A reply is one object, or a list of objects, in the form of the transaction event, at a configurable place. Only
-# elements with our `client_transaction_id` count. An empty list is the explicit "none". Everything else is no answer: a
-# 404, a 5xx, HTML, truncated JSON, and transactions of others prove nothing about ours.
+# elements with our `client_transaction_id` count. An empty list is the explicit "none". A 404, a 5xx, HTML, truncated
+# JSON and other transactions are no answer: they prove nothing about ours.
 #
 # Source: terminal API, Calls to a terminal.
 
-#: Most elements of a reply that are read. A search for one id has one, or its few events.
+#: Largest number of elements in a usable reply. A search for one id finds one transaction, or its few events.
 MAX_ELEMENTS = 256
-#: Bytes of elements with our id that are kept, or one element. A payment has four, with the till's metadata.
+#: Bytes of elements that are kept for one search, at least one element. A payment has four events, each with the till's
+#: metadata.
 MAX_KEPT_BYTES = 128 * 1024
 FINAL_WORDS = frozenset(map(str, FINALS))
 
@@ -267,7 +271,7 @@ _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaults=True):
-    """The search found our transaction. `elements`: its elements, in the order of the reply.
+    """The search found our transaction. `elements`: the elements with our id, in the order of the reply.
 
     They are verbatim, except for damaged parts.
     """
@@ -275,20 +279,20 @@ class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaul
     elements: tuple[str, ...]
     damaged: tuple[str, ...] = ()  # the unreadable parts of the reply, as text
     paged: bool = False  # the reply was a page of a list
-    cut_bytes: int = 0  # number of elements that were left out because of their size
+    cut_bytes: int = 0  # bytes of the elements that were omitted because of their size
 
     @cached_property
     def events(self) -> "tuple[TransactionEvent | NotAnEvent, ...]":
-        """Each element as an event, or why it is none; parsed once."""
+        """Each element parsed as an event, or the error that explains why it is not one."""
         return tuple(_event(element, self.paged) for element in self.elements)
 
     @property
     def usable(self) -> bool:
-        """Whether any element states the transaction's state."""
+        """Whether any element has the transaction's state."""
         return any(isinstance(event, TransactionEvent) for event in self.events)
 
     def kept(self, keep: Callable[[TransactionEvent | NotAnEvent], bool]) -> "SearchHit":
-        """Return it with only those elements whose events are to be stored."""
+        """Return this hit with only the elements for which `keep` returns true."""
         kept = tuple(element for element, event in zip(self.elements, self.events, strict=True) if keep(event))
         return self if len(kept) == len(self.elements) else msgspec.structs.replace(self, elements=kept)
 
@@ -298,7 +302,10 @@ class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaul
         return sum(map(len, self.elements))
 
     def cut(self) -> "SearchHit":
-        """Return it reduced to useful elements: the final one first, then the first of the reply."""
+        """Return this hit cut to the size limit.
+
+        Final elements are kept first, then the others in the order of the reply.
+        """
         if self.size <= MAX_KEPT_BYTES:
             return self
         finals = [isinstance(event, TransactionEvent) and event.status in FINAL_WORDS for event in self.events]
@@ -320,9 +327,9 @@ class SearchMiss(msgspec.Struct, frozen=True, tag="none"):
 class SearchFailed(msgspec.Struct, frozen=True, tag="no_answer"):
     """No answer. `status`: the HTTP status of the reply, if any.
 
-    `bears_id`: an element has our id but is not of our payment, so the reply proves nothing and is no "none".
-    `serial_number`: the terminal outside the fleet that it names. `unreadable`: it may be of our payment, but its state
-    cannot be read.
+    `bears_id`: an element has our id but is not of our payment. Such a reply is not an explicit "none".
+    `serial_number`: serial in that element of a terminal outside the fleet. `unreadable`: the element may be of our
+    payment, but its state cannot be read.
     """
 
     reason: str
@@ -347,9 +354,9 @@ def request_body(client_transaction_id: str) -> bytes:
 
 
 def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, paged: bool = False) -> Answer:
-    """Read the result of a search. `pointer` (RFC 6901): the place of the transactions in the reply.
+    """Read the result of a search. `pointer`: JSON Pointer (RFC 6901) to the transactions in the reply.
 
-    `paged`: they are a page of a list, in `data` if the pointer is empty.
+    `paged`: the reply is a page of a list, and an empty pointer means its member `data`.
     """
     pointer = pointer or (PAGE if paged else "")
     match attempt:
@@ -367,7 +374,7 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, pa
                 return SearchFailed(with_remark(f"the reply cannot be used: {error}", attempt.remark), status)
         case _:
             assert_never(attempt)
-    if not elements:  # the explicit "none" is a proof, so it must be complete and unambiguous
+    if not elements:  # the explicit "none" is part of a proof, so the reply must be complete and unambiguous
         if mended.damaged:
             return SearchFailed("the reply says that there is none, but it is damaged", status)
         if _tells_beside(decode(mended.body), pointer):
@@ -399,11 +406,14 @@ def _event(element: str, paged: bool) -> TransactionEvent | NotAnEvent:
     try:
         return read_element(element.encode(), paged=paged)
     except NotAnEvent as error:
-        return NotAnEvent(str(error))  # without its cause, which holds the whole reply
+        return NotAnEvent(str(error))  # drop the cause, which references the whole reply
 
 
 def _elements(body: bytes, pointer: str, *, paged: bool) -> list[bytes]:
-    """Return the elements at the pointer, verbatim. Raise ValueError without a list or object of them."""
+    """Return the elements at the pointer, verbatim.
+
+    Raise ValueError if the value there is neither a list nor an object.
+    """
     raw = _at(body, pointer)
     if paged and not raw.lstrip().startswith(b"["):
         raise ValueError(f"there is no list of transactions at {pointer}")
@@ -418,15 +428,15 @@ def _elements(body: bytes, pointer: str, *, paged: bool) -> list[bytes]:
 
 #: Place of the transactions in a page, unless the profile names another.
 PAGE = "/data"
-#: Members that may be beside an empty list: the size of a page, and success.
+#: Members that may accompany an empty list: page sizes and success flags.
 _SIZES = frozenset({"size", "page_size", "pageSize", "per_page", "perPage", "limit"})
 _WELL = frozenset({"ok", "success"})
-#: Parts of the names of members that say whether there are further transactions.
+#: Parts of the names of members that report further transactions.
 _FURTHER = ("next", "more")
 
 
 def _tells_beside(around: Any, pointer: str) -> bool:
-    """Whether anything beside the empty list at the pointer names transactions, or an error."""
+    """Whether a reply with an empty list names transactions or an error elsewhere."""
     if isinstance(around, Object) and envelope_in(around):
         return True
     for step in _steps(pointer):
@@ -441,7 +451,7 @@ def _tells_beside(around: Any, pointer: str) -> bool:
 
 
 def _tells(name: str, value: Any) -> bool:
-    """Whether a member beside an empty list suggests further content."""
+    """Whether a member next to an empty list suggests that there are transactions."""
     if isinstance(value, Object):
         return bool(value.repeated) or any(_tells(*member) for member in value.items())
     if isinstance(value, bool):

@@ -1,6 +1,6 @@
-"""Causes of attentions of a payment other than the terminal's events.
+"""Attentions of a payment that are not caused by the terminal's events.
 
-They are: addresses of this machine that are gone, identity conflicts, approvals that no program has read, and approvals
+Their causes are lost addresses of this machine, identity conflicts, approvals that no client has read, and approvals
 that contradict their request.
 """
 
@@ -41,7 +41,7 @@ log = structlog.get_logger("posd.payments")
 
 
 async def _until_stored(work: Callable[[], Awaitable[None]], **about: str) -> None:
-    """Run a write, and repeat it until the store accepts it. `about`: the log's name for it."""
+    """Run a write, and repeat it until the store accepts it. `about`: name of the write in the log."""
     while True:
         try:
             return await work()
@@ -52,18 +52,17 @@ async def _until_stored(work: Callable[[], Awaitable[None]], **about: str) -> No
 
 # Changes of this machine's addresses while payments run.
 #
-# A callback URL has the address of this machine that faces the terminal. If that address is gone, events of the payment
-# cannot arrive. The payment is marked, and the reconciler asks the terminal at shorter intervals until the outcome is
-# known or the address is back. New payments use the present address. The daemon also checks at its start, because the
-# address may have changed while no daemon ran.
+# A callback URL has the address of this machine that faces the terminal. If the machine loses that address, events of
+# the payment cannot arrive. Then the payment is marked, and the reconciler asks the terminal at shorter intervals until
+# the outcome is known or the address is back. The daemon also checks at its start, because the address may have changed
+# while no daemon ran.
 #
-# Callback URLs without an address of this machine are not checked: those with a configured `advertise_host`, and those
-# with the `public_url` for terminals in the cloud. Print jobs are polled in any case, so a lost address delays them by
-# at most one pause.
+# Callback URLs from a configured `advertise_host` or `public_url` have no address of this machine and are not checked.
+# Print jobs are polled in any case, so a lost address delays them by at most one pause.
 
 
 class AddressChanges(RecordService):
-    """Marks payments whose callbacks cannot arrive. Run `run` as a task; cancel it to stop."""
+    """Marker of payments whose callbacks cannot arrive. Run `run` as a task; cancel it to stop."""
 
     def __init__(self, parts: ServiceParts, interfaces: Interfaces) -> None:
         super().__init__(parts)
@@ -75,12 +74,12 @@ class AddressChanges(RecordService):
         self._wake.set()
 
     def called_back_at(self, host: str) -> None:
-        """Check a recorded payment, because its callback address may have gone since it was chosen."""
+        """Check a recorded payment: its callback address may be gone since it was chosen."""
         if host not in self._interfaces.addresses:
             self._wake.set()
 
     async def run(self) -> None:
-        """Check now, and again after each change, until cancelled."""
+        """Check now and after each change of addresses, until cancelled."""
         while True:
             self._wake.clear()
             await _until_stored(self._look)
@@ -92,7 +91,7 @@ class AddressChanges(RecordService):
         if not waiting:
             return
         try:
-            # Read only here, because every address in `waiting` was an address of this machine before.
+            # Read the addresses after `waiting`: every callback address in it was an address of this machine before.
             addresses = {address.partition("%")[0] for address in addresses_of(self._interfaces.read())}
         except OSError as error:
             log.warning("interfaces.unreadable", error=str(error), detail="open payments are not compared with them")
@@ -105,28 +104,28 @@ class AddressChanges(RecordService):
 
     def _record(self, unit: WriteTransaction, identity: str, lost: bool) -> None:
         before = rows.get(unit.db, identity)
-        assert before is not None  # noqa: S101 - started ids are never removed
+        assert before is not None  # noqa: S101 - started ids are never deleted
         if before.phase is Phase.FINAL or before.callback_host is None:
-            return  # it ended meanwhile
+            return  # the payment has ended meanwhile
         entry = AddressLost(before.callback_host) if lost else AddressBack(before.callback_host)
         record(unit, before, entry, self._now(), self._outstanding)
 
 
 # Effect of an identity conflict on open payments: an attention while it lasts.
 #
-# During an identity conflict nothing is sent to the terminal. Its open payments are neither searched for nor aborted,
-# and get an attention. The identity that a device reports in an acknowledgement, an event or a search is stored: an
-# address with another terminal is not used until the right one answers there, or an operator decides.
+# During an identity conflict nothing is sent to the terminal. Its open payments get an attention. The identity that a
+# device reports in an acknowledgement, an event or a search is stored. An address at which another terminal answered is
+# not used until the right one answers there, or an operator decides.
 
 
 class IdentityConflicts(RecordService):
-    """Marks open payments of terminals with an identity conflict. Run `run` as a task; cancel it to stop."""
+    """Marker of open payments of terminals with an identity conflict. Run `run` as a task; cancel it to stop."""
 
     def __init__(self, parts: ServiceParts) -> None:
         super().__init__(parts)
         self._looked: dict[str, None] = {}  # terminals that were probed, or whose conflict began or ended
         self._right: dict[str, str] = {}  # terminal -> address at which the right device answered again
-        self._kept: dict[str, str | None] = {}  # terminal -> other serial, as stored
+        self._kept: dict[str, str | None] = {}  # terminal -> serial of the other device, as stored
         self._marked: set[str] = set()  # terminals with payments that have the attention
         self._wake = asyncio.Event()
 
@@ -141,13 +140,13 @@ class IdentityConflicts(RecordService):
             self._wake.clear()
 
     def probed(self, terminal: str) -> None:
-        """Mark the payments of a terminal after its probes, and after a conflict began or ended."""
+        """Queue a terminal whose payments are to be marked after a probe, or after a conflict began or ended."""
         if terminal in self._marked or terminal in self._kept or self._fleet.conflict(terminal) is not None:
             self._looked[terminal] = None
             self._wake.set()
 
     def changed(self, changes: Sequence[TransactionChanged]) -> None:
-        """Read on the loop which devices reported an identity, after the COMMIT."""
+        """Read which devices reported an identity. Runs on the event loop after the COMMIT."""
         for change in changes:
             serial, sent_to = change.after.terminal, change.after.sent_to
             terminal = self._fleet.get(serial)
@@ -155,7 +154,7 @@ class IdentityConflicts(RecordService):
             if terminal is None or trusted is None or trusted.base_url != sent_to:
                 continue
             if trusted.other_serial is None and not change.after.mismatched:
-                continue  # the usual case: the reply need not be read
+                continue  # usual case: no identity in the change
             if (said := said_it_is(change)) is None:
                 continue
             other = said if said != serial else None
@@ -178,7 +177,7 @@ class IdentityConflicts(RecordService):
     async def _mark(self) -> None:
         while self._looked:
             terminal = next(iter(self._looked))
-            del self._looked[terminal]  # now, because later changes are checked again
+            del self._looked[terminal]  # before the await, because a change during it must be checked again
             try:
                 await self._mark_payments_of(terminal)
             except (StorageUnavailable, CommitUncertain):
@@ -190,8 +189,9 @@ class IdentityConflicts(RecordService):
         dispute = self._fleet.conflict(terminal)
         await self._keep(terminal)
         if dispute is not None and dispute.kind is AddressConflict.SERIAL:
-            dispute = None  # its payments are searched for at the device that got them, and have `serial_mismatch`
-        # Before the first probe since the start, the stored identity counts.
+            # Its payments have `serial_mismatch`, and posd searches for them at the device that received them.
+            dispute = None
+        # Before the first probe since the start, the stored attention is kept.
         if dispute is not None or known is None or known.reachable is True:
             detail = dispute.detail if dispute is not None else None
             await self._store.write(partial(self._record, terminal=terminal, detail=detail))
@@ -203,7 +203,7 @@ class IdentityConflicts(RecordService):
         trusted = known.trusted if known is not None else None
         if trusted is None or self._kept.get(terminal) == trusted.other_serial:
             return
-        self._kept[terminal] = ""  # until this has ended, the stored value is unknown
+        self._kept[terminal] = ""  # the stored value is unknown until the write has ended
         await self._write_identity(terminal, trusted.base_url, trusted.other_serial)
         self._kept[terminal] = trusted.other_serial
 
@@ -220,28 +220,31 @@ class IdentityConflicts(RecordService):
 
 # Unread approvals: after ten minutes each gets the attention `outcome_unread`, until a program reads it.
 #
-# The commit that records an approval adds it to the table of unread ones. It is removed when a client has received a
-# response with it, in the next commit of another change, so that a read needs no sync. After a restart the table
-# counts: an approval read just before a power cut is unread again, and no unread one is lost. The ten minutes then
-# start again, by the monotonic clock, so a wrong wall clock has no effect.
+# The commit that records an approval adds it to the table of unread ones. After a client has received a response with
+# the approval, the next commit of another change removes it. So a read costs no sync. After a power cut, an approval
+# that was read just before is unread again, but no unread approval is lost. After a restart the ten minutes start
+# again, measured by the monotonic clock.
 
 #: Seconds in which a till should read an approval, including its own restart.
 UNREAD_SECONDS = 600.0
 
 
 class UnreadApprovals(RecordService):
-    """Approvals that no program has read. `begin` at the start, `run` as a task; on the loop only."""
+    """Approvals that no client has read.
+
+    Call `begin` at the start, then run `run` as a task. Use it on the event loop only.
+    """
 
     def __init__(self, parts: ServiceParts) -> None:
         super().__init__(parts)
         #: Unread approvals, each with the timer that ends its ten minutes.
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._changing: asyncio.Queue[str] = asyncio.Queue()  # payments whose attention is to be raised or cleared
-        self._read: set[str] = set()  # payments that leave the table with the next commit
+        self._read: set[str] = set()  # read approvals, to be removed from the table by the next commit
         self._any_read = asyncio.Event()
 
     async def begin(self) -> None:
-        """Load what an earlier daemon left unread. Raise StorageUnavailable."""
+        """Load the approvals that were unread when the earlier daemon stopped. Raise StorageUnavailable."""
         for identity, told in (await self._store.read(rows.unread)).items():
             self._wait(identity, 0.0 if told else UNREAD_SECONDS)
 
@@ -264,7 +267,7 @@ class UnreadApprovals(RecordService):
             tasks.create_task(self._forget())
 
     def changed(self, changes: Sequence[TransactionChanged]) -> None:
-        """Process the changes of a commit, on the loop."""
+        """Process the changes of a commit, on the event loop."""
         for change in changes:
             if change.approval_came:
                 self._wait(change.id, UNREAD_SECONDS)
@@ -283,7 +286,7 @@ class UnreadApprovals(RecordService):
             await _until_stored(write, transaction=identity)
 
     def _settle(self, unit: WriteTransaction, identity: str) -> None:
-        """Store whether it is unread now."""
+        """Store whether the approval is still unread."""
         found = rows.get(unit.db, identity)
         unread = identity in self._timers and found is not None and approved(found)
         if not unread:
@@ -299,7 +302,7 @@ class UnreadApprovals(RecordService):
             try:
                 self._read.difference_update(await self._store.ride(self._remove))
             except (StorageUnavailable, CommitUncertain):
-                self._any_read.set()  # in the commit after that one
+                self._any_read.set()  # the next commit removes them
 
     def _remove(self, unit: WriteTransaction) -> frozenset[str]:
         read = frozenset(self._read)
@@ -311,10 +314,13 @@ class UnreadApprovals(RecordService):
 
 
 class ApprovalChecks:
-    """Checker of approvals against their requests, which remembers the currencies of each terminal."""
+    """Check of approvals against their requests. It remembers the currencies of each terminal."""
 
     def __init__(self, currency: str, clock_sure: Callable[[], bool]) -> None:
-        """`currency`: the merchant's; if empty, the currencies of the terminal's earlier approvals."""
+        """`currency`: the merchant's currency.
+
+        If it is empty, the currencies of the terminal's earlier approvals are expected.
+        """
         self._currency = currency
         self._clock_sure = clock_sure
         self._seen: dict[str, frozenset[str]] = {}
@@ -327,7 +333,7 @@ class ApprovalChecks:
         event: TransactionEvent,
         came_at: datetime | None,
     ) -> Unlikely | None:
-        """Return what contradicts the request, if the event approves the payment; else None.
+        """Return the contradictions to the request if the event approves the payment, else None.
 
         `came_at` is None if posd did not trust the clock at arrival, or if it is unknown.
         """
@@ -364,7 +370,7 @@ class ApprovalChecks:
 
 
 def _approves(before: Transaction, after: Transaction, event: TransactionEvent) -> bool:
-    """Whether this approval is the basis of a new outcome."""
+    """Whether this approval gave the payment a new outcome."""
     if event.status != APPROVAL or after.outcome is None or after.outcome.result is not Result.APPROVED:
         return False
     known = {item.event_id for item in before.outcome.evidence} if before.outcome else set()

@@ -23,18 +23,19 @@ from posd.records.service import CallsInFlight
 from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.batch import WriteTransaction
 
-# A reference comes from the acquirer and is no identity. It links only if one payment here has it, or one payment on
-# the same terminal. A payment that the till named by id, or that was linked at its start, is linked by `derives_from`
-# only.
+# A reference comes from the acquirer and is no identity. A reference links two transactions only if exactly one payment
+# has it, or exactly one on the same terminal. A transaction with `derives_from` is linked by that id only.
 
-#: Transactions that were sent with a reference and have no other link. `IS NOT NULL` lets SQLite use the index.
+#: Condition for transactions that were sent with a reference and have no `derives_from`. `IS NOT NULL` lets SQLite use
+#: the index.
 _SENT_UNDER = "upper(transaction_reference) = ? AND transaction_reference IS NOT NULL AND derives_from IS NULL"
 
 
 def with_reference(db: sqlite3.Connection, reference: str, terminal: str | None) -> Transaction | list[str] | None:
-    """Return the only transaction with a reference; of several the one on that terminal; None without one.
+    """Return the transaction with a reference. If several have it, return the only one on that terminal. Return None if
+    there is none.
 
-    With several others, return the ids of the two oldest, because such a reference links nothing.
+    If the reference is ambiguous, return the ids of the two oldest.
     """
     found = list(rows.where(db, "given_reference = upper(?) ORDER BY rowid LIMIT 2", (reference,)))
     if len(found) < 2:
@@ -53,7 +54,7 @@ def another_with_reference(db: sqlite3.Connection, transaction: Transaction) -> 
 
 
 def named(db: sqlite3.Connection, original: str | None, reference: str | None) -> Transaction | None:
-    """Return the original that a till names, by id or else by reference; None if unknown."""
+    """Return the original that a till names by id, else by reference. Return None if it is unknown."""
     found = rows.get(db, original) if original is not None else with_reference(db, reference or "", None)
     return found if isinstance(found, Transaction) else None
 
@@ -61,14 +62,14 @@ def named(db: sqlite3.Connection, original: str | None, reference: str | None) -
 def derived_ids(db: sqlite3.Connection, transaction: Transaction) -> list[str]:
     """Return the ids of transactions that derive from one, oldest first.
 
-    Transactions that were sent with its reference before it was known here are included.
+    The result includes transactions that were sent with its reference before this database knew the payment.
     """
     found = ChainLinks(db).derived(transaction)
     return [found[rowid] for rowid in sorted(found)]
 
 
 def original_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
-    """Return the id of the original of a transaction: as the till named it, else by its reference."""
+    """Return the id of a transaction's original: the id that the till named, else the payment with its reference."""
     named = transaction.original or transaction.derives_from
     if named is not None or transaction.transaction_reference is None:
         return named
@@ -77,13 +78,16 @@ def original_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
 
 
 def _root(original: Transaction) -> str:
-    """Return the id that a reference names; a re-authorization stands for its pre-authorization."""
+    """Return the id of the payment with a reference. If it is a re-authorization, return its pre-authorization."""
     above = original.derives_from if original.type is OperationType.RE_AUTH else None
     return above or original.client_transaction_id
 
 
 def read_original(db: sqlite3.Connection, transaction: Transaction) -> Transaction | None:
-    """Return the payment that a void, a refund or a tip changes; None for other types and if unknown."""
+    """Return the payment that a void, a refund or a tip changes.
+
+    Return None for other types, or if the payment is unknown.
+    """
     identity = None if transaction.type in STANDALONE else original_of(db, transaction)
     return rows.get(db, identity) if identity is not None else None
 
@@ -97,22 +101,22 @@ def original_facts(db: sqlite3.Connection, transaction: Transaction, original: T
     return counting.original_of(original, (item for number, item in found.items() if own is None or number < own))
 
 
-#: Only these derived transactions change its amount, so that endless refunds are not read.
+#: Condition for derived transactions that change the reserved amount. It keeps endless refunds from being read.
 _CHANGES_ORIGINAL = "type IN ('re-auth', 'post-tip')"
-#: Most transactions of a chain that are read before another operation. A restaurant's bill has three.
+#: Largest number of transactions of a chain that are read before another operation. A restaurant's bill has three.
 MAX_CHAIN = 300
-#: Most payments with one reference that are read to find unlinked transactions.
+#: Largest number of payments with one reference that are read to find unlinked transactions.
 MAX_GIVERS = 5000
 
 
 class ChainTooLong(Exception):
-    """Chain with more links than may be read, so posd cannot tell what is allowed."""
+    """Chain with more transactions than posd reads, so the allowed amount cannot be determined."""
 
 
 class ChainLinks:
-    """Links between transactions, for one examination of a chain. Each is read once.
+    """Links between transactions, for one check of a chain. Each transaction is read once.
 
-    `most`: raise ChainTooLong for more links; without it there is no limit. `only`: an SQL condition on derived
+    `most`: largest number of transactions; more raise ChainTooLong. None: no limit. `only`: an SQL condition on derived
     transactions.
     """
 
@@ -138,10 +142,9 @@ class ChainLinks:
         return found | sent
 
     def members(self, original: Transaction | None, reference: str | None = None) -> dict[int, Transaction]:
-        """Return rowid -> transaction of those that derive from an original and from its re-authorizations, oldest
-        first.
+        """Return the transactions that derive from an original and from its re-authorizations, by rowid, oldest first.
 
-        For an unknown original: the transactions with the same reference, and those that derive from them.
+        If the original is unknown, return those sent with the reference, and those that derive from them.
         """
         found: dict[int, str] = {}
         if original is None:
@@ -149,7 +152,8 @@ class ChainLinks:
         else:
             found |= self.derived(original)
             if original.type is OperationType.RE_AUTH and original.transaction_reference and not original.derives_from:
-                found |= self._sent_under(original.transaction_reference.upper())  # beside what it re-authorized
+                # Add those sent with the reference under which this re-authorization was sent.
+                found |= self._sent_under(original.transaction_reference.upper())
         known: dict[int, Transaction] = {}
         while waiting := found.keys() - known.keys():
             for rowid in waiting:
@@ -162,7 +166,7 @@ class ChainLinks:
         return dict(sorted(known.items()))
 
     def whole(self, transaction: Transaction) -> list[Transaction]:
-        """Return all linked transactions, the given one first. It need not be recorded yet."""
+        """Return all transactions of the chain, the given one first. The given one need not be recorded."""
         found, waiting = {transaction.client_transaction_id: transaction}, [transaction]
         while waiting:
             item = waiting.pop()
@@ -193,13 +197,13 @@ class ChainLinks:
         return self._known[identity]
 
     def _sent_under(self, reference: str) -> dict[int, str]:
-        """Return rowid -> id of transactions that were sent with a reference and have no other link."""
+        """Return rowid -> id of the transactions that were sent with a reference and have no `derives_from`."""
         if reference not in self._sent:
             self._sent[reference] = self._ids(_SENT_UNDER, reference)
         return self._sent[reference]
 
     def _giver(self, reference: str, terminal: str) -> str | None:
-        """Return the id of the only payment with a reference; of several the one on that terminal."""
+        """Return the id of the payment with a reference. If several have it, return the only one on that terminal."""
         found = self._given(reference)
         ids = next(iter(found.values())) if len(found) == 1 else found.get(terminal, [])
         return ids[0] if len(ids) == 1 else None
@@ -219,7 +223,10 @@ class ChainLinks:
         return self._givers[reference]
 
     def _ids(self, condition: str, parameter: str) -> dict[int, str]:
-        """Return rowid -> id for a condition with its own index; with two conditions SQLite would scan all rows."""
+        """Return rowid -> id for one condition, which must have its own index.
+
+        With two conditions SQLite would scan all rows.
+        """
         most = -1 if self._most is None else self._most + 1
         query = f"SELECT rowid, client_transaction_id FROM transactions WHERE {condition} AND {self._only} LIMIT ?"  # noqa: S608
         found = dict(self._db.execute(query, (parameter, most)).fetchall())
@@ -232,15 +239,15 @@ class ChainLinks:
 
 
 # Place of a new transaction in its chain, inside the commit of its intent. `payments.operations` and `payments.amounts`
-# have the rules.
+# contain the rules.
 
 
 def place(
     unit: WriteTransaction, transaction: Transaction, zone: tzinfo, amounts: AmountsConfig
 ) -> tuple[Transaction, frozenset[str]]:
-    """Return the transaction with its reference and its original, and the ids of its chain.
+    """Return the transaction with reference and original filled in, and the ids of its chain.
 
-    Raise Problem unknown_original, already_derived, chain_conflict or amount_exceeds: nothing is sent.
+    Raise Problem unknown_original, already_derived, chain_conflict or amount_exceeds; then nothing is sent.
     """
     kind = transaction.type or OperationType.CHARGE
     if not OPERATIONS[kind].originals:
@@ -272,7 +279,7 @@ def _place(
     if (exceeds := excess(placed, original, beside, amounts)) is not None:
         raise exceeds
     if kind is OperationType.VOID and original.outcome is not None and original.type is not OperationType.RE_AUTH:
-        # A re-authorization can be of another day than its pre-authorization.
+        # A re-authorization can be on another day than its pre-authorization.
         until = _same_day_until(unit, original, original.outcome, zone)
         placed = msgspec.structs.replace(placed, same_day_until=until)
     return placed, ids
@@ -310,7 +317,7 @@ def _under_original(
 
 
 def _named_instead(unit: WriteTransaction, kind: OperationType, original: Transaction) -> str:
-    """Return what to name in place of a re-authorization: its pre-authorization."""
+    """Return the advice to name the pre-authorization instead of a re-authorization, or an empty text."""
     fits = OperationType.PRE_AUTH in OPERATIONS[kind].originals
     if not fits or original.type is not OperationType.RE_AUTH or original.derives_from is None:
         return ""
@@ -320,7 +327,7 @@ def _named_instead(unit: WriteTransaction, kind: OperationType, original: Transa
 
 
 def _under_reference(unit: WriteTransaction, transaction: Transaction, kind: OperationType) -> Transaction:
-    """The till names the reference itself, which is sent unchanged. Its payment is linked if it is known here."""
+    """Link a transaction to the payment with the reference that the till named, if this database knows that payment."""
     reference = transaction.transaction_reference or ""
     match with_reference(unit.db, reference, transaction.terminal):
         case None:
@@ -380,11 +387,11 @@ def _standing(transaction: Transaction) -> str:
 
 
 def _same_day_until(unit: WriteTransaction, original: Transaction, outcome: Outcome, zone: tzinfo) -> str:
-    """Return the end of the day of its approval, by the terminal's time, because posd can receive an approval much
-    later.
+    """Return the end of the day on which the terminal approved the original. posd can receive an approval much later,
+    so the terminal's time is used.
     """
     body = journal.final_event(unit.db, original)
-    with suppress(NotAnEvent, ValueError, OverflowError):  # the latter: a day that no calendar has
+    with suppress(NotAnEvent, ValueError, OverflowError):  # OverflowError: a date outside the calendar
         return iso(end_of_day(parse_iso(read_event(body or b"").occurred_at), zone))
     return iso(end_of_day(parse_iso(outcome.decided_at), zone))
 
@@ -393,16 +400,16 @@ def _unknown(kind: OperationType, reason: str) -> Problem:
     return Problem("unknown_original", f"cannot start: {reason}. No {kind} was sent")
 
 
-# Other guards against a double payment: another payment of the sale, and the payment that holds the terminal.
+# Further guards against a double payment: another payment of the same sale, and another payment on the terminal.
 
-#: Most payments of a sale that are read, newest first. Ten declined cards fit.
+#: Largest number of payments of a sale that are read, newest first. It leaves room for ten declined cards.
 MAX_OF_SALE = 300
 
 
 def refuse_sale(unit: WriteTransaction, transaction: Transaction, chain: Container[str]) -> None:
     """Raise Problem if another transaction of the sale is open, approved or unsettled, on any terminal.
 
-    Transactions of its own chain have the same sale and are no second payment; `place` guards them.
+    Transactions of the same chain are no second payment of the sale: `place` checks them.
     """
     if transaction.sale is None or transaction.repeat:
         return
@@ -430,7 +437,7 @@ def refuse_sale(unit: WriteTransaction, transaction: Transaction, chain: Contain
 
 
 def refuse_busy(unit: WriteTransaction, transaction: Transaction, outstanding: CallsInFlight) -> None:
-    """Raise Problem if another transaction holds the terminal, and is open or has an open call."""
+    """Raise Problem if another transaction holds the terminal and is open, or has an open call."""
     holder = rows.lease_holder(unit.db, transaction.terminal)
     blocking = rows.get(unit.db, holder) if holder else None
     if blocking is None:

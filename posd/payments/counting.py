@@ -1,11 +1,12 @@
-"""Effect of an operation on money: the charged, returned, reserved or released amount. All totals use this one rule.
+"""Effect of an operation on money: the amount that it charges, returns, reserves or releases.
 
-Limits of chains, totals, report, shifts and feed use it. Head office has it as SQL (`posd/collect/tables`); the vectors
-in `tests/vectors/counting.json` test both.
+The limits of chains, all totals, the report, shifts and the feed use this rule. Head office has the same rule in SQL
+(`posd/collect/tables`); the vectors in `tests/vectors/counting.json` test both.
 
-- Sums are compared, not members. The absolute value counts, because acquirers answer a refund as 10 or as -10.
-- The terminal's amount counts and is shown. A limit uses the smaller of two amounts for a charge or reservation, and
-  the larger one for a refund or capture. So no reply increases what is still allowed.
+- Sums are compared, not members. Absolute values are compared, because acquirers answer a refund as 10 or as -10.
+- The terminal's amount counts and is shown. If requested and reported amounts differ, a limit uses the smaller one of a
+  charge or reservation. It uses the larger one of a refund or capture. So no reply of a terminal increases the amount
+  that is still allowed.
 
 Source: local API, Amounts, Chains; design, 13.
 """
@@ -24,7 +25,7 @@ from posd.config.schema import AmountsConfig
 from posd.payments.amounts import TIP
 from posd.payments.model import Result, Transaction, approved
 
-#: Most transactions that a refusal names.
+#: Largest number of transactions that a refusal lists.
 MAX_SHOWN = 20
 
 
@@ -39,9 +40,9 @@ class Basis(StrEnum):
     """Source of an amount."""
 
     AUTHORIZED = "authorized"  # the terminal reported it
-    REQUESTED = "requested"  # the till requested it, and the terminal named none
-    ORIGINAL = "original"  # of a full void or refund: the effect of its original
-    NEW_TOTAL = "new_total"  # of a tip: the terminal named the new total, so the requested tip counts
+    REQUESTED = "requested"  # the till requested it, and the terminal reported no amount
+    ORIGINAL = "original"  # for a full void or refund: the effect of its original
+    NEW_TOTAL = "new_total"  # for a tip: the terminal reported the new total, so the requested tip counts
     UNKNOWN = "unknown"
 
 
@@ -56,7 +57,7 @@ class Section(StrEnum):
 
 
 class CountedOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts of an operation that count. `requested`: the sum of the till's amount with its tip, 0 without one.
+    """Facts of an operation that decide its effect. `requested`: sum of the till's amount with its tip, or 0.
 
     `added_tip`: the tip that the cardholder added at the terminal.
     """
@@ -71,9 +72,10 @@ class CountedOperation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Original(msgspec.Struct, frozen=True):
-    """Original of an operation. `came_to`: None if it is not approved, or its amount is unknown.
+    """Original of an operation. `came_to`: the amount that it moved. None if it is not approved, or its amount is
+    unknown.
 
-    `tips`: requested tips that were approved before the operation.
+    `tips`: sum of the requested tips that were approved before the operation.
     """
 
     type: OperationType | None
@@ -82,11 +84,11 @@ class Original(msgspec.Struct, frozen=True):
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """Effect of an operation, or its effect if it were approved.
+    """Effect of an operation. For an open operation, the effect that an approval would have.
 
-    `kind`: its type, or the kind of a void: `cancellation`, `refund`, `void` (unknown which), `release` (of a
-    reservation), `void of unknown`; `unknown` without a type. `of`: None if the kind does not say it. `amount`:
-    negative for a reversal or a release, None if unknown.
+    `kind`: the type, or for a void `cancellation`, `refund`, `void` (unknown which), `release` (of a reservation) or
+    `void of unknown`. It is `unknown` without a type. `of`: None if the kind does not determine it. `amount`: negative
+    for a reversal or a release, None if unknown.
     """
 
     kind: str
@@ -97,12 +99,12 @@ class Effect(msgspec.Struct, frozen=True):
 
     @property
     def counted(self) -> Decimal | None:
-        """Amount in totals, None if it is not counted."""
+        """Amount in totals, or None if the operation is not in totals."""
         return self.amount if self.section is Section.COUNTED else None
 
 
 def operation_of(transaction: Transaction) -> CountedOperation:
-    """Return the facts of a transaction that count."""
+    """Return the facts of a transaction that decide its effect."""
     outcome = transaction.outcome
     return CountedOperation(
         type=transaction.type,
@@ -121,7 +123,7 @@ def requested_tip(transaction: Transaction) -> Decimal:
 
 
 def effect(operation: CountedOperation, original: Original | None) -> Effect:
-    """Return the effect of an operation. `original` is None if it has none, or an unknown one."""
+    """Return the effect of an operation. `original`: None if there is none, or it is unknown."""
     kind, of = _kind(operation, original), _of(operation, original)
     amount, basis = _amount(operation, original)
     return Effect(kind, of, amount, basis, _section(operation, of, amount))
@@ -176,10 +178,10 @@ def _amount(operation: CountedOperation, original: Original | None) -> tuple[Dec
 
 
 def original_of(original: Transaction, members: Iterable[Transaction]) -> Original:
-    """Return the original of an operation. `members`: transactions that derived from it before."""
+    """Return the facts of an original. `members`: transactions that derived from it before the operation."""
     found = by_type(members)
     standing = reserving(original, found) if original.type in RESERVING else original
-    took = approved(standing) and original.type not in REVERSING  # the effect of reversing a reversal is unknown
+    took = approved(standing) and original.type not in REVERSING  # the effect of a reversal of a reversal is unknown
     came_to = effect(operation_of(standing), None).amount if took else None
     return Original(original.type, came_to, total(item.total for item in found[POST_TIP]))
 
@@ -206,7 +208,7 @@ def reserving(original: Transaction, done: Approved) -> Transaction:
 
 
 def charged(item: Transaction) -> Decimal | None:
-    """Return the least amount that an approved charge, capture or reservation charged or reserved; None if unknown."""
+    """Return the smallest amount that an approved charge, capture or reservation can have moved, or None if unknown."""
     facts = operation_of(item)
     asked, said = facts.requested, facts.authorized
     if said is None:
@@ -218,20 +220,23 @@ def charged(item: Transaction) -> Decimal | None:
 
 
 def captured(item: Transaction) -> Decimal:
-    """Return the largest amount that an approved capture may have used of the reservation, without its tips."""
+    """Return the largest part of the reservation that an approved capture can have used, without its tips."""
     facts = operation_of(item)
     said = total((abs(facts.authorized or ZERO), -(facts.added_tip or ZERO)))
     return max(total((max(facts.requested, said), -facts.requested_tip)), ZERO)
 
 
 def tipped(item: Transaction) -> Decimal:
-    """Return the least amount that an approved tip added to the charge."""
+    """Return the smallest amount that an approved tip can have added to the charge."""
     said = operation_of(item).authorized
     return item.total if said is None else min(item.total, abs(said))
 
 
 def given_back(item: Transaction, whole: Decimal) -> Decimal:
-    """Return the largest amount that an approved refund may have given back; all of it without an amount."""
+    """Return the largest amount that an approved refund can have given back.
+
+    `whole`: amount of a refund without an amount.
+    """
     return max(item.total or whole, abs(operation_of(item).authorized or ZERO))
 
 
@@ -256,7 +261,7 @@ def excess(
 def _excess_of_capture(
     asked_for: Transaction, original: Transaction, done: Approved, rules: AmountsConfig
 ) -> Problem | None:
-    """All captures together are at most the reservation, without their tips."""
+    """The captures together, without their tips, must not exceed the reservation."""
     held, captures = reserving(original, done), done[CAPTURE]
     reserved = charged(held)
     if reserved is None:
@@ -271,7 +276,7 @@ def _excess_of_capture(
 def _excess_of_void(
     asked_for: Transaction, original: Transaction, done: Approved, rules: AmountsConfig
 ) -> Problem | None:
-    """A void is for the whole charge, with or without later tips, unless a part is allowed."""
+    """A void must be for the whole charge, with or without later tips, unless the configuration allows a part."""
     standing, tips = reserving(original, done), done[POST_TIP]
     own = charged(standing)
     if own is None:
@@ -286,7 +291,7 @@ def _excess_of_void(
 
 
 def _excess_of_refund(asked_for: Transaction, original: Transaction, done: Approved) -> Problem | None:
-    """All refunds together are at most the charge; one without an amount is for all of it."""
+    """The refunds together must not exceed the charge. A refund without an amount is for the whole charge."""
     tips, refunds = done[POST_TIP], done[REFUND]
     counted, own = [original, *tips, *refunds], charged(original)
     if own is None:
@@ -304,7 +309,10 @@ def _excess_of_refund(asked_for: Transaction, original: Transaction, done: Appro
 def _exceeds(
     asked_for: Transaction, asked: Decimal, allowed: Decimal, counted: Sequence[Transaction], words: str
 ) -> Problem:
-    """Return the problem of an operation that asks for too much. `counted`: the transactions that set the limit."""
+    """Return the problem of an operation that requests too much.
+
+    `counted`: the transactions that determine the limit.
+    """
     return Problem(
         "amount_exceeds",
         f"cannot start: {asked_for.type} asks for {asked}, and {allowed} is allowed: {words}. Correct the amount; no "

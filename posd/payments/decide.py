@@ -1,7 +1,7 @@
-"""Operators' decisions (local API: release, resolve, acknowledge): audited, and never a proof.
+"""Operators' decisions (local API: release, resolve, acknowledge). They are audited, and are never a proof.
 
-`resolve` also records a payment that a restore lost; posd sent no request for it. The caller's name is stored with the
-user id of the calling process.
+`resolve` also records a payment that a restore lost. posd has no record of a request for such a payment. The caller's
+name is stored with the user id of the calling process.
 """
 
 from functools import partial
@@ -85,10 +85,10 @@ class Operators(RecordService):
         return lost
 
     def _require_open_and_quiet(self, transaction: Transaction) -> None:
-        """Raise Problem if it has ended, or has an open call to its terminal."""
+        """Raise Problem if the transaction has ended, or has an open call to its terminal."""
         if transaction.phase is Phase.FINAL and transaction.outcome is not None:
             raise Problem("already_final", f"it has already ended ({transaction.outcome.result})")
-        # A start with a received reply is still being recorded until it has left `starting`.
+        # A transaction in phase `starting` has an open start call until the reply is recorded.
         if self._outstanding.of(transaction.client_transaction_id) or transaction.phase is Phase.STARTING:
             raise Problem(
                 "call_outstanding",

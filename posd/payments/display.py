@@ -1,7 +1,7 @@
-"""Display for a cashier: a code and its text, by the state of a transaction (local API, `display`).
+"""Display for a cashier: the code and text for the state of a transaction (local API, `display`).
 
-One reviewed table: no text may suggest another charge while one is unsafe. `not_paid` is used only if the till may
-start again (`new_id_ok`). If posd cannot tell what happened, the text says not to charge again.
+No text may suggest another charge while another charge is unsafe. So `not_paid` is used only if the till may start
+again (`new_id_ok`). If the outcome is unknown, the text tells the cashier not to charge again.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class DisplayCode(StrEnum):
 
 
 class Display(msgspec.Struct, frozen=True):
-    """What a till may show to its cashier."""
+    """Message that a till may show to its cashier."""
 
     code: Annotated[DisplayCode, Meta(description="what the text says; with `type` it says all of it")]
     text: Annotated[
@@ -45,12 +45,12 @@ class Display(msgspec.Struct, frozen=True):
 
 
 _CARD = Text("Present the card", "Presente la tarjeta")
-#: posd cannot tell whether the terminal asks for the card again.
+#: After CARD_PRESENTED the terminal may ask for the card again.
 _FOLLOW = Text("Follow the terminal, it may ask for the card", "Siga el terminal, puede pedir la tarjeta")
-#: For an orphan whose events do not name its type: its approval may be a charge or a refund.
+#: For an orphan of unknown type: its approval may be a charge or a refund.
 _UNDONE = Text("NOT APPROVED: nothing has changed", "NO APROBADO: nada ha cambiado")
 
-#: Texts that are the same for each type.
+#: Texts that do not depend on the type.
 TEXTS: Mapping[DisplayCode, Text] = {
     DisplayCode.SENDING: Text("Sending to the terminal, please wait", "Enviando al terminal, espere por favor"),
     DisplayCode.CARD_READ: Text("Card read, please wait", "Tarjeta leída, espere por favor"),
@@ -70,10 +70,10 @@ TEXTS: Mapping[DisplayCode, Text] = {
     ),
 }
 
-#: Between the authorized and the requested amount, if that was more.
+#: Words between the authorized amount and a larger requested amount.
 OF = Text("of", "de")
 
-#: Lifecycle state of an active transaction -> its code; `looking` for all others.
+#: Lifecycle state of an active transaction -> display code. Other states have `looking`.
 ACTIVE: Mapping[Status | None, DisplayCode] = {
     Status.TERMINAL_ACKNOWLEDGED: DisplayCode.PRESENT_CARD,
     Status.CARD_PRESENTED: DisplayCode.CARD_READ,
@@ -123,9 +123,10 @@ def display(transaction: Transaction, step: NextStep, language: Language) -> Dis
 
 
 def _amount(transaction: Transaction, language: Language) -> str:
-    """Return the authorized amount, else the requested one, with a leading space; empty if both are unknown.
+    """Return the authorized amount, else the requested amount, with a leading space. Return an empty text if both are
+    unknown.
 
-    If less was authorized, both are shown, because the rest is not paid.
+    If less was authorized than requested, show both amounts, because the rest is not paid.
     """
     outcome, asked = transaction.outcome, transaction.total
     authorized = outcome.authorized_amount if outcome is not None else None

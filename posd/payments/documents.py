@@ -36,7 +36,7 @@ from posd.records.model import (
     own_line,
 )
 
-# Fields that several documents have.
+# Fields that several documents share.
 
 Id = Annotated[Uuid, Meta(description="the id that the till chose")]
 Serial = Annotated[str, Meta(description="serial number of its terminal")]
@@ -149,9 +149,9 @@ class Events(msgspec.Struct, frozen=True):
     events: Annotated[list[Event], Meta(description="in the order of arrival")]
 
 
-# Lines of a transaction's history: the events, and who did what (local API, history).
+# Lines of a transaction's history: events, and actions with their user (local API, history).
 #
-# Each kind has its own fields. `kind` follows `at`, so it is no tag of msgspec.
+# `kind` must follow `at` in the JSON, so it is a field and not msgspec's tag.
 
 
 class EventLine(Line, frozen=True, kw_only=True):
@@ -188,7 +188,7 @@ class SilentLine(Line, frozen=True, kw_only=True):
     seconds: Annotated[float, Meta(description="for so long")]
 
 
-#: Types of the lines, in the order of the description. Most have the fields of their entry.
+#: Types of the lines, in the order of the API's description. Most have the fields of their entry.
 HISTORY_LINES: tuple[type[Line], ...] = (
     IntentLine,
     EventLine,
@@ -247,13 +247,13 @@ class History(msgspec.Struct, frozen=True):
     ]
 
 
-# Documents of the local API, made from transactions and rows (local API; names are exact).
+# Conversion of transactions and rows into documents of the local API. The names of fields are the API's.
 
 
 def outcome_document(
     db: sqlite3.Connection | None, transaction: model.Transaction, step: NextStep, language: Language
 ) -> Outcome | None:
-    """Return the outcome with its final event; None without one (`db` is not needed then)."""
+    """Return the outcome with its final event, or None. `db` is used only if there is an outcome."""
     if transaction.outcome is None:
         return None
     final = journal.final_event(db, transaction) if db is not None else None
@@ -263,7 +263,7 @@ def outcome_document(
 def transaction_outcome(
     db: sqlite3.Connection, transaction: model.Transaction, step: NextStep, language: Language
 ) -> TransactionOutcome | None:
-    """Return the outcome with the till's request; None without one."""
+    """Return the outcome with the till's request, or None."""
     outcome = outcome_document(db, transaction, step, language)
     if outcome is None:
         return None
@@ -293,7 +293,7 @@ def transaction_document(
     abortable: bool,
     missing_proof: tuple[MissingProof, ...] = (),
 ) -> Transaction:
-    """Return the local API's document of a transaction with that next step."""
+    """Return the local API's document of a transaction. `step`: its next step."""
     identity = transaction.client_transaction_id
     return Transaction(
         client_transaction_id=identity,
@@ -337,14 +337,14 @@ def _attention(transaction: model.Transaction) -> tuple[Attention, ...]:
 
 
 def event_document(item: StoredEvent) -> Event:
-    """Return a recorded event, verbatim except for damaged parts, with its number and verdict."""
+    """Return a recorded event with its number and verdict. The event is verbatim except for damaged parts."""
     return Event(
         seq=item.seq, received_at=item.received_at, verdict=item.verdict, event=msgspec.Raw(presentable(item.body))
     )
 
 
 def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> History:
-    """Return the history of a transaction in order: its start, its events, and the entries of its journal."""
+    """Return the history of a transaction in order. It has the start, the events, and the entries of the journal."""
     lines: list[tuple[int, Line]] = [
         (2 * item.events_before, line(item.at, item.entry, transaction))
         for item in journal.entries(db, transaction.client_transaction_id)

@@ -1,8 +1,8 @@
-"""Journal entries: what posd learned and people did about a transaction, besides its events.
+"""Journal entries: all inputs of a transaction other than events, and operators' decisions about it.
 
-Each entry is an input, stored as received; `apply` is its effect. Only events (`transitions.advance`) and entries
-change a transaction's state, so `replay` can derive it again from both. Descriptions of fields are those of the
-history's lines.
+Each entry is stored as received, and `apply` computes its effect. Only events (`transitions.advance`) and entries
+change a transaction's state, so `replay` can derive it again from both. Descriptions of fields appear in the API's
+history.
 """
 
 from collections.abc import Iterable
@@ -24,10 +24,10 @@ from posd.terminals.attempt import Attempt
 
 
 class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
-    """The one attempt to send the start, as the terminal client saw it. Bodies are base64 in JSON.
+    """The one attempt to send the start, as the terminal client reported it. Bodies are base64 in JSON.
 
-    `errors_in_2xx`: the profile's value then. None: recorded by a version that did not read errors. See
-    `answers.judge`.
+    `errors_in_2xx`: the profile's value at that time. None: an earlier version, which did not read errors, recorded the
+    entry. See `answers.judge`.
     """
 
     attempt: Attempt
@@ -35,7 +35,7 @@ class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
 
 
 class JudgedStart(msgspec.Struct, frozen=True):
-    """The attempt to send the start, and its judgement, so that the terminal's reply is read once."""
+    """The attempt to send the start, and its judgement. It avoids parsing the terminal's reply twice."""
 
     attempted: Attempted
     judgement: Judgement
@@ -48,7 +48,7 @@ class JudgedStart(msgspec.Struct, frozen=True):
 
 
 class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kind"):
-    """A daemon started and found the transaction `starting`."""
+    """A daemon started and found the transaction in phase `starting`."""
 
 
 class Searched(msgspec.Struct, frozen=True, tag="search", tag_field="kind"):
@@ -77,7 +77,7 @@ class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field
 
     @property
     def found_running(self) -> bool:
-        """Whether the reply says that something runs there, or ran."""
+        """Whether the terminal's reply shows that a transaction runs there, or ran."""
         return self.answer is AbortAnswer.TAKEN or (self.reads_errors and finds_running(self.attempt))
 
 
@@ -89,17 +89,17 @@ class NothingHeard(msgspec.Struct, frozen=True, tag="silent", tag_field="kind"):
 
 
 class ProvedNotStarted(msgspec.Struct, frozen=True, tag="proof", tag_field="kind"):
-    """The full proof that it never started (architecture, Doubt)."""
+    """The full proof that the transaction never started (architecture, Doubt)."""
 
     evidence: Annotated[tuple[Evidence, ...], Meta(description="by what")]
 
 
 class Released(DecisionEntry, frozen=True, tag="release"):
-    """An operator or a till freed its terminal."""
+    """An operator or a till freed the transaction's terminal."""
 
 
 class Resolved(DecisionEntry, frozen=True, tag="resolve"):
-    """An operator recorded its end."""
+    """An operator recorded the end of the transaction."""
 
     result: Annotated[Result, Meta(description="how")]
     transaction_reference: Annotated[
@@ -114,9 +114,10 @@ class Dismissed(DecisionEntry, frozen=True, tag="acknowledge"):
 
 
 class Unlikely(msgspec.Struct, frozen=True, tag="approval_unlikely", tag_field="kind"):
-    """An applied approval contradicts its request. The text says in what; `by_sum`: also in its amount.
+    """An applied approval contradicts its request. `detail` lists the contradictions. `by_sum`: the amount is one of
+    them.
 
-    It is found when the approval arrives (`outcomes.unlikely`), from the facts known then.
+    `outcomes.unlikely` finds them when the approval arrives, from the facts known at that time.
     """
 
     reasons: Annotated[tuple[str, ...], Meta(description="in what")]
@@ -128,37 +129,37 @@ class CallbackBrokeOff(msgspec.Struct, frozen=True, tag="callback_broke_off", ta
 
 
 class Overrun(msgspec.Struct, frozen=True, tag="event_limit", tag_field="kind"):
-    """Its terminal sent more events than posd stores, and one was refused."""
+    """The terminal sent more events than posd stores, and posd refused one."""
 
 
 class AddressLost(msgspec.Struct, frozen=True, tag="address_changed", tag_field="kind"):
-    """This machine lost the address in its callback URL."""
+    """This machine lost the address in the transaction's callback URL."""
 
     host: Annotated[str, Meta(description="the address")]
 
 
 class AddressBack(msgspec.Struct, frozen=True, tag="address_back", tag_field="kind"):
-    """This machine has that address again."""
+    """This machine has the address in the transaction's callback URL again."""
 
     host: Annotated[str, Meta(description="the address")]
 
 
 class Disputed(msgspec.Struct, frozen=True, tag="identity_conflict", tag_field="kind"):
-    """Its terminal has an identity conflict."""
+    """The transaction's terminal has an identity conflict."""
 
     reason: Annotated[str, Meta(description="which, and what to do")]
 
 
 class Undisputed(msgspec.Struct, frozen=True, tag="identity_settled", tag_field="kind"):
-    """The identity conflict of its terminal has ended."""
+    """The identity conflict of the transaction's terminal has ended."""
 
 
 class OutcomeUnread(msgspec.Struct, frozen=True, tag="outcome_unread", tag_field="kind"):
-    """No program has read its approval for ten minutes."""
+    """No client has read the approval for ten minutes."""
 
 
 class OutcomeRead(msgspec.Struct, frozen=True, tag="outcome_read", tag_field="kind"):
-    """A program has read the approval after that."""
+    """A client has read the approval after those ten minutes."""
 
 
 Entry = (
@@ -187,8 +188,8 @@ Entry = (
 )
 
 
-#: Entries that are recorded only for an open payment. If a restore merges two records, one of these can follow the end
-#: in the other record; then it has no effect. An operator's decision never replaces an earlier report of the terminal.
+#: Entries that are recorded only for an open payment. If a restore merges two records, such an entry can follow the end
+#: of the payment. Then it has no effect. An operator's decision never replaces an earlier report of the terminal.
 OF_OPEN_ONES = (Interrupted, NothingHeard, ProvedNotStarted, Released, Resolved, TakenOver, AddressLost, Disputed)
 
 
@@ -208,12 +209,12 @@ def apply(transaction: Transaction, entry: Entry | JudgedStart, now: datetime) -
         case AbortRequested(probe=False):
             return transitions.aborting(transaction, now, may_be=True)
         case AbortAnswered(found_running=True):
-            # From now on "never started" cannot be proved.
+            # The callback proves that a terminal has the request, so "never started" cannot be proved.
             return transitions.touched(transaction, now)
         case AbortAnswered(answer=AbortAnswer.NOT_TAKEN | AbortAnswer.UNREACHABLE):
             return transitions.aborting(transaction, now, may_be=False)
         case AbortRequested() | AbortAnswered():
-            return transaction  # an abort is a request; later events show its effect
+            return transaction  # an abort request alone changes nothing; events show its effect
         case CallbackBrokeOff():
             return transitions.touched(transaction, now)
         case Quarantined(reason=reason, serial_number=serial):

@@ -77,13 +77,13 @@ EVENTS = (
     *ENDS,
 )
 
-#: Totals computed at one time. Each has a database connection of its own.
+#: Largest number of concurrent computations of totals. Each uses a database connection of its own.
 TOTALS_AT_ONCE = 4
 
 RESULT = Parameter("result", one_of(Result), "only those with this result", example="declined")
 
 _NOW = AnswerSpec("the transaction after the call", Transaction)
-#: For the calls that return a display.
+#: Parameters of the calls that return a display.
 _SHOWN = (at.ACCEPT_LANGUAGE,)
 
 ROUTES = (
@@ -221,7 +221,7 @@ ROUTES = (
 # Events of one payment as a stream, which ends with the outcome (local API, Transactions).
 
 
-#: State of a payment, its outcome (if any), and the seconds after which its display may change.
+#: (state of a payment, its outcome if any, seconds after which its display may change).
 TransactionStanding = tuple[State, TransactionOutcome | None, float | None]
 #: Function that returns the state of a payment as in the API. May raise Problem.
 StandingOf = Callable[[sqlite3.Connection, str], TransactionStanding]
@@ -229,17 +229,17 @@ StandingOf = Callable[[sqlite3.Connection, str], TransactionStanding]
 
 @dataclass(eq=False)
 class _EventReader:
-    """Position of one stream in the events of its payment."""
+    """Position of an event stream in the events of its payment."""
 
     context: CallContext
     identity: str
     standing_of: StandingOf
     after: int
-    looked: bool = False  # whether the payment has an event with that number
+    looked: bool = False  # the payment has an event with that number
     told: State | None = None
 
     async def read(self) -> MessageBatch:
-        """Return the next messages. Raise Problem."""
+        """Return the next messages of the stream. Raise Problem."""
         batch, self.after, self.told = await self.context.read(self._batch)
         self.looked = True
         return batch
@@ -268,7 +268,10 @@ class _EventReader:
 
 
 def name(status: str) -> str:
-    """Return the name of an event in the stream: its status, on one line, never a name of posd's own events."""
+    """Return the name of an event in the stream: its status, on one line.
+
+    It never equals a name of posd's own events.
+    """
     words = " ".join(status.split())
     return f"unknown:{words}" if words in OWN_NAMES or not words else words
 
@@ -284,7 +287,7 @@ def _unknown(after: int) -> Notice:
 #: Buckets of the time until the terminal acknowledged, in seconds.
 START_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
-#: The grace of a doubt is over in the next millisecond, because its start is recorded in milliseconds.
+#: Add a millisecond, because the start of a doubt is recorded in milliseconds.
 AFTER_THE_GRACE = timedelta(milliseconds=1)
 
 
@@ -308,7 +311,7 @@ class TransactionCalls:
         return timedelta(seconds=self.config.reconcile.first_event_grace_seconds)
 
     async def start_transaction(self, request: Request) -> Response:
-        """`PUT /transactions/{id}`: start, or return the known transaction."""
+        """`PUT /transactions/{id}`: start a transaction, or return the known one."""
         began = monotonic()
         try:
             identity = parameters.path(request, parameters.TRANSACTION_ID)
@@ -339,7 +342,7 @@ class TransactionCalls:
         return await self._answer(request, await self._get(identity))  # without the parts that need other rows
 
     async def await_outcome(self, request: Request) -> Response:
-        """`GET /transactions/{id}/outcome`: wait for it, or for the caller's time-out."""
+        """`GET /transactions/{id}/outcome`: wait for the outcome, or for the caller's time-out."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         timeout, language = request.state.query["timeout"], self._language_of(request)
 
@@ -352,7 +355,7 @@ class TransactionCalls:
         return await self._answer(request, await self._get(identity), 202)
 
     async def list_events(self, request: Request) -> Response:
-        """`GET /transactions/{id}/events`: its events, as a list or as a stream that ends with the outcome."""
+        """`GET /transactions/{id}/events`: events, as a list or as a stream that ends with the outcome."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         await self._get(identity)
         if wants_stream(request):
@@ -375,7 +378,7 @@ class TransactionCalls:
         return answer(request, "events", identity, reader.read, transaction=identity, language=language)
 
     async def get_history(self, request: Request) -> Response:
-        """`GET /transactions/{id}/history`: everything that happened to it, and who did it."""
+        """`GET /transactions/{id}/history`: all events, calls and decisions, with their users."""
         transaction = await self._get(parameters.path(request, parameters.TRANSACTION_ID))
         return json_response(await self.context.read(partial(documents.history_document, transaction=transaction)))
 
@@ -388,7 +391,7 @@ class TransactionCalls:
         return await self._answer(request, transaction, 202)
 
     async def reconcile_transaction(self, request: Request) -> Response:
-        """`POST /transactions/{id}/reconcile`: search now."""
+        """`POST /transactions/{id}/reconcile`: search for the transaction now."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         parameters.check_no_body(request)
         work = partial(self.reconciler.reconcile, identity)
@@ -457,7 +460,7 @@ class TransactionCalls:
         return await self._look_up(identity, partial(self._known, identity=identity))
 
     async def _look_up(self, identity: str, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Read of a transaction, after its record if a call that starts it is open. Raise Problem."""
+        """Return a transaction. If a call that starts it is open, wait until it is recorded. Raise Problem."""
         return await self.payments.recorded(identity, partial(self.context.look_up, function))
 
     def _known(self, db: sqlite3.Connection, identity: str) -> model.Transaction:
@@ -475,10 +478,10 @@ class TransactionCalls:
             shown = view(None) if _stands_alone(transaction) else await self.context.look_up(view)
         except Problem as problem:
             if transaction.outcome is not None:
-                # Not 503, which would mean after a start that nothing was sent.
+                # A 503 would mean that nothing was sent, which is wrong after a start.
                 detail = f"the transaction cannot be shown now: {problem.detail}"
                 raise Problem("internal_error", detail, error_id=secrets.token_hex(8)) from problem
-            shown = view(None)  # everything except the original of a reference, and missing proofs of the search
+            shown = view(None)  # all but the original of a reference, and the missing proofs
         return self._show(request, shown, language, status)
 
     def _show(
@@ -500,7 +503,7 @@ class TransactionCalls:
         )
 
     def _outcome(self, db: sqlite3.Connection, identity: str, language: Language) -> TransactionOutcome | None:
-        """Return the outcome of a transaction; None without one. Raise Problem."""
+        """Return the outcome of a transaction, or None. Raise Problem."""
         transaction = self._known(db, identity)
         return documents.transaction_outcome(db, transaction, self._step(transaction, self.context.now()), language)
 
@@ -516,10 +519,10 @@ class TransactionCalls:
         )
 
     def _again(self, transaction: model.Transaction, now: datetime) -> float | None:
-        """Return the seconds after which its state may change without a change of the transaction; None: never.
+        """Return the seconds after which the shown state may change by time alone, or None.
 
-        The next step changes when the grace of a doubt is over, or when a customer must have left. Missing proofs
-        depend on terminal and configuration too.
+        The next step changes when the grace of a doubt ends, or when the customer must have left. Missing proofs depend
+        on terminal and configuration too.
         """
         if transaction.phase is Phase.IN_DOUBT:
             left = model.grace_left(transaction, now, self._grace)
@@ -537,17 +540,17 @@ class TransactionCalls:
 
 
 def approvals(*shown: Transaction | TransactionOutcome | None) -> list[str]:
-    """Return the ids of the approved ones."""
+    """Return the ids of the approved transactions."""
     outcomes = [(item, item if isinstance(item, TransactionOutcome) else item.outcome) for item in shown if item]
     return [item.client_transaction_id for item, said in outcomes if said and said.result is Result.APPROVED]
 
 
 def _ended(change: RecordedChange) -> bool:
-    """Whether a change gave a transaction its outcome, so that waiters need not read before it."""
+    """Whether a change gave a transaction its outcome. Waiters need not read the database before such a change."""
     return change.result is not None
 
 
 def _stands_alone(transaction: model.Transaction) -> bool:
-    """Whether it can be shown without other rows."""
+    """Whether a transaction can be shown without reading other rows."""
     known = transaction.derives_from or transaction.transaction_reference is None
     return transaction.outcome is None and bool(known) and transaction.phase is not Phase.IN_DOUBT

@@ -1,7 +1,7 @@
 """Inbox of the transaction channel: the handling of each authentic callback.
 
-The event's raw bytes and its effect are one commit, and the reply follows it. If a retry can help, the status is one
-that the terminal retries; otherwise it is one that it does not retry (terminal API, Delivery).
+The event's raw bytes and its effect are one commit, and the reply follows it. If a retry can help, the reply has a
+status that makes the terminal retry. Otherwise it has one that does not (terminal API, Delivery).
 """
 
 import hashlib
@@ -38,15 +38,15 @@ from posd.terminals.authentication import Headers
 
 # Transaction events, read from their bytes.
 #
-# A large body is parsed outside of the loop, never inside a commit, and only once: a terminal that did not get the
-# reply sends the same bytes again, which are recognised by their digest.
+# A large body is parsed outside of the event loop, never inside a commit, and only once. A terminal that did not
+# receive the reply sends the same bytes again. Their digest finds the parsed form.
 
 #: Large bodies whose parsed form is kept. One takes about a kilobyte.
 MAX_READINGS = 128
 
 
 class BodyNotParsed(Exception):
-    """Body that is too large for parsing inside a commit: it has to be parsed before."""
+    """Body that is too large to be parsed inside a commit. It must be parsed before."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__()
@@ -54,24 +54,24 @@ class BodyNotParsed(Exception):
 
 
 class EventReadings:
-    """Parser of events. Parsed large bodies are kept by their digest."""
+    """Parser of events. It keeps parsed large bodies by digest."""
 
     def __init__(self) -> None:
-        self._readings: dict[bytes, TransactionEvent | str] = {}  # or why it is not an event
+        self._readings: dict[bytes, TransactionEvent | str] = {}  # or the reason why the body is not an event
 
     async def read(self, body: bytes, sender: str) -> TransactionEvent:
-        """Parse an event. For each `sender`, one large body is parsed at a time. Raise NotAnEvent."""
+        """Parse an event. At most one large body of each `sender` is parsed at a time. Raise NotAnEvent."""
         if len(body) <= APART_BYTES:
             return read_event(body)
         digest = hashlib.sha256(body).digest()
         reading = self._readings.pop(digest, "") or await read_apart(_read, body, sender)
-        self._readings[digest] = reading  # the newest is the last
+        self._readings[digest] = reading  # reinsert, so that the newest digest is last
         if len(self._readings) > MAX_READINGS:
             del self._readings[next(iter(self._readings))]
         return _event(reading)
 
     def within_commit(self, body: bytes) -> TransactionEvent:
-        """Return an event that was parsed, or is small. Raise BodyNotParsed, NotAnEvent."""
+        """Return the event if it is already parsed, or small. Raise BodyNotParsed, NotAnEvent."""
         if len(body) <= APART_BYTES:
             return read_event(body)
         if (reading := self._readings.get(hashlib.sha256(body).digest())) is None:
@@ -83,7 +83,7 @@ def _read(body: bytes) -> TransactionEvent | str:
     try:
         return read_event(body)
     except NotAnEvent as error:
-        return str(error)  # the error object would keep the body and everything parsed from it
+        return str(error)  # the original error would keep the body and all parsed parts in memory
 
 
 def _event(reading: TransactionEvent | str) -> TransactionEvent:
@@ -128,7 +128,7 @@ class Inbox(RecordService):
                 identity=client_transaction_id,
                 event=event,
                 came=came,
-                came_at=self._checks.believed(event, came.at),  # by the clock now, not at the commit
+                came_at=self._checks.believed(event, came.at),  # use the clock before the wait for the commit
             )
         receipt = await self.callbacks.commit(client_transaction_id, came, "event", self._record(work, peer))
         stored = receipt.result is not CallbackResult.NOT_STORED
@@ -145,7 +145,7 @@ class Inbox(RecordService):
         return receipt
 
     async def _record(self, work: Callable[[WriteTransaction], CallbackReceipt], peer: str) -> CallbackReceipt:
-        """Commit the effect of a callback. Large stored bodies for the comparison are parsed before."""
+        """Commit the effect of a callback. First parse the large stored bodies that are compared with it."""
         while True:
             try:
                 return await self._store.write(work)
@@ -154,9 +154,10 @@ class Inbox(RecordService):
                     await self._readings.read(large.body, peer)
 
     async def broke_off(self, client_transaction_id: str) -> None:
-        """Record that an authentic callback stayed incomplete, which proves that a terminal has the request.
+        """Record that an authentic callback stayed incomplete. It proves that a terminal has the request.
 
-        Only payments that could otherwise be proved never started need it. The terminal sends the event again.
+        It is recorded only on payments that could otherwise be proved never started. The terminal sends the event
+        again.
         """
         with suppress(StorageUnavailable, CommitUncertain):
             await self._store.write(partial(self._touch, identity=client_transaction_id, at=self._now()))
@@ -167,7 +168,7 @@ class Inbox(RecordService):
             record(unit, before, CallbackBrokeOff(), at, self._outstanding)
 
     async def lose(self, client_transaction_id: str, lost: UnreadableCallback) -> CallbackResult:
-        """Record on the transaction that one of its authentic callbacks was unreadable, and ask its terminal."""
+        """Record on the transaction that an authentic callback was unreadable, and search for the transaction."""
         return await self.callbacks.lose(client_transaction_id, lost, self._now(), _settled)
 
     def _apply(
@@ -181,12 +182,14 @@ class Inbox(RecordService):
     ) -> CallbackReceipt:
         """Record an event and its effect (inside the commit). For `came_at` see `ApprovalChecks.about`.
 
-        `read` parses the stored events for the comparison. Raise BodyNotParsed if one is large and `read` is None.
+        `read` parses the stored events for the comparison. Raise BodyNotParsed if a stored event is large and `read` is
+        None.
         """
         at = came.at
         before, newest, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
         seen = recognise(came.body, bodies, read or self._readings.within_commit)
-        if seen is RepeatedEvent.REPEATED:  # before all else: the configuration may have changed since it was taken
+        # First, because the configuration may have changed since the event was recorded.
+        if seen is RepeatedEvent.REPEATED:
             updates = before is not None and before.updates_terminal
             return CallbackReceipt(CallbackResult.REPEATED, updates_terminal=updates)
         removed = PRUNED_PAYMENTS.find(unit.db, identity) if before is None else None
@@ -222,7 +225,7 @@ class Inbox(RecordService):
     def _limit(
         self, unit: WriteTransaction, transaction: Transaction, event: TransactionEvent, seen: New, size: int
     ) -> Limit | None:
-        """Return the limit that keeps an event out, or None (`posd.base.limits`)."""
+        """Return the limit that the event exceeds, or None (`posd.base.limits`)."""
         if urgent(transaction.trail, event, seen=seen):
             return None
         recorded = journal.count_events(unit.db, transaction.client_transaction_id)
@@ -232,7 +235,10 @@ class Inbox(RecordService):
     def _keep_out(
         self, unit: WriteTransaction, before: Transaction | None, limit: Limit, at: datetime
     ) -> CallbackReceipt:
-        """Refuse an event above a limit, and record that on the payment once. The terminal sends it again."""
+        """Refuse an event above a limit, and record the refusal on the payment once.
+
+        The terminal sends the event again.
+        """
         if before is None:
             return CallbackReceipt(CallbackResult.EVENT_LIMIT, limit=limit)
         asks = before.attention_of(AttentionCode.EVENT_LIMIT) is None
@@ -243,7 +249,10 @@ class Inbox(RecordService):
     def _after_removal(
         self, unit: WriteTransaction, removed: Pruned, event: TransactionEvent, came: ReceivedCallback
     ) -> CallbackReceipt:
-        """Handle an event of a payment that retention removed: ignore it, or keep it if it contradicts the outcome."""
+        """Handle an event of a payment that retention removed.
+
+        Ignore it unless it contradicts the outcome; then keep it in quarantine.
+        """
         if not contradicts(removed, event.status):
             return CallbackReceipt(CallbackResult.REMOVED)
         reason = (
@@ -254,9 +263,10 @@ class Inbox(RecordService):
         return CallbackReceipt(CallbackResult.CONTRADICTS_REMOVED, reason=reason)
 
     def reapply(self, unit: WriteTransaction, item: QuarantineEntry) -> str | None:
-        """Apply a body of the quarantine (inside a commit). Return its verdict, None if it was recorded before.
+        """Apply a body of the quarantine (inside a commit). Return the verdict on the event, or None if the event was
+        recorded before.
 
-        Raise RefusedBody if it is still unusable.
+        Raise RefusedBody if the body is still unusable.
         """
         try:
             event = _usable(read_event(item.body), item.subject)
@@ -268,7 +278,7 @@ class Inbox(RecordService):
         if (refused := self._refusal(unit, event, known or removed, came)) is not None:
             raise refused
         if removed is not None and contradicts(removed, event.status):
-            raise RefusedBody(CallbackResult.CONTRADICTS_REMOVED, item.reason)  # it is there for an operator
+            raise RefusedBody(CallbackResult.CONTRADICTS_REMOVED, item.reason)  # an operator has to read it
         receipt = self._apply(unit, item.subject, event, came, None, read_event)
         if receipt.limit is not None:
             raise RefusedBody(receipt.result, item.reason)
@@ -282,9 +292,10 @@ class Inbox(RecordService):
         known: Transaction | Pruned | None,
         came: ReceivedCallback,
     ) -> RefusedBody | None:
-        """Return why an event is refused, or None. Of a removed payment only the signature counts.
+        """Return why an event is refused, or None. For a removed payment, check only the signature.
 
-        The signature is that of the terminal that was asked. The one in the body counts only if that is unknown.
+        The signature is checked with the key of the terminal that was asked. If that terminal is unknown, the serial in
+        the body gives the key.
         """
         serial = event.serial_number
         terminal = (known.terminal if known is not None else "") or serial
@@ -307,7 +318,7 @@ def _sender(transaction: Transaction) -> str:
 
 
 def _settled(transaction: Transaction) -> bool:
-    """Return whether another unusable callback would change only the reason, which is not recorded again."""
+    """Whether another unusable callback would change only the reason. Then it is not recorded."""
     outcome, attended = transaction.outcome, transaction.attention_of(AttentionCode.QUARANTINED_EVENT) is not None
     return attended and transaction.heard and (outcome is None or outcome.stated_by_terminal)
 

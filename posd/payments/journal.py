@@ -49,7 +49,7 @@ def entries(db: sqlite3.Connection, client_transaction_id: str) -> Iterator[Jour
 
 
 def closed_by_person(db: sqlite3.Connection, since: str) -> list[str]:
-    """Return the ids of payments that operators closed since a moment, newest first; only newer rows are read."""
+    """Return the ids of payments that operators closed since a moment, newest first."""
     found = []
     for identity, at, entry in db.execute("SELECT client_transaction_id, at, entry FROM journal ORDER BY seq DESC"):
         if at < since:
@@ -60,19 +60,21 @@ def closed_by_person(db: sqlite3.Connection, since: str) -> list[str]:
 
 
 def last_incomplete_rowid(db: sqlite3.Connection) -> int:
-    """Return the rowid of the last payment with an incomplete record, from before the journal existed."""
+    """Return the rowid of the last payment from before the journal existed. Its record is incomplete."""
     row = db.execute("SELECT detail FROM marks WHERE kind = 'journal_begins'").fetchone()
     return int(row[0])
 
 
-# Events as received: raw bytes, order of arrival, verdict. Events of a payment are stored together: the first begins a
-# block of numbers, which the payment's row names, and the others use the block. So they share pages, and no index is
-# written for them. If a payment has more events than a block, had events before blocks existed, or got some from
-# another database, its events are scattered, and an index finds them. The view `payment_events` has both.
+# Events as received: raw bytes, order of arrival, verdict. Events of a payment have consecutive numbers, so that they
+# share pages. The first event begins a block of numbers, and the payment's row contains the first number. No index
+# entry is written for an event in a block. Events of a payment are scattered if they do not fit in one block, or come
+# from an earlier version or another database. An index finds scattered events. The view `payment_events` has both
+# kinds.
 
-#: Numbers of a block. Nearly all payments have four or five events. To find a repetition, all are compared.
+#: Numbers in a block. Nearly all payments have four or five events. A repetition is found by comparing all events of
+#: the block.
 BLOCK = 64
-#: Marker instead of a block's newest number: the block is full, or skipped numbers that others may use.
+#: Marker in place of a block's newest number: the block is full, or other rows may have used its next numbers.
 CLOSED = -1
 #: SQL: the newest number of the block of a transaction `t`, or None.
 NEWEST = (
@@ -139,7 +141,7 @@ def append_event(
 
 
 def _next(db: sqlite3.Connection, client_transaction_id: str, newest: int | None) -> tuple[int, int | None]:
-    """Return the number of the next event of a transaction, and the value of `together` for its row."""
+    """Return the number for the next event of a transaction, and the value of `together` for its row."""
     if newest == CLOSED:
         scatter(db, client_transaction_id)
     elif newest is not None:
@@ -175,7 +177,7 @@ def scatter_all(db: sqlite3.Connection) -> None:
 
 
 def set_final(unit: WriteTransaction, client_transaction_id: str, seq: int) -> None:
-    """Set the final event of the outcome; the first one stays."""
+    """Set the final event of the outcome, unless one is set."""
     unit.db.execute(
         "UPDATE transactions SET final_event = ? WHERE client_transaction_id = ? AND final_event IS NULL",
         (seq, client_transaction_id),
@@ -222,7 +224,7 @@ def set_verdict(unit: WriteTransaction, seq: int, verdict: Verdict) -> None:
 
 
 def final_event(db: sqlite3.Connection, transaction: Transaction) -> bytes | None:
-    """Return the terminal's final event, else the element of a search; None without both."""
+    """Return the terminal's final event, else the element of a search. Return None if there is neither."""
     identity, outcome = transaction.client_transaction_id, transaction.outcome
     if outcome is None or not outcome.stated_by_terminal:
         return None

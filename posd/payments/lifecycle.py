@@ -1,13 +1,15 @@
-"""Lifecycle of the terminal: seven states, and the meaning of each event in each of them (terminal API, Lifecycle).
+"""Lifecycle of a transaction on the terminal: seven states, and the meaning of each event in each state (terminal API,
+Lifecycle).
 
-`TRANSITIONS` is the terminal's own table. `MOVES` decides every state x every event. It is written out so that a reader
-can check it; a test compares it with `TRANSITIONS`. Events can be duplicated, late, disordered and lost (terminal API,
-Delivery). So an event moves the transaction forward, or is recorded without moving it; a state never goes back.
+`TRANSITIONS` is the terminal's own table. `MOVES` has the decision for each state and each event. It is written out so
+that a reader can check it. A test compares it with `TRANSITIONS`. Events can be duplicated, late, disordered and lost
+(terminal API, Delivery). So an event moves the transaction forward, or is recorded without moving it; a state never
+goes back.
 
 A `Trail` holds the content of all events of one transaction so far. Each event is an edge `previous_status -> status`.
-A gap is marked when an applied event names another previous state than the last recorded one (terminal API, Events). It
-is closed when the edges connect again, whatever their order of arrival. A search reports a state without its history:
-`leap`.
+A gap is marked when an applied event names another previous state than the last recorded state (terminal API, Events).
+The gap is closed when the edges connect again, whatever their order of arrival. `leap` adds a state from a search,
+which has no history.
 """
 
 from collections.abc import Mapping
@@ -28,7 +30,7 @@ class Status(StrEnum):
     APPROVAL = "APPROVAL"
 
 
-#: The states as module names, because access to enum members is slow and each event needs it five times.
+#: Module constants for the states, because access to enum members is slow.
 STATUSES: Mapping[str, Status] = {str(status): status for status in Status}
 
 ACKNOWLEDGED = Status.TERMINAL_ACKNOWLEDGED
@@ -58,10 +60,10 @@ class Move(Enum):
     """Meaning of an event in a state."""
 
     NEXT = auto()  # a transition of the terminal API's table
-    SKIP = auto()  # forward, past states whose events are missing
-    ILLEGAL = auto()  # forward, against the terminal API's table: a final event of the terminal counts nevertheless
-    LATE = auto()  # behind, or already reached: recorded without a move
-    AFTER_FINAL = auto()  # the terminal had already reported the end
+    SKIP = auto()  # forward; events of the states between are missing
+    ILLEGAL = auto()  # forward, although the terminal API's table forbids it: a final event always counts
+    LATE = auto()  # an earlier or the same state: recorded without a move
+    AFTER_FINAL = auto()  # the terminal has already reported the end
 
 
 class Verdict(StrEnum):
@@ -103,12 +105,12 @@ VERDICTS: Mapping[Move, Verdict] = {
 
 Edge = tuple[str | None, str]
 
-#: Most remembered edges of unknown states, so that a terminal cannot let a transaction grow without end.
+#: Largest number of stored edges with unknown states, so that a terminal cannot make a transaction grow without limit.
 MAX_STRANGE_EDGES = 16
 
 
 class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Content of the events so far: the reached state, the last one in sequence, the edges.
+    """Content of the events so far. `position`: the reached state. `last`: the state of the last event in sequence.
 
     `aborting`: a till asked for an abort, the terminal may have accepted it, and nothing shows that the payment goes
     on.
@@ -121,9 +123,9 @@ class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def connected(self) -> bool:
-        """Whether every state that an event names as previous has been reached by an event of its own.
+        """Whether an event has arrived for every state that another event names as previous.
 
-        A repeated CARD_PRESENTED names CARD_PRESENTED as previous, and needs an edge into it from another state.
+        A repeated CARD_PRESENTED names CARD_PRESENTED as previous. Its first event must have another previous state.
         """
         return all(
             any(status == previous and before != previous for before, status in self.edges)
@@ -149,7 +151,7 @@ class Step(msgspec.Struct, frozen=True):
 def step(trail: Trail, status: str, previous: str | None) -> Step:
     """Add an event (its `status` and `previous_status`, None if absent) to the trail.
 
-    The event is new: repeats of an `event_id` are handled before.
+    The event must be new: the caller handles repeats of an `event_id`.
     """
     edge = (previous, status)
     edges = trail.edges if edge in trail.edges or _full(trail, edge) else (*trail.edges, edge)
@@ -161,7 +163,7 @@ def step(trail: Trail, status: str, previous: str | None) -> Step:
 
     move = MOVES[trail.position][known]
     if known is trail.position and move is Move.NEXT and previous not in (None, status, trail.last):
-        move = Move.LATE  # an earlier presentation of the card, which arrived late
+        move = Move.LATE  # a late event of an earlier presentation of the card
     verdict = VERDICTS[move]
     if verdict is not Verdict.APPLIED:
         return Step(msgspec.structs.replace(trail, edges=edges), verdict, illegal=_asked_though_ended(trail, known))
@@ -180,9 +182,9 @@ def step(trail: Trail, status: str, previous: str | None) -> Step:
 
 
 def apply_search_state(trail: Trail, status: str) -> Step:
-    """Add a state from a search to the trail. It is not an event: it marks no gap, and a repetition has no effect.
+    """Add a state from a search to the trail. Such a state marks no gap, and a repetition has no effect.
 
-    The state counts as reached, so an event that names it as previous has no gap.
+    A later event may name it as its previous state without a gap.
     """
     known = STATUSES.get(status)
     if known is None:
@@ -197,15 +199,18 @@ def apply_search_state(trail: Trail, status: str) -> Step:
 
 
 def _reached(trail: Trail, known: Status, edges: tuple[Edge, ...]) -> Trail:
-    """Return the trail at a state. CARD_PRESENTED does not end an abort, because its event may have been sent before
-    the terminal accepted the abort. APPROVAL_REQUESTED does.
+    """Return the trail after it has reached a state. CARD_PRESENTED does not end an abort, because its event may have
+    been sent before the terminal accepted the abort. APPROVAL_REQUESTED does.
     """
     aborting = trail.aborting and known is not APPROVAL_REQUESTED
     return Trail(position=known, last=known, edges=edges, aborting=aborting)
 
 
 def _asked_though_ended(trail: Trail, known: Status) -> bool:
-    """Whether a call to the acquirer appears after a cancellation or a local rejection, which breaks the table too."""
+    """Whether APPROVAL_REQUESTED arrives after a cancellation or a local rejection.
+
+    That breaks the terminal API's table.
+    """
     return trail.position in (CANCELED, REJECTED) and known is APPROVAL_REQUESTED
 
 
@@ -215,5 +220,8 @@ def _strange(edge: Edge) -> bool:
 
 
 def _full(trail: Trail, edge: Edge) -> bool:
-    """Whether no more edges of this kind are remembered; edges between known states always are."""
+    """Whether the trail has too many edges of unknown states to add this edge.
+
+    Edges between known states are always added.
+    """
     return _strange(edge) and sum(map(_strange, trail.edges)) >= MAX_STRANGE_EDGES

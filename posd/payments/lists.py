@@ -1,4 +1,4 @@
-"""List of transactions: its filters, its pages, and totals (local API, GET /transactions)."""
+"""List of transactions: filters, pages and totals (local API, GET /transactions)."""
 
 import sqlite3
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -21,15 +21,15 @@ from posd.payments.model import Result
 from posd.payments.rows import IndexScan, SumRow
 from posd.records.pages import Condition, Filters, encode_cursor, fill, joined
 
-#: Indexes that hold few of all payments, so that no other index is shorter.
+#: Indexes that contain only few payments. If one applies, the other indexes need not be counted.
 _SHORT = frozenset({"open", "attention", "sale"})
-#: Entries that are counted first in each other index, to find the shortest; then further ones.
+#: Largest numbers of entries that are counted in each index to find the shortest one: first a few, then more.
 _COUNTED = (50, 5000)
 #: Bytes of a payment in a list besides the till's data.
 ROW_BYTES = 2048
-#: Transactions added up in one step of about a millisecond, for which others wait.
+#: Transactions added in one step, which blocks other reads for about a millisecond.
 _STEP = 100
-#: Number of transactions that takes as long as finding the original of one.
+#: Number of transactions that can be added in the time of one look-up of an original.
 _ORIGINAL = 10
 
 
@@ -102,7 +102,7 @@ def _size(item: model.Transaction) -> int:
 
 
 def read_page(db: sqlite3.Connection, page: TransactionQuery) -> tuple[list[model.Transaction], str | None]:
-    """Return one page, newest first (`created_at`, then id), and the cursor of the next one.
+    """Return one page, newest first (`created_at`, then id), and the cursor of the next page.
 
     A filter by the beginning of ids has one page, sorted by id.
     """
@@ -121,7 +121,7 @@ def read_page(db: sqlite3.Connection, page: TransactionQuery) -> tuple[list[mode
 
 
 def read_totals(db: sqlite3.Connection, page: TransactionQuery) -> Generator[None, None, list[Totals]]:
-    """Return the totals of all transactions that match the filters, in short steps."""
+    """Compute the totals of all transactions that match the filters, in short steps."""
     found: dict[_Key, Totals] = {}
     done = 0
     for walk, also in _walks(db, msgspec.structs.replace(page, cursor=None)):
@@ -135,7 +135,7 @@ def read_totals(db: sqlite3.Connection, page: TransactionQuery) -> Generator[Non
     return sorted(found.values(), key=_place)
 
 
-#: Type, result, kind of money, currency.
+#: (type, result, kind of money, currency).
 _Key = tuple[OperationType | None, Result | None, Of | None, str | None]
 #: The order of totals.
 _TYPES, _RESULTS, _OFS = (*OperationType, None), (*Result, None), (*Of, None)
@@ -147,7 +147,7 @@ def _place(item: Totals) -> tuple[int, int, int, str]:
 
 
 def _original(db: sqlite3.Connection, row: SumRow) -> Original | None:
-    """Return the original, if it makes a difference."""
+    """Return the facts of the original, if the type of operation depends on one."""
     if row.type in STANDALONE:
         return None
     transaction = rows.get(db, row.client_transaction_id)
@@ -182,7 +182,7 @@ def _add(found: dict[_Key, Totals], row: SumRow, original: Original | None) -> N
 
 
 def _walks(db: sqlite3.Connection, page: TransactionQuery) -> Iterator[tuple[IndexScan, Condition]]:
-    """Yield the scans, each with its additional conditions."""
+    """Yield the alternative lists of scans, with their additional conditions."""
     conditions, index = page.conditions(), page.index()
     members = [(words, tuple(map(rows.by_word, words))) for words in starmap(asked_words, page.metadata.items())]
     in_index: Way = (rows.by_index(index, conditions.get(index, ("1", ()))),)
@@ -198,7 +198,7 @@ def _walks(db: sqlite3.Connection, page: TransactionQuery) -> Iterator[tuple[Ind
 
 
 def _shortest(db: sqlite3.Connection, ways: Sequence[Way]) -> Way:
-    """Return the scan with the fewest entries; the first if all are long."""
+    """Return the scans with the fewest entries, or the first ones if all are long."""
     for most in _COUNTED if len(ways) > 1 else ():
         counts = [sum(rows.count(db, walk, most) for walk in way) for way in ways]
         if min(counts) < most:

@@ -1,4 +1,4 @@
-"""Proof that a transaction in doubt never started: pure, and the only code that decides it (`concluded`).
+"""Proof that a transaction in doubt never started. Only `concluded` decides this.
 
 "Not found" alone proves nothing. A terminal forgets after a power cut. The acquirer does not know a payment while its
 terminal waits for a card. An index can be stale, and a path can be wrong. So `not_started` is concluded only if all of
@@ -6,17 +6,17 @@ these conditions hold:
 
 1. The terminal never sent anything for the id: no acknowledgement, event, search hit or other callback (`heard`).
 2. The transaction is in doubt from the first question to the last answer. So no call of its start is under way.
-3. The device that was sent the start is the one that is asked, and no other device claims to be its terminal.
+3. posd asks the device to which it sent the start, and no other device claims to be this terminal.
 4. That terminal answers an abort with "nothing is running". A search that is sent after that abort finds nothing,
    and says so.
-5. Both answers come a second time, in the same order. The second abort is sent at least `settle` seconds after the
-   first search. A search after an abort would find what had ended before that abort.
-6. The same search has found another transaction of this terminal before.
+5. Both replies come a second time, in the same order. The second abort is sent at least `settle` seconds after the
+   first search. A search that follows an abort would find a payment that ended before the abort.
+6. The same kind of search has found another transaction of this terminal before.
 7. An operator vouches for both the search and the abort: by `confirmed` in the profile, or by commissioning the
    terminal (`terminals.identity`).
 
-If one is missing, the transaction stays in doubt, and `missing` tells the operator which. `payments.schedule` counts
-the two rounds of 4 and 5.
+If a condition is missing, the transaction stays in doubt, and `missing` returns that condition for the operator.
+`payments.schedule` counts the two rounds of conditions 4 and 5.
 """
 
 from collections.abc import Callable
@@ -55,16 +55,16 @@ class MissingProof(msgspec.Struct, frozen=True):
 class DoubtFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Known facts about a transaction in doubt and its terminal."""
 
-    heard: bool  # condition 1 does not hold, and never will
+    heard: bool  # condition 1 does not hold, and cannot hold later
     search_confirmed: bool  # condition 7
     abort_confirmed: bool  # condition 7
     search_proven: bool  # condition 6
     conflict: bool  # condition 3 does not hold: two devices claim to be this terminal
     reachable: bool  # condition 3: the device that was sent the start can be asked
-    idle: bool  # condition 5, its abort
+    idle: bool  # condition 5: the second abort had the answer "nothing is running"
 
 
-#: code -> whether the condition is missing, in the order in which an operator should handle them.
+#: Code -> check whether its condition is missing. The order is the one in which an operator should handle them.
 _LACKS: dict[ProofCode, Callable[[DoubtFacts], bool]] = {
     ProofCode.SEARCH_NOT_CONFIRMED: lambda facts: not facts.search_confirmed,
     ProofCode.ABORT_NOT_CONFIRMED: lambda facts: not facts.abort_confirmed,
@@ -76,7 +76,10 @@ _LACKS: dict[ProofCode, Callable[[DoubtFacts], bool]] = {
 
 
 def missing(facts: DoubtFacts) -> tuple[ProofCode, ...]:
-    """Return the missing conditions. If the terminal has sent anything about the payment, only that is named."""
+    """Return the missing conditions.
+
+    If the terminal has sent anything about the payment, return only that condition.
+    """
     if facts.heard:
         return (ProofCode.WAS_ACKNOWLEDGED,)
     return tuple(code for code, lacks in _LACKS.items() if lacks(facts))
@@ -88,7 +91,10 @@ def concluded(facts: DoubtFacts, rounds: NotStartedProof) -> bool:
 
 
 def evidence(rounds: NotStartedProof, passed: float, wall: datetime) -> tuple[Evidence, ...]:
-    """Return the evidence of the proof in order, by the wall clock. `passed`: the monotonic clock at that time (s)."""
+    """Return the evidence of the proof in order of time.
+
+    `passed` (s, monotonic clock) and `wall` are the same moment.
+    """
     asked = [
         *((at, EvidenceKind.ABORT) for at in (rounds.first_abort, rounds.second_abort)),
         *((at, EvidenceKind.SEARCH) for at in (rounds.first_none, rounds.second_none)),
@@ -105,7 +111,7 @@ def evidence(rounds: NotStartedProof, passed: float, wall: datetime) -> tuple[Ev
 
 
 class ProofContext(msgspec.Struct, frozen=True):
-    """Values for the texts: ids, and posd's own next steps. `control`: a payment on which posd tries the search."""
+    """Values for the texts: ids, and posd's next actions. `control`: a known payment on which posd tries the search."""
 
     identity: str
     terminal: str
@@ -121,7 +127,7 @@ def explained(facts: DoubtFacts, told: ProofContext) -> tuple[MissingProof, ...]
 
 
 def detail(code: ProofCode, told: ProofContext) -> str:
-    """Return the subject of a condition, and the advice."""
+    """Return the subject of a condition, and the advice to the operator."""
     identity, terminal = told.identity, told.terminal
     otherwise = f"or settle it by a person's decision: posd resolve {identity} RESULT"
     match code:

@@ -1,6 +1,6 @@
-"""A transaction as posd sees it: phase, outcome, evidence, attention.
+"""State of a transaction: phase, outcome, evidence, attention.
 
-Everything here is a value; `posd.payments.transitions` computes its changes.
+All classes are immutable values. `posd.payments.transitions` computes their changes.
 """
 
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TerminalFailure(msgspec.Struct, frozen=True):
-    """The terminal's own error in its reply to the call."""
+    """Error in the terminal's reply to the call."""
 
     type: Annotated[str | None, Meta(description="its source, such as `TERMINAL`")]
     code: Annotated[str | None, Meta(description="which, such as `TER-003`")]
@@ -76,7 +76,10 @@ class TerminalFailure(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why it was not approved: the event's own words, or posd's (`type` is then `posd`) where no event says it."""
+    """Reason why a transaction was not approved, from the event.
+
+    If no event gives one, posd sets it, with `type` `posd`.
+    """
 
     type: Annotated[str | None, Meta(description="the event's, or `posd`")]
     code: Annotated[str | None, Meta(description="the event's, or posd's own")]
@@ -125,33 +128,32 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def stated_by_terminal(self) -> bool:
-        """Whether it is based on a state from the terminal (event, search), not on an inference or an operator's
-        decision.
+        """Whether the outcome comes from a state of the terminal (event, search), not from an inference or an operator.
 
         A report of the terminal overrides everything else (architecture, The way of a webhook).
         """
         return self.status is not None
 
     def rests_on(self, event_id: str) -> bool:
-        """Whether the event with that id states it."""
+        """Whether the event with that id is evidence of this outcome."""
         return any(item.kind is EvidenceKind.EVENT and item.event_id == event_id for item in self.evidence)
 
     @property
     def given_reference(self) -> str | None:
-        """The reference of an approval in upper case; the wire may write a UUID in any case.
+        """The acquirer's reference, in upper case. The wire may write a UUID in any case.
 
-        In upper case, so that a reader of a damaged database does not mistake it for an id.
+        Upper case also distinguishes references from ids when a damaged database is read.
         """
         return self.transaction_reference.upper() if self.transaction_reference else None
 
     @property
     def unapproved(self) -> Result | None:
-        """The result, if it is no approval."""
+        """The result, or None for an approval."""
         return None if self.result is Result.APPROVED else self.result
 
     @property
     def by_operator(self) -> bool:
-        """Whether it is an operator's decision."""
+        """Whether the outcome is an operator's decision."""
         return any(item.kind is EvidenceKind.OPERATOR for item in self.evidence)
 
 
@@ -203,7 +205,7 @@ class LastSearch(msgspec.Struct, frozen=True):
 
 
 class NextStep(StrEnum):
-    """What the till does now (local API, `next_step`)."""
+    """Next action of the till (local API, `next_step`)."""
 
     WAIT = "wait"
     DONE = "done"
@@ -211,22 +213,22 @@ class NextStep(StrEnum):
     ASK_PERSON = "ask_person"
 
 
-#: Longer than a customer waits at a terminal, and than a terminal repeats an event (terminal API, Delivery).
+#: Time after which no customer waits at the terminal, and no terminal repeats an event (terminal API, Delivery).
 LONG_WAIT = timedelta(minutes=15)
 
-#: Attentions that show that the terminal does not report on an open payment, besides a search without a result.
+#: Attentions of an open payment on which the terminal does not report. A search without a result shows the same.
 SILENCES = frozenset({AttentionCode.STALLED, AttentionCode.NO_CALLBACK, AttentionCode.ADDRESS_CHANGED})
 
-#: An operator has to check it before the till may treat it as finished.
+#: Attentions that an operator has to acknowledge before the till may treat the payment as finished.
 CONFLICTS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
 
 
 class Transaction(RecordState, frozen=True, kw_only=True):
     """One operation on one terminal.
 
-    `amount`, `metadata` and `options` are the till's JSON objects, verbatim; `amount` is exact decimals. `type` is None
-    only for an orphan whose events do not name it. `heard`: an acknowledgement, event, search hit or any other callback
-    was received.
+    `amount`, `metadata` and `options` are the till's JSON objects, verbatim. Numbers in `amount` are exact decimals.
+    `type` is None only for an orphan whose events do not name it. `heard`: an acknowledgement, event, search hit or any
+    other callback was received.
     """
 
     client_transaction_id: str
@@ -238,19 +240,19 @@ class Transaction(RecordState, frozen=True, kw_only=True):
     options: bytes = b"{}"
     transaction_reference: str | None = None
     original: str | None = None
-    derives_from: str | None = None  # the original, if this database knows it, however the till named it
-    same_day_until: str | None = None  # of a void: end of the original's day in the merchant's time zone
+    derives_from: str | None = None  # id of the original, if this database has it
+    same_day_until: str | None = None  # for a void: end of the original's day in the merchant's time zone
     repeat: bool = False
-    answer_unit: AmountUnit | None = "main"  # of the amounts that the terminal sends; None if unknown
+    answer_unit: AmountUnit | None = "main"  # unit of the amounts that the terminal sends; None if unknown
     callback_host: str | None = None  # address of this machine in its callback URL; None if configured
     callback_lost: bool = False  # this machine lost that address; an operator cannot close the attention
-    mismatched: bool = False  # another device has it than the one asked; an operator cannot close the attention
-    released: bool = False  # its terminal was freed
+    mismatched: bool = False  # another device answered than the one asked; an operator cannot close the attention
+    released: bool = False  # its terminal was freed by an operator or a till
     last_search: LastSearch | None = None
     trail: Trail = Trail()
     reading_type: str | None = None
     outcome: Outcome | None = None
-    withdrawn: Outcome | None = None  # an inferred outcome that an event disproved before a final event arrived
+    withdrawn: Outcome | None = None  # an inferred outcome that an event disproved
     attention: tuple[Attention, ...] = ()
 
     @property
@@ -262,20 +264,22 @@ class Transaction(RecordState, frozen=True, kw_only=True):
 
     @property
     def given_reference(self) -> str | None:
-        """The reference of its outcome, in upper case."""
+        """The reference of the outcome, in upper case."""
         return self.outcome.given_reference if self.outcome else None
 
     @property
     def updates_terminal(self) -> bool:
-        """Whether its callbacks may change data besides the payment: terminals, addresses, clock, currency.
+        """Whether callbacks of this transaction may change other data: terminals, addresses, clock, currency.
 
-        It is open, and never had an outcome. With the token of an old payment, a sender can change that payment only.
+        They may if it is open, and never had an outcome. With the token of an old payment, a sender can change that
+        payment only.
         """
         return self.phase is not Phase.FINAL and self.withdrawn is None
 
     @property
     def abortable(self) -> bool:
-        """Not final, not released, not past the point of no return, on the device that was asked.
+        """Whether the transaction is not final, not released, not past the point of no return, and on the device that
+        was asked.
 
         An orphan holds no terminal, so an abort for it could hit another payment.
 
@@ -291,13 +295,13 @@ class Transaction(RecordState, frozen=True, kw_only=True):
 
     @property
     def total(self) -> Decimal:
-        """Sum of every number of the till's amount, 0 without one."""
+        """Sum of all numbers in the till's amount; 0 for an empty amount."""
         return amount_total(self.amount)
 
 
-@lru_cache(maxsize=64)  # cached: two checks of an approval use it
+@lru_cache(maxsize=64)  # two checks of an approval use the same amount
 def amount_total(amount: bytes) -> Decimal:
-    """Return the sum of every number of a stored amount."""
+    """Return the sum of all numbers in a stored amount."""
     return sum(numbers(_EXACT.decode(amount)), ZERO)
 
 
@@ -307,11 +311,11 @@ def past_point_of_no_return(transaction: Transaction) -> bool:
 
 
 def unsettled(transaction: Transaction) -> bool:
-    """Whether it is unknown what the customer paid for a final transaction, until an operator has acknowledged it."""
+    """Whether a final transaction leaves the paid amount unknown, until an operator has acknowledged its attention."""
     if any(item.code in CONFLICTS for item in transaction.attention):
         return True
     outcome = transaction.outcome
-    # The terminal ended it after it had asked the acquirer, whose decision is unknown.
+    # The terminal ended the transaction after it had asked the acquirer, whose decision is unknown.
     return (
         outcome is not None
         and outcome.result is not Result.APPROVED
@@ -321,32 +325,34 @@ def unsettled(transaction: Transaction) -> bool:
 
 
 def undecided(transaction: Transaction) -> bool:
-    """Whether it may still be paid or not paid: it is open, or unsettled."""
+    """Whether a transaction may still turn out as paid: it is open, or unsettled."""
     return transaction.outcome is None or unsettled(transaction)
 
 
 def approved(transaction: Transaction) -> bool:
-    """Whether its outcome is an approval."""
+    """Whether the outcome of a transaction is an approval."""
     return transaction.outcome is not None and transaction.outcome.result is Result.APPROVED
 
 
 def may_be_paid(transaction: Transaction) -> bool:
-    """Whether it prevents another payment of the same sale: it is approved, or undecided."""
+    """Whether a transaction prevents another payment of the same sale: it is approved, or undecided."""
     return undecided(transaction) or approved(transaction)
 
 
 def grace_left(transaction: Transaction, now: datetime, grace: timedelta) -> timedelta | None:
-    """Return the time in which a doubt may still resolve itself; None if an operator has to check it."""
+    """Return the time that is left for a doubt to resolve itself, or None if an operator has to check it."""
     doubt = transaction.attention_of(AttentionCode.IN_DOUBT)
     if doubt is None:
         return None
     left = grace - (now - parse_iso(doubt.since))
-    # A clock that was set back gives no duration.
+    # After the clock was set back, the duration is unknown.
     return left if timedelta(0) <= left <= grace else None
 
 
 def unaccounted(transaction: Transaction) -> bool:
-    """Whether its terminal accepted it and does not report on it now: it is silent, or a search does not find it."""
+    """Whether the terminal accepted a transaction and does not report on it: it is silent, or a search does not find
+    it.
+    """
     searched = transaction.last_search
     return transaction.phase is Phase.ACTIVE and (
         (searched is not None and searched.result is not SearchResult.FOUND)
@@ -355,7 +361,7 @@ def unaccounted(transaction: Transaction) -> bool:
 
 
 def wait_left(transaction: Transaction, now: datetime) -> timedelta | None:
-    """Return the time for which a customer may still wait at the terminal; None if it is over or unknown."""
+    """Return the time for which a customer may still wait at the terminal, or None if it is over or unknown."""
     left = LONG_WAIT - (now - parse_iso(transaction.created_at))
     return left if timedelta(0) <= left <= LONG_WAIT else None
 
@@ -368,7 +374,7 @@ def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> Next
     if outcome is not None:
         return NextStep.DONE if outcome.result is Result.APPROVED else NextStep.NEW_ID_OK
     if transaction.released:
-        return NextStep.ASK_PERSON  # an operator is handling it
+        return NextStep.ASK_PERSON  # an operator handles a released transaction
     if transaction.phase is Phase.IN_DOUBT and grace_left(transaction, now, grace) is None:
         return NextStep.ASK_PERSON
     if transaction.attention_of(AttentionCode.EVENT_ID_REUSED):
@@ -382,5 +388,5 @@ def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> Next
 
 
 def attend(transaction: Transaction, code: AttentionCode, now: datetime, detail: str) -> Transaction:
-    """Raise an attention. An open one keeps its start and gets the newer detail."""
+    """Raise an attention. If the attention is already open, keep its start time and set the newer detail."""
     return attended(transaction, Attention(code=code, since=iso(now), detail=detail))

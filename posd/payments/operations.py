@@ -1,7 +1,7 @@
-"""Chains: allowed derivations, their references, and guards against a double payment.
+"""Rules of chains: allowed derivations, references, and guards against a double payment.
 
-A chain begins with a charge or a pre-authorization. Its re-authorizations derive from the pre-authorization. Each gives
-a new reference, and the newest one counts. `posd.base.operations` has the types.
+A chain begins with a charge or a pre-authorization. Its re-authorizations derive from the pre-authorization. Each
+re-authorization gives a new reference, and only the newest reference is valid. `posd.base.operations` has the types.
 
 Source: terminal API, Events.
 """
@@ -20,7 +20,8 @@ from posd.payments.model import Result, Transaction, approved, undecided
 def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = False) -> str | None:
     """Return why an operation of that type cannot derive from this transaction, or None.
 
-    `by_reference`: a re-authorization then stands for its pre-authorization, which may be unknown here.
+    `by_reference`: the till named the original by its reference. Then a re-authorization stands for its
+    pre-authorization, which this database may not have.
     """
     outcome, name = original.outcome, original.client_transaction_id
     stands_for = OperationType.PRE_AUTH if by_reference and original.type is OperationType.RE_AUTH else original.type
@@ -35,7 +36,7 @@ def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = F
 
 
 def source_of(kind: OperationType, original: Transaction, members: Sequence[Transaction]) -> Transaction:
-    """Return the payment whose reference is sent for a suitable original.
+    """Return the payment whose reference is sent to the terminal for an original.
 
     `members`: all transactions that derive from the original, oldest first.
     """
@@ -49,7 +50,9 @@ Clash = Literal["already_derived", "chain_conflict"]
 
 
 class BlockingOperation(msgspec.Struct, frozen=True):
-    """Refusal of an operation: the problem's code, the transactions, and whether `additional` permits it."""
+    """Reason to refuse an operation: the problem's code, the blocking transactions, and whether `additional` overrides
+    it.
+    """
 
     code: Clash
     others: Sequence[Transaction]
@@ -61,8 +64,8 @@ def in_the_way(
 ) -> BlockingOperation | None:
     """Return what prevents an operation, or None.
 
-    `members`: all transactions that derive from the same original. `chain`: the whole chain, oldest first. Open ones
-    come first, then those that `additional` does not permit.
+    `members`: all transactions that derive from the same original. `chain`: the whole chain, oldest first. Open
+    transactions are reported first, then those that `additional` does not override.
     """
     same = {item.client_transaction_id for item in members}
     still_open = [item for item in chain if _derives(item) and undecided(item)]
@@ -83,11 +86,11 @@ def in_the_way(
 
 
 def _derives(item: Transaction) -> bool:
-    """Return whether an operation derives from another. One without a type is recognised by its reference."""
+    """Whether an operation derives from another. If its type is unknown, its reference decides."""
     return item.type is None or bool(OPERATIONS[item.type].originals)
 
 
-# Kind of a void, cancellation or refund, by calendar day in the merchant's time zone.
+# Kind of a void (cancellation or refund), determined by the calendar day in the merchant's time zone.
 #
 # Source: terminal API, Lifecycle.
 
@@ -97,16 +100,16 @@ Reversal = Literal["cancellation", "refund"]
 def end_of_day(moment: datetime, zone: tzinfo) -> datetime:
     """Return the midnight, in UTC, that ends the calendar day of a moment in that zone.
 
-    A day can have 23 or 25 hours (daylight saving). If midnight is skipped, the first moment after it counts.
+    A day can have 23 or 25 hours (daylight saving). If a clock change skips midnight, return the first moment after it.
     """
     day = moment.astimezone(zone).date() + timedelta(days=1)
     return datetime.combine(day, time.min, zone).astimezone(UTC)
 
 
 def reversal(same_day_until: str | None, occurred_at: str, received_at: datetime) -> Reversal | None:
-    """Return whether an approved void is a cancellation or a refund; None if the original's day is unknown.
+    """Return whether an approved void is a cancellation or a refund, or None if the original's day is unknown.
 
-    `occurred_at`: the terminal's time of the approval, in ISO 8601. If it cannot be read, `received_at` counts.
+    `occurred_at`: the terminal's time of the approval, in ISO 8601. If it cannot be parsed, `received_at` is used.
     """
     if same_day_until is None:
         return None

@@ -37,10 +37,10 @@ from posd.terminals.attempt import ErrorEnvelope, NeverSent, StartRefused
 
 _set = msgspec.structs.replace
 
-#: How the terminal's report arrived.
+#: Source of the terminal's report.
 Source = Literal[EvidenceKind.EVENT, EvidenceKind.SEARCH]
 
-#: Attentions that an outcome settles: no operator has to check them.
+#: Attentions that an outcome closes: no operator has to check them.
 SETTLED = (
     AttentionCode.IN_DOUBT,
     AttentionCode.STALLED,
@@ -51,7 +51,7 @@ SETTLED = (
 
 
 def not_started(judgement: StartRefused | NeverSent, now: datetime) -> Outcome:
-    """Return the outcome of a request that was provably refused or never sent."""
+    """Return the outcome of a request that was certainly refused or never sent."""
     match judgement:
         case StartRefused(error=error):
             evidence, failure = (
@@ -89,7 +89,7 @@ def inferred(
     failure: Failure | None = None,
     transaction_reference: str | None = None,
 ) -> Outcome:
-    """Return an outcome that no state of the terminal supports."""
+    """Return an outcome without a state from the terminal."""
     return Outcome(
         result=result,
         status=None,
@@ -107,7 +107,7 @@ def inferred(
 
 
 def stated(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Outcome:
-    """Return the outcome of a final event, or of a search's element (local API, the outcome)."""
+    """Return the outcome from a final event, or from an element of a search (local API, the outcome)."""
     status = STATUSES[event.status]
     response = event.raw_response if status is Status.APPROVAL else None
     reason = event.failure_reason
@@ -157,7 +157,7 @@ def finish(transaction: Transaction, outcome: Outcome, now: datetime) -> Transac
 
 
 def note_approval(transaction: Transaction, outcome: Outcome, now: datetime) -> Transaction:
-    """Raise the attentions of an approval that the terminal has stated."""
+    """Raise the attentions for an approval that the terminal reported."""
     if outcome.result is not Result.APPROVED:
         return transaction
     if outcome.transaction_reference is None:
@@ -176,12 +176,15 @@ def note_approval(transaction: Transaction, outcome: Outcome, now: datetime) -> 
 
 
 def compare(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Transaction:
-    """Compare a later final event with the first: the first counts, and a confirmation is kept."""
+    """Compare a later final event with the first one.
+
+    The first one stays the outcome; a confirmation is added as evidence.
+    """
     outcome = transaction.outcome
     if outcome is None or outcome.status is None:
         return transaction
     status = STATUSES.get(event.status)
-    # An answer of the acquirer shows that it was asked, even if no event says so.
+    # A decision of the acquirer proves that the terminal asked it, even without an event APPROVAL_REQUESTED.
     asked = transaction.trail.approval_requested or status in (lifecycle.DECLINED, lifecycle.APPROVAL)
     if asked and outcome.status in (lifecycle.CANCELED, lifecycle.REJECTED):
         outcome = _set(outcome, reached_acquirer=None)
@@ -190,7 +193,7 @@ def compare(transaction: Transaction, event: TransactionEvent, source: Source, n
         return transaction
     reference = event.raw_response.transaction_reference if status is Status.APPROVAL and event.raw_response else None
     same = (status, reference) == (outcome.status, outcome.transaction_reference)
-    # A search may lack the reference. Then it is the same final state, completed by the other report.
+    # A search may lack the reference. Then both reports are the same final state, and one completes the other.
     partly = (
         status is outcome.status
         and None in (reference, outcome.transaction_reference)
@@ -210,7 +213,7 @@ def compare(transaction: Transaction, event: TransactionEvent, source: Source, n
 def _confirm(
     transaction: Transaction, outcome: Outcome, event: TransactionEvent, source: Source, now: datetime
 ) -> Transaction:
-    """Add a second evidence of the same final state. An event has more data than a search, unless it lacks the
+    """Add a second evidence of the same final state. An event replaces the data of a search, unless the event lacks the
     reference.
     """
     kinds = {item.kind for item in outcome.evidence}
@@ -256,13 +259,13 @@ def contradicts(pruned: Pruned, status: str) -> bool:
     return stated is not None and stated != pruned.result
 
 
-# Approval that contradicts its request (such an approval counts, and is reported).
+# Check for an approval that contradicts its request. Such an approval counts, and is reported.
 #
 # The terminal reported it, so it is applied, and `approval_unlikely` names the contradiction. The facts for the
-# comparison (earlier currencies, trust in the clock) are known only at its arrival. So the findings are written to the
-# journal in the commit of the approval, and derived again from there: see `entries.Unlikely`.
+# comparison (earlier currencies, trust in the clock) are known only at its arrival. So the commit of the approval
+# writes the findings to the journal as `entries.Unlikely`, and a replay reads them there.
 
-#: Largest distance of an approval's date with a correct clock of the terminal.
+#: Largest difference of an approval's date if the terminal's clock is correct.
 FAR = timedelta(days=1)
 
 
@@ -270,7 +273,7 @@ def _letters(word: str) -> str:
     return "".join(filter(str.isalpha, word)).upper()
 
 
-#: Letters of each word for an operation, of the wire and of the API -> the operation.
+#: Word of the wire or of the API for an operation, reduced to its letters -> the operation.
 _TYPES = {_letters(word): kind for kind, row in OPERATIONS.items() for word in (kind, row.wire or kind)}
 
 
@@ -281,10 +284,11 @@ def unlikely(
     received_at: datetime | None,
     same_reference: str | None = None,
 ) -> tuple[tuple[str, ...], bool] | None:
-    """Return the contradictions of an approval to its request, and whether its amount is one; None without any.
+    """Return the contradictions of an approval to its request, and whether the amount is one of them. Return None if
+    there are none.
 
-    `currencies`: the expected ones; empty: any. `received_at`: its arrival by a trusted clock, else None.
-    `same_reference`: the id of another payment approved with the same reference, or None.
+    `currencies`: the expected currencies; empty: any. `received_at`: arrival of the approval by a trusted clock, else
+    None. `same_reference`: the id of another payment approved with the same reference, or None.
     """
     reasons = [*_sum(transaction, event)]
     by_sum = bool(reasons)
@@ -308,7 +312,7 @@ def _sum(transaction: Transaction, event: TransactionEvent) -> list[str]:
 
 
 def _type(transaction: Transaction, event: TransactionEvent) -> list[str]:
-    """Compare the operation, if the wire's words for both are known."""
+    """Compare the reported operation with the requested one, if the reported word is known."""
     asked, said = transaction.type, _TYPES.get(_letters(event.operation_type or ""))
     if asked is None or said is None or asked is said or OPERATIONS[asked].wire is None:
         return []
@@ -316,11 +320,14 @@ def _type(transaction: Transaction, event: TransactionEvent) -> list[str]:
 
 
 def _date(transaction: Transaction, event: TransactionEvent, received_at: datetime) -> list[str]:
-    """Compare the date with the time from request to arrival, because a terminal's queue may be older than a day."""
+    """Compare the approval's date with the time between request and arrival.
+
+    An event can stay in a terminal's queue for more than a day.
+    """
     try:
         at = parse_iso(event.occurred_at)
         early = at < min(parse_iso(transaction.created_at), received_at) - FAR
         late = at > received_at + FAR
     except (ValueError, OverflowError):
-        return []  # it has no readable date
+        return []  # the date cannot be parsed
     return [f"it is dated {ascii(event.occurred_at)[1:-1]}, and arrived {iso(received_at)}"] if early or late else []

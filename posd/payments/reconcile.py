@@ -1,11 +1,11 @@
-"""Reconciler: asks terminals about open transactions, and about those that an operator closed.
+"""Reconciler: searches on terminals for open transactions, and for those that an operator closed.
 
 Elapsed time never decides an outcome.
 
-It receives every change after its COMMIT and keeps the data that `payments.schedule` needs. Each transaction has its
-own timer, so a change costs the same with any number of open ones; without any, it does not wake up. It makes one call
-at a time to each terminal, and at most `MAX_CALLS` at a time in total, even after an outage or a restart with hundreds
-open. Searches that an operator or a till waits for come first.
+The reconciler receives every change after its COMMIT and keeps the data that `payments.schedule` needs. Each
+transaction has its own timer, so the cost of a change does not depend on the number of open transactions. There is one
+call at a time to each terminal, and at most `MAX_CALLS` at a time in total. So an outage or a restart with hundreds of
+open transactions causes no burst. Searches that an operator or a till waits for come first.
 """
 
 import asyncio
@@ -51,22 +51,22 @@ NEVER = float("inf")
 
 DRAINING = "posd is stopping; ask again in a moment"
 
-#: Terminals asked at a time, so that a burst after an outage does not delay payments.
+#: Largest number of concurrent searches, so that a burst after an outage does not delay payments.
 MAX_CALLS = 8
 
 log = structlog.get_logger("posd.reconciler")
 
-#: Least pause between two searches of one transaction that a device on the LAN causes, in seconds.
+#: Least pause between two searches for one transaction that a device on the LAN causes, in seconds.
 CAUSED_PAUSE_SECONDS = 2.0
 
-#: Attentions of an unexpected final state: the terminal is asked once.
+#: Attentions of an unexpected final state, after which posd searches once.
 ASK_ONCE = frozenset({AttentionCode.ILLEGAL_TRANSITION, AttentionCode.GAP, AttentionCode.DAMAGED_EVENT})
 
 
 class _Watched(msgspec.Struct):
-    """One transaction: its watch, its attentions, an unrecorded silence, its proof, its open abort.
+    """Data about one transaction: its watch, attentions, unrecorded silence, rounds of proof, and open abort.
 
-    `timer` ends at the next search, or before, and is then started again.
+    `timer` ends at the next search or before it. Then it is started again.
     """
 
     identity: str
@@ -75,7 +75,7 @@ class _Watched(msgspec.Struct):
     rounds: NotStartedProof
     silence: NothingHeard | None = None
     asked: float = -NEVER  # time of the last search
-    abort_asked: float | None = None  # None: before it was in doubt, so the reply proves nothing
+    abort_asked: float | None = None  # time of the open abort; None: sent before the doubt, so it proves nothing
     probing: bool = False
     timer: asyncio.TimerHandle | None = None
 
@@ -99,7 +99,7 @@ class Reconciler(RecordService):
         self._closing = False
 
     def adopt(self, taken_over: Sequence[Transaction]) -> None:
-        """Schedule the transactions that an earlier daemon left open; each is searched for at once."""
+        """Watch the transactions that an earlier daemon left open, and search for each at once."""
         now = monotonic()
         for item in taken_over:
             called_back = bool(item.trail.edges)
@@ -115,7 +115,7 @@ class Reconciler(RecordService):
             self._keep(item.client_transaction_id, schedule.search_now(watch, now), [a.code for a in item.attention])
 
     def returned(self, terminal: str) -> None:
-        """Search for the open transactions of a terminal that is reachable again, or at another address."""
+        """Search for the open transactions of a terminal that is reachable again or has another address."""
         now = monotonic()
         for identity in self._of_terminal.get(terminal, ()):
             item = self._watched[identity]
@@ -133,14 +133,14 @@ class Reconciler(RecordService):
         return frozenset(filter(self.is_open, self._of_terminal))
 
     def unusable(self, client_transaction_id: str) -> None:
-        """Search for it, because a callback of it was unusable and may have been the final one."""
+        """Search for a transaction with an unusable callback, which may have been the final one."""
         item = self._watched.get(client_transaction_id)
         if item is not None:
             self._want_soon(item, monotonic())
             self._wait(client_transaction_id)
 
     def _want_soon(self, item: _Watched, now: float) -> None:
-        """Search for it, with a pause after the last time, so that a stranger cannot cause endless searches."""
+        """Search for a transaction after a least pause, so that a device on the LAN cannot cause endless searches."""
         at = max(now, item.asked + CAUSED_PAUSE_SECONDS, now + self._quotas.calls.seconds_until(item.identity))
         item.watch = schedule.search_now(item.watch, at)
 
@@ -161,7 +161,7 @@ class Reconciler(RecordService):
         return await self._read(client_transaction_id)
 
     def _require_calls(self, identity: str) -> None:
-        """Raise Problem after too many requests. An open transaction is searched for at its planned time."""
+        """Raise Problem after too many requests. Then plan a search if the transaction is open."""
         try:
             self._quotas.require_calls(identity, "cannot ask now")
         except Problem:
@@ -169,7 +169,7 @@ class Reconciler(RecordService):
             raise
 
     async def probe(self, terminal: str, unknown: str) -> tuple[Answer, bool]:
-        """Search on a terminal for an id that was never sent, without a record. Raise Problem.
+        """Search on a terminal for an id that was never sent, without recording the result. Raise Problem.
 
         Return the result, and whether this search has found a payment of the terminal before.
         """
@@ -193,9 +193,9 @@ class Reconciler(RecordService):
                     item.timer.cancel()
 
     def _wait(self, identity: str) -> None:
-        """Schedule its next search from the present state."""
+        """Schedule the next search for a transaction from its present state."""
         item = self._watched.get(identity)
-        if item is None or not self._running or identity in self._calls:  # after a call it is scheduled again
+        if item is None or not self._running or identity in self._calls:  # it is scheduled again after the running call
             return
         at = schedule.due(item.watch, self._settings)
         if at is None or (item.timer is not None and item.timer.when() <= at):
@@ -205,7 +205,7 @@ class Reconciler(RecordService):
         item.timer = asyncio.get_running_loop().call_at(at, self._ended, identity, item)
 
     def _ended(self, identity: str, item: _Watched) -> None:
-        """Search for it, unless it was postponed since its timer started."""
+        """Search for a transaction, unless its search was postponed since the timer started."""
         item.timer = None
         at = schedule.due(item.watch, self._settings)
         if at is not None and at <= monotonic() and identity not in self._calls:
@@ -214,7 +214,7 @@ class Reconciler(RecordService):
             self._wait(identity)
 
     async def close(self) -> None:
-        """Stop searching. Running searches are cancelled, and the next daemon repeats them."""
+        """Stop searching. Cancel running searches. The next daemon repeats them."""
         self._closing = True
         calls = list(self._calls.values())
         for call in calls:
@@ -223,7 +223,7 @@ class Reconciler(RecordService):
             await asyncio.wait(calls)
 
     def changed(self, changes: Sequence[TransactionChanged]) -> None:
-        """Process changes after their COMMIT, on the loop."""
+        """Process changes after their COMMIT, on the event loop."""
         for change in changes:
             self._take(change)
             self._wait(change.id)
@@ -235,7 +235,7 @@ class Reconciler(RecordService):
             self._take_end(change, item, now)
             return
         called = isinstance(cause, Received)
-        if item is None:  # a new one, or an event has reopened an ended one
+        if item is None:  # a new transaction, or an ended one that an event has reopened
             watch = TransactionWatch(after.terminal, after.phase, change.status, now)
             item = self._keep(change.id, watch, change.attention)
         opened = item.watch.phase is Phase.FINAL
@@ -257,21 +257,23 @@ class Reconciler(RecordService):
             case AddressLost() | AddressBack():
                 item.watch = msgspec.structs.replace(item.watch, callback_lost=isinstance(cause, AddressLost))
                 if after.phase is not Phase.STARTING:
-                    self._want_soon(item, now)  # at the return too: the terminal may have given up on its events
+                    # Also when the address is back: the terminal may have stopped its retries.
+                    self._want_soon(item, now)
             case _:
                 pass
 
     def _take_end(self, change: TransactionChanged, item: _Watched | None, now: float) -> None:
-        """Forget ended transactions; search once for one with an unexpected end."""
+        """Stop watching an ended transaction. If its end was unexpected, search once."""
         after, cause = change.after, change.cause
         if item is None:
-            # The same for a call to the acquirer that appears after the end.
+            # Search also if APPROVAL_REQUESTED arrives after the end.
             asked = isinstance(cause, Received) and cause.event.status == Status.APPROVAL_REQUESTED
             strange = asked and AttentionCode.ILLEGAL_TRANSITION in change.attention
         elif item.watch.phase is Phase.FINAL:
             if item.watch.until is not None and after.status in lifecycle.FINALS:
-                self._forget(change.id)  # an operator had closed it, and now the terminal has reported the end
-            return  # its search starts now
+                # An operator had closed the transaction, and the terminal has now reported the end.
+                self._forget(change.id)
+            return  # the search after the end is planned already
         else:
             strange = bool((frozenset(change.attention) - item.attention) & ASK_ONCE)
         self._forget(change.id)
@@ -312,14 +314,14 @@ class Reconciler(RecordService):
             del self._of_terminal[item.watch.terminal]
 
     def _call(self, identity: str, terminal: str, *, own: bool) -> "asyncio.Task[None]":
-        """Search for one transaction in its terminal's turn, or join the running search.
+        """Search for one transaction when its terminal is free, or join the running search.
 
-        `own`: the plan requested it, so it also takes a turn of the fleet. An operator's request does not change the
-        plan.
+        `own`: the plan requested the search, so it also counts for `MAX_CALLS`. An operator's request does not change
+        the plan.
         """
         call = self._calls.get(identity)
         if call is not None and not own and identity in self._queued:
-            call.cancel()  # an operator does not wait for the fleet; the plan searches again later
+            call.cancel()  # an operator's search must not wait for `MAX_CALLS`; the plan searches again later
             self._queued.discard(identity)
             call = None
         if call is None:
@@ -335,20 +337,21 @@ class Reconciler(RecordService):
             del self._calls[identity]
             self._queued.discard(identity)
         if not call.cancelled():
-            call.exception()  # retrieved: the error was reported where it happened, and the search is planned again
+            # Mark the error as retrieved: it was logged where it happened, and the search is planned again.
+            call.exception()
         self._wait(identity)
 
     def _turns_of(self, terminal: str) -> CallTurns:
         return self._turns.setdefault(terminal, CallTurns(1))
 
     async def _in_turn(self, identity: str, terminal: str, own: bool) -> None:
-        """Search, and record the result. Raise Problem."""
+        """Search for a transaction, and record the result. Raise Problem."""
         urgent = partial(self._store.hub.awaited, identity) if own else always
         result = SearchResult.NO_ANSWER
         line = self._turns_of(terminal)
         async with AsyncExitStack() as turns:
             await turns.enter_async_context(line.turn(urgent))
-            if own:  # a waiter for the same terminal makes this search urgent too
+            if own:  # an urgent search in the queue of this terminal makes this search urgent too
                 await turns.enter_async_context(self._fleet_turns.turn(lambda: urgent() or line.pressed))
             self._queued.discard(identity)
             wanted = own and self._begin(identity)
@@ -369,7 +372,10 @@ class Reconciler(RecordService):
                     self._plan(identity, result, wanted)
 
     def _begin(self, identity: str) -> bool:
-        """Remove the plan of a transaction, so that a new request is kept. Return whether a search was requested."""
+        """Clear the planned search of a transaction before it runs, so that a later request is kept.
+
+        Return whether a search was requested.
+        """
         item = self._watched.get(identity)
         if item is None:
             return False
@@ -388,13 +394,13 @@ class Reconciler(RecordService):
         return result
 
     def _plan(self, identity: str, result: SearchResult, wanted: bool) -> None:
-        """Plan the next search; requests that arrived during the search stay."""
+        """Plan the next search. Keep requests that arrived during the search."""
         item = self._watched.get(identity)
         if item is None or item.watch.search_at is not None:
             return
         now, jitter = monotonic(), self._chance()
         if item.watch.phase is Phase.FINAL and (item.watch.until is None or now >= item.watch.until):
-            self._forget(identity)  # its search has ended
+            self._forget(identity)  # the time of its searches is over
             return
         watch = msgspec.structs.replace(item.watch, wanted=wanted)
         item.watch = schedule.answered(watch, result, self._settings, now, jitter)
@@ -404,13 +410,13 @@ class Reconciler(RecordService):
             item.watch = msgspec.structs.replace(item.watch, search_at=min(second, now + schedule.MAX_BACKOFF_SECONDS))
 
     async def _note_silence(self, identity: str) -> None:
-        """Record a silence above its limit; if that fails, it is repeated."""
+        """Record a silence above its limit. Repeat the record if it fails."""
         item = self._watched.get(identity)
         if item is None:
             return
         silence = schedule.overdue(item.watch, self._settings, monotonic())
         if silence is not None:
-            item.watch = msgspec.structs.replace(silence, search_at=None)  # its search is running
+            item.watch = msgspec.structs.replace(silence, search_at=None)  # a search is running
             if silence.phase is Phase.ACTIVE:
                 item.silence = NothingHeard(silence.silence, schedule.silence_limit(silence, self._settings))
         if item.silence is not None:
@@ -418,7 +424,9 @@ class Reconciler(RecordService):
             item.silence = None
 
     def _provable(self, transaction: Transaction, device: AskedDevice | None) -> bool:
-        """Whether a reply of that device can still prove that it never started: see `payments.schedule`."""
+        """Whether a reply of that device can still prove that the transaction never started: see
+        `payments.missing_proof`.
+        """
         return (
             self._searching.confirmed(transaction.terminal)
             and transaction.phase is Phase.IN_DOUBT
@@ -428,7 +436,7 @@ class Reconciler(RecordService):
         )
 
     async def _prove(self, transaction: Transaction, result: SearchResult, asked: float) -> None:
-        """Continue the proof that it never started, and conclude it when it is complete."""
+        """Continue the proof that a transaction never started, and conclude it when it is complete."""
         identity, terminal = transaction.client_transaction_id, transaction.terminal
         item = self._watched.get(identity)
         if item is None:
@@ -437,7 +445,7 @@ class Reconciler(RecordService):
         if result is SearchResult.NONE and self._settings.probe_with_abort and not item.rounds.complete:
             before = item.rounds
             await self._aborts.probe(identity)  # `_take_answer` handles the error
-            if item.rounds != before:  # nothing runs: the search after this counts
+            if item.rounds != before:  # the abort found nothing running, so the next search counts
                 asked = monotonic()
                 again, answer, device = await self._searching.search(identity, terminal)
                 if again is None or not self._provable(again, device):
@@ -450,9 +458,9 @@ class Reconciler(RecordService):
             await self._record(identity, ProvedNotStarted(evidence(item.rounds, monotonic(), self._now())))
 
     def missing_proof(self, db: sqlite3.Connection | None, transaction: Transaction) -> tuple[MissingProof, ...]:
-        """Return the missing conditions of the proof for a transaction in doubt; none for others.
+        """Return the missing conditions of the proof for a transaction in doubt. Return none for other transactions.
 
-        `db` None: unreadable now; conditions that need it count as met.
+        `db`: None if the database cannot be read. Then conditions that need it count as met.
         """
         if transaction.phase is not Phase.IN_DOUBT:
             return ()
@@ -470,7 +478,7 @@ class Reconciler(RecordService):
         return explained(facts, told)
 
     def _facts(self, transaction: Transaction, *, proven: bool, reachable: bool) -> DoubtFacts:
-        """Return the facts of the proof. `reachable`: whether the device that got the start is."""
+        """Return the facts of the proof. `reachable`: whether the device that received the start is reachable."""
         terminal, item = transaction.terminal, self._watched.get(transaction.client_transaction_id)
         return DoubtFacts(
             heard=transaction.heard,

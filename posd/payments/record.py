@@ -1,7 +1,7 @@
-"""The only code that records and changes a payment: its row, its lease, its final event, its line of the feed.
+"""Records and changes of payments: row, lease, final event and feed line. No other code writes them.
 
-Each function except `recover` runs inside a commit. After the COMMIT, a listener of the hub gets a `TransactionChanged`
-with the payment before and after, and the cause; `tell`, which logs, is one of them.
+Each function except `recover` runs inside a commit. After the COMMIT, each listener of the hub gets a
+`TransactionChanged` with the payment before and after, and the cause. `tell` is the listener that writes the log.
 """
 
 import sqlite3
@@ -44,7 +44,7 @@ from posd.terminals.fleet import Fleet
 #: `kind` of a payment's lines in the feed.
 KIND = rows.PAYMENT.name
 
-#: Entries that are stored even without an effect: what was sent, its result, and decisions of operators.
+#: Entries that are stored even without an effect: sent calls, their results, and decisions of operators.
 ALWAYS = (Attempted, AbortRequested, AbortAnswered, Released, Resolved, Dismissed)
 
 
@@ -56,10 +56,10 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """The payment was recorded, without an input of its own.
+    """Cause of a change that is no event and no entry.
 
-    `word`: `intent`, `orphan` or `taken_over`; `reprocessed` or `taken_over` if it is derived again from its record,
-    with its events and their verdicts.
+    `word`: `intent`, `orphan`, `taken_over` or `reprocessed`. `events`: the events with their verdicts, if the payment
+    was derived again from its record.
     """
 
     word: str
@@ -71,13 +71,13 @@ Cause = Recorded | Received | JudgedStart | Entry
 
 
 class TransactionChanged(RecordedChange, frozen=True, kw_only=True):
-    """A line of the feed for listeners: with the payment before (None: unknown) and after, and the cause."""
+    """Change of a payment for listeners. `before`: None if unknown."""
 
     before: Transaction | None
     after: Transaction
     cause: Cause
     status: Status | None
-    approval_came: bool  # approved by this change; one that a restore takes over was read, or not, before
+    approval_came: bool  # this change approved the payment; false for an approval that a restore takes over
 
 
 def begin(unit: WriteTransaction, transaction: Transaction, word: str) -> None:
@@ -98,7 +98,7 @@ def record(
 ) -> Transaction:
     """Apply an entry and store it in the journal. Return the changed payment.
 
-    An entry without an effect is not stored, unless it records an action. Raise StaleState.
+    An entry without effect is stored only if it records an action. Raise StaleState.
     """
     cause = JudgedStart.of(entry, before.client_transaction_id) if isinstance(entry, Attempted) else entry
     entry = cause.attempted if isinstance(cause, JudgedStart) else cause
@@ -111,7 +111,7 @@ def record(
     elif isinstance(entry, ALWAYS):
         journal.append(unit, before.client_transaction_id, entry, iso(now))
         _publish(unit, before, before, cause, iso(now))
-    free_if_ended(unit, after, outstanding)  # it may have ended while the call of this entry held the terminal
+    free_if_ended(unit, after, outstanding)  # the transaction may have ended while this call held the terminal
     return after
 
 
@@ -137,25 +137,25 @@ def move(
 
 
 def _approval_came(before: Transaction, after: Transaction, cause: Cause) -> bool:
-    """Whether an approval is new here; one that a restore takes over was read, or not, in the replaced file."""
+    """Whether the change brings a new approval. An approval that a restore takes over is not new."""
     if after.outcome is before.outcome or (isinstance(cause, Recorded) and cause.word == "taken_over"):
         return False
     return approved(after) and not approved(before)
 
 
 def note(unit: WriteTransaction, transaction: Transaction, word: str, at: str) -> None:
-    """Write a line of the feed about a payment that was recorded by other code; see `Recorded`."""
+    """Write a feed line about a payment that other code has recorded; see `Recorded`."""
     _publish(unit, transaction, transaction, Recorded(word), at)
 
 
 def free_if_ended(unit: WriteTransaction, transaction: Transaction, outstanding: CallsInFlight) -> None:
-    """Free the terminal of a final transaction, unless it has an open call."""
+    """Free the terminal of a final transaction, unless the transaction has an open call."""
     if transaction.phase is Phase.FINAL and not outstanding.of(transaction.client_transaction_id):
         rows.give_up_lease(unit, transaction.terminal, transaction.client_transaction_id)
 
 
 def _note_events(unit: WriteTransaction, after: Transaction, cause: Cause) -> None:
-    """Set the event of the outcome, and correct the verdicts after a new derivation."""
+    """Set the event of the outcome. After a new derivation, also correct the verdicts."""
     match cause:
         case Received(event=event, seq=seq):
             _note_final(unit, after, event, seq)
@@ -173,7 +173,7 @@ def _note_final(unit: WriteTransaction, after: Transaction, event: TransactionEv
 
 
 def _hold_if_reopened(unit: WriteTransaction, before: Transaction, after: Transaction) -> None:
-    """Assign the terminal to a transaction that does run, unless another one holds it."""
+    """Assign the terminal to a reopened transaction, unless another transaction holds it."""
     reopened = before.phase is Phase.FINAL and after.phase is not Phase.FINAL
     if reopened and not after.released and not after.orphan and rows.lease_holder(unit.db, after.terminal) is None:
         rows.take_lease(unit, after.terminal, after.client_transaction_id)
@@ -185,7 +185,7 @@ def said_it_is(change: TransactionChanged) -> str | None:
 
 
 def updates_terminal(change: TransactionChanged) -> bool:
-    """Whether a change may update data of terminals: not if a callback of an ended payment caused it."""
+    """Whether a change may update data of terminals. A callback of an ended payment may not."""
     return change.before is not None and _counts(change.before, change.cause)
 
 
@@ -225,7 +225,7 @@ def _publish(
 
 
 def _word(cause: Cause) -> str:
-    """Return the feed's word for a cause. posd never reads it."""
+    """Return the feed's word for a cause. posd itself never parses this word."""
     match cause:
         case Recorded(word=word):
             return word
@@ -246,11 +246,11 @@ def _repeats(before: Transaction, after: Transaction) -> bool:
     )
 
 
-# Log of new attentions and outcomes. It listens to the hub, so that every cause of a change is logged.
+# Log of new attentions and outcomes. It is a listener of the hub, so changes of every cause are logged.
 
 log = structlog.get_logger("posd.payments")
 
-#: Errors: attentions after which the charged amount may differ from the till's. All others are warnings.
+#: Attentions that are logged as errors, because the charged amount may differ from the till's. All others are warnings.
 ERRORS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
 
 
@@ -281,8 +281,8 @@ def tell(change: TransactionChanged) -> None:
 async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction]:
     """Put `starting` transactions in doubt, and free the terminals of ended ones.
 
-    Return the reconciler's work: open transactions, those that ended against the lifecycle without a search, and those
-    that an operator closed recently.
+    Return the transactions for the reconciler: open ones, those that an operator closed recently, and those that broke
+    the lifecycle and were not searched for.
     """
 
     def work(unit: WriteTransaction) -> list[Transaction]:

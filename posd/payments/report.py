@@ -1,6 +1,6 @@
-"""Report: totals of the payments of a span, by currency (local API, GET /report).
+"""Report: totals of the payments in a span of time, by currency (local API, GET /report).
 
-It is read in short steps on one state of the database. All totals are computed here; no other program adds amounts.
+It is read in short steps on one state of the database. No other program needs to add amounts.
 """
 
 import sqlite3
@@ -42,11 +42,11 @@ from posd.payments.report_documents import (
 )
 from posd.storage import database_id
 
-#: Payments read in one step of a few milliseconds, for which others wait.
+#: Payments read in one step, which blocks other reads for a few milliseconds.
 STEP = 5
-#: Most days of one report.
+#: Largest number of days in one report.
 MOST_DAYS = 366
-#: Kinds in reading order; others follow by name.
+#: Kinds in the order of the report. Other kinds follow, sorted by name.
 KINDS = (
     *(kind for kind in OPERATIONS if kind not in RESERVING | REVERSING),
     *("cancellation", "refund", "void"),
@@ -55,12 +55,12 @@ KINDS = (
 )
 #: Result in the list for a payment without one.
 OPEN = "open"
-#: Upper limits of the histogram's columns, in seconds; narrow where most payments are.
+#: Upper limits of the histogram's columns, in seconds. They are narrow where most payments fall.
 LIMITS: Sequence[int] = (2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 300)
 
 
 class ReportSpan(msgspec.Struct, frozen=True):
-    """Options of a report: two moments, a zone, one terminal or (None) all."""
+    """Options of a report: two moments, a time zone, and one terminal. None means all terminals."""
 
     since: datetime
     until: datetime
@@ -74,7 +74,7 @@ class ReportSpan(msgspec.Struct, frozen=True):
         return self.since.astimezone(self.zone).date(), last.astimezone(self.zone).date()
 
 
-#: totals -> the common fields of the payments in a row, besides the currency.
+#: Name of the totals -> fields that are equal for all payments in a row. The currency is always equal.
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "by_currency": (),
     "by_terminal": ("terminal",),
@@ -115,7 +115,10 @@ class ReportSums:
     """Adder of rows."""
 
     def __init__(self, span: ReportSpan, *, by_time: bool) -> None:
-        """`by_time`: count by day and hour too. A shift does not, because no clock decides its content."""
+        """`by_time`: count also by day and hour.
+
+        A shift has no such counts, because its content does not depend on a clock.
+        """
         first, last = span.days
         self._zone = span.zone
         self._one_day = first == last
@@ -179,7 +182,8 @@ class ReportSums:
 
     def _times(self, at: datetime) -> dict[str, str | None]:
         local = at.astimezone(self._zone)
-        begins = local.replace(minute=0, second=0, microsecond=0)  # keeps `fold`: of an hour that comes twice, which
+        # Keeps `fold`, which tells apart an hour that occurs twice.
+        begins = local.replace(minute=0, second=0, microsecond=0)
         starts_at = iso(begins.astimezone(UTC)) if self._one_day else None
         return {"day": f"{local:%Y-%m-%d}", "hour": f"{local:%H}", "starts_at": starts_at}
 
@@ -244,14 +248,17 @@ def _durations(taken: Sequence[Decimal]) -> Durations:
 
 
 def nearest(ordered: Sequence[Decimal], percent: int) -> Decimal | None:
-    """Return the percentile of sorted numbers (nearest rank); None without numbers."""
+    """Return the percentile of sorted numbers (nearest rank), or None without numbers."""
     return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None
 
 
 def of_span(
     db: sqlite3.Connection, span: ReportSpan, context: RowContext, clock: Iterable[Stretch]
 ) -> Generator[None, None, PaymentReport]:
-    """Return the report of a span of time, in short steps. `clock`: the times in which posd did not trust the clock."""
+    """Return the report of a span of time, in short steps.
+
+    `clock`: the intervals in which posd did not trust the clock.
+    """
     tally = ReportSums(span, by_time=True)
     for number, row in enumerate(_rows(db, span, context), 1):
         if row is not None:
@@ -262,7 +269,10 @@ def of_span(
 
 
 def _rows(db: sqlite3.Connection, span: ReportSpan, context: RowContext) -> Iterator[ReportPayment | None]:
-    """Yield payments of a span, and None for others. An open one belongs to every span since its start."""
+    """Yield the payments of a span, and None for each other payment read.
+
+    An open payment belongs to every span since its start.
+    """
     since, until = iso(span.since - LONGEST_PAYMENT), iso(span.until + CLOCKS_DIFFER)
     for transaction in chain(rows.open_ones(db), rows.ended(db, since, until)):
         row = read_row(db, transaction, context)
@@ -280,7 +290,7 @@ def document(
     shift: ShiftState | None = None,
     totals: ReportTotals | None = None,
 ) -> PaymentReport:
-    """Return the report of the added rows; `totals` replaces its totals."""
+    """Return the report of the added rows. `totals` replaces the computed totals."""
     listed = sorted(tally.listed, key=lambda row: (row.at, row.client_transaction_id))
     attended = db.execute(
         "SELECT client_transaction_id FROM transactions INDEXED BY transactions_attention WHERE attention <> '[]'"

@@ -1,4 +1,4 @@
-"""The documents of the report (local API, GET /report)."""
+"""Documents of the report (local API, GET /report)."""
 
 from decimal import Decimal
 from enum import StrEnum
@@ -15,38 +15,39 @@ from posd.payments.lifecycle import Status
 from posd.payments.model import Attention, Result
 from posd.records.model import Phase
 
-#: Most payments listed in a report, some 10 MB. A larger report has only the totals.
+#: Largest number of payments listed in a report (about 10 MB). A larger report has only the totals.
 MOST_LISTED = 10_000
-#: Part for amounts that no till sent: tips and taxes of the terminal, and amounts known only as a whole.
+#: Name of the part for amounts that the till did not split: tips and taxes from the terminal, and amounts without
+#: parts.
 ADDED = "not split by the till"
 
 
 class TimeSource(StrEnum):
-    """What says when a payment counts."""
+    """Source of the time at which a payment counts."""
 
-    TERMINAL = "terminal"  # its final event
+    TERMINAL = "terminal"  # the final event of the payment
     POSD = "posd"  # the till's request
-    SHIFT = "shift"  # the close of the shift, because its record was removed
+    SHIFT = "shift"  # the close of the shift, because retention removed the payment
 
 
 class Certainty(StrEnum):
-    """How sure it is that the money of a payment moved. The first three are in the totals, and add up to them."""
+    """How certain it is that the money of a payment moved. The first three values add up to the totals."""
 
     CERTAIN = "certain"  # the terminal reports it, without contradiction
     BY_PERSON = "by_person"  # an operator decided it, or posd inferred it
-    QUESTIONED = "questioned"  # counted, but corrected, contradicted, unlikely, or to be settled by an operator
+    QUESTIONED = "questioned"  # counted, but corrected, contradicted or unlikely, or an operator has to decide
     OPEN = "open"  # no outcome yet
     IN_DOUBT = "in_doubt"  # no outcome yet; posd cannot tell whether the terminal has the payment
-    NOT_COUNTED = "not_counted"  # not in the totals, to be settled by an operator
+    NOT_COUNTED = "not_counted"  # not in the totals, and an operator has to decide
     DENIED = "not_charged_by_person"  # an operator recorded that nothing was charged
 
 
-#: Standings of payments in the totals.
+#: Certainties of the payments in the totals.
 COUNTED_CERTAINTIES = frozenset({Certainty.CERTAIN, Certainty.BY_PERSON, Certainty.QUESTIONED})
 
 
 class Correction(msgspec.Struct, frozen=True):
-    """What an earlier shift has counted of a payment."""
+    """Amount of a payment that an earlier shift has counted."""
 
     shift: Annotated[int, Meta(description="the number of that shift")]
     was: Annotated[Exact, Meta(description="what it has counted")]
@@ -127,9 +128,9 @@ Currency = Annotated[str | None, Meta(description="as in the terminals' final ev
 
 
 class ReportSum(msgspec.Struct, frozen=True, kw_only=True):
-    """What counted payments come to. `charged` is not negative, `reversed` not positive; they add up to `total`.
+    """Totals of counted payments. `charged` is not negative, `reversed` not positive; they add up to `total`.
 
-    Beside the currency stands what they have in common.
+    The other fields are equal for all these payments.
     """
 
     currency: Currency
@@ -150,7 +151,7 @@ class ReportSum(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartSum(msgspec.Struct, frozen=True):
-    """What one part of the amounts comes to."""
+    """Total of one part of the amounts."""
 
     part: Annotated[str, Meta(description=f"as the till named it, or `{ADDED}`")]
     currency: Currency
@@ -158,7 +159,7 @@ class PartSum(msgspec.Struct, frozen=True):
 
 
 class ReservedSum(msgspec.Struct, frozen=True):
-    """What was reserved, or released; it is in no total."""
+    """Amounts that were reserved or released. They are in no total."""
 
     type: Annotated[str, Meta(description="`kind` of the operations")]
     became: Annotated[str | None, Meta(description="present states of them")]
@@ -169,7 +170,7 @@ class ReservedSum(msgspec.Struct, frozen=True):
 
 
 class CertaintySum(msgspec.Struct, frozen=True):
-    """How sure what part of the money is. Those in the totals add up to them."""
+    """Amounts by certainty. Those that are counted add up to the totals."""
 
     standing: Annotated[Certainty, Meta(description="how sure")]
     currency: Currency
@@ -180,7 +181,7 @@ class CertaintySum(msgspec.Struct, frozen=True):
 
 
 class TerminalResults(msgspec.Struct, frozen=True, kw_only=True):
-    """How the operations of a terminal ended."""
+    """Number of operations of a terminal by result."""
 
     terminal: Annotated[str, Meta(description="its serial number")]
     approved: Annotated[int, Meta(description="how many")] = 0
@@ -192,7 +193,7 @@ class TerminalResults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Duration(msgspec.Struct, frozen=True):
-    """How many took so long."""
+    """Number of payments in a range of durations."""
 
     least: Annotated[int, Meta(description="seconds")]
     below: Annotated[int | None, Meta(description="seconds, null for any")]
@@ -200,7 +201,7 @@ class Duration(msgspec.Struct, frozen=True):
 
 
 class Durations(msgspec.Struct, frozen=True):
-    """How long it took until the terminal said how a payment ended, in seconds; null without any."""
+    """Time from the request to the terminal's final report, in seconds. Values are null without payments."""
 
     count: Annotated[int, Meta(description="how many")]
     median: Annotated[Decimal | None, Meta(description="half of them took at most this long")]
@@ -232,7 +233,7 @@ class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClosedShift(msgspec.Struct, frozen=True):
-    """A shift that was closed, in short."""
+    """Summary of a closed shift."""
 
     number: Annotated[int, Meta(description="which")]
     closed_at: Annotated[Moment, Meta(description="when")]
@@ -240,7 +241,7 @@ class ClosedShift(msgspec.Struct, frozen=True):
 
 
 class ShiftCorrection(msgspec.Struct, frozen=True):
-    """A payment of an earlier shift that counts otherwise in this one."""
+    """Payment of an earlier shift with another amount in this shift."""
 
     client_transaction_id: Annotated[Uuid, Meta(description="its id")]
     terminal: Annotated[str, Meta(description="its terminal")]
@@ -252,7 +253,7 @@ class ShiftCorrection(msgspec.Struct, frozen=True):
 
 
 class ShiftState(msgspec.Struct, frozen=True, kw_only=True):
-    """Which shift a report is of."""
+    """Shift of a report."""
 
     number: Annotated[int, Meta(description="which")]
     closed_at: Annotated[Moment | None, Meta(description="null while it is not closed")]
@@ -267,7 +268,7 @@ class ShiftState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PaymentReport(ReportTotals, frozen=True, kw_only=True):
-    """Sums of the payments of a span, or of a shift. It is read on one state of the database."""
+    """Sums of the payments of a span of time or of a shift, from one state of the database."""
 
     since: Annotated[Moment, Meta(description="from then on")]
     until: Annotated[Moment, Meta(description="before then")]

@@ -1,4 +1,4 @@
-"""Payments derived again from their record, events and journal; `posd.records.quarantine` uses the result."""
+"""Derivation of payments again from their record, events and journal. `posd.records.quarantine` uses the result."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A transaction that was stored otherwise than it follows from its record."""
+    """A transaction whose stored state differs from the state derived from its record."""
 
     client_transaction_id: Annotated[Uuid, Meta(description="which")]
     fields: Annotated[tuple[str, ...], Meta(description="changed fields of the record; the names are posd's own")]
@@ -63,7 +63,10 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class TransactionReport(msgspec.Struct):
-    """What was done. `skipped` are transactions of before there was a journal; `differing` counts all differences."""
+    """What was done.
+
+    `skipped`: transactions from before the journal existed. `differing`: number of transactions that differ.
+    """
 
     transactions: Annotated[int, Meta(description="number of records derived again")] = 0
     skipped: Annotated[int, Meta(description="number of records from before the journal")] = 0
@@ -74,7 +77,7 @@ class TransactionReport(msgspec.Struct):
 
 
 class Derived(msgspec.Struct, frozen=True):
-    """A transaction as stored and as derived from its record, with the verdicts of its events for both."""
+    """A transaction as stored and as derived from its record, each with the verdicts on its events."""
 
     stored: Transaction
     derived: Transaction
@@ -100,7 +103,7 @@ def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Trans
 
 
 def report(done: ReprocessResult, quarantined: int) -> TransactionReport:
-    """Return the results for payments as the local API's document."""
+    """Return the results for payments as a document of the local API."""
     return TransactionReport(
         transactions=done.derived,
         skipped=done.skipped,
@@ -137,12 +140,12 @@ def _timeless(outcome: Outcome | None) -> Any:
     facts["supersedes"] = _timeless(outcome.supersedes)
     del facts["decided_at"]
     if outcome.result is Result.NOT_STARTED and outcome.failure_reason is not None:
-        facts["failure_reason"] = outcome.failure_reason.code  # posd's own texts change between versions
+        facts["failure_reason"] = outcome.failure_reason.code  # posd's own texts differ between versions
     return facts
 
 
 def _without_unasked(stored: Any, derived: Any) -> None:
-    """Remove from the derived outcome what the earlier version did not read."""
+    """Remove from the derived outcome the fields that the recording version did not read."""
     if stored is not None and derived is not None:
         for name in ("tip", "currency"):
             if stored[name] is None:
@@ -161,10 +164,10 @@ def derive(db: sqlite3.Connection, stored: Transaction) -> Derived:
 
 
 def _start_first(entries: list[journal.Journaled]) -> list[journal.Journaled]:
-    """Move the result of the start before the first entry that has only the id.
+    """Move the result of the start before an entry that was recorded with the id only.
 
-    A restore adds the record of one file after that of another, which may have had only the id. In that order the
-    transaction would become in doubt again.
+    A restore appends the record of one file to that of another file, which may have had only the id. In that order the
+    derivation would put the transaction in doubt again.
     """
     start = next((at for at, item in enumerate(entries) if isinstance(item.entry, Attempted)), 0)
     taken = next((at for at, item in enumerate(entries) if isinstance(item.entry, TakenOver | Resolved)), start)
@@ -174,7 +177,7 @@ def _start_first(entries: list[journal.Journaled]) -> list[journal.Journaled]:
 
 
 def _beginning(stored: Transaction, rebuilt_from: StoredEvent | None) -> Transaction:
-    """Return the inserted transaction: by an intent or a restore, or rebuilt from its first event."""
+    """Return the transaction as it was first inserted: by an intent, by a restore, or rebuilt from its first event."""
     if rebuilt_from is not None:
         event, at = read_event(rebuilt_from.body), parse_iso(stored.created_at)
         return rebuild(event, stored.client_transaction_id, at, stored.answer_unit)

@@ -1,4 +1,4 @@
-"""The till's request to start a transaction: reading, checking, comparing, and the body for the terminal.
+"""The till's request to start a transaction: parsing, checks, comparison, and the body for the terminal.
 
 Every fault is collected with its JSON Pointer, so that a developer sees all of them at once. The till's own objects
 (metadata, options) go to the terminal as the bytes that the till wrote.
@@ -42,7 +42,8 @@ from posd.records.request import (
     differing,
 )
 
-#: Most bytes of metadata and options together. A final event echoes them and has to fit its own limit.
+#: Largest size of metadata and options together, in bytes. A final event echoes them, and must not exceed its own
+#: limit.
 MAX_FREE_FORM_BYTES = 16 * 1024
 #: Longest sale, in characters.
 MAX_SALE_CHARACTERS = 128
@@ -70,7 +71,7 @@ _NEED_NONE = " and ".join(f"a {kind}" for kind, row in OPERATIONS.items() if not
 
 
 class StartRequest(msgspec.Struct, frozen=True):
-    """Checked request to a terminal.
+    """Parsed request of a till to start an operation.
 
     `terminal` is None if the till named none. The objects are JSON texts.
     """
@@ -150,7 +151,7 @@ class StartRequest(msgspec.Struct, frozen=True):
     ] = None
 
 
-#: The two names of one field, the old one last.
+#: The two names of one field. The second is the old name.
 ADDITIONAL = ("additional", "repeat")
 FIELDS = StartRequest.__struct_fields__
 
@@ -162,11 +163,11 @@ class _StartReader(FieldReader):
 
     def __init__(self, body: bytes) -> None:
         super().__init__(body, FIELDS, "nothing was started")
-        #: The members as the till wrote them.
+        #: Members as the till wrote them.
         self.raw = _RAW.decode(body) if self.readable else {}
 
     def flag(self, name: str) -> bool | None:
-        """Return true or false, or None if it is missing."""
+        """Return a boolean member, or None if it is missing."""
         value = self.members.get(name)
         if value is None or isinstance(value, bool):
             return value
@@ -174,7 +175,7 @@ class _StartReader(FieldReader):
         return None
 
     def object(self, name: str) -> bytes:
-        """Return an object of the till as its bytes, `{}` if it is missing."""
+        """Return an object of the till as bytes, or `{}` if it is missing."""
         value = self.members.get(name)
         if value is None:
             return b"{}"
@@ -193,7 +194,7 @@ class _StartReader(FieldReader):
 def read_start(body: bytes, amounts: AmountsConfig = NOTHING_MORE) -> tuple[StartRequest, tuple[RequestFault, ...]]:
     """Read the body of `PUT /transactions/{id}`. Return the request and its faults.
 
-    Raise Problem malformed_json if it is not JSON. Faulty fields have their default in the request.
+    Raise Problem malformed_json if it is not JSON. A faulty field has its default value in the request.
     """
     reader = _StartReader(body)
     if not reader.readable:
@@ -222,7 +223,10 @@ def read_start(body: bytes, amounts: AmountsConfig = NOTHING_MORE) -> tuple[Star
 
 
 def _check_reference(reader: _StartReader, request: StartRequest) -> None:
-    """A derived operation names its original, in one of two ways. One that begins a chain names none."""
+    """Check the original.
+
+    A derived operation names it in one of two ways. An operation that begins a chain names none.
+    """
     given = [name for name in REFERENCES if getattr(request, name) is not None]
     if not OPERATIONS[request.type].originals:
         for name in given:
@@ -252,7 +256,8 @@ def _type(reader: FieldReader) -> OperationType:
 def _options(reader: _StartReader) -> bytes:
     given = reader.members.get("options")
     for name in sorted(given if isinstance(given, Object) else ()):
-        if name.casefold() not in _RESERVED_IN_ANY_CASE:  # some JSON readers match names in any case, and the last wins
+        # Some JSON readers ignore the case of names, and use the last of several.
+        if name.casefold() not in _RESERVED_IN_ANY_CASE:
             continue
         reader.fault(f"/options/{name}", "is set by posd from the request itself and cannot be replaced")
     return reader.object("options")
@@ -276,7 +281,8 @@ def _amount(reader: FieldReader, kind: OperationType, rules: AmountsConfig) -> b
 def differing_fields(transaction: Transaction, request: StartRequest, faults: tuple[RequestFault, ...]) -> list[str]:
     """Return the names of the fields in which a repeated call differs from the recorded request.
 
-    The request of an orphan is unknown, so only an operator's data about it is compared. `not_after` is not compared.
+    The request of an orphan is unknown, so the call is compared with an operator's data about it. `not_after` is not
+    compared.
     """
     if transaction.orphan and not transaction.total:
         return []
@@ -286,7 +292,7 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
         return sorted(faulty & {"body", *COMPARED} | set(contradicted(transaction, facts)))
     recorded = transaction
     if transaction.original is not None:
-        recorded = msgspec.structs.replace(transaction, transaction_reference=None)  # posd looked it up
+        recorded = msgspec.structs.replace(transaction, transaction_reference=None)  # posd looked up this reference
     # An earlier version accepted long numbers.
     found = [fault for fault in faults if fault.path != "/not_after" and fault.message != _LONG_NUMBER]
     names = set(differing(request, recorded, found, but=("not_after", *ADDITIONAL)))
@@ -300,7 +306,7 @@ COMPARED = ("terminal", "type", "amount")
 
 
 class PaymentFacts(msgspec.Struct, frozen=True):
-    """Data about a payment from an operator or a till; None and `{}` for missing values."""
+    """Data about a payment from an operator or a till. Missing values are None and `{}`."""
 
     terminal: str | None
     type: OperationType | None
@@ -310,7 +316,7 @@ class PaymentFacts(msgspec.Struct, frozen=True):
 
 
 def contradicted(transaction: Transaction, facts: PaymentFacts) -> Iterator[str]:
-    """Yield the fields in which the data contradicts the record. Amounts are compared by their sums."""
+    """Yield the fields in which `facts` contradicts the record. Amounts are compared by their sums."""
     if facts.terminal not in (None, transaction.terminal):
         yield "terminal"
     if None not in (facts.type, transaction.type) and facts.type is not transaction.type:
@@ -321,9 +327,11 @@ def contradicted(transaction: Transaction, facts: PaymentFacts) -> Iterator[str]
 
 
 def start_body(transaction: Transaction, callback_url: str, unit: AmountUnit = "main") -> bytes:
-    """Return the body of the one request that starts it: the fields of its type, and the till's objects verbatim.
+    """Return the body of the request that starts a transaction. It has the fields of its type, and the till's objects
+    verbatim.
 
-    `unit`: the unit of the amount on the wire, which fits. Only the reference of the original comes from an event.
+    `unit`: unit of the amount on the wire; the caller has checked that the amount fits it. The only value from an event
+    is the original's reference.
 
     Source: terminal API, Start request.
     """
@@ -348,7 +356,7 @@ _LOST = "of a payment that a restore lost: "
 
 
 class Resolution(Signed, frozen=True):
-    """A person says how it ended; of a payment that a restore lost, also what it was."""
+    """Operator's decision how a payment ended. For a payment that a restore lost, also data about the payment."""
 
     result: Annotated[Result, Meta(description="how")]
     transaction_reference: Annotated[ChosenUuid | None, Meta(description="the acquirer's, of an approval alone")] = None
@@ -369,7 +377,7 @@ class Resolution(Signed, frozen=True):
 
 
 class Acknowledgement(Signed, frozen=True):
-    """A person closes an attention."""
+    """Operator's request to close an attention."""
 
     code: Annotated[AttentionCode, Meta(description="which")]
 
@@ -384,7 +392,7 @@ def _resolve(reader: FieldReader, operator: str, note: str, uid: int | None) -> 
 
 
 def read_facts(body: bytes) -> PaymentFacts:
-    """Return an operator's data about a payment, from a body without a fault (`Resolution`)."""
+    """Return an operator's data about a payment, from a checked body (`Resolution`)."""
     return _facts(FieldReader(body, Resolution.__struct_fields__))
 
 

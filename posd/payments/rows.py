@@ -1,4 +1,4 @@
-"""Rows of transactions: one insert, one guarded update. `payments.record` changes the dependent rows."""
+"""SQL for the rows of transactions: one insert, one guarded update. `payments.record` changes the dependent rows."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -63,15 +63,15 @@ PAYMENT = RecordKind(Channel.TRANSACTION, TRANSACTIONS, PRUNED_PAYMENTS, "paymen
 get, by_rowid, update = TRANSACTIONS.get, TRANSACTIONS.by_rowid, TRANSACTIONS.update
 _transaction = TRANSACTIONS.read
 
-#: Condition of the index of open transactions; a final one has an outcome.
+#: Condition of the index of open transactions. Every final transaction has an outcome.
 OPEN = "outcome IS NULL"
-#: Few are open. Without the name of the index SQLite may scan all those of a terminal.
+#: Only few transactions are open. Without the name of the index SQLite may scan all transactions of a terminal.
 _SELECT_OPEN = f"{SELECT} INDEXED BY transactions_open WHERE {OPEN}"
 _SELECT_ENDED = (
     f"{SELECT} INDEXED BY transactions_newest WHERE created_at >= ? AND created_at < ? AND phase = 'final'"
     " ORDER BY created_at, client_transaction_id"
 )
-#: Newest payments of a terminal, newest first; a terminal that declines all can have any number.
+#: Payments of a terminal, newest first. A terminal that declines all can have any number.
 _NEWEST_OF = (
     "SELECT client_transaction_id AS id, phase, answer_unit, outcome, attention, final_event FROM transactions"
     " INDEXED BY transactions_terminal WHERE terminal = ? ORDER BY created_at DESC LIMIT 1000"
@@ -84,7 +84,7 @@ _SELECT_WITH_BODIES = (
 
 
 def beginning(db: sqlite3.Connection, prefix: str, limit: int) -> list[Transaction]:
-    """Return the first transactions whose id begins so, by id."""
+    """Return the first transactions whose id has this beginning, sorted by id."""
     where, parameters = pages.beginning("client_transaction_id", prefix)
     query = f"{SELECT} WHERE {where} ORDER BY client_transaction_id LIMIT ?"
     return [_transaction(row) for row in db.execute(query, (*parameters, limit))]
@@ -99,7 +99,7 @@ def number(db: sqlite3.Connection, client_transaction_id: str) -> int | None:
 
 
 def latest_start(db: sqlite3.Connection) -> str | None:
-    """Return the latest time at which a payment was started, None without any."""
+    """Return the time of the latest start of a payment, or None."""
     latest: str | None = db.execute("SELECT max(created_at) FROM transactions").fetchone()[0]
     return latest
 
@@ -114,9 +114,9 @@ def newest_answer_unit(db: sqlite3.Connection, terminal: str) -> AmountUnit | No
 def get_with_bodies(
     db: sqlite3.Connection, client_transaction_id: str, event_id: str
 ) -> tuple[Transaction | None, int | None, list[bytes]]:
-    """Return the data that each event needs, in one statement if possible.
+    """Return the data for the handling of an event, with one statement if possible.
 
-    The transaction, its `journal.NEWEST`, and the bodies that were recorded with an event_id of it.
+    The data is the transaction, its `journal.NEWEST`, and the bodies that were recorded with this `event_id`.
     """
     rows = db.execute(_SELECT_WITH_BODIES, (event_id, client_transaction_id)).fetchall()
     if not rows:
@@ -165,7 +165,7 @@ def open_on(db: sqlite3.Connection, terminal: str) -> Iterator[Transaction]:
 
 
 def of_sale(db: sqlite3.Connection, sale: str) -> Iterator[Transaction]:
-    """Yield the transactions of a sale, newest first. A till with a constant sale has all in one."""
+    """Yield the transactions of a sale, newest first. A till may send the same sale with every payment."""
     return where(db, "sale = ? ORDER BY created_at DESC, client_transaction_id DESC", (sale,))
 
 
@@ -175,19 +175,19 @@ def where(db: sqlite3.Connection, condition: str, parameters: tuple[Any, ...]) -
 
 
 def to_ask_once(db: sqlite3.Connection) -> list[Transaction]:
-    """Return ended transactions that broke the lifecycle and were not searched for yet."""
+    """Return ended transactions that broke the lifecycle and for which posd has not searched."""
     where = "phase = 'final' AND last_search IS NULL AND instr(attention, '\"illegal_transition\"') > 0"
     query = f"{SELECT} INDEXED BY transactions_to_ask_once WHERE {where}"
     return [_transaction(row) for row in db.execute(query)]
 
 
-# Lists, each scanned in one index, newest first.
+# Lists. Each is a scan of one index, newest first.
 
 
 class IndexScan(msgspec.Struct, frozen=True):
     """Scan: a table and its index, the condition of the entries, and the join to the transactions.
 
-    `at` and `identity`: the columns of its order.
+    `at` and `identity`: the columns by which it is sorted.
     """
 
     entries: str
@@ -209,13 +209,13 @@ def by_word(word: str) -> IndexScan:
 
 
 def has_word(walk: IndexScan, words: Sequence[str]) -> Condition:
-    """Return the condition that a transaction of the scan also has one of these words."""
+    """Return the condition that a transaction of the scan has one of these words."""
     same = f"o.word IN ({', '.join('?' * len(words))}) AND o.at = {walk.at} AND o.id = {walk.identity}"
     return f"EXISTS (SELECT 1 FROM transaction_words o WHERE {same})", tuple(words)  # noqa: S608 - names of this file
 
 
 def count(db: sqlite3.Connection, walk: IndexScan, most: int) -> int:
-    """Return the number of entries of a scan. `most`: where the count stops."""
+    """Return the number of entries of a scan. `most`: number at which the count stops."""
     where, parameters = walk.own
     query = f"SELECT count(*) FROM (SELECT 1 FROM {walk.entries} WHERE {where} LIMIT ?)"  # noqa: S608 - of this file
     found: int = db.execute(query, (*parameters, most)).fetchone()[0]
@@ -223,7 +223,7 @@ def count(db: sqlite3.Connection, walk: IndexScan, most: int) -> int:
 
 
 def select(db: sqlite3.Connection, walk: IndexScan, also: Condition, limit: int) -> Iterator[Transaction]:
-    """Yield the transactions of a scan that meet another condition, newest first."""
+    """Yield the transactions of a scan that also meet `also`, newest first."""
     source, parameters = _source(walk, also)
     query = f"SELECT {', '.join(COLUMNS)} {source} ORDER BY {walk.at} DESC, {walk.identity} DESC LIMIT ?"
     return map(_transaction, db.execute(query, (*parameters, limit)))
@@ -241,7 +241,7 @@ class SumRow(NamedTuple):
     currency: str | None
 
 
-#: For an outcome of an earlier version, its final event has the currency.
+#: An outcome from an earlier version has no currency, so it is read from the final event.
 _CURRENCY = (
     "CASE WHEN outcome -> 'currency' IS NOT NULL THEN outcome ->> 'currency' ELSE"
     " (SELECT CASE json_valid(CAST(e.body AS TEXT)) WHEN 1 THEN CAST(e.body AS TEXT) ->> '$.operation.amount.currency'"
@@ -250,7 +250,7 @@ _CURRENCY = (
 
 
 def sums(db: sqlite3.Connection, walk: IndexScan, also: Condition) -> Iterator[SumRow]:
-    """Yield the data for totals of the transactions of a scan that meet another condition."""
+    """Yield the data for totals of the transactions of a scan that also meet `also`."""
     source, parameters = _source(walk, also)
     result = "CASE phase WHEN 'final' THEN coalesce(unapproved, 'approved') END"
     query = (
@@ -275,7 +275,7 @@ def lease_holder(db: sqlite3.Connection, terminal: str) -> str | None:
 
 
 def take_lease(unit: WriteTransaction, terminal: str, client_transaction_id: str) -> None:
-    """Assign the terminal to a transaction. The caller has checked that a holder no longer needs it."""
+    """Assign the terminal to a transaction. The caller has checked that no other transaction needs the terminal."""
     unit.db.execute(
         "INSERT INTO leases (terminal, client_transaction_id) VALUES (?, ?)"
         " ON CONFLICT (terminal) DO UPDATE SET client_transaction_id = excluded.client_transaction_id",
@@ -291,7 +291,7 @@ def give_up_lease(unit: WriteTransaction, terminal: str, client_transaction_id: 
 
 
 def give_up_leases(unit: WriteTransaction, client_transaction_id: str) -> None:
-    """Free every terminal that the transaction holds; it should hold only its own."""
+    """Free every terminal that the transaction holds, even a wrong one."""
     unit.db.execute("DELETE FROM leases WHERE client_transaction_id = ?", (client_transaction_id,))
 
 
@@ -333,9 +333,9 @@ def unread(db: sqlite3.Connection) -> dict[str, bool]:
     return {identity: bool(told) for identity, told in found}
 
 
-# Searches that are known to work, because they have found a transaction: a condition of the proof.
+# Searches that have found a transaction, so they are known to work. This is a condition of the proof.
 
-#: Remembered transactions for each search: the present one, and another.
+#: Number of found transactions stored for each search. With two, one of them is not the transaction in question.
 REMEMBERED = 2
 
 
@@ -359,7 +359,7 @@ def search_found_another(db: sqlite3.Connection, terminal: str, search: str, cli
 
 
 def search_control(db: sqlite3.Connection, terminal: str) -> str | None:
-    """Return the newest transaction that a terminal itself ended, to try a search on it."""
+    """Return the newest transaction that a terminal ended, for a trial of the search."""
     row = db.execute(
         f"SELECT id FROM ({_NEWEST_OF}) WHERE phase = 'final'"  # noqa: S608 - of this file
         " AND outcome ->> 'status' IN ('APPROVAL', 'DECLINED') LIMIT 1",
@@ -368,14 +368,14 @@ def search_control(db: sqlite3.Connection, terminal: str) -> str | None:
     return row[0] if row else None
 
 
-#: Approvals of a terminal, for the judgement of the next one.
+#: Approvals of a terminal, to check its next approval.
 RECENT_APPROVALS = 20
 
 
 def approvals(db: sqlite3.Connection, terminal: str, *, but: str) -> list[bytes]:
-    """Return the events of a terminal's newest approvals except the last.
+    """Return the events of a terminal's newest approvals, without the last approval.
 
-    Those with open attentions are left out, and those that arrived after the end of their payment.
+    Omit approvals with open attentions, and those that arrived after the end of their payment.
     """
     found = db.execute(
         f"SELECT body FROM ({_NEWEST_OF}) JOIN events ON seq = final_event"  # noqa: S608 - of this file
@@ -394,13 +394,13 @@ _DROP = "DELETE FROM transaction_words WHERE word = ? AND at = ? AND id = ?"
 
 
 def keep_words(db: sqlite3.Connection, identity: str, created_at: str, metadata: bytes) -> None:
-    """Store the words of a new transaction; nothing without metadata."""
+    """Store the metadata words of a new transaction."""
     if metadata != b"{}":
         db.executemany(_KEEP, _words(identity, created_at, metadata))
 
 
 def drop_words(db: sqlite3.Connection, identity: str, created_at: str, metadata: bytes) -> None:
-    """Delete the words of a transaction, before new ones are stored or the transaction is deleted."""
+    """Delete the metadata words of a transaction."""
     db.executemany(_DROP, _words(identity, created_at, metadata))
 
 

@@ -1,7 +1,7 @@
-"""Time of the next search for a transaction (architecture, Doubt): pure, by the monotonic clock, in seconds.
+"""Time of the next search for a transaction, in seconds of the monotonic clock (architecture, Doubt).
 
-A `TransactionWatch` is the reconciler's data about one transaction. Elapsed time decides nothing: at its end posd
-searches, and informs an operator.
+A `TransactionWatch` is the reconciler's data about one transaction. Elapsed time decides no outcome: after a silence
+posd searches, and informs an operator.
 
 | the transaction is                              | silence after which it is asked for | and a person is told |
 | ----------------------------------------------- | ----------------------------------- | -------------------- |
@@ -10,17 +10,17 @@ searches, and informs an operator.
 | waiting for the card or the PIN                 | `stall`                             | `stalled`            |
 | at the acquirer (APPROVAL_REQUESTED)            | `stall_after_request`               | `stalled`            |
 
-If this machine has lost the address in the callback URL, no event can arrive. Then searches are frequent enough for a
-waiting till, and a silence says nothing new.
+If this machine has lost the address in the callback URL, no event can arrive. Then posd searches often enough for a
+waiting till, and does not report the silence.
 
-After a till's abort, posd searches within seconds, until an event or a search shows the end or APPROVAL_REQUESTED,
-because no other event may follow.
+After a till's abort, the terminal may send no further event. So posd searches within seconds, until an event or a
+search shows the end or APPROVAL_REQUESTED.
 
-A transaction that an operator closed is searched for too, for a while, because a report of the terminal overrides the
-decision and its events can be lost.
+posd also searches for some time for a transaction that an operator closed. A report of the terminal overrides the
+decision, and its events can be lost.
 
-A search runs at once after a restart, at a gap, when the terminal is reachable again, and on an operator's request. It
-is repeated with backoff after no answer, and while the transaction is silent or in doubt.
+A search runs at once after a restart, at a gap, when the terminal is reachable again, and on an operator's request.
+posd repeats the search with backoff after a failure, and while the transaction is silent or in doubt.
 """
 
 from typing import Literal
@@ -33,22 +33,23 @@ from posd.payments.lifecycle import APPROVAL_REQUESTED, Status
 from posd.payments.model import AttentionCode, SearchResult
 from posd.records.model import Phase
 
-#: Longest pause between two searches, after which a terminal that returned unnoticed is asked.
+#: Longest pause between two searches. A terminal can become reachable again without notice.
 MAX_BACKOFF_SECONDS = 300.0
-#: How long posd searches for a transaction that an operator closed; the terminal's own deliveries end after 15 minutes.
-#: Source: terminal API, Delivery.
+#: Time for which posd searches for a transaction that an operator closed. The terminal's own deliveries end after 15
+#: minutes. Source: terminal API, Delivery.
 CLOSED_SECONDS = 3600.0
-#: Least pause between two such searches, because no till waits for them.
+#: Least pause between two searches for a closed transaction, because no till waits for them.
 CLOSED_PAUSE_SECONDS = 30.0
 #: Longest pause between two searches if events cannot arrive, because a cashier waits for the outcome.
 LOST_PAUSE_SECONDS = 30.0
-#: Number of such searches: half an hour, longer than any customer needs. Then the usual pauses apply.
+#: Number of searches with that pause. They take half an hour, longer than any customer needs. Then the usual pauses
+#: apply.
 LOST_TRIES = 60
 #: Seconds after a possibly accepted abort until the search, because a cashier waits for the result.
 ABORTED_SECONDS = 3.0
-#: Part by which a pause is lengthened at random, so that terminals are not asked in step after an outage.
+#: Largest fraction by which a pause is lengthened at random. It spreads the searches after an outage.
 JITTER = 0.25
-#: Doublings after which the longest pause is reached with any grace.
+#: Number of doublings after which every pause exceeds the longest one.
 _MAX_DOUBLINGS = 16
 
 
@@ -61,16 +62,16 @@ class TransactionWatch(msgspec.Struct, frozen=True):
     quiet_since: float
     called_back: bool = False  # an event has arrived
     aborting: bool = False  # see `Trail.aborting`
-    callback_lost: bool = False  # its events cannot arrive: this machine lost the address of its callback URL
-    told: bool = False  # of this silence
+    callback_lost: bool = False  # this machine lost the address of its callback URL, so events cannot arrive
+    told: bool = False  # the silence was reported
     search_at: float | None = None
-    wanted: bool = False  # the search has another cause than silence, so one reply is enough
+    wanted: bool = False  # the search was requested, not caused by silence, so one reply is enough
     tries: int = 0
-    until: float | None = None  # of an ended one: time until which posd searches; None: once
+    until: float | None = None  # for an ended transaction: end of the searches; None: search once
 
     @property
     def silence(self) -> Literal[AttentionCode.NO_CALLBACK, AttentionCode.STALLED]:
-        """Attention code for a silence; none with a lost address, where silence is expected."""
+        """Attention code for a silence. A lost address explains the silence, so there is none."""
         return AttentionCode.STALLED if self.called_back or self.callback_lost else AttentionCode.NO_CALLBACK
 
 
@@ -82,7 +83,7 @@ def silence_limit(watch: TransactionWatch, limits: ReconcileConfig) -> float:
 
 
 def due(watch: TransactionWatch, limits: ReconcileConfig) -> float | None:
-    """Return the time of the next action; None while its start runs, which ends by itself."""
+    """Return the time of the next action, or None. While the start call runs, only a requested search counts."""
     if watch.phase is Phase.STARTING:
         return watch.search_at
     silent = None if watch.told else watch.quiet_since + silence_limit(watch, limits)
@@ -90,18 +91,18 @@ def due(watch: TransactionWatch, limits: ReconcileConfig) -> float | None:
 
 
 def search_now(watch: TransactionWatch, now: float) -> TransactionWatch:
-    """Search now, however short the silence was."""
+    """Plan a search for now, however short the silence was."""
     return msgspec.structs.replace(watch, search_at=now, wanted=True)
 
 
 def stopped(watch: TransactionWatch, limits: ReconcileConfig, now: float) -> TransactionWatch:
-    """Search soon: its terminal has replied to an abort, and may have accepted it."""
+    """Plan a search soon, because the terminal may have accepted an abort."""
     soon = now + _least(watch, limits)
     return msgspec.structs.replace(watch, search_at=min(soon, watch.search_at or soon), tries=0)
 
 
 def closed(terminal: str, now: float) -> TransactionWatch:
-    """Watch a transaction that an operator has just closed."""
+    """Return the watch of a transaction that an operator has just closed."""
     watch = TransactionWatch(terminal, Phase.FINAL, None, now, told=True, until=now + CLOSED_SECONDS)
     return search_now(watch, now)
 
@@ -116,7 +117,10 @@ def after_change(
     gap: bool,
     aborting: bool = False,
 ) -> TransactionWatch:
-    """Return the watch after a change. `event`: it was an event. `gap`: it shows that another is missing."""
+    """Return the watch after a change.
+
+    `event`: the change is an event. `gap`: it shows that another event is missing.
+    """
     if aborting is not watch.aborting:
         watch = msgspec.structs.replace(watch, aborting=aborting)
     if not event and (phase, status) == (watch.phase, watch.status):
@@ -133,7 +137,7 @@ def after_change(
         wanted=watch.wanted and pressing,
         tries=0,
     )
-    begins = watch.callback_lost and watch.phase is Phase.STARTING  # before this it was not searched for
+    begins = watch.callback_lost and watch.phase is Phase.STARTING  # posd did not search during the start call
     return search_now(fresh, now) if gap or begins else fresh
 
 
@@ -147,7 +151,7 @@ def overdue(watch: TransactionWatch, limits: ReconcileConfig, now: float) -> Tra
 def answered(
     watch: TransactionWatch, result: SearchResult, limits: ReconcileConfig, now: float, jitter: float
 ) -> TransactionWatch:
-    """Plan the next search after one; `jitter` is 0 to 1."""
+    """Plan the next search after the result of one. `jitter`: 0 to 1."""
     again = watch.told or watch.callback_lost or watch.aborting or watch.phase is Phase.IN_DOUBT
     if not again and not (watch.wanted and result is SearchResult.NO_ANSWER):
         return msgspec.structs.replace(watch, search_at=None, wanted=False, tries=0)
@@ -171,7 +175,10 @@ def _least(watch: TransactionWatch, limits: ReconcileConfig) -> float:
 
 
 class NotStartedProof(msgspec.Struct, frozen=True):
-    """Times of the questions to the terminal, on the monotonic clock; None: not yet. `settle` in seconds."""
+    """Times at which the aborts and searches of the proof were sent, on the monotonic clock; None: not yet sent.
+
+    `settle` in seconds.
+    """
 
     settle: float
     first_abort: float | None = None
@@ -181,7 +188,7 @@ class NotStartedProof(msgspec.Struct, frozen=True):
 
     @property
     def second_due(self) -> float | None:
-        """Time from which replies count for the second round."""
+        """Time after which aborts count for the second round."""
         return None if self.first_none is None else self.first_none + self.settle
 
     @property
@@ -204,7 +211,10 @@ def aborted(rounds: NotStartedProof, answer: AbortAnswer, asked: float) -> NotSt
 
 
 def searched(rounds: NotStartedProof, result: SearchResult, asked: float) -> NotStartedProof:
-    """Count the result of a search sent at `asked`, after the abort of its round. A find restarts the rounds."""
+    """Count the result of a search sent at `asked`, after the abort of its round.
+
+    A found transaction restarts the rounds.
+    """
     match result:
         case SearchResult.NONE:
             if rounds.second_abort is not None and asked >= rounds.second_abort:

@@ -1,4 +1,4 @@
-"""Search for a transaction on a terminal, and recording of its result (architecture, Doubt)."""
+"""Search for a transaction on a terminal, and record of its result (architecture, Doubt)."""
 
 import asyncio
 import sqlite3
@@ -45,14 +45,14 @@ class Searching(RecordService):
         self.results = Counter(dict.fromkeys(map(str, SearchResult), 0))
 
     def confirmed(self, terminal: str) -> bool:
-        """Whether an operator has vouched for search and abort of that terminal.
+        """Whether an operator has vouched for the search and the abort of a terminal.
 
         Otherwise their replies are no proof.
         """
         return all(self.confirmed_row(terminal, name) for name in ("search", "abort"))
 
     def confirmed_row(self, terminal: str, operation: str) -> bool:
-        """Whether an operator has vouched for that operation of that terminal."""
+        """Whether an operator has vouched for an operation of a terminal."""
         known = self._fleet.get(terminal)
         return known is not None and known.vouched(operation)
 
@@ -62,18 +62,18 @@ class Searching(RecordService):
         return known is not None and known.may_answer
 
     def found_another(self, db: sqlite3.Connection, terminal: str, client_transaction_id: str) -> bool:
-        """Whether this search has found another transaction of the terminal."""
+        """Whether the search of this terminal has found another transaction of it."""
         return terminal in self._fleet and rows.search_found_another(
             db, terminal, self._name(terminal), client_transaction_id
         )
 
     def _name(self, terminal: str) -> str:
-        """Key of this search: method, path, pointer, and whether the reply is a page."""
+        """Return the key of a terminal's search: method, path, pointer, and whether the reply is a page."""
         row = self._fleet.of(terminal).rows["search"]
         return f"{row.method} {row.path} {row.pointer}{' paged' if row.paged else ''}".rstrip()
 
     def reached(self, transaction: Transaction, asked: AskedDevice | None) -> bool:
-        """Whether the device that was asked is the one that got the start; another may claim its serial."""
+        """Whether the device that was asked is the one that received the start. Another device may claim its serial."""
         if asked is None or transaction.sent_to is None:
             return False
         return self._fleet.of(transaction.terminal).was_same_device(transaction.sent_to, *asked)
@@ -81,9 +81,10 @@ class Searching(RecordService):
     async def search(
         self, client_transaction_id: str, terminal: str
     ) -> tuple[Transaction | None, Answer, AskedDevice | None]:
-        """Search, and record the result. Return the changed transaction, the reply, and the device.
+        """Search for a transaction, and record the result. Return the changed transaction, the reply, and the device.
 
-        Raise StorageUnavailable or CommitUncertain if it could not be recorded; it is repeated then.
+        Raise StorageUnavailable or CommitUncertain if the result could not be recorded. The caller then repeats the
+        search.
         """
         answer, asked = await self.ask(client_transaction_id, terminal)
         self.results[RESULTS[type(answer)]] += 1
@@ -106,7 +107,7 @@ class Searching(RecordService):
     async def known_to_work(self, terminal: str, client_transaction_id: str) -> bool:
         """Return whether this search has found another transaction of the terminal.
 
-        If it never has, it is tried once on the newest one that the terminal ended at the acquirer.
+        If it has not, try it on the newest transaction that the terminal ended at the acquirer.
         """
         if terminal not in self._fleet:
             return False
@@ -123,7 +124,10 @@ class Searching(RecordService):
         return True
 
     async def ask(self, client_transaction_id: str, terminal: str) -> tuple[Answer, AskedDevice | None]:
-        """Search without a record. Return also the device, because an announced one may be another."""
+        """Search without recording the result.
+
+        Return the reply and the device, because an announced device may be another one.
+        """
         if (known := self._fleet.get(terminal)) is None:
             return SearchFailed(f"terminal {terminal} is not in the fleet"), None
         base_url = await known.choose()
@@ -163,7 +167,7 @@ class Searching(RecordService):
 
     def _is_ours(self, terminal: str, event: TransactionEvent | NotAnEvent) -> bool:
         if isinstance(event, NotAnEvent):
-            return True  # it has our id, and an operator should know that it is unreadable
+            return True  # the element has our id, and an operator should see that it is unreadable
         if not self._is_of_merchant(event):
             return False
         serial = event.serial_number  # an unreadable serial or merchant is empty
@@ -194,7 +198,7 @@ class Searching(RecordService):
         return after
 
     def _is_too_much(self, before: Transaction, answer: SearchHit) -> bool:
-        """Whether its terminal has used its storage budget of today. The end of an open payment is always stored."""
+        """Whether the terminal has used its storage budget of today. The end of an open payment is always stored."""
         ends = before.outcome is None and any(
             isinstance(event, TransactionEvent) and event.status in FINAL_WORDS for event in answer.events
         )
@@ -204,11 +208,10 @@ class Searching(RecordService):
         rows.remember_search(unit, terminal, self._name(terminal), client_transaction_id, iso(self._now()))
 
 
-# Turns of the questions to a terminal about its transactions.
+# Turns of the searches on a terminal.
 #
-# A question without a reply takes `reply_timeout_seconds`, and old transactions in doubt are asked for repeatedly. So
-# questions that an operator or a till waits for come first. The others run in the pause after each question for one
-# transaction.
+# A search without a reply takes `reply_timeout_seconds`, and searches for old transactions in doubt are repeated. So
+# searches for which an operator or a till waits come first. The others run in the pauses between them.
 
 Urgent = Callable[[], bool]
 
@@ -219,7 +222,7 @@ def always() -> bool:
 
 
 class CallTurns:
-    """Limited number of turns at a time. Urgent waiters come first, otherwise in order of arrival."""
+    """Limit of concurrent calls. Urgent waiters come first, otherwise in order of arrival."""
 
     def __init__(self, places: int) -> None:
         self._free = places
@@ -227,12 +230,12 @@ class CallTurns:
 
     @property
     def pressed(self) -> bool:
-        """Whether a waiter is urgent."""
+        """Whether any waiter is urgent."""
         return any(urgent() for urgent in self._waiting.values())
 
     @asynccontextmanager
     async def turn(self, urgent: Urgent) -> AsyncIterator[None]:
-        """Hold a turn for the block. `urgent` is called again whenever a turn is free."""
+        """Wait for a turn, and hold it for the block. `urgent` is called again whenever a turn is free."""
         await self._enter(urgent)
         try:
             yield
@@ -248,7 +251,7 @@ class CallTurns:
         try:
             await place
         except asyncio.CancelledError:
-            if self._waiting.pop(place, None) is None:  # it has got its turn, and will not use it
+            if self._waiting.pop(place, None) is None:  # the waiter has received a turn that it will not use
                 self._leave()
             raise
 

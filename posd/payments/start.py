@@ -1,6 +1,6 @@
-"""Starting a payment, in six steps (architecture, The way of a payment).
+"""Start of a payment, in six steps (architecture, The way of a payment).
 
-1. A known id is answered from its record. Calls of one id run one after the other.
+1. A known id is answered from its record. Calls with the same id run one after the other.
 2. The request is checked. A refused request records nothing and sends nothing.
 3. The intent and the terminal's lease are recorded in one commit, with every guard against a double payment.
 4. The request is sent, once.
@@ -47,7 +47,7 @@ from posd.terminals.attempt import Attempt, CallFailed, NotSent, Replied, cut, s
 from posd.terminals.identity import Trusted
 from posd.terminals.terminal import FleetTerminal, TerminalRequest
 
-#: Bytes of an acknowledgement that are kept; it may echo the till's metadata.
+#: Number of bytes of an acknowledgement that are kept. It may echo the till's metadata.
 MAX_REPLY_BYTES = 64 * 1024
 
 #: Codes of the problems that refuse a start.
@@ -87,7 +87,7 @@ class SendDeadline(msgspec.Struct, frozen=True):
 
 
 class StartRoute(msgspec.Struct, frozen=True):
-    """Destination of a request, its callback URL, and its deadline (None for none).
+    """Destination of a request, its callback URL, and its deadline (None: no deadline).
 
     `errors_in_2xx`: the profile's meaning of an error in a 2xx reply. `amount_unit`: the unit of the sent amount, for
     which the request was checked.
@@ -103,7 +103,7 @@ class StartRoute(msgspec.Struct, frozen=True):
 
 
 class Payments(RecordService):
-    """Use case start, for tills."""
+    """Start use case for tills."""
 
     def __init__(
         self,
@@ -114,9 +114,10 @@ class Payments(RecordService):
         amounts: AmountsConfig = NOTHING_MORE,
         on_called_back_at: Callable[[str], None] = lambda _host: None,
     ) -> None:
-        """`zone`: the merchant's, whose calendar decides what a void is. `amounts`: the configured limits.
+        """`zone`: the merchant's time zone, whose calendar determines the kind of a void. `amounts`: the configured
+        limits.
 
-        `approval_checks`: knows the currencies of a terminal. `on_called_back_at`: called with the address of this
+        `approval_checks`: source of the currencies of a terminal. `on_called_back_at`: called with the address of this
         machine in a callback URL after it is recorded.
         """
         super().__init__(parts)
@@ -141,16 +142,16 @@ class Payments(RecordService):
             new_id_for="payment",
         )
         self._starts = Starts(rules, parts)
-        #: Starts of transactions; a known id is answered from its record.
+        #: Start of transactions. A known id is answered from its record.
         self.start = self._starts.start
         #: Work about a transaction; see `Starts.recorded`.
         self.recorded = self._starts.recorded
-        self._newest: dict[str, Transaction] = {}  # the intent that counts, by id, while its start has no judgement
+        self._newest: dict[str, Transaction] = {}  # id -> the newest intent, until its start is judged
 
     async def drain(self, seconds: float) -> None:
-        """Start nothing more. Give open calls some seconds, then stop waiting for their replies.
+        """Start nothing more. Wait some seconds for open calls, then stop waiting for their replies.
 
-        A start without an awaited reply is judged like any lost reply, and that is committed.
+        A start without a reply is judged as a lost reply, and the judgement is committed.
         """
         self._starts.draining = True
         await self._starts.wait(seconds)
@@ -162,10 +163,10 @@ class Payments(RecordService):
     async def _draft(
         self, identity: str, request: StartRequest, faults: tuple[RequestFault, ...]
     ) -> tuple[Transaction, StartRoute]:
-        """Return the checked request and its destination. Raise Problem: nothing is recorded."""
+        """Return the checked request and its destination. Raise Problem; then nothing is recorded."""
         check(faults, "cannot start")
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
-        # both from one configuration, because a reload may come before the commit
+        # read both from the same configuration, because a reload may come before the commit
         unit, answer_unit = terminal.config.amount_unit, terminal.answer_unit
         decimals = await self._decimals(identity, terminal.serial)
         check(unfit(request.amount, unit, decimals), "cannot start")
@@ -174,7 +175,7 @@ class Payments(RecordService):
         until = self._until(request.not_after)
         row = terminal.rows[request.type]
         way = await self._way(identity, terminal, until, row, unit)
-        self._starts.refuse_draining()  # the stop may have begun meanwhile
+        self._starts.refuse_draining()  # the daemon may be stopping since
         at = iso(self._now())
         draft = Transaction(
             client_transaction_id=identity,
@@ -197,13 +198,13 @@ class Payments(RecordService):
         return draft, way
 
     async def _decimals(self, identity: str, terminal: str) -> int:
-        """Return the allowed digits of an amount after the point: as configured, else by the currency."""
+        """Return the number of decimal places that an amount may have: as configured, else that of the currency."""
         if self._amounts.decimals is not None:
             return self._amounts.decimals
         return digits_of(await self._starts.look(identity, lambda db: self._approval_checks.currencies(db, terminal)))
 
     def _refuse_beyond_maximum(self, request: StartRequest) -> None:
-        """Raise Problem if the sum exceeds the configured limit, for every type."""
+        """Raise Problem if the sum exceeds the configured limit. The limit applies to every type."""
         most, asked = self._amounts.max_amount, amount_total(request.amount)
         if most is not None and asked > most:
             raise Problem(
@@ -216,7 +217,7 @@ class Payments(RecordService):
             )
 
     def _require_sendable(self, terminal: FleetTerminal, request: StartRequest, unit: AmountUnit) -> None:
-        """Raise Problem if this cannot be sent to the terminal: it cannot be signed, or not at this time."""
+        """Raise Problem if the request cannot be signed, or must not be sent to the terminal at this time."""
         auth = terminal.config.auth
         if auth == "none":
             return
@@ -230,7 +231,7 @@ class Payments(RecordService):
             )
 
     async def _terminal_of_original(self, identity: str, request: StartRequest) -> str | None:
-        """Return the terminal of the original; None without one in the fleet."""
+        """Return the terminal of the original, or None if it is not in the fleet."""
         if request.original is None and request.transaction_reference is None:
             return None
         named = partial(chains.named, original=request.original, reference=request.transaction_reference)
@@ -238,7 +239,10 @@ class Payments(RecordService):
         return original.terminal if original is not None and original.terminal in self._fleet else None
 
     def _until(self, moment: datetime | None) -> SendDeadline | None:
-        """Raise Problem expired if it has passed, clock_unsure if posd cannot tell."""
+        """Raise Problem expired if the deadline has passed.
+
+        Raise Problem clock_unsure if posd does not trust the clock.
+        """
         if moment is None:
             return None
         if (doubt := self._parts.clock_doubt()) is not None:
@@ -252,10 +256,11 @@ class Payments(RecordService):
         return until
 
     def _refuse_late(self, until: SendDeadline) -> None:
-        """Raise Problem if it may no longer be sent."""
+        """Raise Problem if the deadline has passed."""
         now = self._now()
         if until.passed(now, self._parts.elapsed()):
-            self._parts.refuse_unseen()  # an earlier call may have sent it: a new id could charge twice
+            # An earlier call may have sent it, so advice to use a new id could charge twice.
+            self._parts.refuse_unseen()
             raise Problem(
                 "expired",
                 f"cannot start: its time limit was {iso(until.moment)}, and now it is {iso(now)}. Nothing was "
@@ -273,7 +278,7 @@ class Payments(RecordService):
         row: OperationRow,
         unit: AmountUnit,
     ) -> StartRoute:
-        """Return the destination of its request, and its callback URL."""
+        """Return the destination of the request, and the callback URL."""
         to = await destination(terminal, "cannot start")
         callback_url, callback_host = "", None
         if to.base_url is not None:
@@ -300,12 +305,12 @@ class Payments(RecordService):
                 attempted = Attempted(NotSent("its intent could not be committed with certainty, so it was not sent"))
                 certain = False
             else:
-                if request is None:  # a callback arrived before the till's call: an orphan
+                if request is None:  # the id was recorded before: a callback may have created an orphan
                     return transaction, False
                 attempted = Attempted(await self._send(transaction, request, way.until), way.errors_in_2xx)
         try:
-            # If the commit has to be repeated, a later call may have started the id meanwhile, because this intent was
-            # not on disk. Then the judgement of this attempt does not count.
+            # If the intent is not on disk, a later call may have started the id meanwhile. Then the judgement of this
+            # attempt is dropped.
             concluded = await self._starts.conclude(identity, partial(self._conclude, draft, way.terminal, attempted))
         except Exception as error:
             if not certain:
@@ -345,7 +350,10 @@ class Payments(RecordService):
     def _record_intent(
         self, unit: WriteTransaction, draft: Transaction, way: StartRoute
     ) -> tuple[Transaction, TerminalRequest | None]:
-        """Record the intent (inside the commit). Raise Problem if a guard refuses it; then nothing is recorded."""
+        """Record the intent (inside the commit).
+
+        Raise Problem if a guard refuses the start; then nothing is recorded.
+        """
         existing = rows.get(unit.db, draft.client_transaction_id)
         if existing is not None:
             return existing, None
@@ -354,7 +362,7 @@ class Payments(RecordService):
             self._refuse_late(way.until)  # expired
         # unknown_original, already_derived, chain_conflict, amount_exceeds
         transaction, chain = chains.place(unit, draft, self._zone, self._amounts)
-        request = self._request(transaction, way)  # cannot fail after the intent is on disk
+        request = self._request(transaction, way)  # build it first: after the intent is on disk nothing may fail
         chains.refuse_sale(unit, transaction, chain)  # sale_conflict
         self._parts.refuse_unseen()  # restore_unseen
         chains.refuse_busy(unit, transaction, self._outstanding)  # terminal_busy
@@ -378,7 +386,7 @@ class Payments(RecordService):
         terminal = request.terminal
 
         def connected(certificate: str | None) -> None:
-            """The last moment before bytes of it reach the network."""
+            """Last check before bytes of the request reach the network."""
             if until is not None and until.passed(self._now(), self._parts.elapsed()):
                 raise CallFailed(f"its not_after, {iso(until.moment)}, had passed when the terminal could take it")
             terminal.note_start(request.base_url, certificate)
@@ -386,7 +394,7 @@ class Payments(RecordService):
         crash_point("start.before_send")
         attempt = await terminal.call(request, written=partial(_written, transaction), connected=connected)
         crash_point("start.replied")
-        if isinstance(attempt, Replied) and attempt.status < 300:  # a refusal is final, so all of it is judged
+        if isinstance(attempt, Replied) and attempt.status < 300:  # a refusal is final, so the whole reply is judged
             attempt = cut(attempt, MAX_REPLY_BYTES)
         self._quotas.keep_event(terminal.serial, size_of(attempt))
         return attempt
@@ -430,7 +438,7 @@ class Payments(RecordService):
 
 
 def _written(transaction: Transaction) -> None:
-    """Log that the request was sent. Only now, so that the terminal does not wait for the log."""
+    """Log that the request was sent. Called after the request is written, so that it does not wait for the log."""
     crash_point("start.written")
     log.info(
         "payment.started",

@@ -1,6 +1,6 @@
-"""Transitions of a transaction: by an event, by the reply to its start, by a crash.
+"""Transitions of a transaction: by an event, by the reply to its start, by a search, by a decision.
 
-Pure functions from a transaction to a transaction. The store saves the difference in the same commit as the cause.
+Each function is pure: it returns the changed transaction. The caller stores the change in the same commit as its cause.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,17 +36,17 @@ _set = msgspec.structs.replace
 
 
 class RepeatedEvent(Enum):
-    """Whether the `event_id` of an event was recorded before."""
+    """Whether the `event_id` of an event was recorded before, and with which content."""
 
     NEW = auto()
-    REPEATED = auto()  # the same event: a retry or a replay of the terminal's queue (terminal API, Delivery)
+    REPEATED = auto()  # the same event, sent again by the terminal (terminal API, Delivery)
     REUSED = auto()  # the same event_id with other content
 
 
-#: Attentions of a silence, which an event ends.
+#: Attentions for a silence. An event closes them.
 _SILENCES = (AttentionCode.STALLED, AttentionCode.NO_CALLBACK)
 
-#: Verdicts of recorded events; a repeat is not recorded.
+#: Verdicts on recorded events. A repeat is not recorded.
 New = Literal[RepeatedEvent.NEW, RepeatedEvent.REUSED]
 
 
@@ -55,8 +55,8 @@ def recognise(
 ) -> RepeatedEvent:
     """Compare an event with those recorded with the same `event_id` in its transaction.
 
-    It is the same event if the bytes are equal, or if all read members equal those of the first one, which was applied:
-    a terminal may write it again with a counter of attempts. `read` parses them.
+    It is a repeat if its bytes are equal, or if all parsed members equal those of the first event. A terminal may send
+    an event again with another counter of attempts. `read` parses them.
 
     Source: terminal API, Events.
     """
@@ -68,14 +68,14 @@ def recognise(
 def _agree(body: bytes, other: bytes, read: Callable[[bytes], TransactionEvent]) -> bool:
     try:
         return _set(read(body), damaged=()) == _set(read(other), damaged=())
-    except NotAnEvent:  # recorded by another version
+    except NotAnEvent:  # an earlier version recorded a body that this one refuses
         return False
 
 
 def limit_of_events(trail: Trail, event: TransactionEvent, *, seen: New, recorded: int) -> Limit | None:
-    """Return the limit that keeps an event out of a transaction with that many events, or None.
+    """Return the limit that an event exceeds, or None. `recorded`: number of recorded events.
 
-    Final events have their own budget after the others; see `urgent`.
+    Final events have an additional budget. An urgent event is never limited.
     """
     if recorded < EVENTS_OF_TRANSACTION.value or urgent(trail, event, seen=seen):
         return None
@@ -94,7 +94,7 @@ def urgent(trail: Trail, event: TransactionEvent, *, seen: New) -> bool:
 def advance(
     transaction: Transaction, event: TransactionEvent, *, seen: New, now: datetime
 ) -> tuple[Transaction, Verdict]:
-    """Apply an authentic event of this transaction. A repeat (Seen.REPEATED) has no effect and is not passed here.
+    """Apply an authentic event of this transaction. The caller drops repeated events.
 
     Return the changed transaction and the verdict on the event.
     """
@@ -162,14 +162,14 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
         case Doubtful(reason=reason) if transaction.phase is Phase.STARTING:
             transaction = doubt(transaction, reason, now)
         case StartRefused() | NeverSent() | Canceled() | Doubtful():
-            pass  # an event arrived before the reply and has more information
+            pass  # an event that arrived before the reply has more information
         case _:
             assert_never(judgement)
     return _touch(transaction, before, now)
 
 
 def doubt(transaction: Transaction, reason: str, now: datetime) -> Transaction:
-    """Put a transaction in doubt: its request may have reached the terminal."""
+    """Put a transaction in doubt, because its request may have reached the terminal."""
     transaction = _set(transaction, phase=Phase.IN_DOUBT)
     return attend(
         transaction,
@@ -180,15 +180,15 @@ def doubt(transaction: Transaction, reason: str, now: datetime) -> Transaction:
 
 
 def interrupted(transaction: Transaction, now: datetime) -> Transaction:
-    """Recover a transaction that a daemon left in `starting`: posd cannot tell whether the request was sent."""
+    """Put a transaction in doubt that a daemon left in phase `starting`. The request may have been sent."""
     return _touch(doubt(transaction, "posd was interrupted while it sent the request", now), transaction, now)
 
 
 def quarantined(transaction: Transaction, reason: str, now: datetime, serial: str | None = None) -> Transaction:
     """Record that an authentic callback of this transaction was refused and is in quarantine.
 
-    Its token proves that the request reached a terminal, even if posd had inferred otherwise. `serial`: that terminal,
-    if it is outside the fleet.
+    Its token proves that the request reached a terminal, even if posd had inferred otherwise. `serial`: serial of that
+    terminal, if it is outside the fleet.
     """
     after = _hear(transaction, serial, "an event of it arrived from", now)
     return _touch(_unusable(after, "a callback of this payment could not be used", reason, now), transaction, now)
@@ -197,7 +197,7 @@ def quarantined(transaction: Transaction, reason: str, now: datetime, serial: st
 def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transaction:
     """Apply the result of a search. A reported state is applied like an event; nothing else is proof.
 
-    "None" and "no answer" decide nothing here: see `posd.payments.schedule`.
+    The results "none" and "no answer" change no outcome here: see `posd.payments.schedule`.
     """
     after = transaction
     if isinstance(answer, SearchHit):
@@ -221,7 +221,7 @@ def silent(transaction: Transaction, code: AttentionCode, seconds: float, now: d
 
 
 def proved(transaction: Transaction, evidence: Sequence[Evidence], now: datetime) -> Transaction:
-    """Conclude not_started from the full proof, unless the terminal has sent anything about it."""
+    """Conclude not_started from the full proof, unless the terminal has sent anything about the transaction."""
     if transaction.phase is not Phase.IN_DOUBT or transaction.heard:
         return transaction
     failure = Failure(
@@ -252,7 +252,7 @@ def resolved(
 
 
 def overrun(transaction: Transaction, now: datetime) -> Transaction:
-    """Record that its terminal sends more events than posd stores."""
+    """Record that the terminal sends more events than posd stores."""
     detail = (
         f"terminal {transaction.terminal} sent more events than posd keeps of one payment or in one day. Further "
         "ones are refused for now. The end of the payment is still recorded, and posd asks the terminal for it"
@@ -266,7 +266,7 @@ def dismissed(transaction: Transaction, code: AttentionCode, now: datetime) -> T
 
 
 def unlikely(transaction: Transaction, reasons: Sequence[str], *, by_sum: bool, now: datetime) -> Transaction:
-    """Record that an approval contradicts its request. It counts, and an operator compares."""
+    """Record that an approval contradicts its request. The approval counts, and an operator has to compare both."""
     detail = (
         f"approved, but {'; '.join(reasons)}. It counts as the terminal says; compare it with the slip before the "
         f"customer leaves. If each approval of terminal {transaction.terminal} shows this, its settings are wrong"
@@ -276,7 +276,7 @@ def unlikely(transaction: Transaction, reasons: Sequence[str], *, by_sum: bool, 
 
 
 def unread(transaction: Transaction, now: datetime) -> Transaction:
-    """Record that no program has read its approval for ten minutes."""
+    """Record that no client has read the approval for ten minutes."""
     detail = (
         "approved, and for ten minutes no program has read that: the till may not have booked it. Book it there "
         "before the customer is asked to pay again; this clears when a program reads it"
@@ -285,7 +285,7 @@ def unread(transaction: Transaction, now: datetime) -> Transaction:
 
 
 def touched(transaction: Transaction, now: datetime) -> Transaction:
-    """Record that a terminal knows it: an authentic callback began, or an abort was accepted."""
+    """Record that a terminal has the transaction: an authentic callback began, or an abort was accepted."""
     return _touch(_set(transaction, heard=True), transaction, now)
 
 
@@ -297,7 +297,7 @@ def aborting(transaction: Transaction, now: datetime, *, may_be: bool) -> Transa
 
 
 def address_lost(transaction: Transaction, host: str, now: datetime) -> Transaction:
-    """Record that this machine lost the address of its callback URL."""
+    """Record that this machine lost the address in the callback URL."""
     detail = (
         f"terminal {transaction.terminal} sends the events of this payment to {host}. This machine has lost that "
         "address: they may not arrive. posd asks the terminal by itself. If the terminal does not know the "
@@ -308,23 +308,23 @@ def address_lost(transaction: Transaction, host: str, now: datetime) -> Transact
 
 
 def address_back(transaction: Transaction, now: datetime) -> Transaction:
-    """Record that this machine has the address of its callback URL again: its events arrive."""
+    """Record that this machine has the address in the callback URL again, so events can arrive."""
     back = _set(transaction, callback_lost=False)
     return _touch(clear(back, AttentionCode.ADDRESS_CHANGED), transaction, now)
 
 
 def disputed(transaction: Transaction, detail: str, now: datetime) -> Transaction:
-    """Record an identity conflict of its terminal: nothing is sent for it."""
+    """Record an identity conflict of the terminal. During it, nothing is sent for the transaction."""
     return _touch(attend(transaction, AttentionCode.IDENTITY_CONFLICT, now, detail), transaction, now)
 
 
 def undisputed(transaction: Transaction, now: datetime) -> Transaction:
-    """Record the end of the identity conflict of its terminal."""
+    """Record the end of the terminal's identity conflict."""
     return _touch(clear(transaction, AttentionCode.IDENTITY_CONFLICT), transaction, now)
 
 
 def taken_over(transaction: Transaction, reason: str, now: datetime) -> Transaction:
-    """Put a transaction in doubt that a restore could not read completely in the replaced file."""
+    """Put a transaction in doubt whose record in the replaced file could not be read completely."""
     detail = f"{reason}; the fate of this payment is not known here: compare it with the till and the acquirer"
     doubtful = doubt(_set(transaction, heard=True), reason, now)
     return attend(doubtful, AttentionCode.ORPHAN, now, detail)
@@ -335,7 +335,7 @@ def _touch(transaction: Transaction, before: Transaction, now: datetime) -> Tran
 
 
 def _note(transaction: Transaction, event: TransactionEvent, step: Step, now: datetime) -> Transaction:
-    """Raise and close the attentions of an event's step on the trail."""
+    """Raise and close the attentions for the addition of an event to the trail."""
     transaction = _note_strange(transaction, event, step, now)
     if step.gap:
         return attend(transaction, AttentionCode.GAP, now, _hole(event, step.trail))
@@ -361,7 +361,7 @@ def _note_strange(transaction: Transaction, event: TransactionEvent, step: Step,
 
 
 def _note_damage(transaction: Transaction, what: str, damaged: Sequence[str], now: datetime) -> Transaction:
-    """Raise an attention for data that was read although a part was damaged."""
+    """Raise an attention for an event or element with damaged parts."""
     if not damaged:
         return transaction
     detail = (
@@ -380,10 +380,10 @@ def _hole(event: TransactionEvent, trail: Trail) -> str:
 
 
 def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime) -> Transaction:
-    """Record that a terminal knows it, and whether that is the one that was asked."""
+    """Record that a terminal has the transaction, and whether it is the terminal that was asked."""
     if not transaction.heard:
         transaction = _set(transaction, heard=True)
-    # The reply may not name the terminal, and a restore may not know which one was asked.
+    # The reply may have no serial. After a restore, the terminal that was asked may be unknown.
     if not serial or transaction.terminal in (serial, ""):
         return transaction
     return attend(
@@ -395,9 +395,9 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
 
 
 def _bears_id(transaction: Transaction, answer: SearchFailed, now: datetime) -> Transaction:
-    """Record an element with our id that is no answer. Unreadable data never reverses a conclusion.
+    """Record an element that has our id but is no usable answer. Unreadable data never changes an outcome.
 
-    While it is open, "never started" cannot be proved.
+    The proof that an open transaction never started is then impossible.
     """
     if not answer.unreadable:
         transaction = _hear(transaction, answer.serial_number, "a search found it on", now)
@@ -421,7 +421,7 @@ def _found(transaction: Transaction, event: TransactionEvent | NotAnEvent, now: 
     transaction = _settle(transaction, event, step.verdict, EvidenceKind.SEARCH, now)
     outcome = transaction.outcome
     if outcome is not None and outcome.status == event.status:
-        return clear(transaction, AttentionCode.GAP)  # the end was reported twice, so no important event is missing
+        return clear(transaction, AttentionCode.GAP)  # the end is known, so no important event is missing
     return transaction
 
 
@@ -433,7 +433,7 @@ def _unusable(transaction: Transaction, what: str, reason: str, now: datetime) -
 def _settle(
     transaction: Transaction, event: TransactionEvent, verdict: Verdict, source: Source, now: datetime
 ) -> Transaction:
-    """Apply the consequences of a new state on the trail."""
+    """Apply an event to the transaction, according to the verdict."""
     match verdict:
         case Verdict.APPLIED:
             return _apply(transaction, event, source, now)
@@ -460,16 +460,16 @@ def _apply(transaction: Transaction, event: TransactionEvent, source: Source, no
     return clear(transaction, AttentionCode.IN_DOUBT)
 
 
-#: Steps before a cancellation: they contradict none, and may arrive after it.
+#: States before a cancellation. Their events may arrive after it and do not contradict it.
 _BEFORE_CANCELED = (Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED)
 
 
 def _disprove(transaction: Transaction, news: str, now: datetime, *, moved: bool = False) -> Transaction:
     """Withdraw an outcome that was inferred from the reply to the start, if a later input contradicts it.
 
-    `not_started`: a terminal did get the request. A cancellation: the payment goes on, or did. An operator's `canceled`
-    or `rejected`: the acquirer was asked, after which neither is possible (terminal API, Lifecycle). `moved`: the state
-    is new, so the operator did not know it.
+    `not_started` is withdrawn by any report of a terminal. A cancellation in the reply is withdrawn by a report that
+    the payment went on. An operator's `canceled` or `rejected` is withdrawn if the acquirer was asked, because the
+    acquirer then decides (terminal API, Lifecycle). `moved`: whether the state is new to the transaction.
     """
     outcome = transaction.outcome
     if outcome is None:

@@ -1,8 +1,8 @@
-"""Wire codec: bytes of the terminal -> transaction event and acknowledgement (terminal API, Acknowledgement).
+"""Wire codec: parses a terminal's bytes into events and acknowledgements (terminal API, Acknowledgement).
 
-The two have different shapes and are read separately. An event is read leniently, member by member: an approval must
-not be lost because a byte of it is damaged, a number is a string, or an object has another shape. The raw bytes are the
-record. This table shows what follows if a member cannot be read:
+Events and acknowledgements have different shapes and are parsed separately. An event is parsed leniently, member by
+member. An approval must not be lost because of a damaged byte, a number in a string, or an object of another shape. The
+raw bytes are the record. This table shows the consequence of each unreadable member:
 
 | member                   | needed for                          | where it cannot be read                             |
 | ------------------------ | ----------------------------------- | --------------------------------------------------- |
@@ -17,9 +17,9 @@ record. This table shows what follows if a member cannot be read:
 | `transaction_reference`  | to undo it                          | none: `missing_reference`                           |
 | all others               | to show it                          | none; in a text U+FFFD                              |
 
-A search has no callback address, so an element counts only by its id, which must be complete. Its state may be in the
-acquirer's answer instead (`read_element`). Some members were seen with two names, in snake_case and in camelCase. Both
-are read; two different values count as a contradiction.
+A search has no callback address, so an element is matched only by its id, which must be complete. Its state may be in
+the acquirer's answer instead (`read_element`). Some members were seen with two names, in snake_case and in camelCase.
+Both are read; two different values count as a contradiction.
 
 Source: terminal API, Events.
 """
@@ -36,12 +36,12 @@ from posd.base.money import read_money
 from posd.payments.lifecycle import Status
 from posd.payments.model import TerminalFailure
 
-#: Longest text of a name or code that is kept, in characters. The raw bytes have it in full.
+#: Longest name or code that is kept, in characters. The raw bytes have the full text.
 MAX_TEXT = 256
 
 
 class NotAnEvent(ValueError):
-    """Body that is not a transaction event. The message has the reason."""
+    """Body that is not a transaction event. The message is the reason."""
 
 
 class RawResponse(msgspec.Struct, frozen=True):
@@ -62,8 +62,8 @@ class RawResponse(msgspec.Struct, frozen=True):
 class TransactionEvent(msgspec.Struct, frozen=True):
     """A transaction event (terminal API, Events). `status` and `previous_status` are the wire's words, known or not.
 
-    `occurred_at`, `merchant_id`, `client_transaction_id` and the serial are empty if unreadable; `event_id` is then
-    derived from the bytes (`digest`). `damaged`: the unreadable parts, as text.
+    Unreadable `occurred_at`, `merchant_id`, `client_transaction_id` and serial are empty. An unreadable `event_id` is
+    derived from the bytes (`digest`). `damaged`: names of the unreadable parts.
     """
 
     event_id: str
@@ -71,7 +71,7 @@ class TransactionEvent(msgspec.Struct, frozen=True):
     status: str
     merchant_id: str
     client_transaction_id: str
-    serial_number: str  # terminal.serial_number, and the next two in the same object
+    serial_number: str  # terminal.serial_number; the next two members are in the same object
     brand: str | None = None
     model: str | None = None
     previous_status: str | None = None
@@ -85,21 +85,22 @@ class TransactionEvent(msgspec.Struct, frozen=True):
 
 
 class StartAcknowledgement(msgspec.Struct, frozen=True):
-    """The immediate reply to an async call: camelCase, another event_id, never read as an event.
+    """The immediate reply to an async call. It has camelCase names and another `event_id`, and is never parsed as an
+    event.
 
     Source: terminal API, Acknowledgement.
     """
 
     status: str | None
-    client_transaction_ids: tuple[str, ...]  # the echoed ids: none, or one for each place that has one
+    client_transaction_ids: tuple[str, ...]  # the echoed ids, one for each object that has an id
     serial_number: str | None
 
 
 def read_event(body: bytes) -> TransactionEvent:
     """Read a transaction event. Raise NotAnEvent, whose message names the field.
 
-    It needs a readable status, and the name of its transaction or its terminal, each without a contradiction. `damaged`
-    names other unreadable parts.
+    An event needs a readable status, and a readable id of its transaction or serial of its terminal. None of them may
+    be contradictory. `damaged` lists other unreadable parts.
     """
     members, damaged = _members_of(body)
     return _read(body, members, damaged, members.get("status"))
@@ -108,7 +109,8 @@ def read_event(body: bytes) -> TransactionEvent:
 def read_element(body: bytes, *, paged: bool = False) -> TransactionEvent:
     """Read an element of a search's reply as an event. Raise NotAnEvent.
 
-    Without `status`, the `transaction_status` of the acquirer's answer in it counts; `paged`: or its own.
+    Without `status`, the `transaction_status` in its acquirer's answer counts. `paged`: the element's own
+    `transaction_status` counts too.
     """
     members, damaged = _members_of(body)
     status = members.get("status")
@@ -159,14 +161,14 @@ def _read(body: bytes, members: Object, damaged: frozenset[Place], status: Any) 
 
 
 def digest(body: bytes) -> str:
-    """Return the replacement for an unreadable `event_id`: equal bytes give an equal value."""
+    """Return the replacement for an unreadable `event_id`. Equal bytes give an equal value."""
     return f"sha256:{hashlib.sha256(body).hexdigest()}"
 
 
 def read_acknowledgement(members: Object, *, inner: bool = True) -> StartAcknowledgement | None:
-    """Read an acknowledgement at the top level, or in the member `object`, where one was seen too.
+    """Parse an acknowledgement at the top level, or in the member `object`. Both places were seen.
 
-    `inner`: False to read as earlier versions did: only the top level, and one name of the serial.
+    Without `inner`, only the top level and one name of the serial are read, as in earlier versions.
     """
     parts = (members, _object(members, "object")) if inner else (members,)
     operations = [_object(part, "operation") for part in parts]
@@ -192,18 +194,18 @@ def read_acknowledgement(members: Object, *, inner: bool = True) -> StartAcknowl
 
 
 def _echoed(*parts: Object) -> tuple[str, ...]:
-    """Return the ids that a reply names. One that is not a text does not count as ours."""
+    """Return the ids in a reply. An id that is not a text never equals ours."""
     echoes = [part.get("client_transaction_id") for part in parts]
     return tuple(
         (_text(part, "client_transaction_id") or "").lower()
         for part, echo in zip(parts, echoes, strict=True)
-        # A damaged id proves nothing, because only this request used the connection.
+        # A damaged id does not make it another's reply, because only this request used the connection.
         if echo not in (None, "") and not (isinstance(echo, str) and UNREADABLE in echo)
     )
 
 
 def _status(value: Any) -> str:
-    """Return the one required member. Raise NotAnEvent."""
+    """Return the status, the only required member. Raise NotAnEvent."""
     if not isinstance(value, str) or not value or UNREADABLE in value:
         raise NotAnEvent("status is missing or not a string that can be read")
     if len(value) > MAX_TEXT:
@@ -211,12 +213,12 @@ def _status(value: Any) -> str:
     return value
 
 
-#: State in the acquirer's own answer.
+#: Member with the state in the acquirer's answer.
 _ACQUIRERS_WORDS = (Status.APPROVAL, Status.DECLINED)
 
 
 def _acquirers_word(members: Object, *, paged: bool) -> Any:
-    """Return the state of the acquirer's answer in an element; None without one, or with two."""
+    """Return the state in the acquirer's answer of an element. Return None if there is no state, or two."""
     name = "transaction_status"
     response = _EMPTY if "raw_response" in members.repeated else _object(members, "raw_response")
     places = (response, members) if paged else (response,)
@@ -239,7 +241,10 @@ def _object(members: Object, name: str) -> Object:
 
 
 def _under_one(members: Object, name: str, other: str) -> Object:
-    """Return an object with a member of two possible names under the first; two values count as a repeated name."""
+    """Return an object in which a member with two possible names has the first name.
+
+    Two values count as a repeated name.
+    """
     if other not in members:
         return members
     one = Object(members)
@@ -270,16 +275,16 @@ def _text(members: Mapping[str, Any], name: str) -> str | None:
 
 
 class _LenientReader:
-    """Lenient reader of an event's members, which records the unreadable ones.
+    """Lenient reader of an event's members. It records the unreadable members.
 
-    Each is named by its object and its place.
+    Each unreadable member is recorded with its object and its path.
     """
 
     def __init__(self, damaged: set[Place]) -> None:
         self.damaged = damaged
 
     def object(self, members: Object, *place: str) -> Object:
-        """Return an object; an empty one if it is missing."""
+        """Return an object member, or an empty object if it is missing."""
         value = self._one(members, place)
         if value is None:
             return _EMPTY
@@ -289,7 +294,7 @@ class _LenientReader:
         return _EMPTY
 
     def text(self, members: Object, *place: str) -> str | None:
-        """Return a text for people, or a number's digits; unreadable parts become U+FFFD."""
+        """Return a text to be shown. A number becomes its digits, and unreadable parts become U+FFFD."""
         value = self._one(members, place)
         if value is None:
             return None
@@ -300,7 +305,7 @@ class _LenientReader:
         return None
 
     def whole(self, members: Object, *place: str) -> str | None:
-        """Return a text for comparisons or look-ups; an incomplete one is empty."""
+        """Return a text for comparisons or look-ups. An incomplete text is returned as empty."""
         value = members.get(place[-1])
         if not members.repeated:  # the usual case
             if value is None:
@@ -314,7 +319,10 @@ class _LenientReader:
         return None
 
     def always(self, members: Object, *place: str) -> str:
-        """Return such a text for a member that the terminal API marks "always"; empty if it is missing."""
+        """Return a text of a member that the terminal API marks "always".
+
+        If it is missing, record it and return an empty text.
+        """
         text = self.whole(members, *place)
         if text is None:
             self.damaged.add(place)
@@ -339,21 +347,21 @@ class _LenientReader:
         return amount
 
     def _one(self, members: Object, place: tuple[str, ...]) -> Any:
-        """Return the value of the last name of a place; nothing if it has two values."""
+        """Return the member at the end of a path, or None if the name occurs twice."""
         if members.repeated and place[-1] in members.repeated:
             self.damaged.add(place)
             return None
         return members.get(place[-1])
 
     def _note(self, value: Any, place: tuple[str, ...]) -> None:
-        """Record an unreadable value at this place, if there is one."""
+        """Record an unreadable value at this path, unless the value is empty."""
         if _something(value):
             self.damaged.add(place)
 
 
 _EMPTY = Object()
 
-#: Values of a terminal that mean nothing.
+#: Values of a terminal that count as missing.
 _NOTHING: tuple[Any, ...] = ("", [], {})
 
 

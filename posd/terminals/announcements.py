@@ -1,8 +1,9 @@
-"""Announcements of a terminal: its addresses, and the choice between several claims to be it. No I/O.
+"""Announcements of a terminal, its announced addresses, and the choice between several devices with its serial. No I/O.
 
-mDNS passes on everything that a device announces, from every interface: loopback addresses, link-local ones, invalid
-ones. An address is a candidate if it can be a device on this network. Loopback and link-local addresses need such an
-interface in the configuration. A public address is never a candidate; a terminal with one needs a base_url.
+mDNS reports everything that a device announces on any interface, such as loopback, link-local and invalid addresses. An
+address is a candidate if it can be a device on this network. Loopback and link-local addresses are candidates only if
+such an interface is configured. A public address is never a candidate. A terminal with a public address needs a
+`base_url`.
 """
 
 import ipaddress
@@ -16,15 +17,15 @@ from posd.config.schema import DiscoveryConfig
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: Most candidates of one announcement: a device has one or two of each kind.
+#: Largest number of candidates of one announcement. A device has one or two addresses of each kind.
 MAX_CANDIDATES = 4
 
 
 def candidates(announced: Iterable[str], chosen: Iterable[str]) -> tuple[str, ...]:
-    """Return the usable addresses in URL form: IPv4 before IPv6, in the order announced.
+    """Return the usable addresses in URL form, IPv4 before IPv6, otherwise in the announced order.
 
-    `announced`: addresses as text, an IPv6 link-local one with its scope (`fe80::1%eth0`); others are left out.
-    `chosen`: the addresses of the configured interfaces, none for all.
+    `announced`: addresses as text, IPv6 link-local addresses with their scope (`fe80::1%eth0`). Texts that are no
+    addresses are omitted. `chosen`: addresses of the configured interfaces; empty: all interfaces.
     """
     wanted = [address for text in chosen if (address := _read(text)) is not None]
     usable = [address for text in announced if (address := _read(text)) is not None and _usable(address, wanted)]
@@ -33,7 +34,7 @@ def candidates(announced: Iterable[str], chosen: Iterable[str]) -> tuple[str, ..
 
 
 def in_url(address: Address) -> str:
-    """Return an address in URL form; the scope of an IPv6 address by RFC 6874."""
+    """Return an address in URL form. The scope of an IPv6 address is written as in RFC 6874."""
     return str(address) if address.version == 4 else f"[{str(address).replace('%', '%25')}]"
 
 
@@ -48,13 +49,13 @@ def _usable(address: Address, chosen: list[Address]) -> bool:
     if address.is_loopback:
         return any(item.is_loopback for item in chosen)
     if address.is_link_local:
-        # Without its scope an IPv6 link-local address is not reachable.
+        # An IPv6 link-local address without a scope is not reachable.
         reachable = isinstance(address, ipaddress.IPv4Address) or address.scope_id is not None
         return reachable and any(item.is_link_local and item.version == address.version for item in chosen)
     if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped is not None or address.is_site_local):
         return False
     if address.is_global or (isinstance(address, ipaddress.IPv6Address) and (address.sixtofour or address.teredo)):
-        return False  # a device on the internet, where anyone can have a certificate of a public CA
+        return False  # on the internet anyone can have a certificate of a public CA
     return not (address.is_unspecified or address.is_multicast or address.is_reserved)
 
 
@@ -69,13 +70,13 @@ MAX_TEXT = 128
 
 
 class MalformedAnnouncement(Exception):
-    """Announcement that is not one of a terminal; the message names the reason and quotes nothing."""
+    """Announcement that cannot be one of a terminal. The message is the reason, without a quotation."""
 
 
 class Announcement(msgspec.Struct, frozen=True):
     """Announcement of a terminal: `name` is the full instance name in lower case, `seen_at` ISO 8601.
 
-    `hosts` are its addresses in URL form, the best first: one device at each.
+    `hosts`: the announced addresses in URL form, the best first.
     """
 
     name: str
@@ -98,8 +99,8 @@ def read_announcement(
 ) -> Announcement:
     """Return the announcement. Raise MalformedAnnouncement.
 
-    `name` ends with `service_type`; `properties` are the TXT record's, `announced` the addresses as text. `rules`: the
-    TXT keys of the serial in order, and the addresses of the chosen interfaces.
+    `name` ends with `service_type`. `properties`: content of the TXT record. `announced`: addresses as text. `rules`
+    has the TXT keys of the serial in order, and the addresses of the chosen interfaces.
     """
     lowered = {key.lower(): value for key, value in properties.items()}
     serial = _serial(lowered, name.removesuffix(f".{service_type}"), rules.serial_keys)
@@ -112,7 +113,7 @@ def read_announcement(
 
 
 def _serial(properties: Mapping[str, str | None], instance: str, keys: tuple[str, ...]) -> str:
-    """Return the serial: the value of the first TXT key (in any case) that has one, else the instance name."""
+    """Return the serial: the value of the first TXT key (in any case) with a value, else the instance name."""
     named = ((properties.get(key.lower()) or "").strip() for key in keys)
     serial = next((value for value in named if value), instance)
     if not serial or len(serial) > MAX_SERIAL or not _plain(serial):
@@ -129,12 +130,12 @@ def _plain(text: str) -> bool:
     return text.isprintable() and "\N{REPLACEMENT CHARACTER}" not in text
 
 
-#: The HTTP and the HTTPS port of one terminal: it may announce one and be called at the other.
+#: HTTP and HTTPS port of terminals. A terminal may announce one and be called at the other.
 PORTS_OF_ONE = frozenset({6868, 6869})
 
 
 def is_at(announcement: Announcement, base_url: str) -> bool:
-    """Return whether the announcing device is the one at a base URL. A host name there is not resolved."""
+    """Return whether the announced addresses and port fit a base URL. A host name in the URL is not resolved."""
     parts = urlsplit(base_url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     if port != announcement.port and not {port, announcement.port} <= PORTS_OF_ONE:
@@ -144,21 +145,21 @@ def is_at(announcement: Announcement, base_url: str) -> bool:
 
 # Claims to be a terminal of the fleet, and the choice between them. No I/O.
 #
-# Each announcement of a serial is a claim, with one candidate for each of its addresses. A connection checks a
-# candidate: TCP, and TLS as configured for that terminal. Then:
+# Each announcement of a serial is a claim, with one candidate for each of its addresses. A connection checks each
+# candidate: TCP, and TLS as configured for that terminal. Rules of the choice:
 #
 # - The order is: replies, not tried yet, unreachable, TLS does not verify. Among equals the newest announcement comes
 #   first, and within one the order of its addresses.
-# - An announcement under a known instance name replaces the previous one. The old addresses stay for as long as they
-#   reply and the new ones do not: the newest announcement may be a lie or a mistake.
-# - Two reachable devices with one serial are rivals: the operator has to decide, whichever comes first.
+# - An announcement under a known instance name replaces the previous one. The old addresses stay while they reply and
+# the new ones do not, because the newest announcement may be false.
+# - Two reachable devices with one serial are rivals. The operator has to decide between them.
 
-#: Most claims of one serial; the LAN can announce any number.
+#: Largest number of claims of one serial, because devices on the LAN can send any number.
 MAX_CLAIMS = 4
 
 
 class CandidateVerdict(IntEnum):
-    """Result of the last connection to a candidate; the order is that of preference."""
+    """Result of the last connection to a candidate, in the order of preference."""
 
     ANSWERS = 0
     UNCHECKED = 1
@@ -166,11 +167,11 @@ class CandidateVerdict(IntEnum):
     REFUSED = 3
 
 
-#: Order of preference by (result of the last connection, its name has announced other addresses since).
+#: Order of preference by (result of the last connection, the claim was replaced).
 PREFERENCE: Mapping[tuple[CandidateVerdict, bool], int] = {
     (CandidateVerdict.ANSWERS, False): 0,
     (CandidateVerdict.UNCHECKED, False): 1,
-    (CandidateVerdict.ANSWERS, True): 2,  # only while the newer addresses of its name do not reply
+    (CandidateVerdict.ANSWERS, True): 2,  # only while the newer addresses with its name do not reply
     (CandidateVerdict.SILENT, False): 3,
     (CandidateVerdict.REFUSED, False): 4,
     (CandidateVerdict.UNCHECKED, True): 5,
@@ -182,10 +183,10 @@ PREFERENCE: Mapping[tuple[CandidateVerdict, bool], int] = {
 class Candidate(msgspec.Struct):
     """One address of one device, and its state.
 
-    `reason`: why it does not reply, in words. `checked_at` is ISO 8601, and `tried` the same moment in monotonic
-    seconds. `certificate`: SHA-256 fingerprint (hex) of the last one that verified there; `proven`: it has the serial.
-    `since`: first announcement or probe of the address, ISO 8601. `silent_since`: monotonic seconds from which no
-    connection succeeded; None if the last one did.
+    `reason`: why the device does not reply, as text. `checked_at` is ISO 8601, and `tried` the same moment in monotonic
+    seconds. `certificate`: SHA-256 fingerprint (hex) of the last certificate that verified there. `proven`: that
+    certificate has the serial. `since`: first announcement or probe of the address, ISO 8601. `silent_since`: monotonic
+    seconds since which no connection succeeded; None if the last connection succeeded.
     """
 
     base_url: str
@@ -200,7 +201,7 @@ class Candidate(msgspec.Struct):
 
 
 class AnnouncedSerial(msgspec.Struct):
-    """One announcement of a serial. `replaced`: its name has announced other addresses since.
+    """One announcement of a serial. `replaced`: a newer announcement with the same instance name has other addresses.
 
     `heard`: False if the interfaces have changed since the last announcement.
     """
@@ -216,7 +217,7 @@ class AnnouncedSerial(msgspec.Struct):
         return min(self.candidates, key=lambda candidate: candidate.verdict)
 
     def has(self, base_url: str | None) -> bool:
-        """Return whether a base URL is one of its addresses."""
+        """Return whether a base URL is one of the announced addresses."""
         return any(item.base_url == base_url for item in self.candidates)
 
     @property
@@ -226,7 +227,7 @@ class AnnouncedSerial(msgspec.Struct):
 
     @property
     def certificates(self) -> frozenset[str]:
-        """Fingerprints that its candidates showed."""
+        """Fingerprints of the certificates at the candidates."""
         return frozenset(item.certificate for item in self.candidates if item.certificate is not None)
 
 
@@ -239,10 +240,10 @@ class RivalDevices(msgspec.Struct, frozen=True):
 
 
 class SerialAnnouncements(msgspec.Struct):
-    """Claims of one serial; `scheme` is that of its URLs."""
+    """Announcements of one serial. `scheme`: scheme of the terminal's URLs."""
 
     scheme: str
-    _claims: list[AnnouncedSerial] = []  # in the order of their announcements: the newest is the last
+    _claims: list[AnnouncedSerial] = []  # in the order of arrival
 
     def __iter__(self) -> Iterator[AnnouncedSerial]:
         """Yield the claims, the preferred one first."""
@@ -259,7 +260,7 @@ class SerialAnnouncements(msgspec.Struct):
 
     @property
     def best(self) -> tuple[AnnouncedSerial, Candidate] | None:
-        """The preferred claim and its address to use, None without any."""
+        """The preferred claim and its candidate to use, or None without claims."""
         claim = next(iter(self), None)
         return None if claim is None else (claim, claim.best)
 
@@ -273,8 +274,8 @@ class SerialAnnouncements(msgspec.Struct):
         return [candidate for candidate in self.candidates if candidate.tried < before]
 
     def decided(self, before: float) -> bool:
-        """Return whether the best candidate is known: no untried one is newer than the first that replied since
-        `before`.
+        """Return whether the best candidate is known. It is if no untried candidate is newer than one that replied
+        since `before`.
         """
         newest_first = reversed(self._claims)
         for claim in sorted(newest_first, key=lambda claim: claim.replaced):
@@ -286,11 +287,11 @@ class SerialAnnouncements(msgspec.Struct):
         return True
 
     def find(self, base_url: str) -> list[Candidate]:
-        """Return the candidates with that address: two claims can have the same."""
+        """Return the candidates with that address. Two claims can have the same address."""
         return [candidate for candidate in self.candidates if candidate.base_url == base_url]
 
     def announce(self, announcement: Announcement) -> bool:
-        """Add an announcement; return whether it has an address that was unknown under its name."""
+        """Add an announcement. Return whether it has an address that is new for its instance name."""
         known = {item.base_url: item for claim in self._claims for item in claim.candidates}
         before = [claim for claim in self._claims if claim.announcement.name == announcement.name]
         urls = [f"{self.scheme}://{host}:{announcement.port}" for host in announcement.hosts]
@@ -298,7 +299,7 @@ class SerialAnnouncements(msgspec.Struct):
         claim = AnnouncedSerial(
             announcement, tuple(known.get(url) or Candidate(url, announcement.seen_at) for url in urls)
         )
-        if here == set(urls):  # a repeated announcement is no newer than another
+        if here == set(urls):  # a repeated announcement keeps its place in the order
             self._claims[next(n for n, old in enumerate(self._claims) if old in before and not old.replaced)] = claim
             return False
         for old in before:
@@ -308,14 +309,14 @@ class SerialAnnouncements(msgspec.Struct):
                 self._claims.remove(old)
         self._claims.append(claim)
         while len(self._claims) > MAX_CLAIMS:
-            # A candidate whose certificate verified stays while it is silent, because it will not be announced again
-            # after its return.
+            # Keep a candidate whose certificate verified, even if it is silent: the device does not announce itself
+            # again when it returns.
             least_first = reversed([old for old in self if old is not claim])
             self._claims.remove(min(least_first, key=lambda old: bool(old.certificates)))
         return not here >= set(urls)
 
     def withdraw(self, name: str) -> Announcement | None:
-        """Remove the announcements under an instance name; return the newest."""
+        """Remove the announcements with an instance name. Return the newest of them."""
         gone = [claim for claim in self._claims if claim.announcement.name == name]
         for claim in gone:
             self._claims.remove(claim)
@@ -329,8 +330,8 @@ class SerialAnnouncements(msgspec.Struct):
     def sweep(self) -> list[Announcement]:
         """Remove, and return, the claims that the probes disproved.
 
-        One kind: its name has announced other addresses, and it does not reply or is the same device. The other kind:
-        not announced since the interfaces changed, and unreachable.
+        A replaced claim is removed if it does not reply or is the same device. A claim that was not announced since the
+        interfaces changed is removed if it is unreachable.
         """
         answering = [claim for claim in self._claims if claim.best.verdict is CandidateVerdict.ANSWERS]
         gone = []
@@ -348,7 +349,7 @@ class SerialAnnouncements(msgspec.Struct):
     def answering(self, old: str | None) -> list[Candidate]:
         """Return the best address of each device that replies, the preferred one first.
 
-        `old`: an address that is known to be the terminal's, or None; other addresses of its device are left out.
+        `old`: an address known to be the terminal's, or None. Other addresses of that device are omitted.
         """
         known = [claim for claim in self if claim.has(old)]
         devices: list[AnnouncedSerial] = []
@@ -360,7 +361,7 @@ class SerialAnnouncements(msgspec.Struct):
 
     @property
     def rivals(self) -> RivalDevices | None:
-        """The devices between which the operator has to decide: reached at different hosts, the preferred one first."""
+        """Reachable devices at different hosts, the preferred one first. The operator has to decide between them."""
         reached = [
             claim for claim in self if claim.best.verdict in (CandidateVerdict.ANSWERS, CandidateVerdict.REFUSED)
         ]
@@ -379,10 +380,10 @@ def _same_name(one: AnnouncedSerial, other: AnnouncedSerial) -> bool:
 
 
 def _one_device(one: AnnouncedSerial, other: AnnouncedSerial) -> bool:
-    """Return whether both claims are of one device.
+    """Return whether both announcements come from one device.
 
-    True for two service types with one host and the same certificate or none: of one type a device announces itself
-    once. Also true for two announcements of one name with the same certificate.
+    Two service types with one host, and the same certificate or none, are one device. Two announcements of one name
+    with the same certificate are one device.
     """
     if one is other:
         return True

@@ -1,8 +1,8 @@
 """Result of the one attempt to call a terminal: whether anything was written, and whether a complete reply arrived.
 
-An error in a reply is `{type, code, message, param, object}` (terminal API, Refusals). It is at the top of the reply,
-in its member `failure`, or in its member `object`, which otherwise holds what the error is about. All three are read
-leniently, because the reply is untrusted.
+An error in a reply is `{type, code, message, param, object}` (terminal API, Refusals). The error is at the top of the
+reply, in its member `failure`, or in its member `object`. Otherwise `object` has the subject of the error. All three
+are parsed leniently, because the reply is untrusted.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,21 +18,21 @@ from posd.base.text import shown
 #: Longest stored type, code and parameter, and longest stored message, in characters.
 MAX_WORD, MAX_MESSAGE = 64, 256
 
-#: Longest serial, in characters, as in the configuration; and its names in an error.
+#: Longest serial, in characters, as in the configuration. Then the names of its member in an error.
 MAX_SERIAL, SERIAL_NAMES = 64, ("serial_number", "serialNumber")
 
 #: Type of an error from the acquirer, and prefix of its codes in older documents.
 ACQUIRER, ACQUIRER_CODES = "ACQUIRER", "ACQ"
-#: Code of a busy terminal, with HTTP 409. No other code means busy.
+#: Error code of a busy terminal, with HTTP 409. No other code means busy.
 BUSY = "TER-003"
 
 
 class ErrorEnvelope(msgspec.Struct, frozen=True):
-    """The terminal's own error. A field is None if it is missing or not a text.
+    """Error in a terminal's reply. A field is None if it is missing or not a text.
 
-    `acquirer`: the acquirer may have been asked. `busy`: the terminal runs something. `certain`: it is an error even
-    with HTTP 2xx, where a code alone can mean anything. `clear`: all readable parts agree. `whole`: clear, with a type
-    and a code. `serial_number`: the terminal that it names.
+    `acquirer`: the acquirer may have been asked. `busy`: the terminal runs another operation. `certain`: it is an error
+    even with HTTP 2xx, where a code alone proves nothing. `clear`: all readable parts agree. `whole`: clear, with a
+    type and a code. `serial_number`: serial in the error.
     """
 
     type: str | None
@@ -48,7 +48,7 @@ class ErrorEnvelope(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its type and code, for display."""
+        """Type and code of the error, for display."""
         return shown(" ".join(filter(None, (self.type, self.code))) or "no code")
 
 
@@ -62,7 +62,7 @@ def read_envelope(body: bytes) -> ErrorEnvelope | None:
 
 
 def envelope_in(members: Object) -> ErrorEnvelope | None:
-    """Return the error in an object: the first with type and code, else the first with one of them."""
+    """Return the first error in an object that has type and code, else the first that has one of them."""
     found = list(_places(members))
     if not found:
         return None
@@ -78,7 +78,7 @@ def envelope_in(members: Object) -> ErrorEnvelope | None:
         code=code,
         message=word(found[best], "message", MAX_MESSAGE),
         param=word(found[best], "param"),
-        # A repeated member has two values, so one of them may be the acquirer's.
+        # A repeated member has two values, and one of them may be the acquirer's.
         acquirer=any("type" in place.repeated for place in found)
         or any(_is_acquirers(type_, code) for type_, code in named),
         busy=any((code or "").strip().upper() == BUSY for _, code in named),
@@ -90,7 +90,7 @@ def envelope_in(members: Object) -> ErrorEnvelope | None:
 
 
 def _serial_number(about: Any) -> str | None:
-    """Return the serial that an error names; None if it names none, several, or an unreadable one."""
+    """Return the serial in an error. Return None if there is none, more than one, or an unreadable one."""
     if not isinstance(about, Object) or about.repeated.intersection(SERIAL_NAMES):
         return None
     said = {serial for name in SERIAL_NAMES if (serial := word(about, name, MAX_SERIAL + 1)) is not None}
@@ -99,12 +99,15 @@ def _serial_number(about: Any) -> str | None:
 
 
 def word(members: Mapping[str, Any], name: str, limit: int = MAX_WORD) -> str | None:
-    """Return a text, or the digits of a number; None for anything else, and for an empty text."""
+    """Return a text, or the digits of a number. Return None for other values and for an empty text."""
     return (as_text(members.get(name)) or "")[:limit] or None
 
 
 def _places(members: Object) -> Iterator[Object]:
-    """Yield the objects that are errors, the outermost first; `object` can hold other things, and needs both words."""
+    """Yield the objects that are errors, the outermost first.
+
+    The member `object` is an error only if it has both type and code.
+    """
     inner = members.get("object")
     deeper = inner.get("failure") if isinstance(inner, Object) else None
     for place, enough in ((members, any), (members.get("failure"), any), (inner, all), (deeper, any)):
@@ -123,10 +126,10 @@ class NotSent(msgspec.Struct, frozen=True, tag="not_sent"):
 
 
 class Replied(msgspec.Struct, frozen=True, omit_defaults=True, tag="replied"):
-    """A complete reply: HTTP status and body. `complete` is False if the body was cut at the limit.
+    """A complete reply: Complete reply: HTTP status and body. `complete` is False if the body was cut at the limit.
 
-    `remark`: a sentence about the reply, such as the clocks after a refused signed call. `sealed`: the body is
-    encrypted and could not be decrypted; nothing in it can be read.
+    `remark`: a sentence about the reply, such as the clock difference after a refused signed call. `sealed`: the body
+    is encrypted and could not be decrypted.
     """
 
     status: int
@@ -146,7 +149,7 @@ Attempt = NotSent | Replied | ReplyLost
 
 
 def cut(attempt: Attempt, most: int) -> Attempt:
-    """Return an attempt with at most `most` bytes of its reply; a remark states the full size.
+    """Return an attempt with at most `most` bytes of its reply. A remark gives the full size.
 
     The stored attempt is the one that is judged, so a cut reply is not complete.
     """
@@ -162,7 +165,7 @@ def size_of(attempt: Attempt) -> int:
 
 
 def refuser(attempt: Attempt) -> str | None:
-    """Return the serial that a refusal names, or None (terminal API, Refusals)."""
+    """Return the serial in a refusal, or None (terminal API, Refusals)."""
     if not isinstance(attempt, Replied) or attempt.status < 400:
         return None
     error = read_envelope(attempt.body)
@@ -170,19 +173,22 @@ def refuser(attempt: Attempt) -> str | None:
 
 
 class CallFailed(Exception):
-    """Call without a reply; the message names the reason. The caller knows whether anything was sent."""
+    """Call without a reply. The message is the reason. The caller knows whether anything was sent."""
 
 
-# What the one attempt to start a payment or a print job proves.
+# What the attempt to start a payment or a print job proves.
 
 Taken = TypeVar("Taken")
 
-#: Most characters of a refusal that are kept as evidence; terminals send a short JSON error.
+#: Largest number of characters of a refusal that are kept as evidence. Terminals send a short JSON error.
 MAX_REFUSAL_TEXT = 2048
 
 
 class StartRefused(msgspec.Struct, frozen=True):
-    """The terminal replied that it does not run the start; `remark` as of the reply, `error` its own if readable."""
+    """The terminal replied that it does not run the start.
+
+    `remark`: remark on the reply. `error`: the terminal's error, if readable.
+    """
 
     status: int
     body: str
@@ -191,12 +197,12 @@ class StartRefused(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str | None:
-        """The terminal's own type and code, for display, or None."""
+        """Type and code of the terminal's error, for display, or None."""
         return self.error.name if self.error else None
 
 
 class NeverSent(msgspec.Struct, frozen=True):
-    """Start that was provably never sent."""
+    """Start of which no byte was sent."""
 
     reason: str
 
@@ -207,24 +213,24 @@ class Doubtful(msgspec.Struct, frozen=True):
     reason: str
 
 
-#: 408 shows that the terminal stopped reading, but it may have begun the payment.
+#: With a 408 the terminal stopped reading, but it may have started the payment.
 UNDECIDED_CLIENT_ERRORS = frozenset({408})
-#: Refused authentication: the terminal does not know the caller and sends nothing to the acquirer.
+#: Statuses of refused authentication. The terminal has not accepted the caller, and sends nothing to the acquirer.
 UNAUTHENTICATED = frozenset({401, 403})
 
 
 def with_remark(words: str, remark: str) -> str:
-    """Append the remark of a reply to a sentence about its meaning."""
+    """Append the remark on a reply to a sentence about its meaning."""
     return f"{words}; {remark}" if remark else words
 
 
 def judge_start(
     attempt: Attempt, accepted: Callable[[Replied], Taken], *, reads_errors: bool = True
 ) -> Taken | StartRefused | NeverSent | Doubtful:
-    """Judge the one attempt to start something; `accepted` returns the meaning of a 2xx reply.
+    """Judge the attempt to start a payment or a print job. `accepted` judges a 2xx reply.
 
-    `reads_errors`: False for records of a version that did not read the error in a reply. They are judged as that
-    version did, so that an upgrade changes no state.
+    `reads_errors`: False for records of a version that ignored errors in replies. They are judged as by that version,
+    so that an upgrade changes no state.
     """
     match attempt:
         case NotSent(reason=reason):
@@ -251,12 +257,15 @@ def refused(reply: Replied, error: ErrorEnvelope | None) -> StartRefused:
     return StartRefused(reply.status, reply.body.decode("utf-8", "replace")[:MAX_REFUSAL_TEXT], reply.remark, error)
 
 
-# Evidence of a signed call about this machine's clock. The schemes sign the time, and a terminal refuses a time too far
-# from its own clock. The `Date` of its reply is that clock (RFC 9110, 6.6.1), in whole seconds.
+# Evidence of a signed call about this machine's clock. The authentication schemes sign the time, and a terminal refuses
+# a time too far from its own clock. The `Date` header of its reply has the time of that clock, in whole seconds (RFC
+# 9110, 6.6.1).
 
 
 def clock_ahead(now: datetime, date: str | None) -> int | None:
-    """Return the seconds that this clock is ahead of a `Date` (negative: behind), or None if it is invalid."""
+    """Return by how many seconds this clock is ahead of a `Date` header (negative: behind), or None if the header is
+    invalid.
+    """
     try:
         theirs = parsedate_to_datetime(date or "")
         return round((now - (theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC))).total_seconds())
@@ -265,9 +274,9 @@ def clock_ahead(now: datetime, date: str | None) -> int | None:
 
 
 def clock_remark(status: int, seconds: int | None, window: int) -> str:
-    """Return a sentence about the clocks after a refused call; empty if they are not the cause.
+    """Return a sentence about the clock difference after a refused call, or an empty text if it is not the cause.
 
-    `seconds`: from `clock_ahead`. `window`: the difference that the terminal accepts, in seconds.
+    `seconds`: from `clock_ahead`. `window`: accepted difference, in seconds.
     """
     if seconds is not None and abs(seconds) > window:
         direction = "ahead of" if seconds > 0 else "behind"
@@ -289,7 +298,7 @@ def clock_remark(status: int, seconds: int | None, window: int) -> str:
 
 
 def in_words(seconds: int) -> str:
-    """Return a time in minutes and seconds as text."""
+    """Return a duration in minutes and seconds as text."""
     minutes, rest = divmod(seconds, 60)
     parts = [f"{minutes} min"] if minutes else []
     return " ".join(parts if minutes and not rest else [*parts, f"{rest} s"])

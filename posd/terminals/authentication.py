@@ -1,13 +1,14 @@
-"""Authentication of calls to terminals and of their webhooks: pure.
+"""Authentication of calls to terminals and of their webhooks. No I/O.
 
-For a call it turns a request into the request that is sent.
+The authentication of a call converts a request into the request that is sent.
 
 The schemes are `hmac_sha256` and `hash_encrypt`, chosen by `auth` in the configuration (`settings`). The configured
-headers are sent with each. A scheme gets all of the request except Host and Content-Length, which follow from the URL
-and the body.
+headers are sent with each scheme. A scheme receives the request without the headers Host and Content-Length, which
+follow from URL and body.
 
-No signature is documented for webhooks of these terminals: the three kinds here are those of similar services. Only the
-configuration requires one (`webhook_signature`). Source: docs/guides/real-terminals.md, Webhook signatures.
+The terminals' documentation has no signature of webhooks. The three kinds here are those of similar services. A
+signature is required only if `webhook_signature` is configured. Source: docs/guides/real-terminals.md, Webhook
+signatures.
 """
 
 import base64
@@ -26,7 +27,7 @@ from posd.terminals.attempt import CallFailed
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRequest:
-    """One HTTP request. repr shows only its method: the rest can hold secrets, also in a signed URL.
+    """One HTTP request. Its repr shows only the method, because headers, body and URL can contain secrets.
 
     `opened` decrypts the body of the reply. It raises UnreadableReply.
     """
@@ -38,35 +39,35 @@ class OutgoingRequest:
     opened: Callable[[bytes], bytes] = field(repr=False, default=bytes)
 
     def with_headers(self, values: Mapping[str, str]) -> "OutgoingRequest":
-        """Return a copy with these headers; they replace those of the same name, in any case (RFC 9110, 5.1)."""
+        """Return a copy with these headers. They replace headers of the same name, in any case (RFC 9110, 5.1)."""
         replaced = {name.lower() for name in values}
         kept = {name: value for name, value in self.headers.items() if name.lower() not in replaced}
         return replace(self, headers={**kept, **values})
 
 
-#: Called for each request just before it is sent, in the event loop: it must not block.
+#: Called for each request just before it is sent, in the event loop. It must not block.
 Authentication = Callable[[OutgoingRequest], OutgoingRequest]
 
 
 class UnreadableReply(ValueError):
-    """Encrypted reply that the key of the request does not decrypt."""
+    """Encrypted reply that cannot be decrypted with the key of its request."""
 
 
 def authenticate(request: OutgoingRequest, authentication: Authentication) -> OutgoingRequest:
-    """Return the request to send. Raise CallFailed for every failure; its message quotes nothing.
+    """Return the request to send. Raise CallFailed for every failure, with a message that quotes nothing.
 
-    Headers are checked here, before the connection, so that the failure counts as one of authentication.
+    Headers are checked before the connection, so that the failure is reported as one of authentication.
     """
     try:
         authenticated = authentication(request)
-    except Exception as error:  # noqa: BLE001 - of a scheme's own; its text may quote a key
+    except Exception as error:  # noqa: BLE001 - any error of a scheme; its text may quote a key
         raise CallFailed(f"the request could not be authenticated ({type(error).__name__})") from None
     if not sendable(authenticated.headers):
         raise CallFailed("the request could not be authenticated (a header that cannot be sent)")
     return authenticated
 
 
-# The scheme `hmac` of older terminals: the body is signed and stays unencrypted.
+# Scheme `hmac` of older terminals: the body is signed and not encrypted.
 #
 # Source: docs/guides/real-terminals.md, hmac.
 
@@ -76,7 +77,7 @@ def hmac_sha256(business_code: str, now: Callable[[], float]) -> Authentication:
     key = business_code.encode()
 
     def sign(request: OutgoingRequest) -> OutgoingRequest:
-        # the signature of the body (empty without one), and the present time
+        # signature of the body (or of an empty one), and the present time
         body = None if request.body is None else canonical(request.body)
         signature = base64.b64encode(hmac.digest(key, body or b"", hashlib.sha256)).decode()
         signed = request.with_headers({"Authorization": signature, "timestamp": str(int(now() * 1000))})
@@ -86,12 +87,12 @@ def hmac_sha256(business_code: str, now: Callable[[], float]) -> Authentication:
 
 
 def none(request: OutgoingRequest) -> OutgoingRequest:
-    """Return the request unchanged."""
+    """Return the request unchanged (no authentication)."""
     return request
 
 
 def headers(values: Mapping[str, str]) -> Authentication:
-    """Return the authentication that adds these headers to each request."""
+    """Return a wrapper of an authentication that adds these headers to each request."""
 
     def add(request: OutgoingRequest) -> OutgoingRequest:
         return request.with_headers(values)
@@ -102,11 +103,11 @@ def headers(values: Mapping[str, str]) -> Authentication:
 #: Headers of a request as received: names in lower case.
 Headers = Iterable[tuple[bytes, bytes]]
 
-#: Limits of the headers that are checked and stored: so many of a name, each of at most so many bytes. A signature has
-#: 64.
+#: Limits of the headers that are checked and stored: number of headers with one name, and bytes of each. A signature
+#: has 64 bytes.
 MAX_OF_A_NAME = 2
 MAX_VALUE_BYTES = 200
-#: Limits of the header names that are shown.
+#: Limits of the header names that are shown: number and length.
 MAX_NAMES = 40
 MAX_NAME_CHARACTERS = 64
 
@@ -114,10 +115,10 @@ _ID = b"x-kushki-id"
 
 
 class SignatureKind(NamedTuple):
-    """One kind of signature: HMAC-SHA256 of the body. `headers` may carry it.
+    """One kind of signature: HMAC-SHA256 of the body. `headers`: names of the headers that may contain it.
 
-    `encoded`: base64, possibly after a word such as HMAC and a space; otherwise hexadecimal digits. `with_id`: signs
-    the body, a dot, and the value of the header X-Kushki-Id.
+    `encoded`: the signature is in base64, possibly after a word such as HMAC and a space. Otherwise it is in
+    hexadecimal digits. `with_id`: the signed text is the body, a dot, and the value of the header X-Kushki-Id.
     """
 
     headers: tuple[bytes, ...]
@@ -135,7 +136,7 @@ _MATTERING = frozenset({_ID, *(name for kind in KINDS.values() for name in kind.
 
 
 def signature_headers(headers: Headers) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers that a signature may need, without values too long for one."""
+    """Return the headers that the check of a signature may need. Omit values that are too long for a signature."""
     found: list[tuple[bytes, bytes]] = []
     left = dict.fromkeys(_MATTERING, MAX_OF_A_NAME)
     for name, value in headers:
@@ -146,7 +147,7 @@ def signature_headers(headers: Headers) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def header_names(headers: Headers) -> str:
-    """Return the names of headers for display, each once, without their values."""
+    """Return the names of headers for display, each once."""
     found = list(dict.fromkeys(name for name, _ in headers))
     words = [shown(name[:MAX_NAME_CHARACTERS].decode("ascii", "replace")) for name in found[:MAX_NAMES]]
     more = [f"and {len(found) - MAX_NAMES} more"] if len(found) > MAX_NAMES else []
@@ -155,13 +156,13 @@ def header_names(headers: Headers) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """Verifier of a terminal's webhooks. repr does not show the secret."""
+    """Verifier of a terminal's webhooks. Its repr does not show the secret."""
 
     name: WebhookSignature
     secret: str = field(repr=False)
 
     def fault(self, headers: Headers, body: bytes) -> str:
-        """Return the fault of a body's signature in words; empty if it is right."""
+        """Return the fault of a body's signature as text, or an empty text if the signature is valid."""
         kind, given = KINDS[self.name], signature_headers(headers)
         signatures = [_signature(value, kind) for name, value in given if name in kind.headers]
         if not signatures:

@@ -1,7 +1,7 @@
 """Client for terminals: a new connection for each call, and exact knowledge of the bytes sent.
 
-A stale kept-alive connection would cause many uncertain outcomes, so none is kept. The request is one write
-(`exchange`), with a mark just before it. A failure before the mark is `NotSent`, one after it `ReplyLost`.
+A stale kept-alive connection would cause many uncertain outcomes, so no connection is kept. The request is one write
+(`exchange`), with a mark just before it. A failure before the mark is `NotSent`; a failure after it is `ReplyLost`.
 """
 
 import asyncio
@@ -41,20 +41,20 @@ from posd.terminals.trust import WORDS, Reached, TerminalTrust, Unreached, finge
 from posd.tls import server_hostname
 from posd.tls.certificate import has_serial
 
-#: Seconds before the next address of a name is tried in parallel (RFC 8305, section 5).
+#: Seconds after which the next address of a host name is tried in parallel (RFC 8305, section 5).
 ATTEMPT_SECONDS = 0.25
 
-#: Headers of every request, besides those of the authentication.
+#: Headers of every request. The authentication adds others.
 HEADERS: Final = MappingProxyType(
     {
         "user-agent": "posd",
         "connection": "close",
         "accept": "application/json",
-        "accept-encoding": "identity",  # replies are stored as received: a compressed one could not be judged
+        "accept-encoding": "identity",  # replies are stored as received, and a compressed reply could not be judged
     }
 )
 
-#: Port of a URL without one.
+#: Port of a URL that has no port.
 _PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
 
@@ -74,11 +74,11 @@ class TerminalAccess:
     _bearing: set[str] = field(default_factory=set, init=False)
     _looked_at: str | None = field(default=None, init=False)
     _hurried: bool = field(default=False, init=False)
-    #: In the order in which they were set.
+    #: Time-outs of the open calls, in the order in which they were set.
     _deadlines: dict[asyncio.Timeout, None] = field(default_factory=dict, init=False)
 
     def judge_dates(self, judged: bool) -> None:
-        """Set whether the dates of the terminal's certificate are checked: a wrong clock cannot judge them."""
+        """Set whether the dates of the terminal's certificate are checked. With a wrong clock they must not be."""
         trust.judge_dates(self.trust.context, judged)
 
     async def call(
@@ -92,12 +92,12 @@ class TerminalAccess:
         proven: bool = False,
         connected: Callable[[str | None], None] = lambda _certificate: None,
     ) -> Attempt:
-        """Send one request and return what is known of it. It ends within connect and reply time-out together.
+        """Send one request, and return the result. The call ends within the sum of the connect and reply time-outs.
 
-        `written`: called when the whole request was passed to the network. `same_as`: SHA-256 fingerprint (hex); a
-        device with another certificate is sent nothing. `proven`: a device whose certificate does not prove the
-        terminal's identity is sent nothing. `connected`: called before anything is sent, with the fingerprint of the
-        device, None without TLS; if it raises CallFailed, nothing is sent.
+        `written`: called when the whole request was passed to the network. `same_as`: SHA-256 fingerprint (hex).
+        Nothing is sent to a device with another certificate. `proven`: nothing is sent to a device whose certificate
+        does not prove the terminal's identity. `connected`: called before anything is sent, with the fingerprint of the
+        device (None without TLS). If it raises CallFailed, nothing is sent.
         """
         end_turn()
         writing = False
@@ -128,7 +128,7 @@ class TerminalAccess:
                 if self._hurried
                 else f"no complete reply within {self.connect_timeout + self.reply_timeout:g} s"
             )
-        except Exception as error:  # noqa: BLE001 - the payment needs a judgement
+        except Exception as error:  # noqa: BLE001 - every error needs a judgement of the payment
             refused = trust.refusal(error)
             reason = _words(error) if refused is None else await self._explain(refused, url, deadline.when())
         finally:
@@ -162,7 +162,7 @@ class TerminalAccess:
         return self._replied(request, answer)
 
     async def _connect(self, exchange: ClientExchange, host: str, port: int, *, secure: bool) -> None:
-        """Connect, with TLS, within the connect time-out. Raise CallFailed with the reason."""
+        """Connect within the connect time-out, including TLS. Raise CallFailed with the reason."""
         try:
             async with asyncio.timeout(self.connect_timeout):
                 await asyncio.get_running_loop().create_connection(
@@ -213,7 +213,7 @@ class TerminalAccess:
         return certificate in self._bearing
 
     def _seen(self, certificate: bytes | None) -> str | None:
-        """Record whether a verified certificate has the serial; return its fingerprint."""
+        """Record whether a verified certificate has the serial. Return its fingerprint."""
         found = fingerprint(certificate)
         if found is not None and found != self._looked_at and self.trust.serial:
             self._looked_at = found
@@ -222,7 +222,10 @@ class TerminalAccess:
         return found
 
     async def _explain(self, error: ssl.SSLCertVerificationError, url: str, until: float | None = None) -> str:
-        """Return why the certificate there was refused; `until` (on the loop's clock) bounds the time to read it."""
+        """Return why the certificate at an address was refused.
+
+        `until`: deadline for reading it, on the loop's clock.
+        """
         now = asyncio.get_running_loop().time()
         last = now if self._hurried else min(now + self.connect_timeout, until or now + self.connect_timeout)
         deadline = asyncio.timeout_at(last)
@@ -242,24 +245,25 @@ class TerminalAccess:
         return bool(self._deadlines)
 
     def cancel_calls(self) -> None:
-        """Cancel the open calls, as a time-out does; later calls are not sent."""
+        """Cancel the open calls, as a time-out does. Later calls are not sent."""
         self._hurried = True
         for deadline in self._deadlines:
-            with suppress(RuntimeError):  # its time has just ended
+            with suppress(RuntimeError):  # its time-out has just expired
                 deadline.reschedule(0)
 
 
 def _destination(request: OutgoingRequest) -> tuple[bool, str, int, bytes]:
-    """Return whether a request goes over TLS, to which host and port, and its bytes.
+    """Return whether a request uses TLS, its host and port, and its bytes.
 
     The host is a name or an address, with the scope of an IPv6 one. Raise CallFailed if it cannot be sent.
     """
     parts = urlsplit(request.url)
-    host, default = unquote(parts.hostname or ""), _PORTS.get(parts.scheme)  # a scope is %25eth0 in a URL (RFC 6874)
+    # A URL has the scope %eth0 as %25eth0 (RFC 6874).
+    host, default = unquote(parts.hostname or ""), _PORTS.get(parts.scheme)
     if default is None or not host:
         raise CallFailed("the request cannot be sent: its URL is neither http nor https")
     port = parts.port or default
-    name = host.partition("%")[0]  # the scope has no meaning for the other side (RFC 6874, section 4)
+    name = host.partition("%")[0]  # the scope has no meaning on the other device (RFC 6874, section 4)
     bracketed = f"[{name}]" if ":" in name else name
     headers = {"host": bracketed if port == default else f"{bracketed}:{port}", **request.headers}
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -271,7 +275,7 @@ def _destination(request: OutgoingRequest) -> tuple[bool, str, int, bytes]:
 
 
 def _is_address(host: str) -> bool:
-    if ":" in host:  # no name contains one
+    if ":" in host:  # a host name contains no colon
         return True
     try:
         socket.inet_pton(socket.AF_INET, host)
@@ -281,13 +285,13 @@ def _is_address(host: str) -> bool:
 
 
 def _why_not(error: OSError) -> str:
-    """Return why a connection failed, in words."""
+    """Return the reason of a failed connection as text."""
     code = errno.ECONNRESET if isinstance(error, ConnectionResetError) else error.errno
     return WORDS.get(code or 0) or str(error)
 
 
 def _words(error: Exception) -> str:
-    """Return why a call failed, in words."""
+    """Return the reason of a failed call as text."""
     if isinstance(error, CallFailed):
         return str(error)
     return f"the connection broke ({type(error).__name__})"  # the error's own text could quote the request

@@ -1,8 +1,8 @@
 """Discovery over mDNS/DNS-SD: announcements of terminals, by serial.
 
-A failure here never affects payments to configured addresses: it is logged, and discovery tries again. The library does
-not follow changes of interfaces, so discovery restarts it for the present ones. Earlier announcements stay until they
-are repeated or unreachable.
+A failure of discovery never affects payments to configured addresses. The failure is logged, and discovery is started
+again. The mDNS library does not follow changes of interfaces, so discovery restarts it after each change. Earlier
+announcements stay until they are repeated, or their addresses are unreachable.
 """
 
 import asyncio
@@ -26,10 +26,11 @@ from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interface, Interfaces
 from posd.terminals.location import NOT_ANNOUNCED
 
-# Interfaces for mDNS, chosen from the present ones: no I/O.
+# Choice of the interfaces for mDNS. No I/O.
 #
-# They are those with a configured address; without configuration all but loopback. Only interfaces that are up, with a
-# carrier, count. The library takes IPv4 addresses as text and, for IPv6, the index of the interface.
+# The interfaces with a configured address are chosen. Without configured addresses, all interfaces except loopback are
+# chosen. Only interfaces that are up and have a carrier count. The library takes IPv4 addresses as text and, for IPv6,
+# the index of the interface.
 
 
 class InterfaceSelection(msgspec.Struct, frozen=True):
@@ -48,7 +49,7 @@ class InterfaceSelection(msgspec.Struct, frozen=True):
 
 
 def select(state: Iterable[Interface], chosen: Iterable[str]) -> InterfaceSelection:
-    """Return the selection; `chosen` are the configured addresses, none for all interfaces."""
+    """Return the selection. `chosen`: the configured addresses; empty: all interfaces."""
     running = sorted((item for item in state if item.running), key=lambda item: item.index)
     chosen = tuple(chosen)
     if not chosen:
@@ -66,7 +67,7 @@ def select(state: Iterable[Interface], chosen: Iterable[str]) -> InterfaceSelect
 
 
 def _of(interface: Interface) -> list[tuple[str, str | int]]:
-    """Return the arguments for one interface: an IPv4 address, and the index if it has IPv6."""
+    """Return the library's arguments for one interface: an IPv4 address, and the index if it has IPv6."""
     four = sorted(address for address in interface.addresses if ":" not in address)
     six = any(":" in address for address in interface.addresses)
     return [(interface.name, address) for address in four[:1]] + [(interface.name, interface.index)] * six
@@ -77,27 +78,30 @@ def _is_loopback(interface: Interface) -> bool:
 
 
 def _is(address: str, chosen: str) -> bool:
-    """Return whether an address is the chosen one; without a scope it matches on every interface."""
+    """Return whether an address is the chosen one. A chosen address without a scope matches on every interface."""
     same = ipaddress.ip_address(address) == ipaddress.ip_address(chosen)
     return same or ("%" not in chosen and address.partition("%")[0] == chosen)
 
 
-#: Seconds that a close waits for a starting library. A start takes milliseconds, and the stop under three seconds.
+#: Seconds for which a close waits for a starting library. A start takes milliseconds, and a stop less than three
+#: seconds.
 START_SECONDS = 1.0
-#: Milliseconds of one lookup of a service's address.
+#: Time-out of one look-up of a service's address, in milliseconds.
 RESOLVE_TIMEOUT_MS = 3000
-#: Seconds after which an announcement with several addresses is read again. A device with a new address announces old
-#: and new for about a second.
+#: Seconds after which an announcement with several addresses is read again. A device with a new address announces the
+#: old and the new one for about a second.
 SETTLE_SECONDS = 2.5
-#: Seconds before mDNS is started again after a failure; a change of an interface starts it at once.
+#: Seconds before mDNS is started again after a failure. A change of an interface starts it at once.
 RETRY_SECONDS = 10.0
-#: Most lookups of services at once, and most waiting ones, so that endless announcements do not pile up.
+#: Maximum number of concurrent look-ups of services, and of waiting ones, so that endless announcements do not
+#: accumulate.
 MAX_RESOLVING = 32
 MAX_WAITING = 256
-#: Most records in the library, which stores them for an hour and more. Its own limit is 10,000, but the timers that it
-#: sets for each have none.
+#: Maximum number of records in the library, which stores them for an hour or longer. The library's own limit of 10,000
+#: does not apply to its timers for records.
 MAX_RECORDS = 8_000
-#: Most log lines about one terminal that comes and goes, in so many seconds; further ones have level debug.
+#: Maximum number of log lines about one terminal that comes and goes, in that many seconds. Further lines have level
+#: debug.
 MAX_LINES = 8
 LINES_SECONDS = 60.0
 
@@ -119,9 +123,9 @@ class Discovery:
         self._lines: dict[str, deque[float]] = {}
         self._wake = asyncio.Event()
         self._told: str | None = None
-        #: Announcements that the library refuses, or that are not of a terminal.
+        #: Number of announcements that the library refuses, or that are not of a terminal.
         self.ignored = 0
-        #: Why mDNS does not run, or not on all interfaces, as text; else None.
+        #: Reason why mDNS does not run on all interfaces, as text, or None.
         self.trouble: str | None = "it has not started yet"
         interfaces.listen(self._wake.set)
         fleet.expect_announcements()
@@ -142,7 +146,7 @@ class Discovery:
                 continue
             try:
                 zeroconf = AsyncZeroconf(interfaces=selection.interfaces)
-            except (OSError, Error, RuntimeError) as error:  # an interface vanished meanwhile, or the port is not free
+            except (OSError, Error, RuntimeError) as error:  # an interface has vanished, or the port is in use
                 self._say(f"mDNS cannot start on {names(selection)} ({error})")
                 await self._changed(RETRY_SECONDS)
                 continue
@@ -179,7 +183,7 @@ class Discovery:
         self._wake.clear()
 
     def _say(self, trouble: str | None) -> None:
-        """Set the trouble of mDNS; log each new one once."""
+        """Set the current problem of mDNS, and log each new problem once."""
         self.trouble = trouble
         self._fleet.state.no_address = NOT_ANNOUNCED if trouble is None else trouble
         if trouble is not None and trouble != self._told:
@@ -195,7 +199,7 @@ class Discovery:
         key = name.lower()
         self._waiting.pop(key, None)
         if key in self._resolving:
-            self._resolving.pop(key).cancel()  # its result is outdated
+            self._resolving.pop(key).cancel()  # the running look-up is outdated
         if state_change is ServiceStateChange.Removed:
             gone = self._fleet.withdraw(key)
             if gone is not None and gone.serial in self._fleet:
@@ -203,14 +207,14 @@ class Discovery:
                     "discovery.gone", terminal=gone.serial, host=gone.hosts[0]
                 )
             return
-        try:  # an exception here would end the library's work on all other names of the packet, and of later ones
+        try:  # an exception here would stop the library for this and later packets
             info = AsyncServiceInfo(service_type, name)
         except Error:
             self._ignore("the mDNS library refuses its name")
             return
         if len(self._resolving) < MAX_RESOLVING:
             self._start(zeroconf, info)
-        elif info.load_from_cache(zeroconf):  # complete: it does not wait behind incomplete announcements
+        elif info.load_from_cache(zeroconf):  # complete: no look-up behind incomplete announcements
             self._take(info)
         elif len(self._waiting) < MAX_WAITING:
             self._waiting[key] = info
@@ -235,7 +239,7 @@ class Discovery:
         try:
             if not await info.async_request(zeroconf, RESOLVE_TIMEOUT_MS):
                 return
-        except Error:  # NotRunningException: closed meanwhile; or a name that cannot be queried
+        except Error:  # closed meanwhile (NotRunningException), or a name that cannot be queried
             return
         if self._take(info) > 1:
             await asyncio.sleep(SETTLE_SECONDS)
@@ -244,7 +248,7 @@ class Discovery:
                 self._take(again)
 
     def _take(self, info: AsyncServiceInfo) -> int:
-        """Pass an announcement to the fleet; return its number of addresses."""
+        """Pass an announcement to the fleet. Return its number of addresses."""
         try:
             found = read(info, self._config, self._now())
         except MalformedAnnouncement as error:
@@ -258,7 +262,10 @@ class Discovery:
         return len(found.hosts)
 
     def _worth_a_line(self, serial: str) -> bool:
-        """Return whether a line about a serial is logged at info. A device can announce without end, so few are."""
+        """Return whether a line about a serial is logged at level info.
+
+        A device can announce without end, so only a few lines are.
+        """
         now = asyncio.get_running_loop().time()
         lines = self._lines.setdefault(serial, deque(maxlen=MAX_LINES))
         if len(lines) == MAX_LINES and now - lines[0] < LINES_SECONDS:
@@ -274,7 +281,7 @@ def read(info: AsyncServiceInfo, rules: DiscoveryConfig, now: datetime) -> Annou
 
 
 async def closed(browser: AsyncServiceBrowser | None, zeroconf: AsyncZeroconf) -> None:
-    """Close both, also if posd stops meanwhile, so that no socket stays open."""
+    """Close browser and library, even if posd stops meanwhile, so that no socket stays open."""
 
     async def close() -> None:
         if browser is not None:
@@ -292,9 +299,9 @@ async def closed(browser: AsyncServiceBrowser | None, zeroconf: AsyncZeroconf) -
 
 
 class Browser(AsyncServiceBrowser):
-    """Browser for service types in any case of their letters (RFC 6762, 16). The library compares them exactly.
+    """Browser for service types, without regard to case (RFC 6762, 16). The library compares them exactly.
 
-    The library gets each record with the configured spelling of the type.
+    The library receives each record with the configured spelling of the type.
     """
 
     def async_update_records(self, zc: Zeroconf, now: float, records: list[RecordUpdate]) -> None:
@@ -325,7 +332,7 @@ class Browser(AsyncServiceBrowser):
 
 
 class _Records(RecordUpdateListener):
-    """Count of the records in the library, under all names."""
+    """Counter of the records in the library, over all names."""
 
     def __init__(self, zeroconf: Zeroconf, wake: Callable[[], None]) -> None:
         self._zeroconf = zeroconf
@@ -338,7 +345,7 @@ class _Records(RecordUpdateListener):
         self._room -= len(records)
 
     def async_update_records_complete(self) -> None:
-        """Count all records, after packets that may have brought too many."""
+        """Count all records, after packets that may contain too many."""
         if self._room >= 0 or self.too_many:
             return
         self._room = MAX_RECORDS - sum(map(len, self._zeroconf.cache.cache.values()))
@@ -357,5 +364,5 @@ def _missing(selection: InterfaceSelection) -> str | None:
 
 
 def names(selection: InterfaceSelection) -> str:
-    """Return the names of the interfaces on which mDNS is spoken."""
+    """Return the names of the interfaces on which mDNS runs."""
     return ", ".join(dict.fromkeys(name for name, _ in selection.spoken))

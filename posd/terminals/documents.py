@@ -28,7 +28,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What shows that the device at an address is the terminal."""
+    """Proof that the device at an address is the terminal."""
 
     proof: ProofWord
     conflict: Annotated[bool, Meta(description="nothing is sent to it until a person decides, or it ends by itself")]
@@ -36,7 +36,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Commissioned(msgspec.Struct, frozen=True):
-    """What a person has seen working with a terminal."""
+    """Functions that an operator has seen working with a terminal."""
 
     at: Annotated[Moment, Meta(description="when it was recorded")]
     by: Annotated[str, Meta(description="who saw it")]
@@ -44,7 +44,7 @@ class Commissioned(msgspec.Struct, frozen=True):
 
 
 class Terminal(msgspec.Struct, frozen=True, kw_only=True):
-    """A terminal of the fleet, or one that is announced in this network."""
+    """A terminal of the fleet, or a terminal that is announced in this network."""
 
     serial: Annotated[str, Meta(description="its serial number")]
     brand: Annotated[str | None, Meta(description="as it says itself")]

@@ -1,8 +1,8 @@
-"""One HTTP/1.1 request and its reply, over a connection of its own (RFC 9112).
+"""Exchange of one HTTP/1.1 request and its reply, over a new connection (RFC 9112).
 
-posd writes and reads these itself. A payment is safe only if posd knows whether a byte of its request may have been
-sent. So the write is one visible call, and the caller can set its mark before it. No other function of an HTTP library
-is needed: no pool, no redirects, no cookies, no proxies, no decompression.
+posd uses no HTTP library here. A payment is safe only if posd can tell whether a byte of its request may have been
+sent. So the write is one call, and the caller can record a mark just before it. Connection pools, redirects, cookies,
+proxies and decompression are not needed.
 
 llhttp parses the replies, with its strict settings. The reader stores a bounded part of the peer's data.
 """
@@ -18,15 +18,15 @@ import msgspec
 
 from posd.terminals.attempt import CallFailed
 
-#: Most bytes of a reply, which is a short JSON object; the rest is not read.
+#: Maximum number of bytes of a reply, which is a short JSON object. The rest is not read.
 MAX_REPLY_BYTES = 256 * 1024
 #: Most bytes of status line and headers, including those of interim replies.
 MAX_HEAD_BYTES = 16 * 1024
 #: Most headers of a reply, with its trailers.
 MAX_HEADERS = 256
-#: Most interim replies (1xx). No request of posd asks for one.
+#: Maximum number of interim replies (1xx). No request of posd asks for an interim reply.
 MAX_INTERIM = 16
-#: Most bytes beside the body: sizes and extensions of chunks, trailers.
+#: Maximum number of bytes outside the body: sizes and extensions of chunks, trailers.
 MAX_FRAMING_BYTES = MAX_REPLY_BYTES
 
 _TARGET: Final = re.compile(r"[!-~]+")
@@ -35,7 +35,7 @@ _WITH_BODY: Final = frozenset({"POST"})
 
 
 def request_bytes(method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
-    """Return the bytes of a request. Raise ValueError if a value would break its framing."""
+    """Return the bytes of a request. Raise ValueError if a value would break the framing."""
     if _TARGET.fullmatch(target) is None:
         raise ValueError("its path is not visible ASCII")
     lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
@@ -63,19 +63,20 @@ class AnswerReader:
         self._status = 0
         self._date: str | None = None
         self._body = bytearray()
-        self._begun = self._over = False  # of the reply: its head has arrived, all of it has arrived
-        self._framed = False  # its end does not depend on the end of the connection
+        self._begun = self._over = False  # whether the head has arrived, and whether the reply is complete
+        self._framed = False  # the reply has a length, so it does not end with the connection
         self._interim = self._headers = self._header_bytes = 0
-        self._unused = 0  # bytes outside of the body, since the head or the body began
+        self._unused = 0  # bytes outside the body since the head or the body began
 
     def feed(self, data: bytes) -> HttpAnswer | None:
-        """Parse received data; return the reply once it is complete. Raise CallFailed if it is invalid."""
+        """Parse received data. Return the reply once it is complete. Raise CallFailed if the data is invalid."""
         before, begun = len(self._body), self._begun
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             if not self._over:
-                raise CallFailed("the reply is not HTTP") from None  # no quote: the reply could echo what a till sent
+                # Without a quotation, because the reply could echo a till's data.
+                raise CallFailed("the reply is not HTTP") from None
         if self._over:
             return self._answer()
         if self._begun and not begun:
@@ -87,7 +88,7 @@ class AnswerReader:
         return None
 
     def end(self) -> HttpAnswer:
-        """Handle the end of the connection; return the reply that ends with it. Raise CallFailed."""
+        """Handle the end of the connection. Return the reply if the end completes it. Raise CallFailed."""
         if not self._begun:
             raise CallFailed("it closed the connection without an answer")
         if self._framed:
@@ -103,7 +104,10 @@ class AnswerReader:
         return HttpAnswer(self._status, self._date, body, complete=len(self._body) <= MAX_REPLY_BYTES)
 
     def on_message_begin(self) -> None:
-        """Reset the state for a reply, also an interim one (callback of the parser, as the following methods)."""
+        """Reset the state at the start of a reply, even an interim one.
+
+        This and the following methods are the parser's callbacks.
+        """
         if self._over:
             raise httptools.HttpParserCallbackError
         self._date, self._framed = None, False
@@ -133,7 +137,7 @@ class AnswerReader:
             self._begun = True
             return
         self._interim += 1
-        if self._interim > MAX_INTERIM or self._status == 101:  # another protocol: posd never asks for one
+        if self._interim > MAX_INTERIM or self._status == 101:  # 101: posd never asks for another protocol
             raise httptools.HttpParserCallbackError
 
     def on_body(self, piece: bytes) -> None:
@@ -147,10 +151,10 @@ class AnswerReader:
 
 
 class ClientExchange(asyncio.Protocol):
-    """Protocol of a connection: it writes the request as soon as it is connected, and reads the reply.
+    """Protocol of a connection. It writes the request as soon as it is connected, and reads the reply.
 
-    `about_to_write` is called just before the write, with the transport; if it raises, nothing is written. `silence`:
-    seconds after which a peer that neither reads nor sends is given up. After `close` nothing is written.
+    `about_to_write` is called with the transport just before the write. If it raises, nothing is written. `silence`:
+    seconds after which the exchange ends if the peer neither reads nor sends. After `close` nothing is written.
     """
 
     def __init__(self, request: bytes, about_to_write: Callable[[asyncio.Transport], None], silence: float) -> None:
@@ -159,17 +163,17 @@ class ClientExchange(asyncio.Protocol):
         self._about_to_write: Callable[[asyncio.Transport], None] | None = about_to_write
         self._silence = silence
         self._reader = AnswerReader()
-        # An error is a result too: asyncio would log an exception of the future if the caller was gone.
+        # An error is stored as a result, because asyncio would log an unread exception of a future.
         self._outcome: asyncio.Future[HttpAnswer | Exception] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
-        self._heard = 0.0  # when the peer last read or sent something, on the loop's clock
+        self._heard = 0.0  # time of the peer's last read or write, on the loop's clock
         self._timer: asyncio.TimerHandle | None = None
-        #: Whether the whole request was passed to the network, once that is known.
+        #: Whether the whole request was passed to the network.
         self._taken: asyncio.Future[bool] = self._loop.create_future()
         self._full = False  # the network accepts no more data at present
 
     async def answer(self, written: Callable[[], None]) -> HttpAnswer:
-        """Wait for the reply, once connected. Raise CallFailed, or the exception of `about_to_write`.
+        """Wait for the reply, after the connection is made. Raise CallFailed, or the exception of `about_to_write`.
 
         `written` is called when the whole request was passed to the network.
         """
@@ -181,7 +185,7 @@ class ClientExchange(asyncio.Protocol):
         return outcome
 
     def close(self) -> None:
-        """Abort the connection; nothing more is read from it or written to it."""
+        """Abort the connection. Nothing more is read from it or written to it."""
         self._about_to_write = None
         if self._timer is not None:
             self._timer.cancel()
@@ -192,7 +196,7 @@ class ClientExchange(asyncio.Protocol):
                 transport.abort()
 
     def _watch(self) -> None:
-        """End the exchange after too long a silence. New data does not start a new timer."""
+        """End the exchange after the longest silence. The timer is not restarted for each piece of data."""
         last = self._heard + self._silence
         if self._loop.time() < last:
             self._timer = self._loop.call_at(last, self._watch)
@@ -206,25 +210,25 @@ class ClientExchange(asyncio.Protocol):
             return
         self._outcome.set_result(outcome)
         self._reader.close()
-        self.close()  # at once, because asyncio would first reply to the TLS close_notify
+        self.close()  # abort, because asyncio would first reply to the TLS close_notify
         if not self._taken.done():
             self._taken.set_result(False)
 
     # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Write the request; over TLS it goes out with the end of the handshake."""
+        """Write the request. Over TLS this happens at the end of the handshake."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - create_connection makes no other
         self._transport = transport
-        about_to_write, self._about_to_write = self._about_to_write, None  # called once, and not stored
-        if about_to_write is None:  # closed before: the caller knows that nothing was sent
+        about_to_write, self._about_to_write = self._about_to_write, None  # call it once, and drop the reference
+        if about_to_write is None:  # closed before the connection was made: nothing was sent
             self.close()
             return
         self._heard = self._loop.time()
         self._watch()
         try:
             about_to_write(transport)
-        except Exception as error:  # noqa: BLE001 - the task that waits for the answer gets it
+        except Exception as error:  # noqa: BLE001 - the task that awaits the reply receives the error
             self._end(error)
         else:
             transport.write(self._request)

@@ -1,6 +1,6 @@
 """The fleet: the terminals in the configuration, the announcements on this network, and the probes of terminals.
 
-An announced serial outside the fleet is shown, never used.
+An announced terminal outside the fleet is shown, but never called.
 """
 
 import asyncio
@@ -25,19 +25,20 @@ from posd.terminals.location import AddressChange, FleetState
 from posd.terminals.settings import TerminalSettings, resolve_settings
 from posd.terminals.terminal import CHECK_SECONDS, FleetTerminal
 
-#: Most announcements of terminals outside the fleet that are stored for display; the LAN can send any number.
+#: Maximum number of announcements stored from terminals outside the fleet, because devices on the LAN can send any
+#: number.
 MAX_STRANGERS = 64
-#: Age in seconds after which a call that shows the terminals starts a probe.
+#: Age of a probe, in seconds, after which a call that shows the terminals starts a new one.
 READ_SECONDS = 10.0
 #: Longest wait of a call for the first announcement of a terminal after mDNS started, in seconds. Some devices answer
-#: only the third question, which is sent after three seconds.
+#: only the third mDNS query, which is sent after three seconds.
 FIRST_SECONDS = 4.0
 
 log = structlog.get_logger("posd.fleet")
 
 
 class Fleet:
-    """The terminals by serial, in the order of the configuration."""
+    """Mapping of serial to terminal, in the order of the configuration."""
 
     def __init__(
         self,
@@ -46,15 +47,15 @@ class Fleet:
         now: Callable[[], datetime] = wall,
         clock_sure: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Resolve trust and headers of each terminal. Raise OSError or HeaderError if a file cannot be used.
+        """Read certificates and headers of each terminal. Raise OSError or HeaderError if a file cannot be used.
 
         `clock_sure`: returns whether this machine's clock can judge the dates of certificates.
         """
         self.state = FleetState(now, clock_sure, profiles)
         settings = resolve_settings(terminals, now)
         self._terminals = {serial: FleetTerminal(item, self.state) for serial, item in settings.items()}
-        self._former: dict[str, FleetTerminal] = {}  # removed from the fleet; they may have open calls
-        self._outdated: list[TerminalSettings] = []  # earlier ones, with open calls
+        self._former: dict[str, FleetTerminal] = {}  # terminals removed from the fleet; they may have open calls
+        self._outdated: list[TerminalSettings] = []  # settings before a reload, with open calls
         #: Announcements of terminals outside the fleet, by name of the announcement.
         self.strangers: dict[str, Announcement] = {}
 
@@ -66,7 +67,7 @@ class Fleet:
 
     @property
     def serials(self) -> tuple[str, ...]:
-        """Serials of the fleet."""
+        """Serials of the fleet's terminals."""
         return tuple(self._terminals)
 
     def get(self, serial: str | None) -> FleetTerminal | None:
@@ -74,11 +75,14 @@ class Fleet:
         return self._terminals.get(serial or "")
 
     def of(self, serial: str) -> FleetTerminal:
-        """Return a terminal that is in the fleet, or was when it was looked up."""
+        """Return a terminal that is in the fleet, or has left it with open calls."""
         return self._terminals.get(serial) or self._former[serial]
 
     def resolve(self, serial: str | None) -> FleetTerminal:
-        """Return the terminal that a till means: the only one by default. Raise Problem unknown_terminal."""
+        """Return the terminal that a till names.
+
+        Without a name, return the only terminal. Raise Problem unknown_terminal.
+        """
         fleet = list(self._terminals)
         if serial is None and len(fleet) == 1:
             return self._terminals[fleet[0]]
@@ -105,17 +109,17 @@ class Fleet:
             raise Problem("not_found", f"terminal {serial} is not in the fleet")
         return found
 
-    # Messages that may come from any terminal.
+    # Messages that any terminal may send.
 
     def answer_unit(self, serial: str) -> AmountUnit | None:
-        """Return the unit of the amounts that a terminal sends, None outside the fleet."""
+        """Return the unit of the amounts that a terminal sends, or None outside the fleet."""
         terminal = self.get(serial)
         return None if terminal is None else terminal.answer_unit
 
     def webhook_fault(self, serial: str, headers: Headers, body: bytes) -> str:
-        """Return why the signature of a webhook is refused; empty if it is right, or none is expected.
+        """Return why the signature of a webhook is refused, or an empty text if it is valid or not required.
 
-        None is expected of a terminal outside the fleet.
+        No signature is required from a terminal outside the fleet.
         """
         terminal = self.get(serial)
         return "" if terminal is None else terminal.webhook_fault(headers, body)
@@ -130,16 +134,16 @@ class Fleet:
         terminal = self.get(serial)
         return None if terminal is None else terminal.conflict
 
-    # A changed configuration, and what is stored.
+    # A changed configuration, and stored data.
 
     def resolve_settings(self, terminals: tuple[TerminalConfig, ...]) -> dict[str, TerminalSettings]:
         """Return the settings for `adopt` (see `settings.resolve_settings`)."""
         return resolve_settings(terminals, self.state.now)
 
     def adopt(self, resolved: Mapping[str, TerminalSettings], profiles: Profiles) -> None:
-        """Replace the fleet by the resolved terminals, with other profiles.
+        """Replace the fleet by the terminals of a new configuration, with its profiles.
 
-        The state of each terminal stays. Open calls continue unchanged, also those to a removed terminal.
+        The state of each terminal stays. Open calls continue unchanged, even those to a removed terminal.
         """
         before, known = self._lapsed(), self._former | self._terminals
         self.state.profiles = profiles
@@ -163,7 +167,7 @@ class Fleet:
         self.network_changed()
 
     def _reassign_announcements(self) -> None:
-        """Assign again the announcements of terminals that left or joined the fleet."""
+        """Reassign the announcements of terminals that left or joined the fleet."""
         for terminal in self._former.values():
             self.strangers |= {item.name: item for item in terminal.claims.announcements}
         for stranger in list(self.strangers.values()):
@@ -171,12 +175,12 @@ class Fleet:
                 self.announce(stranger)
         announced = [item for terminal in self for item in terminal.claims.announcements]
         for terminal in self:
-            # its configured address changed, so the order of its announcements is unknown
+            # the configured address changed, so the order of the announcements is unknown
             if terminal.announced is None:
                 terminal.compare(*announced, *self.strangers.values())
 
     def remember(self, trusted: Mapping[str, Trusted], commissions: Mapping[str, Commission]) -> None:
-        """Add what an earlier daemon has stored, also for terminals of a later configuration."""
+        """Add the data that an earlier daemon stored, even for terminals that are not configured now."""
         self.state.trusted |= trusted
         self.state.commissions |= commissions
         self._trust_stored()
@@ -188,7 +192,7 @@ class Fleet:
                 terminal.trust(stored)
 
     def commission(self, seen: Commission) -> None:
-        """Set what an operator saw working with a terminal."""
+        """Set the functions that an operator saw working with a terminal."""
         self.state.commissions[seen.terminal] = seen
 
     def _lapsed(self) -> frozenset[str]:
@@ -204,7 +208,7 @@ class Fleet:
     # Announcements and probes.
 
     def listen(self, listener: Callable[[str], None], *news: AddressChange) -> None:
-        """Call `listener` with the serial at such an event, after earlier listeners."""
+        """Call `listener` with the serial at each event of these kinds, after earlier listeners."""
         for item in news:
             self.state.listeners.setdefault(item, []).append(listener)
 
@@ -225,7 +229,7 @@ class Fleet:
         return terminal.announce(announcement)
 
     def withdraw(self, name: str) -> Announcement | None:
-        """Remove an announcement by its instance name; return it."""
+        """Remove the announcement with an instance name, and return it."""
         gone = self.strangers.pop(name, None)
         for terminal in self:
             gone = terminal.withdraw(name) or gone
@@ -234,7 +238,7 @@ class Fleet:
     def mark_stale(self) -> None:
         """Mark all announcements as stale, because the network has changed.
 
-        One that is not repeated is removed once its address is unreachable as well.
+        An announcement that is not repeated is removed if its address is unreachable too.
         """
         self.strangers.clear()
         for terminal in self:
@@ -242,29 +246,31 @@ class Fleet:
             terminal.claims.mark_stale()
 
     def expect_announcements(self) -> None:
-        """Make calls wait for the first announcement of a terminal, because mDNS has just started."""
+        """Make calls wait for the first announcement of a terminal. Called when mDNS has just started."""
         self.state.announced_until = monotonic() + FIRST_SECONDS
 
     def network_changed(self) -> None:
-        """Request a probe of every terminal, because this machine's addresses or links changed."""
+        """Request a probe of every terminal. Called when this machine's addresses or links have changed."""
         for serial in self._terminals:
             self.state.tell(serial, AddressChange.WANTED)
 
     def request_probes(self) -> None:
-        """Request probes older than `READ_SECONDS`, because a call shows the terminals."""
+        """Request a probe of each terminal whose last one is older than `READ_SECONDS`, for a call that shows the
+        terminals.
+        """
         since = monotonic() - READ_SECONDS
         for terminal in self:
             if any(item.tried < since for item in terminal.candidates):
                 self.state.tell(terminal.serial, AddressChange.WANTED)
 
     async def check_stale(self, seconds: float) -> None:
-        """Probe each terminal without a recent probe; wait at most `seconds`."""
+        """Probe each terminal that has no recent probe. Wait at most `seconds`."""
         since = monotonic() - CHECK_SECONDS
         if probes := {probe for terminal in self for probe in terminal.start_probes(since)}:
             await asyncio.wait(probes, timeout=seconds)
 
     def hosts(self) -> dict[str, str]:
-        """Return the hosts, with serials, of terminals on this network that are configured or have replied."""
+        """Return host -> serial of the terminals on this network that are configured or have replied."""
         return {
             urlsplit(item.base_url).hostname or "": terminal.serial
             for terminal in self
@@ -273,7 +279,7 @@ class Fleet:
         }
 
     def documents(self, held: Mapping[str, str], *, everything: bool) -> Iterator[Terminal]:
-        """Yield the terminals as in the local API; `held` is terminal -> transaction."""
+        """Yield the terminals as in the local API. `held`: terminal -> transaction that holds it."""
         for terminal in self:
             yield terminal.document(held.get(terminal.serial))
         if everything:
@@ -282,11 +288,14 @@ class Fleet:
     # Calls.
 
     async def warm_up(self) -> None:
-        """Load the modules and clients of calls in advance, on a thread: it takes some 0.1 s."""
+        """Load the modules and clients for calls in advance, on a thread. This takes about 0.1 s."""
         await asyncio.to_thread(_load_clients, [terminal.settings for terminal in self])
 
     def cancel_calls(self) -> None:
-        """Cancel the open calls, probes and waits for announcements, because posd is stopping. Later calls end too."""
+        """Cancel the open calls, probes and waits for announcements, because posd is stopping.
+
+        Later calls end at once.
+        """
         self.state.stopping, self.state.announced_until = True, float("-inf")
         self.state.announced.set()
         self._cancel_probes()
@@ -300,7 +309,7 @@ class Fleet:
         return [probe for terminal in known for probe in terminal.cancel_probes()]
 
     async def close(self) -> None:
-        """Cancel the probes and wait for their end."""
+        """Cancel the probes and wait until they have ended."""
         self.cancel_calls()
         if probes := self._cancel_probes():
             await asyncio.wait(probes)
@@ -330,32 +339,35 @@ def _stranger(announced: Announcement) -> Terminal:
     )
 
 
-# Times of probes, from the state of a terminal: no I/O.
+# Times of probes, computed from the state of a terminal. No I/O.
 #
-# mDNS reports that a terminal has come, and often that it goes, but not a pulled plug: its records live for an hour and
-# more. So posd probes itself, with a reason: a new announcement, a call that shows the terminals, an open payment, a
-# terminal that was just lost. Without a reason it probes rarely.
+# mDNS reports when a terminal appears, and often when it leaves. It does not report a pulled plug: records live for an
+# hour or longer. So posd probes a terminal after a new announcement, for a call that shows the terminals, during an
+# open payment, and after a loss. Without such a reason it probes rarely.
 
-#: Least pause between two probes of one terminal, in seconds, so that repeated announcements cause no storm.
+#: Minimum pause between two probes of one terminal, in seconds, so that repeated announcements do not cause many
+#: probes.
 SPACING_SECONDS = 2.0
-#: Pause during an open payment without news from the terminal, in seconds.
+#: Pause between probes during an open payment without events from the terminal, in seconds.
 OPEN_SECONDS = 30.0
-#: Pause during a conflict, in seconds: a probe must show that it ended.
+#: Pause between probes during a conflict, in seconds. Only a probe can show that the conflict ended.
 CONTESTED_SECONDS = 5.0
 #: First pause after the loss of a terminal, doubled each time up to the second value. Seconds.
 LOST_SECONDS = 5.0
 MAX_LOST_SECONDS = 60.0
-#: Probes with these pauses, some 10 minutes; then the terminal is probed as rarely as others, unless a payment is open.
+#: Number of probes with these pauses, about 10 minutes. Then the terminal is probed as rarely as others, unless a
+#: payment is open.
 LOST_LOOKS = 12
-#: Probes without a reason are at multiples of this on the clock, so that those of a fleet coincide. Seconds.
+#: Probes without a reason start at multiples of this time on the clock, so that the probes of a fleet coincide.
+#: Seconds.
 TOGETHER_SECONDS = 20.0
-#: Least number of such multiples in a pause, so that a probe is early by a small part of the pause only.
+#: Minimum number of such multiples in a pause. It limits how early a probe can start.
 TOGETHER_PAUSES = 10
 
 
 class ProbeState(msgspec.Struct, frozen=True):
-    """State of one terminal: time of the last probe or sign of life (monotonic seconds), failed probes since then, and
-    whether a probe is wanted.
+    """State of one terminal's probes: time of the last probe or sign of life (monotonic seconds), failed probes since
+    then, and whether a probe is requested.
     """
 
     last: float
@@ -364,17 +376,18 @@ class ProbeState(msgspec.Struct, frozen=True):
 
 
 def probe_now(pulse: ProbeState) -> ProbeState:
-    """Return the state with a probe wanted as soon as possible."""
+    """Return the state with a request to probe as soon as possible."""
     return msgspec.structs.replace(pulse, wanted=True)
 
 
 def heard(pulse: ProbeState, now: float) -> ProbeState:
     """Return the state after a sign of life."""
-    return ProbeState(now, pulse.failures, pulse.wanted)  # runs for each event: `replace` takes four times as long
+    # This runs for each event, and `replace` would take four times as long.
+    return ProbeState(now, pulse.failures, pulse.wanted)
 
 
 def begun(pulse: ProbeState, now: float) -> ProbeState:
-    """Return the state at the start of a probe, which fulfils the wish for one."""
+    """Return the state at the start of a probe, without the request."""
     return msgspec.structs.replace(pulse, last=now, wanted=False)
 
 
@@ -386,8 +399,8 @@ def looked(pulse: ProbeState, now: float, *, reached: bool) -> ProbeState:
 def due(pulse: ProbeState, *, busy: bool, every: float, contested: bool = False) -> float | None:
     """Return the time of the next probe (monotonic seconds), or None if there is no reason for one.
 
-    `busy`: a payment is open there. `contested`: several devices claim to be it. `every`: pause without a reason, in
-    seconds, 0 for never.
+    `busy`: a payment is open on the terminal. `contested`: the terminal has a conflict. `every`: pause between probes
+    without a reason, in seconds; 0: never.
     """
     if pulse.wanted:
         return pulse.last + SPACING_SECONDS
@@ -402,26 +415,25 @@ def due(pulse: ProbeState, *, busy: bool, every: float, contested: bool = False)
 
 
 def _together(last: float, pause: float) -> float:
-    """Return the end of a pause, or a slightly earlier time that it shares with others."""
+    """Return the end of a pause, or a slightly earlier time at which other pauses end too."""
     end = last + pause
     return end - end % TOGETHER_SECONDS if pause >= TOGETHER_PAUSES * TOGETHER_SECONDS else end
 
 
-#: Most probes at the same time.
+#: Maximum number of concurrent probes.
 MAX_LOOKS = 4
-#: Largest part by which chance shortens the pause without a reason, so that the probes of a fleet spread.
+#: Largest fraction by which the pause without a reason is shortened at random. It spreads the probes of a fleet.
 SPREAD = 0.2
 
 
 class Liveness:
     """Prober of the terminals. Run `run` as a task; cancel it to stop.
 
-    Each terminal has its own timer, and news of a terminal affects only that one. News that postpones a probe moves no
-    timer: the timer checks at its end, and waits on. So `changed` must be called only for news that makes a probe due
-    sooner.
+    Each terminal has its own timer. If an event postpones a probe, the timer is not moved: at its end it checks, and
+    waits again. So `changed` must be called only for events that make a probe due sooner.
 
-    `every`: seconds between two probes without a reason, 0 for none. `busy`: returns whether a terminal has an open
-    payment. `chance`: returns a random number from 0 to 1.
+    `every`: seconds between two probes without a reason; 0: no such probes. `busy`: returns whether a terminal has an
+    open payment. `chance`: returns a random number from 0 to 1.
     """
 
     def __init__(self, fleet: Fleet, every: float, busy: Callable[[str], bool], chance: Callable[[], float]) -> None:
@@ -459,7 +471,7 @@ class Liveness:
                 await asyncio.wait(looks)
 
     def changed(self, serial: str) -> None:
-        """Plan the next probe of a terminal again: it may be due sooner than before."""
+        """Plan the next probe of a terminal again, because it may be due sooner."""
         if not self._running or serial in self._looks:  # the end of the probe plans the next one
             return
         at, timer = self._due(serial), self._timers.get(serial)
@@ -473,13 +485,16 @@ class Liveness:
         return self._seconds * (1 - SPREAD * self._chance())
 
     def _state(self, serial: str) -> ProbeState:
-        """Return the state of a terminal; a new one is probed without delay."""
+        """Return the probe state of a terminal. A new terminal is probed without delay."""
         if serial not in self._pulses:
             self._pulses[serial], self._every[serial] = ProbeState(monotonic() - SPACING_SECONDS), self._pause()
         return self._pulses[serial]
 
     def _due(self, serial: str) -> float | None:
-        """Return the time of a terminal's next probe, or None if it has no device on this network or no reason."""
+        """Return the time of a terminal's next probe.
+
+        Return None without a device on this network, or without a reason.
+        """
         terminal = self._fleet.get(serial)
         if terminal is None or not terminal.can_be_probed:
             return None
@@ -506,12 +521,12 @@ class Liveness:
         del self._looks[serial]
         self.changed(serial)
 
-    # News of a terminal from the fleet, on the loop.
+    # Events of a terminal from the fleet, on the event loop.
 
     def _heard(self, serial: str) -> None:
         self._pulses[serial] = heard(
             self._state(serial), asyncio.get_running_loop().time()
-        )  # this only postpones the next probe
+        )  # it only postpones the next probe
 
     def _wanted(self, serial: str) -> None:
         self._pulses[serial] = probe_now(self._state(serial))

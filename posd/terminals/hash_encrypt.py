@@ -1,7 +1,7 @@
-"""The scheme `hash-encrypt`: a signed and encrypted body, with a new key for every request.
+"""Scheme `hash-encrypt`: a signed and encrypted body, with a new key for every request.
 
-A body is sent as `{"data": "IV:CIPHERTEXT"}`. A GET has none, and signs `{}`. A reply may have the same form, under the
-key of its request, or be unencrypted.
+A body is sent as `{"data": "IV:CIPHERTEXT"}`. A GET has no body, and signs `{}`. A reply may be encrypted in the same
+form with the key of its request, or be unencrypted.
 
 Source: docs/guides/real-terminals.md, hash-encrypt.
 """
@@ -26,7 +26,7 @@ from posd.terminals.authentication import Authentication, OutgoingRequest, Unrea
 
 #: Signed text of a request without a body.
 EMPTY = b"{}"
-#: Least characters of business code, serial and minute together, and the characters of the key.
+#: Minimum number of characters of business code, serial and minute together. Then the number of characters of the key.
 LEAST_CHARACTERS = KEY_CHARACTERS = 32
 IV_BYTES = 16
 BLOCK_BITS = 128
@@ -38,7 +38,7 @@ _JSON = msgspec.json.Decoder()
 
 @dataclass(frozen=True, slots=True)
 class SigningMoment:
-    """Keys of one request. repr shows none of them."""
+    """Keys of one request. Its repr does not show them."""
 
     timestamp: str
     password: str
@@ -76,7 +76,10 @@ class SigningMoment:
         return f'{{"data":"{iv.hex()}:{text.hex()}"}}'.encode()
 
     def opened(self, body: bytes) -> bytes:
-        """Return the decrypted reply; an unencrypted one as it is. Raise UnreadableReply if this key does not fit."""
+        """Return the decrypted reply.
+
+        An unencrypted reply is returned unchanged. Raise UnreadableReply if the key does not fit.
+        """
         sealed = _sealed(body)
         if sealed is None:
             return body
@@ -84,7 +87,7 @@ class SigningMoment:
         decryptor, unpadder = self._cipher(iv).decryptor(), PKCS7(BLOCK_BITS).unpadder()
         try:
             opened = unpadder.update(decryptor.update(text) + decryptor.finalize()) + unpadder.finalize()
-            _JSON.decode(opened)  # one of 256 wrong keys gives a valid padding
+            _JSON.decode(opened)  # a wrong key gives a valid padding in one of 256 cases
         except ValueError:
             raise UnreadableReply("the reply is encrypted with another key than the request") from None
         return opened
@@ -95,7 +98,7 @@ class SigningMoment:
 
 
 def _sealed(body: bytes) -> tuple[bytes, bytes] | None:
-    """Return IV and ciphertext of a body, None for an unencrypted one."""
+    """Return IV and ciphertext of a body, or None if it is unencrypted."""
     try:
         members = _SEALED.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -114,7 +117,7 @@ def hash_encrypt(
 ) -> Authentication:
     """Return the authentication that signs and encrypts with the business code, for one terminal.
 
-    `now`: seconds since 1970. `random`: returns so many bytes for the IV.
+    `now`: seconds since 1970. `random`: returns the given number of bytes for the IV.
     """
 
     def sign(request: OutgoingRequest) -> OutgoingRequest:

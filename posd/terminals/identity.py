@@ -1,18 +1,18 @@
-"""Rules for the identity of a terminal: an address is not an identity. No I/O.
+"""Rules for the identity of a terminal. An address alone does not identify it. No I/O.
 
-Any device on the network can announce a serial, and reply. So a terminal is followed to a new address only with proof:
-the pinned certificate, or one of the named CA that has its serial. Without proof, a new address is used only under
-three conditions:
+Any device on the network can announce a serial, and reply. So posd follows a terminal to a new address only with proof.
+The proof is the pinned certificate, or a certificate of the named CA with the terminal's serial. Without proof, a new
+address is used only under three conditions:
 
 - no payment is open on the terminal;
 - the address that was used last has been silent for some time;
 - one device alone claims the serial.
 
-Anything else is a conflict: nothing is sent, and the operator decides. A configured address overrides announcements.
+Otherwise there is a conflict: nothing is sent, and the operator decides. A configured address overrides announcements.
 
 An operator vouches for a row of the profile in one of two ways: by `confirmed = true` in the configuration, or by
-commissioning the row on this terminal (`Commission.proven`) with its present profile. After a change of the profile the
-commissioning does not count until the operator repeats it.
+commissioning the row on this terminal (`Commission.proven`) with its present profile. After a change of the profile,
+the commissioning does not count until the operator repeats it.
 """
 
 import hashlib
@@ -29,13 +29,15 @@ from posd.config.profile import OperationRow, Table
 if TYPE_CHECKING:
     from posd.config import TerminalConfig
 
-#: Seconds of silence of the last trusted address before another may replace it. A call waits for them if nothing else
-#: is missing.
+#: Seconds of silence of the last trusted address before another may replace it. A call waits for these seconds if no
+#: other condition is missing.
 LOST_SECONDS = 5.0
 
 
 class Proof(StrEnum):
-    """Proof that a device is the terminal: its pinned certificate, its serial in one of the named CA, or none."""
+    """Proof that a device is the terminal: the pinned certificate, its serial in a certificate of the named CA, or
+    none.
+    """
 
     PINNED = "pinned"
     CA = "ca"
@@ -45,21 +47,21 @@ class Proof(StrEnum):
 class LastTrusted(Enum):
     """State of the last trusted address."""
 
-    NEVER = auto()  # no payment ran yet, and the operator has not decided
+    NEVER = auto()  # no payment was sent yet, and the operator has not decided
     ANSWERS = auto()
     UNKNOWN = auto()  # not probed since its announcement, or since the start
-    SILENT = auto()  # no reply, or another device replies: it may be back in a moment
-    LOST = auto()  # silent for `LOST_SECONDS`: one lost packet must not let another device in
+    SILENT = auto()  # no reply, or another device replies; the terminal may be back in a moment
+    LOST = auto()  # silent for `LOST_SECONDS`, so that one lost packet does not admit another device
 
 
 class UsableAddress(Enum):
     """Address to use."""
 
     CONFIGURED = auto()
-    NEWEST = auto()  # the best announced one, or the last: its device proves its identity or is sent nothing
-    PROVEN = auto()  # the best one whose certificate has the serial
-    TRUSTED = auto()  # the last trusted one
-    NEW = auto()  # the only claimant: the terminal has moved
+    NEWEST = auto()  # the best announced address, or the last one; the device must prove its identity
+    PROVEN = auto()  # the best address whose certificate has the serial
+    TRUSTED = auto()  # the last trusted address
+    NEW = auto()  # the address of the only claimant: the terminal has moved
 
 
 class AddressConflict(StrEnum):
@@ -81,12 +83,13 @@ def judge(
     contested: bool = False,
     is_open: bool = False,
 ) -> UsableAddress | AddressConflict:
-    """Return the address to use, or the conflict that forbids all, for a terminal without a configured address.
+    """Return the address to use for a terminal without a configured address, or the conflict that forbids every
+    address.
 
     `claimants`: number of devices without proof that reply under the serial at other addresses. `proven`: a device
-    replies whose certificate has the serial. `proved`: the last trusted one had shown such a certificate. `decided`:
-    the operator decided that it is the terminal; `contested`: and that others are not. `is_open`: a payment of the
-    terminal is open.
+    replies whose certificate has the serial. `proved`: the device at the last trusted address had such a certificate.
+    `decided`: the operator decided that the device there is the terminal. `contested`: the operator also rejected other
+    devices. `is_open`: a payment of the terminal is open.
     """
     if pinned:
         return UsableAddress.NEWEST
@@ -106,10 +109,11 @@ def judge(
 
 
 class Trusted(msgspec.Struct, frozen=True):
-    """Address where a terminal was trusted last: a payment went there, or the operator decided. Stored over restarts.
+    """Address where a terminal was trusted last: a payment was sent there, or the operator chose it. It is stored over
+    restarts.
 
-    `at` is ISO 8601. `turned_down`: addresses of other devices, or the serial announced at this address, that the
-    operator rejected. `other_serial`: the serial that the device there has reported since, if it is another one.
+    `at` is ISO 8601. `turned_down`: the addresses of other devices, or the serial announced at this address, that the
+    operator rejected. `other_serial`: another serial that the device there has reported since.
     """
 
     base_url: str
@@ -123,18 +127,18 @@ class Trusted(msgspec.Struct, frozen=True):
 
     @property
     def decided(self) -> bool:
-        """Whether the operator decided that it is the terminal."""
+        """Whether the operator chose this address."""
         return self.operator is not None
 
 
 class OtherTerminal(msgspec.Struct, frozen=True):
-    """Another terminal at the address of the expected one; `announced`: it is announced there, by mDNS."""
+    """Another terminal at the address of the expected one. `announced`: mDNS announces it there."""
 
     serial: str
     announced: bool
 
 
-#: Source of a claim to an address; `trusted`: used last, and not announced at present.
+#: Source of a claim to an address. `trusted`: the address was used last, and is not announced now.
 ClaimSource = Literal["config", "mdns", "trusted"]
 
 
@@ -156,12 +160,12 @@ class Claimant(msgspec.Struct, frozen=True):
     proof: ProofWord
 
 
-#: Command of the step that edits the configuration; the check of the health adds the file and the line.
+#: Command of the step that edits the configuration. The health check adds the file and the line.
 EDIT = "sudo editor"
 
 
 class OpenConflict(msgspec.Struct, frozen=True):
-    """Open conflict: its start, its claims, and the sentences about it and the next step."""
+    """Open conflict: its kind, start and claims, the finding as text, and the next steps."""
 
     kind: AddressConflict
     since: str
@@ -178,7 +182,7 @@ class OpenConflict(msgspec.Struct, frozen=True):
 
 
 def steps(serial: str, other_serial: str | None = None) -> tuple[RemedyStep, ...]:
-    """Return the advice on a conflict. `other_serial`: the serial that the device there reports."""
+    """Return the next steps for a conflict. `other_serial`: the other serial that the device reports."""
     if other_serial is None:
         return (
             RemedyStep(
@@ -203,7 +207,7 @@ def words(
 ) -> str:
     """Return the finding as text. `others`: other addresses that reply; `old`: the last trusted or configured address.
 
-    `other`: the other terminal that the device there is, or None.
+    `other`: the other terminal at that address, or None.
     """
     if other is not None:
         how = "announces itself (mDNS) as" if other.announced else "says that it is"
@@ -218,7 +222,7 @@ def words(
 
 
 class Part(StrEnum):
-    """Functions that an operator can see working with a terminal (local API, `commission`)."""
+    """Functions that an operator can confirm for a terminal (local API, `commission`)."""
 
     START = "start"
     ABORT = "abort"
@@ -231,7 +235,7 @@ class Part(StrEnum):
 
 
 class Commission(msgspec.Struct, frozen=True):
-    """Functions seen working with a terminal: time, operator, reason, and version of its profile."""
+    """Functions that an operator confirmed for a terminal, with time, operator, reason, and version of the profile."""
 
     terminal: str
     at: str
@@ -268,6 +272,6 @@ def profile_version(terminal: "TerminalConfig", table: Table) -> str:
 def vouched(operation: str, row: OperationRow, profile: str, seen: Commission | None) -> bool:
     """Return whether an operator vouches for a row of the profile (`operation`), so that its replies are proof.
 
-    `profile`: the version in force. `seen`: what was seen working with the terminal, or None.
+    `profile`: the present version. `seen`: the commissioning of the terminal, or None.
     """
     return row.confirmed or (seen is not None and seen.profile == profile and operation in seen.proven)

@@ -1,8 +1,8 @@
 """Network interfaces of this machine: their addresses, and every change.
 
-The kernel reports changes over a netlink socket, so nothing is polled. Without one (a sandbox), the state is compared
-at a slow interval. Listeners are called in the event loop, after a short delay: an interface that comes up sends
-several reports.
+The kernel reports changes over a netlink socket, so nothing is polled. Without such a socket (in a sandbox), the state
+is compared at a slow interval. Listeners are called in the event loop, after a short delay, because the kernel sends
+several reports for one change.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ import structlog
 
 #: Requested reports (linux/rtnetlink.h): links, IPv4 addresses, IPv6 addresses.
 GROUPS: Final = 0x1 | 0x10 | 0x100
-#: Seconds from a report to the reading of the state: one change sends several reports.
+#: Seconds from a report to the read of the state, because one change causes several reports.
 SETTLE_SECONDS = 0.25
-#: Seconds between two readings without reports from the kernel.
+#: Seconds between two reads of the state without reports from the kernel.
 TICK_SECONDS = 15.0
 
 #: linux/sockios.h and linux/if.h: flags of an interface that is up with a carrier.
@@ -33,7 +33,10 @@ log = structlog.get_logger("posd.interfaces")
 
 
 class Interface(msgspec.Struct, frozen=True):
-    """One interface: `running` is up with a carrier; an IPv6 link-local address includes its scope (`fe80::1%eth0`)."""
+    """One interface:
+
+    `running`: the interface is up and has a carrier. An IPv6 link-local address includes its scope (`fe80::1%eth0`).
+    """
 
     name: str
     index: int
@@ -75,16 +78,17 @@ def _is_running(name: str) -> bool:
 
 
 async def reports() -> AsyncIterator[None]:
-    """Yield at once, and after each change that the kernel reports. Raise OSError at the first step if it cannot.
+    """Yield at once, and after each change that the kernel reports. Raise OSError at the first step if there is no
+    netlink socket.
 
-    The content of the reports is not used: the state is read again.
+    The content of the reports is not used, because the state is read again.
     """
     kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
     with socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE) as kernel:
         kernel.bind((0, GROUPS))
-        yield  # covers changes before the socket was bound
+        yield  # a change may have happened before the socket was bound
         while True:
-            with suppress(OSError):  # the socket overflowed (ENOBUFS): that is a report too
+            with suppress(OSError):  # the socket overflowed (ENOBUFS), so there were reports
                 await asyncio.get_running_loop().sock_recv(kernel, _MAX_REPORT)
             await asyncio.sleep(SETTLE_SECONDS)
             with suppress(OSError):  # BlockingIOError: no more reports
@@ -108,7 +112,10 @@ class Interfaces:
 
     @property
     def addresses(self) -> frozenset[str]:
-        """All addresses of this machine, with loopback; IPv6 link-local ones as in `fe80::1%eth0`."""
+        """All addresses of this machine, including loopback.
+
+        IPv6 link-local addresses are written as `fe80::1%eth0`.
+        """
         return addresses_of(self.state)
 
     def listen(self, callback: Callable[[], None]) -> None:
@@ -139,5 +146,5 @@ class Interfaces:
             return
         self.state = found
         for callback in self._listeners:
-            # Each in its own call: the loop's handler logs a failure, and the others still run.
+            # Call each listener separately: the loop logs a failure, and the other listeners still run.
             asyncio.get_running_loop().call_soon(callback)

@@ -1,4 +1,4 @@
-"""Location of a terminal: its addresses, their state, and the one to use. No connection is made here."""
+"""Location of a terminal: its addresses, their state, and the address to use. This module makes no connection."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -31,34 +31,34 @@ Source = Literal["config", "mdns"]
 #: Reason why no address of a terminal is known.
 NOT_ANNOUNCED = "it has not announced itself: check that it is switched on and in this network, or give it a base_url"
 
-#: State of the last trusted address after the last connection to it.
+#: Result of the last connection to the trusted address -> state of that address.
 OLD: Mapping[CandidateVerdict, LastTrusted] = {
     CandidateVerdict.ANSWERS: LastTrusted.ANSWERS,
     CandidateVerdict.UNCHECKED: LastTrusted.UNKNOWN,
     CandidateVerdict.SILENT: LastTrusted.SILENT,
     CandidateVerdict.REFUSED: LastTrusted.SILENT,
 }
-#: Whether a terminal is reachable, after the last connection to its address.
+#: Result of the last connection to a terminal -> whether it is reachable.
 REACHABLE: Mapping[CandidateVerdict, bool | None] = {
     CandidateVerdict.ANSWERS: True,
     CandidateVerdict.UNCHECKED: None,
     CandidateVerdict.SILENT: False,
     CandidateVerdict.REFUSED: False,
 }
-#: Results of a connection to a device that replies.
+#: Results of connections to a device that replies.
 REPLYING = (CandidateVerdict.ANSWERS, CandidateVerdict.REFUSED)
 
 
 class AddressChange(Enum):
     """Kinds of events of a terminal (see `FleetState.tell`)."""
 
-    WANTED = auto()  # a call asks for its state, or it is announced at an address without a probe
-    HEARD = auto()  # it sent something itself
+    WANTED = auto()  # a call shows its state, or it is announced at an address without a probe
+    HEARD = auto()  # it sent a message
     REACHED = auto()  # a call or a probe connected
     MISSED = auto()  # a call or a probe did not connect
     CHANGED = auto()  # its addresses changed
     RETURNED = auto()  # it is reachable again, or has a new address
-    OPENED = auto()  # a payment of it has opened
+    OPENED = auto()  # a payment on it has started
     PROBED = auto()  # its probes have ended, or a conflict began or ended
 
 
@@ -66,8 +66,8 @@ class FleetState(msgspec.Struct, eq=False):
     """Shared state of the terminals of a fleet.
 
     `clock_sure`: returns whether this machine's clock can judge the dates of certificates. `commissions` and `trusted`:
-    stored data by serial, also for terminals of a later configuration. `announced_until`: the time until which calls
-    wait for first announcements, in monotonic seconds.
+    stored data by serial, even for terminals that are not configured now. `announced_until`: time until which calls
+    wait for a first announcement, in monotonic seconds.
     """
 
     now: Callable[[], datetime] = wall
@@ -75,15 +75,15 @@ class FleetState(msgspec.Struct, eq=False):
     profiles: Profiles = EDITIONS
     commissions: dict[str, Commission] = {}
     trusted: dict[str, Trusted] = {}
-    #: Returns whether a terminal has an open payment. It keeps its address then.
+    #: Returns whether a terminal has an open payment. During a payment the terminal keeps its address.
     is_open: Callable[[str], bool] = lambda _serial: False
-    #: Reason, in words, why a terminal without a configured address has none.
+    #: Reason why no address is known of a terminal without a configured one, as text.
     no_address: str = NOT_ANNOUNCED
     announced_until: float = float("-inf")
-    #: Set, and replaced, at each announcement.
+    #: Event that is set, and then replaced, at each announcement.
     announced: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     stopping: bool = False
-    #: Called with a serial, in this order.
+    #: Listeners, called with a serial in this order.
     listeners: dict[AddressChange, list[Callable[[str], None]]] = {}
 
     def tell(self, serial: str, news: AddressChange) -> None:
@@ -95,14 +95,14 @@ class FleetState(msgspec.Struct, eq=False):
 class TerminalLocation:
     """Addresses of one terminal, including the trusted one.
 
-    `configured`: its configured address, None for a discovered one. `last_seen` and the times of the candidates are ISO
-    8601.
+    `configured`: the configured address, or None for a discovered terminal. `last_seen` and the times of the candidates
+    are ISO 8601.
     """
 
     def __init__(self, config: TerminalConfig, fleet: FleetState) -> None:
         self._fleet = fleet
         self.serial = config.serial
-        #: False after its removal from the fleet; open calls go on.
+        #: False after the removal from the fleet. Open calls go on.
         self.in_fleet = True
         self.last_seen: str | None = None  # ISO 8601
         self.brand: str | None = None
@@ -115,32 +115,32 @@ class TerminalLocation:
         self._begin(config)
 
     def _begin(self, config: TerminalConfig) -> None:
-        """Set the configured address, or none, and drop the announcements."""
+        """Set the configured address (or none), and drop the announcements."""
         self.config = config
         #: How it is called: over this network, or through the cloud.
         self.access_mode = config.access_mode
         self.on_lan = config.access_mode == "local"
-        #: Whether it is called only at the device that has the pinned certificate or key.
+        #: Whether only a device with the pinned certificate or key is called.
         self.pinned = config.pin is not None and config.scheme == "https"
         self.configured = Candidate(config.base_url.rstrip("/")) if config.base_url else None
         self.claims = SerialAnnouncements(config.scheme)
-        #: Whether any address may be tried: it is configured, or its device has to prove its identity.
+        #: Whether any address may be tried, because it is configured, or the device has to prove its identity.
         self.moves_freely = self.configured is not None or self.pinned or not self.on_lan
-        #: The last announcement from its configured address, of any terminal.
+        #: The last announcement from the configured address, of this or another terminal.
         self.announced: Announcement | None = None
 
     def _relocate(self, config: TerminalConfig) -> None:
-        """Apply a changed configuration: its addresses are checked again."""
+        """Apply a changed configuration. The addresses are probed again."""
         announcements = self.claims.announcements
         self._begin(config)
         self.place = None
         self._set_trusted(self.trusted)
-        if self.on_lan:  # an address that replied is probed again: another certificate may be right after the change
+        if self.on_lan:  # probe every address again: after the change another certificate may be right
             for announcement in announcements:
                 self.claims.announce(announcement)
 
     def _set_trusted(self, trusted: Trusted | None) -> None:
-        """Set the trust record. An address with another scheme than the present one is ignored."""
+        """Set the trust record. An address whose scheme is no longer configured is ignored."""
         self.trusted = trusted
         if trusted is None or self.configured is not None or not trusted.base_url.startswith(f"{self.config.scheme}:"):
             self.place = None
@@ -150,7 +150,7 @@ class TerminalLocation:
 
     @property
     def use(self) -> UsableAddress | AddressConflict:
-        """The address that may be used, by the present state (see `identity`)."""
+        """The address that may be used in the present state, or the conflict (see `identity`)."""
         chosen = self._chosen
         address = self._address(chosen) if isinstance(chosen, UsableAddress) else None
         if address is None or not self.on_lan or self.other_at(address.base_url) is None:
@@ -158,7 +158,7 @@ class TerminalLocation:
         return AddressConflict.SERIAL
 
     def other_at(self, base_url: str) -> OtherTerminal | None:
-        """Return the other terminal at one of its addresses, by the present state, or None.
+        """Return the other terminal that is known at an address of this terminal, or None.
 
         The device's own report takes precedence over announcements, which any device on the network can send.
         """
@@ -193,7 +193,7 @@ class TerminalLocation:
             proved=self._proved,
             decided=trusted is not None and trusted.decided,
             contested=trusted is not None and bool(trusted.turned_down),
-            # an empty or ambiguous host needs no check
+            # the result matters only with exactly one other device
             is_open=len(others) == 1 and self._fleet.is_open(self.serial),
         )
 
@@ -208,7 +208,7 @@ class TerminalLocation:
 
     @property
     def moves_soon(self) -> bool:
-        """Whether only some seconds of silence here are missing for the use of another address."""
+        """Whether another address may be used after some more seconds of silence at the trusted one."""
         return (
             self._old is LastTrusted.SILENT and self.use is UsableAddress.TRUSTED and bool(self.claims.answering(None))
         )
@@ -238,7 +238,7 @@ class TerminalLocation:
 
     @property
     def best(self) -> Candidate | None:
-        """The address to use, None if none is known; in a conflict the last trusted one."""
+        """The address to use, or None if none is known. In a conflict, the configured or last trusted address."""
         use = self.use
         if isinstance(use, UsableAddress):
             return self._address(use)
@@ -258,7 +258,10 @@ class TerminalLocation:
         return (*announced, self.place)
 
     def proof(self, candidate: Candidate | None = None) -> Proof:
-        """Return the proof that the device at an address is the terminal; without one, the proof of the last one."""
+        """Return the proof that the device at an address is the terminal.
+
+        Without `candidate`, return the proof of the last trusted device.
+        """
         if self.pinned:
             return Proof.PINNED
         if candidate is not None:
@@ -266,7 +269,8 @@ class TerminalLocation:
         return Proof.CA if self.must_prove(None) else Proof.NONE
 
     def must_prove(self, base_url: str | None) -> bool:
-        """Return whether an address may be used only if its certificate has the serial, as an earlier one did.
+        """Return whether an address may be used only with a certificate that has the serial. It must if an earlier
+        certificate had the serial.
 
         At a configured address any trusted device may reply.
         """
@@ -276,7 +280,7 @@ class TerminalLocation:
 
     @property
     def _proved(self) -> bool:
-        """Whether the last trusted device had shown a certificate of the named CA with the serial."""
+        """Whether the last trusted device had a certificate of the named CA with the serial."""
         by_ca = self.trusted is not None and self.trusted.proof is Proof.CA
         return by_ca and self.place is not None and self.config.ca_file is not None
 
@@ -295,17 +299,17 @@ class TerminalLocation:
 
     @property
     def reachable(self) -> bool | None:
-        """Whether the last call to, or probe of, its address connected; None without one."""
+        """Whether the last call or probe connected to the terminal's address, or None if there was none."""
         best = self.best
         return None if best is None else REACHABLE[best.verdict]
 
     @property
     def source(self) -> Source:
-        """Source of its address."""
+        """Source of the terminal's address."""
         return "config" if self.configured is not None else "mdns"
 
     def find(self, base_url: str) -> list[Candidate]:
-        """Return the candidates at this address of the terminal; none if the terminal does not have that address."""
+        """Return the terminal's candidates with this address."""
         if self.configured is not None:
             return [self.configured] if self.configured.base_url == base_url else []
         here = [self.place] if self.place is not None and self.place.base_url == base_url else []
@@ -318,7 +322,7 @@ class TerminalLocation:
 
     @property
     def may_answer(self) -> bool:
-        """Whether it has an address, and no failure is known there."""
+        """Whether the terminal has an address whose last connection did not fail."""
         best = self.best
         return best is not None and REACHABLE[best.verdict] is not False
 
@@ -333,19 +337,19 @@ class TerminalLocation:
 
     @property
     def has_rivals(self) -> bool:
-        """Whether another device replies as this terminal. It is sent nothing."""
+        """Whether another device replies as this terminal. Nothing is sent to that device."""
         replying = [item for item in self.candidates if item.verdict in REPLYING]
         return not self.moves_freely and len(replying) > 1 and self.claims.rivals is not None
 
     def same_device(self, sent_to: str, base_url: str) -> bool | str:
-        """Return whether the device at `base_url` is the one of its newest start, at `sent_to`.
+        """Return whether the device at `base_url` is the one that received the newest start, at `sent_to`.
 
-        A fingerprint instead: it is, if it shows that certificate.
+        If a fingerprint is returned, the device is the same if its certificate has that fingerprint.
 
         An address alone is no proof, because other devices can get it. A device with the same certificate is the same
-        one, also if the pin or the CA in the configuration has changed since. Without a certificate (plain HTTP, or a
-        start before posd was restarted) a pinned device is the same everywhere, because no other is ever called;
-        otherwise an equal address counts as the same device. In the cloud the path has the serial.
+        device, even if the configured pin or CA has changed since. The certificate is unknown over plain HTTP, and for
+        a start before a restart of posd. Then a pinned terminal is the same at each address, because no other device is
+        called. Without a pin, an equal address counts as the same device. In the cloud the path has the serial.
         """
         if not self.on_lan:
             return True
@@ -355,14 +359,14 @@ class TerminalLocation:
         return base_url == sent_to or (self.config.pin is not None and base_url.startswith("https:"))
 
     def was_same_device(self, sent_to: str, base_url: str, certificate: str | None) -> bool:
-        """Return whether the device with this certificate at `base_url` is the one of the newest start."""
+        """Return whether the device with this certificate at `base_url` received the newest start."""
         same = self.same_device(sent_to, base_url)
         return same if isinstance(same, bool) else certificate == same
 
     # Results of connections, calls and events.
 
     def _judge(self, base_url: str, verdict: CandidateVerdict, reason: str | None) -> None:
-        """Record the result of a connection to one of its addresses; `reason`: why it does not reply."""
+        """Record the result of a connection to an address of the terminal. `reason`: why the device does not reply."""
         at, tried = iso(self._fleet.now()), monotonic()
         for candidate in self.find(base_url):
             candidate.verdict, candidate.reason, candidate.checked_at, candidate.tried = verdict, reason, at, tried
@@ -384,14 +388,14 @@ class TerminalLocation:
             self._fleet.tell(self.serial, AddressChange.RETURNED)
 
     def heard_from(self, at: str, brand: str | None = None, model: str | None = None) -> None:
-        """Record a sign of life, and the brand and model that it sent."""
+        """Record a message from the terminal, and the brand and model in it."""
         self.last_seen = at
         self.brand = brand or self.brand
         self.model = model or self.model
         self._fleet.tell(self.serial, AddressChange.HEARD)
 
     def reached(self, reachable: bool, *, base_url: str | None = None, reason: str | None = None) -> None:
-        """Record whether a call connected: the address, and the reason of a failure."""
+        """Record whether a call connected. `reason`: reason of a failure."""
         best = self.best
         if best is None or not self.in_fleet:
             return
@@ -404,14 +408,14 @@ class TerminalLocation:
     # The trust record that a call creates.
 
     def to_trust(self, base_url: str) -> Trusted | None:
-        """Return the trust record that a request to that address creates, None for no change."""
+        """Return the trust record that a request to that address creates, or None if it changes nothing."""
         old = self.trusted
         if not self.on_lan or (old is not None and old.base_url == base_url):
             return None
         return Trusted(base_url, self.proof(next(iter(self.find(base_url)), None)), iso(self._fleet.now()))
 
     def proved(self, base_url: str) -> Trusted | None:
-        """Return the trust record of a device that has now proven its identity for the first time, else None."""
+        """Return the trust record of a device that has proven its identity for the first time, else None."""
         old = self.trusted
         if old is None or old.base_url != base_url or old.proof is Proof.CA or self.proof() is Proof.PINNED:
             return None

@@ -1,4 +1,4 @@
-"""Configuration of a terminal with its secrets and its client, resolved from the configuration file."""
+"""Settings of a terminal: its configuration with secrets and client."""
 
 import functools
 import ssl
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class TerminalSettings:
-    """Configuration of a terminal, with its secrets resolved.
+    """Configuration of a terminal with its secrets.
 
-    `make`: makes the client for its calls, at first use. `webhooks`: verifies the signatures of its webhooks, None if
-    none is expected.
+    `make`: creates the client at the first call. `webhooks`: verifier of webhook signatures, or None if none is
+    required.
     """
 
     def __init__(
@@ -32,23 +32,23 @@ class TerminalSettings:
 
     @cached_property
     def device(self) -> "TerminalAccess":
-        """The client for calls to it; a single one, even if loop and thread create it at once."""
+        """The client for calls. Only one is created, even if the event loop and a thread need it at the same time."""
         return vars(self).setdefault("device", self._make())  # type: ignore[no-any-return]
 
     @property
     def is_called(self) -> bool:
-        """Whether its client was made."""
+        """Whether the client was created."""
         return "device" in vars(self)
 
 
 def resolve_settings(
     terminals: Iterable[TerminalConfig], now: Callable[[], datetime] = wall
 ) -> dict[str, TerminalSettings]:
-    """Resolve trust, headers and secrets of each terminal; return the settings by serial. Blocking.
+    """Read certificates, headers and secrets of each terminal. Return the settings by serial. Blocking.
 
     Raise OSError or HeaderError if a file cannot be used.
     """
-    contexts = functools.cache(trust.context)  # reading the system's CAs takes long: once is enough
+    contexts = functools.cache(trust.context)  # reading the system's CAs takes long, so read them once
     return {
         terminal.serial: TerminalSettings(terminal, _client_maker(terminal, contexts, now), webhook_verifier(terminal))
         for terminal in terminals
@@ -60,13 +60,14 @@ def _client_maker(
     contexts: Callable[..., ssl.SSLContext],
     now: Callable[[], datetime],
 ) -> "Callable[[], TerminalAccess]":
-    """Read the settings of a terminal's calls; return a maker of the client, which is large and not needed at start.
+    """Read the settings of a terminal's calls. Return a function that creates the client, which is large and not needed
+    at start.
 
     Raise OSError or HeaderError.
     """
     authenticates = authentication_of(terminal, now)
     if terminal.ca_file is not None or terminal.pin is not None:
-        # reports an unusable file at the start
+        # report an unusable file at the start
         contexts(terminal.ca_file, terminal.pin, system=False)
     secure = (terminal.base_url or f"{terminal.scheme}:").lower().startswith("https:")
 
@@ -92,7 +93,7 @@ def _client_maker(
 
 
 def authentication_of(terminal: TerminalConfig, now: Callable[[], datetime]) -> authentication.Authentication:
-    """Return the configured authentication of a terminal; reads its secrets.
+    """Read the secrets of a terminal, and return its configured authentication.
 
     Raise HeaderError if a secret cannot be read. Blocking.
     """
@@ -106,7 +107,7 @@ def authentication_of(terminal: TerminalConfig, now: Callable[[], datetime]) -> 
 
 
 def webhook_verifier(terminal: TerminalConfig) -> Verifier | None:
-    """Return the verifier of a terminal's webhooks, or None if no signature is expected; reads its secret.
+    """Read the secret of a terminal's webhooks, and return their verifier, or None if no signature is required.
 
     Raise HeaderError if the secret cannot be read. Blocking.
     """

@@ -1,8 +1,9 @@
-"""One terminal of the fleet: its configuration, its addresses, its conflict, and calls to it.
+"""One terminal of the fleet: its configuration, addresses, conflict, and calls.
 
 A terminal is identified by its serial. Its address comes from the configuration, which overrides announcements, or from
-an announcement. It may change at any time: the next request uses the newest right one (see `announcements`). A terminal
-in the cloud is called only at the configured address, and announcements on this network do not apply to it.
+an announcement. The address may change at any time. The next request uses the newest usable address (see
+`announcements`). A terminal in the cloud is called only at the configured address. Announcements on this network do not
+apply to it.
 """
 
 import asyncio
@@ -30,14 +31,14 @@ from posd.terminals.trust import Reached, Unreached
 if TYPE_CHECKING:
     from posd.terminals.client import TerminalAccess
 
-#: Seconds for which a reply of an address counts when there are several to choose from.
+#: Seconds for which a successful probe counts when there are several addresses.
 FRESH_SECONDS = 30.0
-#: The same age for a call that waits for the probe, or if no address replied.
+#: Seconds for which a probe counts if a call waits for it, or if no address replied.
 CHECK_SECONDS = 1.0
-#: Seconds that a call waits for other announced addresses after the trusted one has replied. A slow device must not
-#: delay every payment, and is sent nothing.
+#: Seconds for which a call waits for other announced addresses after the trusted one has replied. A slow device must
+#: not delay every payment, and nothing is sent to it.
 OTHERS_SECONDS = 0.3
-#: Seconds for which only one device must be seen before a conflict between several ends.
+#: Seconds for which only one device must reply before a conflict between several devices ends.
 CALM_SECONDS = 15.0
 
 #: Reason why a device is not the terminal that had proven its identity before.
@@ -45,7 +46,7 @@ NOT_BORNE = (
     "the certificate there is of the trusted CA, but lacks the serial, which this terminal's certificate had "
     "before: another device is there, or it got another certificate"
 )
-#: Results of connections in the words of the local API.
+#: Result of a connection -> word of the local API.
 STATES: Mapping[CandidateVerdict, State] = {
     CandidateVerdict.ANSWERS: "answers",
     CandidateVerdict.UNCHECKED: "unchecked",
@@ -57,7 +58,7 @@ log = structlog.get_logger("posd.fleet")
 
 
 class TerminalRequest(msgspec.Struct, frozen=True):
-    """One request to a terminal, ready to be sent; `base_url` is the chosen address."""
+    """One request to a terminal, ready to be sent. `base_url`: the chosen address."""
 
     terminal: "FleetTerminal"
     base_url: str
@@ -67,7 +68,7 @@ class TerminalRequest(msgspec.Struct, frozen=True):
 
 
 class FleetTerminal(TerminalLocation):
-    """A terminal of the configuration, for as long as posd runs: a reload changes its settings."""
+    """A terminal of the configuration. The object exists while posd runs, and a reload changes its settings."""
 
     def __init__(self, settings: TerminalSettings, fleet: FleetState) -> None:
         super().__init__(settings.config, fleet)
@@ -76,7 +77,7 @@ class FleetTerminal(TerminalLocation):
         self._confirming: asyncio.Task[None] | None = None
         self._rivals: RivalDevices | None = None
         self._conflict: OpenConflict | None = None
-        self._conflict_seen = 0.0  # the newest sighting of it, in monotonic seconds
+        self._conflict_seen = 0.0  # when the conflict was last found, in monotonic seconds
 
     def configure(self, settings: TerminalSettings) -> None:
         """Apply settings of a reloaded configuration, with the present profiles. The state stays."""
@@ -89,28 +90,28 @@ class FleetTerminal(TerminalLocation):
         config = settings.config
         self.settings = settings
         self._version: str | None = None
-        #: Table of its profile: its request for each operation.
+        #: Table of the profile: operation -> request.
         self.rows: Table = self._fleet.profiles[config.edition].table(config.access_mode)
-        #: Unit of the amounts that it sends.
+        #: Unit of the amounts that the terminal sends.
         self.answer_unit = config.unit_of_answers
 
-    # Its configuration.
+    # # The configuration.
 
     @property
     def profile_version(self) -> str:
-        """Version of its profile."""
+        """Version of the terminal's profile."""
         if self._version is None:
             self._version = identity.profile_version(self.config, self.rows)
         return self._version
 
     @property
     def commissioned(self) -> Commission | None:
-        """What an operator saw working with it, by this or an earlier profile."""
+        """The terminal's commissioning, with this or an earlier version of its profile."""
         return self._fleet.commissions.get(self.serial)
 
     @property
     def commission_lapsed(self) -> bool:
-        """Whether its profile has changed since its commissioning."""
+        """Whether the profile has changed since the terminal was commissioned."""
         seen = self.commissioned
         return seen is not None and seen.profile != self.profile_version
 
@@ -119,7 +120,7 @@ class FleetTerminal(TerminalLocation):
         return identity.vouched(operation, self.rows[operation], self.profile_version, self.commissioned)
 
     def webhook_fault(self, headers: Headers, body: bytes) -> str:
-        """Return why the signature of a webhook is refused; empty if it is right, or none is expected."""
+        """Return why the signature of a webhook is refused, or an empty text if it is valid or not required."""
         verifier = self.settings.webhooks
         if verifier is None or not (fault := verifier.fault(headers, body)):
             return ""
@@ -128,10 +129,10 @@ class FleetTerminal(TerminalLocation):
             "differs from the vendor's data, correct it"
         )
 
-    # Where it was trusted.
+    # The last trusted address.
 
     def trust(self, trusted: Trusted) -> None:
-        """Set the trust record: a payment is sent there, the operator decided, or posd starts."""
+        """Set the trust record. Called when a payment is sent, when the operator decides, and when posd starts."""
         if not self.in_fleet:
             return
         before = self.trusted
@@ -156,34 +157,34 @@ class FleetTerminal(TerminalLocation):
         return Trusted(found.base_url, self.proof(found), at, operator, note, uid, (*others, *turned_down))
 
     def record_other_identity(self, base_url: str, other_serial: str | None) -> None:
-        """Record that the device at an address reports another serial, or None: that it reports the expected one."""
+        """Record that the device at an address reports another serial. None: it reports the expected serial."""
         trusted = self.trusted
         if self.in_fleet and trusted and trusted.base_url == base_url and trusted.other_serial != other_serial:
             self.trusted = msgspec.structs.replace(trusted, other_serial=other_serial)
             self.update_conflict()
 
     def note_certificate(self, base_url: str, certificate: str | None) -> None:
-        """Record the certificate (fingerprint) that verified at one of its addresses."""
+        """Record the certificate (fingerprint) that verified at an address of the terminal."""
         for candidate in self.find(base_url):
             candidate.certificate, candidate.proven = certificate, self.settings.device.proves(certificate)
 
     @property
     def conflict(self) -> OpenConflict | None:
-        """The conflict that forbids sending to it, or None."""
+        """The conflict that forbids sending to the terminal, or None."""
         return self._conflict if self.in_fleet else None
 
     # Choice of the address for a call, by probes.
 
     async def choose(self) -> str | None:
-        """Return the address for a call; None if none is known or `conflict` forbids it.
+        """Return the address for a call. Return None if no address is known, or `conflict` forbids the call.
 
-        A device that reports another serial gets queries for earlier starts at it, but no start.
+        A device that reports another serial receives searches for the starts that it received, but no new start.
 
-        Each announced address is probed first, unless the right one is known. So a call goes to one address, once, and
-        to one that replies, if any does. If nothing proves which device is the terminal, a probe must also show that no
-        other device contradicts it.
+        Each announced address is probed first, unless the right address is known. So a call is sent once, and to an
+        address that replies, if there is one. If nothing proves which device is the terminal, a probe must also show
+        that no other device contradicts it.
 
-        If none is known and mDNS has just started, the call waits for the first announcement of the terminal.
+        If no address is known and mDNS has just started, the call waits for the first announcement of the terminal.
         """
         if self.configured is None:
             await self._probe_where_it_may_be()
@@ -194,7 +195,7 @@ class FleetTerminal(TerminalLocation):
         return self.base_url if conflict is None or conflict.kind is AddressConflict.SERIAL else None
 
     async def _is_announced(self) -> bool:
-        """Wait for the first announcement; return whether it arrived in time."""
+        """Wait for the first announcement. Return whether it arrived in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._fleet.announced_until):
                 while not self.claims and monotonic() < self._fleet.announced_until:
@@ -206,18 +207,18 @@ class FleetTerminal(TerminalLocation):
             await self._probe_others()
         elif len(self.candidates) > 1:
             await self._probe_for_the_best()
-        elif self.best is None:  # not announced: it may be at its last address
+        elif self.best is None:  # not announced: the terminal may be at its last address
             await self._probe_all(self._fresh)
 
     async def _probe_for_the_best(self) -> None:
-        # A result without any reply expires soon, because a restarting terminal does not announce itself again.
+        # If no address replied, the probes expire soon, because a restarting terminal does not announce itself again.
         since = self._fresh
         probes = {self._probe(item.base_url) for item in self.claims.stale(since)}
         while probes and not self.claims.decided(since):
             _, probes = await asyncio.wait(probes, return_when=asyncio.FIRST_COMPLETED)
 
     async def _probe_others(self) -> None:
-        """Probe the last trusted address and all candidates, unless there is only one."""
+        """Probe the last trusted address and all candidates, unless there is only one address."""
         if len(self.candidates) < 2 and (self.place is None or self.claims.find(self.place.base_url)):
             return
         await self._probe_all(self._fresh)
@@ -242,11 +243,11 @@ class FleetTerminal(TerminalLocation):
         return monotonic() - (FRESH_SECONDS if self.reachable else CHECK_SECONDS)
 
     def start_probes(self, since: float = float("inf")) -> "set[asyncio.Task[None]]":
-        """Probe its addresses that were not tried since then (monotonic seconds). Join running probes."""
+        """Probe the addresses that were not tried since `since` (monotonic seconds). Join running probes."""
         return {self._probe(item.base_url) for item in self.candidates if self.on_lan and item.tried < since}
 
     async def check(self) -> None:
-        """Probe all its addresses: connect, and close again."""
+        """Probe all addresses of the terminal: connect, and close again."""
         if probes := self.start_probes():
             await asyncio.wait(probes)
             self.update_conflict(probed=True)
@@ -284,16 +285,16 @@ class FleetTerminal(TerminalLocation):
         self._fleet.tell(self.serial, AddressChange.REACHED if self.reachable else AddressChange.MISSED)
 
     def cancel_probes(self) -> "list[asyncio.Task[None]]":
-        """Cancel the running probes; return them."""
+        """Cancel the running probes, and return them."""
         probes = [*self._probes.values(), *([self._confirming] if self._confirming else [])]
         for probe in probes:
             probe.cancel()
         return probes
 
-    # Devices that contradict each other.
+    # Rival devices, and conflicts.
 
     def _settle(self) -> None:
-        """Remove announcements that probes disproved, and report devices that contradict each other."""
+        """Remove announcements that probes disproved, and report rival devices."""
         for gone in self.claims.sweep():
             log.info("discovery.gone", terminal=self.serial, host=gone.hosts[0], reason="it is not there any more")
         self.update_conflict()
@@ -319,9 +320,10 @@ class FleetTerminal(TerminalLocation):
         )
 
     def update_conflict(self, *, probed: bool = False, at_once: bool = False) -> None:
-        """Update the conflict; report its beginning and its end.
+        """Update the conflict. Report its beginning and its end.
 
-        `probed`: all devices were just probed. `at_once`: the operator has decided, so earlier sightings do not count.
+        `probed`: all devices were just probed. `at_once`: the operator has decided, so the conflict ends without a
+        pause.
         """
         serial, use, old = self.serial, self.use, self._conflict
         if not isinstance(use, AddressConflict):
@@ -335,7 +337,7 @@ class FleetTerminal(TerminalLocation):
                 self._fleet.tell(serial, AddressChange.PROBED)
             return
         if not probed and old is None and use is not AddressConflict.SERIAL:
-            self._confirm()  # the device may just be moving: all addresses are probed once more
+            self._confirm()  # the terminal may be moving now, so all addresses are probed once more
             return
         trusted = self.trusted
         others = tuple(
@@ -355,7 +357,7 @@ class FleetTerminal(TerminalLocation):
             self._fleet.tell(serial, AddressChange.PROBED)
 
     def _confirm(self) -> None:
-        """Probe all addresses, once for all requests meanwhile."""
+        """Probe all addresses. Requests during the probes are joined."""
         if self._confirming is None:
             self._confirming = asyncio.get_running_loop().create_task(self.check(), name=f"confirm-{self.serial}")
             self._confirming.add_done_callback(self._confirmed)
@@ -363,10 +365,13 @@ class FleetTerminal(TerminalLocation):
     def _confirmed(self, _probe: "asyncio.Task[None]") -> None:
         self._confirming = None
 
-    # Announcements, and signs of life.
+    # Announcements.
 
     def announce(self, announcement: Announcement) -> bool:
-        """Apply an announcement of its serial; return whether it has news. For a terminal in the cloud it never has."""
+        """Apply an announcement of this serial.
+
+        Return whether it has a new address; always False for a terminal in the cloud.
+        """
         if not self.on_lan:
             return False
         with self._watched():
@@ -379,26 +384,26 @@ class FleetTerminal(TerminalLocation):
         return new
 
     def withdraw(self, name: str) -> Announcement | None:
-        """Remove an announcement by its instance name; return it."""
+        """Remove the announcement with an instance name, and return it."""
         if self.announced is not None and self.announced.name == name:
             self.announced = None
             self.update_conflict()
         with self._watched():
             withdrawn, place = self.claims.withdraw(name), self.place
             if withdrawn is not None and place is not None and not self.claims.find(place.base_url):
-                # Any device can send a goodbye, so it proves nothing. A probe shows whether the terminal is gone.
+                # Any device can send an mDNS goodbye, so it proves nothing. A probe shows whether the terminal is gone.
                 place.verdict, place.tried = CandidateVerdict.UNCHECKED, float("-inf")
                 self._fleet.tell(self.serial, AddressChange.WANTED)
         return withdrawn
 
     def compare(self, *announcements: Announcement) -> None:
-        """Record which terminal is announced at the configured address, and report another one."""
+        """Record which terminal is announced at the configured address. Report a conflict if it is another terminal."""
         before = self.announced
         for item in announcements:
             if self.is_announced_at(item):
                 self.announced = item
             elif self.announced is not None and self.announced.name == item.name:
-                self.announced = None  # its announcement has another address
+                self.announced = None  # the announcement now has another address
         if self.announced != before:
             self.update_conflict()
 
@@ -406,7 +411,7 @@ class FleetTerminal(TerminalLocation):
 
     @property
     def device(self) -> "TerminalAccess":
-        """The client for its calls, with the present rules."""
+        """The client for calls, with the present rules for dates and shutdown."""
         made = self.settings.device
         made.judge_dates(self._fleet.clock_sure())
         if self._fleet.stopping:
@@ -422,9 +427,9 @@ class FleetTerminal(TerminalLocation):
         client_transaction_id: str = "",
         print_job_id: str = "",
     ) -> TerminalRequest:
-        """Return the request of an operation at an address, by its profile.
+        """Return the request for an operation at an address, as defined by the profile.
 
-        The ids are for paths that contain them. Raise ValueError if the path needs a missing one.
+        The ids are inserted into paths that contain them. Raise ValueError if the path needs an id that is missing.
         """
         row = self.rows[operation]
         path = resolve_path(
@@ -440,7 +445,7 @@ class FleetTerminal(TerminalLocation):
         written: Callable[[], None] = lambda: None,
         connected: Callable[[str | None], None] = lambda _certificate: None,
     ) -> Attempt:
-        """Send a request once; record whether the terminal was reached (see `TerminalAccess.call`)."""
+        """Send a request once, and record whether the terminal was reached (see `TerminalAccess.call`)."""
         shown: list[str | None] = []
 
         def note(certificate: str | None) -> None:
@@ -468,14 +473,14 @@ class FleetTerminal(TerminalLocation):
         return self.config.connect_timeout_seconds + self.config.reply_timeout_seconds
 
     def note_start(self, base_url: str, certificate: str | None) -> None:
-        """Record that a start goes to the device at that address, with this certificate (fingerprint)."""
+        """Record the address and the certificate (fingerprint) of the device to which a start is sent."""
         self.started = (base_url, certificate)
         self.note_certificate(base_url, certificate)
 
-    # Its document in the local API.
+    # The terminal's document in the local API.
 
     def document(self, transaction: str | None) -> Terminal:
-        """Return it as in the local API; `transaction`: the payment that holds it."""
+        """Return the terminal as in the local API. `transaction`: the payment that holds the terminal."""
         best = self.best
         believed = next((claim for claim in self.claims if best is None or claim.has(best.base_url)), None)
         announcement = believed.announcement if believed else None

@@ -1,8 +1,8 @@
-"""TLS towards terminals: a CA, or a pinned fingerprint; verification is never off.
+"""TLS to terminals, verified with a CA or a pinned fingerprint. Verification is never off.
 
-No request is sent on a connection that fails here, so the request is provably not sent. The message about the failure
-names a cure, which requires the refused certificate. OpenSSL does not return it, so a second connection fetches it. On
-that connection nothing is sent and nothing is trusted.
+If verification fails, no byte of a request is sent on that connection. The message about the failure advises what to
+do, which depends on the refused certificate. OpenSSL does not return that certificate, so a second connection reads it.
+On that connection nothing is sent and nothing is trusted.
 """
 
 import asyncio
@@ -25,27 +25,27 @@ from posd.config import Pin
 from posd.tls import CertificateInfo, server_hostname
 from posd.tls.certificate import digest, read_certificate
 
-# OpenSSL's X509_V_ERR numbers (x509_vfy.h); Python's ssl has no names for them.
+# Error numbers X509_V_ERR of OpenSSL (x509_vfy.h). Python's ssl has no names for them.
 _NOT_YET_VALID = 9
 _EXPIRED = 10
 _WRONG_NAME = frozenset({62, 64})  # host name, IP address
 _UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})  # no issuer, self-signed (2), no local issuer, no leaf signature
 
 
-#: Most characters of the names in a certificate, and of its issuer, in a message.
+#: Maximum number of characters of a certificate's names, and of its issuer, in a message.
 MAX_TEXT = 240
 
 
 class AnotherFingerprint(ssl.SSLCertVerificationError):
-    """Certificate, or public key, other than the pinned one; the message has both fingerprints."""
+    """Certificate or public key that differs from the pinned one. The message has both fingerprints."""
 
 
 class TerminalTrust(msgspec.Struct, frozen=True):
-    """What a device must show on a connection.
+    """Requirements for a device's certificate.
 
-    `context`: checks it. `server_name`: the name that a certificate must carry ("" for the host). `ca_file` and
-    `trusts_system`: already in `context`; named in the message about a refused certificate. `serial`: a certificate of
-    that CA with this serial proves the terminal's identity ("": none does).
+    `context`: checks it. `server_name`: the name that the certificate must have ("": the host of the URL). `ca_file`
+    and `trusts_system`: already loaded in `context`, and named in the message about a refused certificate. `serial`: a
+    certificate of that CA with this serial proves the terminal's identity. "": no certificate proves it.
     """
 
     context: ssl.SSLContext
@@ -58,20 +58,20 @@ class TerminalTrust(msgspec.Struct, frozen=True):
 def context(ca_file: Path | None, pin: Pin | None = None, *, system: bool = False) -> ssl.SSLContext:
     """Return the context for connections to one terminal.
 
-    With a pin exactly that certificate, or that public key, is accepted, with any name and issuer. Otherwise chain and
-    name are verified against `ca_file`, or the system's CAs if `system`; with neither, none is accepted. Raise OSError,
-    which names the file, if the CA file cannot be used.
+    With a pin, only that certificate or public key is accepted, with any name and issuer. Otherwise chain and name are
+    verified against `ca_file`, or with `system` against the system's CAs. With neither, no certificate is accepted.
+    Raise OSError, which names the file, if the CA file cannot be used.
     """
     if pin is None:
         try:
             return tls_contexts.client(ca_file, system=system)
-        except OSError as error:  # ssl.SSLError is one; neither names the file
+        except OSError as error:  # ssl.SSLError is an OSError; the error does not name the file
             raise OSError(
                 f"the CA file {ca_file} contains no readable certificate ({error}); it must be the CA of the "
                 "terminal, in PEM form"
             ) from error
     pinned = tls_contexts.unverified_client()
-    pinned.sslobject_class = _pinned_object(pin)  # accepts one certificate or key and no other
+    pinned.sslobject_class = _pinned_object(pin)  # the TLS object accepts only the pinned certificate or key
     return pinned
 
 
@@ -85,9 +85,9 @@ def nobody() -> ssl.SSLContext:
 
 
 def judge_dates(context: ssl.SSLContext, judged: bool) -> None:
-    """Set whether the dates of certificates are checked; a wrong clock must not prevent payments.
+    """Set whether the dates of certificates are checked, because a wrong clock must not prevent payments.
 
-    Chain and name are verified in any case.
+    Chain and name are always verified.
     """
     flags = context.verify_flags
     wanted = flags & ~NO_CHECK_TIME if judged else flags | NO_CHECK_TIME
@@ -97,7 +97,10 @@ def judge_dates(context: ssl.SSLContext, judged: bool) -> None:
 
 def _pinned_object(pin: Pin) -> type[ssl.SSLObject]:
     class PinnedObject(ssl.SSLObject):
-        """TLS object that ends the handshake, before anything is sent, if certificate or key is not the pinned one."""
+        """TLS object that ends the handshake if the certificate or key is not the pinned one.
+
+        Then nothing has been sent.
+        """
 
         def do_handshake(self) -> None:
             super().do_handshake()
@@ -117,7 +120,7 @@ def _pinned_object(pin: Pin) -> type[ssl.SSLObject]:
 
 
 def refusal(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    """Return the refused certificate's error behind an error, else None."""
+    """Return the certificate error that caused an error, or None."""
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return error
@@ -126,9 +129,9 @@ def refusal(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
 def words(
     error: ssl.SSLCertVerificationError, shown: bytes | None, base_url: str, given: TerminalTrust, now: datetime
 ) -> str:
-    """Return why a certificate at a base URL was refused and the cure, in words.
+    """Return as text why a certificate at a base URL was refused, and what to do.
 
-    `shown`: the certificate (DER), None if it could not be fetched.
+    `shown`: the certificate (DER), or None if it could not be read.
     """
     if isinstance(error, AnotherFingerprint):
         return str(error)
@@ -183,12 +186,12 @@ def _reason(
 
 
 def called(base_url: str, server_name: str) -> str:
-    """Return the name that the certificate at a base URL must have."""
+    """Return the name that a certificate at a base URL must have."""
     return server_name or unquote(urlsplit(base_url).hostname or "").partition("%")[0]
 
 
 async def shown(base_url: str, server_name: str) -> bytes | None:
-    """Return the certificate (DER) shown at a base URL. Nothing is sent. Raise OSError, ValueError."""
+    """Connect to a base URL, and return its certificate (DER). Nothing is sent. Raise OSError, ValueError."""
     parts = urlsplit(base_url)
     _, writer = await asyncio.open_connection(
         unquote(parts.hostname or ""),
@@ -206,7 +209,7 @@ async def shown(base_url: str, server_name: str) -> bytes | None:
 
 # Probe of a terminal: TCP, TLS as for a payment, and an orderly close. No request is sent.
 
-#: Seconds that the terminal has for its part of the close.
+#: Seconds for which posd waits for the terminal's part of the close.
 GOODBYE_SECONDS = 1.0
 
 #: Error of a failed connection -> words.
@@ -219,7 +222,7 @@ WORDS: Mapping[int, str] = {
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """A device replies, and over https it is trusted: the SHA-256 fingerprint (hex) of its certificate, and the
+    """Result of a probe: a device replies and, over https, is trusted. It has the SHA-256 fingerprint (hex) of the
     certificate.
     """
 
@@ -228,7 +231,10 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 class Unreached(msgspec.Struct, frozen=True):
-    """The reason of a failure, in words; `refused`: a device replies, but its certificate is not trusted."""
+    """Result of a failed probe.
+
+    `reason`: the failure as text. `refused`: a device replies, but its certificate is not trusted.
+    """
 
     reason: str
     refused: bool = False
@@ -239,7 +245,7 @@ def fingerprint(certificate: bytes | None) -> str | None:
     return hashlib.sha256(certificate).hexdigest() if certificate else None
 
 
-#: Returns why the certificate at a base URL was refused, in words.
+#: Returns as text why the certificate at a base URL was refused.
 Explain = Callable[[ssl.SSLCertVerificationError, str], Awaitable[str]]
 
 
@@ -276,7 +282,7 @@ async def _goodbye(writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(GOODBYE_SECONDS):
             await writer.wait_closed()
             return
-    writer.transport.abort()  # it does not reply to the close
+    writer.transport.abort()  # the device does not reply to the close
 
 
 def _unreached(error: OSError | ValueError) -> Unreached:
@@ -288,5 +294,5 @@ def _unreached(error: OSError | ValueError) -> Unreached:
 
 
 def clean(text: str) -> str:
-    """Return a text of a certificate for a message: short."""
+    """Return a text from a certificate, shortened for a message."""
     return text[:MAX_TEXT] + ("…" if len(text) > MAX_TEXT else "")

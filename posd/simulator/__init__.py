@@ -1,6 +1,7 @@
-"""A simulated card terminal with the real wire format: requests, acknowledgements, events and their delivery.
+"""Simulated card terminal with the real wire format: requests, acknowledgements, events and their delivery.
 
-It imports nothing from the rest of posd. So the two sides cannot share, and thereby hide, a misreading of the wire.
+It imports nothing from the rest of posd. So an error in reading the wire format cannot be the same on both sides, and
+stay hidden.
 """
 
 from posd.simulator.ledger import Entry, Ledger

@@ -1,4 +1,4 @@
-"""HTTP API of the terminal: the paths of both access modes."""
+"""HTTP API of the terminal, with the paths of both access modes."""
 
 import asyncio
 import time
@@ -22,12 +22,12 @@ from posd.simulator.printer import Printer
 from posd.simulator.terminal import PaymentTerminal
 from posd.simulator.wire import OPERATIONS, AccessMode, Edition, Refused, SimulatedOperation
 
-#: Most bytes of a request body. A charge with the till's 16 KiB of metadata is far below.
+#: Maximum size of a request body, in bytes. A charge with the till's 16 KiB of metadata is much smaller.
 MAX_BODY_BYTES = 1_048_576
-#: Prefix of each path. A serial can have any character, also a slash, which a URL carries encoded.
+#: Prefix of each path. A serial can contain any character. A slash in it is encoded in a URL.
 PREFIXES: Mapping[AccessMode, str] = {"local": "/terminal/v1/", "cloud": "/terminal/v1/{terminal_serial:path}/"}
-#: Calls besides the starts: name, edition, access mode, method, path below the prefix. The sources contradict each
-#: other on the prefix of a local search of 2026, so both paths are served.
+#: Calls other than starts: name, edition, access mode, method, path below the prefix. For a local search of edition
+#: 2026 the sources give two prefixes, so both paths are served.
 _PATHS = """
 abort     classic local GET  abort
 abort     classic cloud POST sync/abort
@@ -72,7 +72,7 @@ def _handlers(
         return lambda body, mode, _query: terminal.start(body, operation, mode)
 
     def printer() -> Printer:
-        return parts.switchboard.printer  # each power-on makes another
+        return parts.switchboard.printer  # each power-on creates another printer
 
     return {
         **{operation.name: (start(operation), bodies["requests"]) for operation in OPERATIONS},
@@ -84,9 +84,9 @@ def _handlers(
 
 
 def make_app(terminal: PaymentTerminal, parts: Parts, bodies: Mapping[str, list[str]]) -> Starlette:
-    """Make the ASGI app. Bodies are appended to the list of their call, as text, before they are checked.
+    """Make the ASGI app. The body of each call is appended to the call's list, as text, before it is checked.
 
-    An encrypted body is appended decrypted; an unauthenticated one is not appended.
+    An encrypted body is appended in decrypted form. An unauthenticated body is not appended.
     """
     settings = parts.settings
 
@@ -118,7 +118,7 @@ def make_app(terminal: PaymentTerminal, parts: Parts, bodies: Mapping[str, list[
         async def answer(request: Request) -> Response:
             sent = await read_body(request, MAX_BODY_BYTES, "HTTP_413")
             serial = request.path_params.get("terminal_serial", settings.serial)
-            if serial != settings.serial:  # it never reaches this terminal, and leaves no record
+            if serial != settings.serial:  # the call never reaches this terminal, and leaves no record
                 raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}")
             body, key = verify(request, sent)
             if kept is not None:
@@ -139,14 +139,17 @@ def make_app(terminal: PaymentTerminal, parts: Parts, bodies: Mapping[str, list[
 
 
 def _sealed(answer: Answer, key: bytes | None) -> Answer:
-    """Return the encrypted reply. One that is not JSON is not the terminal's own, and stays as it is."""
+    """Return the encrypted reply.
+
+    A reply that is not JSON is not from the terminal's firmware, and stays unencrypted.
+    """
     if key is None or answer.content_type != "application/json" or not answer.body:
         return answer
     return replace(answer, body=encrypt(key, answer.body))
 
 
 async def _carry_out(answer: Answer, request: Request, clock: Clock) -> Response:
-    """Return the reply when it is due, also if the caller has disconnected."""
+    """Return the reply when it is due, even if the caller has disconnected."""
     if answer.waits:
         await _hold(answer, request, clock)
     if answer.fault == "lost":
@@ -166,7 +169,7 @@ async def _hold(answer: Answer, request: Request, clock: Clock) -> None:
 
 
 async def _due(answer: Answer, clock: Clock) -> None:
-    """Wait until a reply is due; without limit if there is none."""
+    """Wait until a reply is due. If there is none, wait without limit."""
     if answer.fault == "silent":
         await asyncio.Event().wait()
     if answer.awaited is not None:
@@ -190,7 +193,7 @@ class _Cut(Response):
 
 
 async def read_body(request: Request, limit: int, code: str) -> bytes:
-    """Read a body. Raise Refused, with this code, if it exceeds the limit.
+    """Read a body. Raise Refused with this code if the body exceeds the limit.
 
     The rest is read and dropped, so that the reply reaches the caller.
     """
@@ -216,5 +219,5 @@ def response(answer: Answer, kind: type[Response] = Response) -> Response:
 
 
 def refused_response(refused: Refused) -> Response:
-    """Return the response to a refused call: status, code and message."""
+    """Return the response to a refused call, with status, code and message."""
     return response(plain(coded(refused.status, refused.code, refused.message)))

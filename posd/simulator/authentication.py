@@ -1,11 +1,11 @@
-"""The terminal's side of authentication: check of the signature, and the decrypted body.
+"""Authentication on the terminal's side: check of the signature, and decryption of the body.
 
-Source: terminal API, Authentication. Open points of the sources are settings. The signature over JavaScript's form of
-the JSON is an assumption, the strictest one.
+Source: terminal API, Authentication. Where the sources are unclear, there is a setting. It is an assumption that the
+signature covers JavaScript's form of the JSON. It is the strictest assumption.
 
-That form is `JSON.stringify(JSON.parse(text))`, because a verifier that has only the parsed object serialises it again.
-So a number is a double in the shortest form, the last of several members of one name counts, and names that are array
-indices come first.
+That form is `JSON.stringify(JSON.parse(text))`: a verifier that has only the parsed object serialises it again. In that
+form a number is a double in its shortest notation. Of several members with one name, the last counts. Names that are
+array indices come first.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ from cryptography.hazmat.primitives.padding import PKCS7
 from posd.simulator import wire
 from posd.simulator.wire import Refused
 
-#: Array indices end before this (2³² - 1).
+#: First integer that is no array index (2³² - 1).
 _INDEX_LIMIT = 2**32 - 1
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-#: Places of a number's first digit before the point without an exponent.
+#: Decimal positions of the first digit for which a number has no exponent.
 _PLAIN = range(-5, 22)
 
 
@@ -58,7 +58,7 @@ def stringify_javascript(value: Any) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number as JavaScript writes it: 10, 1.2, 1e+21, 1.5e-7; null if JSON has none."""
+    """Return a number as JavaScript writes it: 10, 1.2, 1e+21, 1.5e-7. Infinite numbers and NaN become null."""
     if not math.isfinite(value):
         return "null"
     if value == 0:
@@ -98,7 +98,7 @@ KeyPosition = Literal["last", "first"]
 
 #: Units of a timestamp per second.
 _PER_SECOND: Mapping[TimestampUnit, int] = {"s": 1, "ms": 1000}
-#: Most digits of a timestamp.
+#: Maximum number of digits of a timestamp.
 _MAX_DIGITS = 16
 #: Signed text of a call without a body.
 EMPTY = b"{}"
@@ -111,8 +111,8 @@ _PREFIX = "Basic "
 class Scheme:
     """Authentication of calls. `business_code` is the merchant's secret, `serial` the terminal's.
 
-    `window_seconds`: accepted distance of the timestamp from the terminal's clock, in both directions.
-    `timestamp_unit`: None for that of the scheme. `minute_utc_offset`: in minutes.
+    `window_seconds`: accepted difference between the timestamp and the terminal's clock. `timestamp_unit`: None: the
+    window of the scheme. `minute_utc_offset`: in minutes.
     """
 
     auth: Auth = "none"
@@ -130,11 +130,11 @@ class Scheme:
         return _PER_SECOND[self.timestamp_unit or ("ms" if self.auth == "hmac" else "s")]
 
     def verify(self, headers: Mapping[str, str], body: bytes, now: float) -> tuple[bytes, bytes | None]:
-        """Return the decrypted body of a call, and the key that encrypts its reply (None: it is not encrypted).
+        """Return the decrypted body of a call, and the key for its reply. None: the reply is not encrypted.
 
         `now` is the terminal's clock, in seconds since the epoch.
 
-        Raise Refused (401): a missing header, a stale timestamp, an undecryptable body, or a wrong signature.
+        Raise Refused (401) for a missing header, a stale timestamp, an undecryptable body, or a wrong signature.
         """
         if self.auth == "none":
             return body, None
@@ -161,7 +161,7 @@ class Scheme:
         return int(timestamp) / self._per_second
 
     def _check_hmac(self, signature: str, body: bytes) -> None:
-        """Check a signature over the body; without one, over nothing or an empty object."""
+        """Check a signature over the body. Without a body, the signed text is empty or an empty object."""
         texts = [body] if body else [b"", EMPTY]
         digests = (hmac.digest(self.business_code.encode(), text, "sha256") for text in texts)
         if not any(_same(signature, b64encode(digest).decode()) for digest in digests):
@@ -174,7 +174,7 @@ class Scheme:
             if not isinstance(value, dict):
                 raise _refused("the decrypted body is not a JSON object", "data")
             text = stringify_javascript({**value, **key} if self.key_position == "last" else {**key, **value})
-        except (ValueError, RecursionError) as error:  # a wrong business code leaves arbitrary bytes
+        except (ValueError, RecursionError) as error:  # with a wrong business code the decrypted bytes are arbitrary
             raise _refused("the decrypted body is not JSON", "data") from error
         digest = hashlib.sha512(b64encode(text.encode())).hexdigest()
         if not _same(signature, _PREFIX + digest):
@@ -191,7 +191,7 @@ class Scheme:
 
 
 def encrypt(key: bytes, clear: bytes) -> bytes:
-    """Return the encrypted body of a text, under a new IV."""
+    """Return a text as an encrypted body, with a new IV."""
     iv = secrets.token_bytes(_BLOCK_BYTES)
     padder = PKCS7(algorithms.AES.block_size).padder()
     encryptor = Cipher(algorithms.AES256(key), modes.CBC(iv)).encryptor()

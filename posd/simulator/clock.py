@@ -1,7 +1,7 @@
 """The terminal's time and its tasks. Time is real (faster by a factor) or virtual (it passes only by `advance`).
 
-Moments are seconds since the epoch, and stay valid over a restart. Only the clock can compute distances in the
-terminal's time: `since` and `until` return them, `after` returns a future moment.
+Moments are seconds since the epoch, and stay valid over a restart. Only the clock can convert them to durations of the
+terminal's time: `since` and `until` return durations, `after` returns a future moment.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
-#: Turns of the event loop that woken tasks get until their next pause or the network. They need a handful.
+#: Turns of the event loop in which woken tasks reach their next pause or network call. They need a handful.
 _TURNS = 100
 
 
 class Clock:
-    """Clock in terminal seconds; at speed 20 a terminal second is 50 ms."""
+    """Clock in terminal seconds. At speed 20 a terminal second is 50 ms."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self._speed = speed
@@ -34,11 +34,11 @@ class Clock:
         return self.now() + seconds / self._speed
 
     def since(self, moment: float) -> float:
-        """Return the terminal seconds since a moment, also from before a restart; never negative."""
+        """Return the terminal seconds since a moment, which may be before a restart. The result is never negative."""
         return max(0.0, (self.now() - moment) * self._speed)
 
     def until(self, moment: float) -> float:
-        """Return the terminal seconds until a moment; never negative."""
+        """Return the terminal seconds until a moment. The result is never negative."""
         return max(0.0, (moment - self.now()) * self._speed)
 
     async def sleep(self, seconds: float) -> None:
@@ -46,36 +46,36 @@ class Clock:
         await asyncio.sleep(seconds / self._speed)
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
-        """Wait for `event`, at most `seconds` of the terminal's time (None: no limit); return whether it is set."""
+        """Wait for `event`, at most `seconds` of the terminal's time (None: no limit). Return whether it is set."""
         try:
             async with asyncio.timeout(None if seconds is None else seconds / self._speed):
                 await event.wait()
         except TimeoutError:
-            pass  # the event may have been set in the same turn as the time-out, so it decides
+            pass  # the event may have been set in the same turn as the time-out, so check the event
         return event.is_set()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold virtual time during the block, which takes real time on the network. Real time passes."""
+        """Stop virtual time during the block, which takes real time on the network. Real time passes."""
         yield
 
     async def make_up(self, seconds: float) -> None:
-        """Advance a held clock by the real `seconds` that the network took."""
+        """Advance a stopped clock by the real `seconds` that the network took."""
 
 
 class VirtualClock(Clock):
-    """Clock that passes only by `advance`, and so is the same in each run.
+    """Clock that changes only by `advance`, so each run has the same times.
 
-    A sleeping task is woken at its exact moment, in the order of the moments. Time continues after the task has reached
-    its next pause: its POST takes no time on this clock.
+    Sleeping tasks are woken at their exact moments, in order. The time stands still until the woken task has reached
+    its next pause, so its POST takes no time on this clock.
     """
 
     def __init__(self, start: float = 0.0, speed: float = 1.0) -> None:
-        """Set the clock to `start`, in seconds since the epoch; `speed` affects only `make_up`."""
+        """Set the clock to `start`, in seconds since the epoch. `speed` affects only `make_up`."""
         super().__init__()
         self._network_speed = speed
         self._now = start
-        #: Moment, order of the call, and the future to set then.
+        #: (moment, order of the call, future to set at that moment).
         self._alarms: list[tuple[float, int, asyncio.Future[None]]] = []
         self._asked = 0
         self._holders = 0
@@ -88,7 +88,7 @@ class VirtualClock(Clock):
         return self._now
 
     async def advance(self, seconds: float) -> None:
-        """Advance by `seconds`, with all that happens in them; return when it has happened.
+        """Advance by `seconds`, and run everything that is due in that time. Return when it has run.
 
         Raise ValueError if `seconds` is negative.
         """
@@ -112,7 +112,7 @@ class VirtualClock(Clock):
             await self._alarm(seconds)
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
-        """Wait for `event`, at most until the clock was advanced by `seconds` (None: no limit); return whether it is
+        """Wait for `event`, at most until the clock was advanced by `seconds` (None: no limit). Return whether it is
         set.
         """
         if seconds is None:
@@ -165,20 +165,20 @@ class Tasks:
         self._running: set[asyncio.Task[Any]] = set()
 
     def begin(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        """Start a task; its exception is logged."""
+        """Start a task. Its exception is logged."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._done)
         return task
 
     async def stop(self) -> None:
-        """Cancel all tasks and wait for their end. New ones can be started afterwards."""
+        """Cancel all tasks and wait until they have ended. New tasks can be started afterwards."""
         await cancel(self._running)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None:  # a fault of the simulator: the next payment can still run
+        if error is not None:  # an error of the simulator must not prevent the next payment
             _log.error("the simulated terminal broke off: %s", error, exc_info=error)
 
 

@@ -1,4 +1,4 @@
-"""The control API: a developer controls the terminals, over HTTP and JSON on loopback."""
+"""Control API, with which a developer controls the terminals: HTTP and JSON on loopback."""
 
 import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -64,7 +64,7 @@ async def controlled(shop: TerminalGroup, host: str, port: int) -> AsyncIterator
     """
     if not is_loopback(host):
         raise SettingsError(f"the control API listens on loopback alone, for example 127.0.0.1:6870, not on {host}")
-    tasks = Tasks()  # take terminal time after the reply
+    tasks = Tasks()  # actions that take terminal time run after the reply
     listener, bound = Listener(_app(shop, tasks), None), bind(host, port)
     try:
         listener.start(bound)
@@ -78,20 +78,23 @@ async def controlled(shop: TerminalGroup, host: str, port: int) -> AsyncIterator
         await tasks.stop()
 
 
-#: Range of seconds in a request: a day and more.
+#: Range of seconds in a request: more than a day.
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 def _body(*members: tuple[Any, ...]) -> type[msgspec.Struct]:
-    """Return the type of a body: member, type, and default if it has one. It refuses any other member by name."""
+    """Return a struct type for a body.
+
+    `members`: name, type, and default if there is one. The type refuses every other member by name.
+    """
     return msgspec.defstruct("Body", members, frozen=True, forbid_unknown_fields=True)
 
 
 def listed_scenarios() -> list[dict[str, Any]]:
-    """Return the catalogue in brief: name, kind (payment or print), summary, when, and what chooses it in a request.
+    """Return the catalogue of scenarios: name, kind (payment or print), summary, when, and how a request chooses it.
 
-    That is `amount`, `metadata` or `external_reference`; if all three are null, an option or the control API chooses
-    it.
+    A request chooses it by `amount`, `metadata` or `external_reference`. If all three are null, an option or the
+    control API chooses it.
     """
     catalogues: dict[str, Mapping[str, Story]] = {"payment": payments(), "print": prints()}
     return [
@@ -111,8 +114,8 @@ def _chosen_by(name: str, story: Story) -> dict[str, Any]:
 def state_of(terminal: Simulator) -> dict[str, Any]:
     """Return the state of a terminal.
 
-    `payment`: the running one, or null. `armed` and `armed_print`: scenario of the next payment and print job, if
-    chosen by the control API. `scenario`: that of payments which choose none. `waiting_events`: events that wait for
+    `payment`: the running payment, or null. `armed` and `armed_print`: scenario of the next payment or print job, if
+    the control API chose one. `scenario`: scenario of payments that choose none. `waiting_events`: events that wait for
     delivery.
     """
     running = terminal.terminal.running
@@ -138,14 +141,15 @@ def state_of(terminal: Simulator) -> dict[str, Any]:
 
 
 def guarded(app: ASGIApp) -> ASGIApp:
-    """Refuse calls that a page in a browser can make, and pass on those of a program.
+    """Middleware that refuses calls of a page in a browser, and passes on calls of a program.
 
-    Refused are calls to a name other than loopback, because a foreign name may point here. Refused are also calls from
-    a page, and a POST with the content type of a form.
+    It refuses a host name other than loopback, because a foreign name may resolve to this machine. It also refuses
+    calls from a page, and a POST with the content type of a form.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        refused = _why_not(scope.get("method", "GET"), Headers(scope=scope))  # a WebSocket has none; none is served
+        # A WebSocket has no method, and is not served.
+        refused = _why_not(scope.get("method", "GET"), Headers(scope=scope))
         await (app if refused is None else refused_response(refused))(scope, receive, send)
 
     return answer
@@ -201,7 +205,7 @@ async def _arm(terminal: Simulator, _tasks: Tasks, name: str | None) -> None:
         await begun
 
 
-#: Action of a POST to a terminal: the type of its body, and what is done with its members; `Tasks` run after the reply.
+#: Action of a POST to a terminal: (type of the body, function of its members). `Tasks` run after the reply.
 _Deed = tuple[type[msgspec.Struct], Callable[..., Awaitable[None]]]
 
 
@@ -291,7 +295,7 @@ def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
         await act(terminal, tasks, *await _read(request, body))
         return json_response(state_of(terminal))
 
-    at = "/terminals/{serial:path}"  # a serial can have any character, also a slash
+    at = "/terminals/{serial:path}"  # a serial can contain any character, even a slash
     return guarded(
         Starlette(
             routes=[
@@ -316,7 +320,7 @@ def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
 
 
 async def _read(request: Request, kind: type[msgspec.Struct]) -> tuple[Any, ...]:
-    """Read a body and return its members; an empty one is an empty object."""
+    """Read a body and return its members. An empty body is an empty object."""
     try:
         raw = await read_body(request, MAX_BODY_BYTES, "TOO_LARGE")
         return msgspec.structs.astuple(msgspec.json.decode(raw or b"{}", type=kind))

@@ -1,4 +1,4 @@
-"""The delivery of transaction events (terminal API, Delivery): policy, attempts, persistent queue, sender.
+"""Delivery of transaction events (terminal API, Delivery): policy, attempts, persistent queue, sender.
 
 | outcome of the consumer endpoint                      | decision        |
 | ----------------------------------------------------- | --------------- |
@@ -9,10 +9,10 @@
 | any other status (redirects among them: not followed) | drop: permanent |
 
 The last row is this simulator's choice, because the terminal API does not define it. A consumer that relies on an
-unpromised retry loses the event here, not in a shop.
+undocumented retry loses the event in the simulation, and not in a shop.
 
-A terminal preserves the order of a transaction's events. An unruly network does not, and delivers some of them twice
-(see `Sender._detoured`). Only delivery at least once is promised (terminal API, Delivery).
+A terminal preserves the order of a transaction's events. An unruly network changes the order and delivers some events
+twice (see `Sender._detoured`). The terminal API promises only delivery at least once (terminal API, Delivery).
 """
 
 import asyncio
@@ -31,15 +31,15 @@ from posd.simulator.clock import Clock, cancel
 from posd.simulator.ledger import Journal, Ledger
 from posd.simulator.wire import SettingsError
 
-#: Attempt without an HTTP status; the word appears in the ledger.
+#: Attempt without an HTTP status. The word appears in the ledger.
 AttemptLost = Literal[
     "timeout",
     "connection_reset",
     "dns_failure",
-    # Refused or without a route: the consumer is away. The terminal API does not list it; it counts as a lost
+    # The connection was refused, or there is no route. The terminal API does not list this case. It counts as a lost
     # connection.
     "unreachable",
-    # The receiver's certificate is not trusted: nothing was sent. The terminal API does not list it.
+    # The receiver's certificate is not trusted, so nothing was sent. The terminal API does not list this case.
     "tls_failure",
 ]
 #: The HTTP status, or the kind of loss.
@@ -52,19 +52,19 @@ WINDOW_SECONDS = 900.0
 BACKOFF_BASE_SECONDS = 2.0
 #: Backoff cap in terminal seconds, before the jitter (terminal API, Delivery).
 BACKOFF_CAP_SECONDS = 60.0
-#: Longest delay of an event on an unruly network, in terminal seconds: longer than any pause of the scenarios, so that
-#: the next event, also the final, can overtake it.
+#: Longest delay of an event on an unruly network, in terminal seconds. It is longer than any pause of the scenarios, so
+#: that the next event, even the final, can overtake it.
 DETOUR_SECONDS = 20.0
 #: Share of the delivered events that an unruly network delivers twice.
 AGAIN_SHARE = 1 / 3
-#: Longest time to the second delivery, in terminal seconds: past the end of most payments.
+#: Longest time to the second delivery, in terminal seconds. Most payments have ended by then.
 AGAIN_SECONDS = 30.0
 
 
-#: Statuses after which an event is sent again; any other but 2xx drops it.
+#: Statuses after which an event is sent again. Any other status except 2xx drops the event.
 RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 
-#: Why no further attempt is made.
+#: Reason why no further attempt is made.
 DropReason = Literal["permanent_rejection", "attempts_exhausted", "window_exhausted"]
 
 
@@ -78,10 +78,11 @@ def backoff(attempt: int, jitter: float) -> float:
 
 
 def decide(outcome: Outcome, *, attempts: int, elapsed: float, jitter: float) -> float | DropReason | None:
-    """Return the terminal seconds until the next attempt, or why there is none; None if the event was delivered.
+    """Return the terminal seconds until the next attempt, or the reason why there is none. Return None if the event was
+    delivered.
 
-    `attempts`: those made, with this one. `elapsed`: terminal seconds since the first. `jitter`: a random fraction, 0
-    to 1. A retry that would begin after the window is dropped at once.
+    `attempts`: number of attempts, including this one. `elapsed`: terminal seconds since the first attempt. `jitter`: a
+    random fraction, 0 to 1. If the next attempt would begin after the window, the event is dropped at once.
     """
     if isinstance(outcome, int) and 200 <= outcome <= 299:
         return None
@@ -92,39 +93,39 @@ def decide(outcome: Outcome, *, attempts: int, elapsed: float, jitter: float) ->
 
 
 def exhausted(*, attempts: int, elapsed: float) -> DropReason | None:
-    """Return why no further attempt is allowed: ten attempts or 15 minutes, whichever comes first; else None."""
+    """Return why no further attempt is allowed (after ten attempts, or after 15 minutes), else None."""
     if attempts >= MAX_ATTEMPTS:
         return "attempts_exhausted"
     return "window_exhausted" if elapsed > WINDOW_SECONDS else None
 
 
-#: Python's exceptions for a receiver that disconnects in the TLS handshake; older versions (Debian 12) report an
-#: orderly end.
+#: Exceptions of Python if a receiver disconnects in the TLS handshake. Older versions (Debian 12) report an orderly
+#: end.
 HANDSHAKE_BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)
 
 
 class Poster:
-    """One POST of JSON to a webhook receiver; retries are the policy of each channel.
+    """Client for POSTs of JSON to webhook receivers. Retries are the policy of each channel.
 
-    Each attempt has its own connection: a stale kept one would look like a failure of the consumer.
+    Each attempt has its own connection, because a stale connection would look like a failure of the consumer.
 
     Source: terminal API, Delivery, Printing.
     """
 
     def __init__(self, tls: ssl.SSLContext, timeout: float, clock: Clock) -> None:
-        """`timeout`: real seconds of a whole attempt. `tls`: verifies the receivers' certificates."""
+        """`timeout`: real seconds for a whole attempt. `tls`: verifies the receivers' certificates."""
         self._timeout = timeout
         self._clock = clock
-        #: There is no network: attempts fail at once.
+        #: Whether there is no network, so that attempts fail at once.
         self.offline = False
         self._client = _client(tls)
-        # Trusts no CA: the handshake ends with the alert unknown_ca.
+        # This context trusts no CA, so the handshake ends with the alert unknown_ca.
         self._distrustful = _client(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
     async def post(self, url: str, body: bytes, *, distrusted: bool = False) -> Outcome:
-        """Make one attempt and return its outcome, also a failure.
+        """Make one attempt and return its outcome, even a failure.
 
-        `distrusted`: as a terminal that trusts no receiver's certificate. Without effect over plain HTTP.
+        `distrusted`: fail as a terminal that trusts no receiver's certificate. It has no effect over plain HTTP.
         """
         with self._clock.held():
             outcome = await self._attempt(self._distrustful if distrusted else self._client, url, body)
@@ -148,7 +149,7 @@ class Poster:
 
         try:
             async with asyncio.timeout(self._timeout):
-                # Only the status is read: the body has no meaning, and can be endless.
+                # Only the status is read, because the body has no meaning, and can be endless.
                 watch = {"trace": keep}
                 async with client.stream("POST", url, content=body, extensions=watch) as response:
                     return response.status_code
@@ -159,7 +160,7 @@ class Poster:
         except httpx2.HTTPError:
             return "connection_reset"
         finally:
-            for connection in opened:  # the client leaves it open if it is canceled in the TLS handshake
+            for connection in opened:  # the client does not close it if it is cancelled in the TLS handshake
                 await connection.aclose()
 
 
@@ -193,7 +194,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 @dataclass(slots=True)
 class QueuedEvent:
-    """One event to deliver. `body`, mostly JSON, is the same on every attempt."""
+    """One event to deliver. `body` (usually JSON) is the same on every attempt."""
 
     event_id: str
     client_transaction_id: str
@@ -201,22 +202,23 @@ class QueuedEvent:
     url: str
     body: str
     attempts: int = 0
-    #: A moment of the terminal's clock, valid over a restart; None before the first attempt.
+    #: Time of the first attempt: a moment of the terminal's clock, valid over a restart. None before the first attempt.
     first_attempt_at: float | None = None
-    #: It is one more delivery of an event.
+    #: Whether this is a repeated delivery of an event.
     again: bool = False
-    #: It is not ordered with the other events of its transaction.
+    #: Whether this event is sent without regard to the order of its transaction.
     alone: bool = False
-    #: Moment of the terminal's clock of the first attempt, from `Clock.after`. None: at once.
+    #: Planned moment of the first attempt on the terminal's clock, from `Clock.after`. None: at once.
     due: float | None = None
-    #: The terminal trusts no CA: each attempt ends in the TLS handshake. Without effect over plain HTTP.
+    #: Whether the terminal trusts no CA, so that each attempt ends in the TLS handshake. It has no effect over plain
+    #: HTTP.
     distrusted: bool = False
-    #: Unique number among the waiting items; set by `put`.
+    #: Number that is unique among the waiting items. `put` sets it.
     number: int = 0
 
     @property
     def named(self) -> dict[str, Any]:
-        """Its fields in the ledger."""
+        """The fields of the event in the ledger."""
         return {
             "client_transaction_id": self.client_transaction_id,
             "event_id": self.event_id,
@@ -228,8 +230,8 @@ class QueuedEvent:
 class Queue:
     """Waiting events by transaction, each in the order of `put`.
 
-    Each line of the file is one change: an item as it is (`put`), or its removal (`done`). The file is emptied when
-    nothing waits.
+    Each line of the file is one change: an added or changed item (`put`), or its removal (`done`). The file is emptied
+    when no item waits.
     """
 
     def __init__(self, path: Path) -> None:
@@ -247,7 +249,7 @@ class Queue:
             self._journal.empty()
 
     def items(self) -> Iterator[QueuedEvent]:
-        """Return all waiting items, each transaction's in the order of `put`."""
+        """Return all waiting items. The items of a transaction are in the order of `put`."""
         return (item for lane in list(self._lanes.values()) for item in list(lane.values()))
 
     def first(self, client_transaction_id: str) -> QueuedEvent | None:
@@ -256,7 +258,7 @@ class Queue:
         return next((item for item in lane.values() if not item.alone), None)
 
     def put(self, item: QueuedEvent) -> QueuedEvent:
-        """Append an item to its transaction's lane; return it with its number."""
+        """Append an item to its transaction's lane. Return it with its number."""
         item.number = self._next
         self._keep(item)
         self._record(item)
@@ -270,7 +272,7 @@ class Queue:
         self._record(item)
 
     def done(self, item: QueuedEvent) -> None:
-        """Remove an item: delivered or given up."""
+        """Remove an item that was delivered or dropped."""
         self._forget(item.client_transaction_id, item.number)
         change = {"op": "done", "client_transaction_id": item.client_transaction_id, "number": item.number}
         self._journal.append(change)
@@ -278,7 +280,7 @@ class Queue:
             self._journal.empty()
 
     def close(self) -> None:
-        """Close the journal; waiting items stay in it."""
+        """Close the journal. Waiting items stay in it."""
         self._journal.close()
 
     def _record(self, item: QueuedEvent) -> None:
@@ -307,14 +309,15 @@ class Queue:
 
 
 def _moment(value: Any) -> float | None:
-    """Return a time that the journal stores as a float, None for none."""
+    """Return a time that the journal stores as a float, or None."""
     return None if value is None else float(value)
 
 
 class Sender:
-    """Sender with the delivery policy: persistent, in order within a transaction, transactions independent.
+    """Sender with the delivery policy. It is persistent, keeps the order within a transaction, and sends transactions
+    independently.
 
-    Each transaction has a lane. An event marked `alone` has its own lane. So has each event of an unruly sender.
+    Each transaction has a lane. An event marked `alone` has its own lane, as has each event of an unruly sender.
 
     Source: terminal API, Delivery.
     """
@@ -327,7 +330,7 @@ class Sender:
         self._poster = poster
         self._seed = seed
         self._unruly = unruly
-        #: By transaction, or by the item's number for an item alone.
+        #: Transaction, or number of an item that is `alone` -> lane.
         self._lanes: dict[str | int, asyncio.Task[None]] = {}
         self._connected = asyncio.Event()
         self._connected.set()
@@ -338,28 +341,28 @@ class Sender:
             self._send(item)
 
     def submit(self, item: QueuedEvent) -> None:
-        """Queue an event; it is in the file on return, and sent soon after."""
+        """Queue an event. It is in the file on return, and is sent soon after."""
         for each in self._detoured(item) if self._unruly else [item]:
             self._send(self._queue.put(each))
 
     def pause(self) -> None:
-        """Stop attempts, as without a network; a running one ends normally.
+        """Stop attempts, as without a network. A running attempt ends normally.
 
-        The 15 minutes of an event with an earlier attempt continue.
+        The 15 minutes of an event continue if it had an attempt before.
         """
         self._connected.clear()
 
     def resume(self) -> None:
-        """Resume attempts: waiting items are sent, each transaction's in order."""
+        """Resume attempts. Waiting items are sent, in order within each transaction."""
         self._connected.set()
 
     async def stop(self) -> None:
-        """Stop at once; undelivered items stay queued."""
+        """Stop at once. Undelivered items stay queued."""
         await cancel(self._lanes.values())
         await self._poster.close()
 
     def _send(self, item: QueuedEvent) -> None:
-        """Start the lane of an item: its transaction's, or its own without order."""
+        """Start the lane of an item: the lane of its transaction, or its own lane if it is `alone`."""
         lane = item.number if item.alone else item.client_transaction_id
         if lane in self._lanes:
             return
@@ -376,7 +379,7 @@ class Sender:
             del self._lanes[lane]
 
     def _detoured(self, item: QueuedEvent) -> list[QueuedEvent]:
-        """Return an event as an unruly network delivers it: late, in no order, and some of them twice."""
+        """Return the deliveries of an event on an unruly network: late, in random order, and some events twice."""
         rng = Random(f"{self._seed}/{item.event_id}/detour")  # noqa: S311 - reproducible, not secret
         delay, arrives_twice = rng.uniform(0, DETOUR_SECONDS), rng.random() < AGAIN_SHARE
         again = delay + rng.uniform(0, AGAIN_SECONDS)
@@ -385,24 +388,25 @@ class Sender:
         return [first, replace(first, again=True, due=due_again)] if arrives_twice else [first]
 
     async def _deliver(self, item: QueuedEvent) -> None:
-        """Attempt an item until it is delivered or given up, and remove it."""
+        """Send an item until it is delivered or dropped, and remove it."""
         reason = await self._attempt(item)
         if reason is not None:
             self._ledger.add("dropped", **item.named, reason=reason)
         self._queue.done(item)
 
     async def _attempt(self, item: QueuedEvent) -> DropReason | None:
-        """Attempt an item until it is delivered; return why it is given up, or None."""
+        """Send an item until it is delivered. Return the reason if it is dropped, or None."""
         jitter = Random(f"{self._seed}/{item.event_id}/{item.attempts}")  # noqa: S311 - reproducible, not secret
         if item.due is not None:
             await self._clock.sleep(self._clock.until(item.due))
         while True:
             await self._connected.wait()
-            gone = self._gone(item)  # expired before a restart, or without the network
+            gone = self._gone(item)  # it expired during a restart, or without a network
             if gone is not None:
                 return gone
             began = self._clock.now()
-            self._queue.attempted(item, at=began)  # recorded before the attempt: a kill in between does not repeat it
+            # Record the attempt first, so that a kill does not cause one attempt more.
+            self._queue.attempted(item, at=began)
             outcome = await self._poster.post(item.url, item.body.encode(), distrusted=item.distrusted)
             decision = decide(
                 outcome,

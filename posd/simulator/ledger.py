@@ -1,7 +1,8 @@
-"""The ledger: the true events of terminal and money, in memory, in a file, and for listeners; and finals over restarts.
+"""Ledger of the true events of terminal and money, in memory, in a file, and for listeners. It also keeps finals over
+restarts.
 
-A line of a file is passed to the operating system at once, which survives any end of this process. It is not synced: a
-simulator need not survive a power cut of its host.
+Each line of a file is passed to the operating system at once, so it survives any end of this process. The file is not
+synced, because a simulator need not survive a power cut of its host.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ _T = TypeVar("_T")
 
 
 class Journal:
-    """One such file, mode 0600; each line is a JSON document."""
+    """File of JSON documents, one on each line, with mode 0600."""
 
     def __init__(self, path: Path) -> None:
         """Open or create the file. Raise OSError."""
@@ -29,7 +30,7 @@ class Journal:
         self._file: BinaryIO = path.open("ab")
 
     def lock(self) -> None:
-        """Lock the file against other processes. Raise BlockingIOError if one has locked it."""
+        """Lock the file against other processes. Raise BlockingIOError if another process has locked it."""
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def replay(self, apply: Callable[[bytes], object]) -> None:
@@ -52,7 +53,7 @@ class Journal:
                 ) from error
 
     def append(self, change: Any) -> None:
-        """Append a line; it is in the file on return."""
+        """Append a line. It is in the file on return."""
         self._file.write(wire.encode(change) + b"\n")
         self._file.flush()
 
@@ -61,12 +62,12 @@ class Journal:
         self._file.truncate(0)
 
     def close(self) -> None:
-        """Close the file; its lines stay."""
+        """Close the file. Its lines stay."""
         self._file.close()
 
 
 def take_up(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file; remove a last one that a kill cut short. Raise OSError."""
+    """Yield the lines of a file. Remove an incomplete last line, which a kill left. Raise OSError."""
     with path.open("rb+") as file:
         whole = 0
         for line in file:
@@ -77,20 +78,20 @@ def take_up(path: Path) -> Iterator[bytes]:
             yield line
 
 
-#: One line of the ledger: `at`, `kind`, and the kind's own fields (see the table in `Ledger`).
+#: One line of the ledger: `at`, `kind`, and the fields of that kind (see the table in `Ledger`).
 Entry = dict[str, Any]
-#: Real seconds of `wait_for`: longer than any cycle at the speeds of the tests.
+#: Time-out of `wait_for` in real seconds: longer than any payment at the speeds of the tests.
 WAIT_SECONDS = 30.0
 Listener = Callable[[Entry], None]
 #: First bytes of each line of the file.
 _HEAD = b'{"at":"'
-#: Text in the lines of ends, and in no other: inside a string the quotation marks would be escaped. The value is the
-#: field that identifies an end.
+#: Text that occurs only in lines of ends, because inside a string the quotation marks are escaped -> field that
+#: identifies the end.
 _ENDS = {b'"kind":"final"': "event_id", b'"kind":"printed"': "slip"}
 
 
 class Ledger:
-    """JSON lines, in the order of the events.
+    """Ledger: JSON lines, in the order of the events.
 
     | kind            | when, and its fields                                                                           |
     | --------------- | ---------------------------------------------------------------------------------------------- |
@@ -135,14 +136,14 @@ class Ledger:
     """
 
     def __init__(self, path: Path | None = None, unit: AmountUnit = "main") -> None:
-        """Open `path` for appending; None for memory only. `unit` is that of amounts in events.
+        """Open `path` for appending. None: memory only. `unit`: unit of the amounts in events.
 
-        Lines of an earlier process stay in the file only. Raise OSError; raise SettingsError if the file is no ledger.
+        Lines of an earlier process stay in the file only. Raise OSError. Raise SettingsError if the file is no ledger.
         """
         self._entries: list[Entry] = []
         self._listeners: list[Listener] = []
         self._unit = unit
-        #: Ids of the ends that an earlier process wrote to the file, with their number.
+        #: Ids of the ends that an earlier process wrote to the file -> their number.
         self._ends = _ends_in(path) if path else Counter[str]()
         self._journal = Journal(path) if path else None
 
@@ -153,7 +154,7 @@ class Ledger:
         return len(self._entries)
 
     def add(self, kind: str, **fields: Any) -> None:
-        """Record an event; it is in the file on return."""
+        """Record an event. It is in the file on return."""
         entry: Entry = {"at": wire.timestamp(), "kind": kind, **fields}
         self._entries.append(entry)
         if self._journal is not None:
@@ -187,7 +188,8 @@ class Ledger:
                 self.add_final(operation, event)
 
     def lacks(self, end: str) -> bool:
-        """Return whether the file of an earlier process lacks an end; False without a file. Counts each end once.
+        """Return whether the file of an earlier process lacks an end. Return False without a file. Each end is counted
+        once.
 
         `end`: the event id of a final, or the slip of a print job.
         """
@@ -195,7 +197,7 @@ class Ledger:
             return False
         if self._ends[end] == 0:
             return True
-        self._ends[end] -= 1  # not a set: a seed gives the same ids to a payment that is made twice
+        self._ends[end] -= 1  # not a set: with a seed, a payment that runs twice has the same ids
         return False
 
     def listen(self, listener: Listener) -> None:
@@ -207,7 +209,7 @@ class Ledger:
         return [entry for entry in self._entries if _matches(entry, kind, fields)]
 
     async def wait_for(self, kind: str, **fields: Any) -> Entry:
-        """Return the first entry of a kind with these fields; wait for it if there is none yet.
+        """Return the first entry of a kind with these fields. Wait for it if there is none yet.
 
         Raise TimeoutError after WAIT_SECONDS.
         """
@@ -218,7 +220,7 @@ class Ledger:
             return await self.next(lambda entry: _matches(entry, kind, fields))
 
     def next(self, wanted: Callable[[Entry], bool]) -> asyncio.Future[Entry]:
-        """Return a future of the next entry that is wanted; cancel it to stop."""
+        """Return a future of the next entry for which `wanted` returns true. Cancel it to stop."""
         arrival: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
 
         def look(entry: Entry) -> None:
@@ -230,14 +232,14 @@ class Ledger:
         return arrival
 
     def close(self) -> None:
-        """Close the file; the entries stay in memory."""
+        """Close the file. The entries stay in memory."""
         if self._journal is not None:
             self._journal.close()
             self._journal = None
 
 
 def _ends_in(path: Path) -> Counter[str]:
-    """Count the ends in a ledger file by their ids; a pipe or a missing file has none."""
+    """Count the ends in a ledger file by their ids. A pipe or a missing file has none."""
     if not path.is_file():
         return Counter()
     with path.open("rb") as file:
@@ -272,23 +274,24 @@ class Approval:
 
 
 class Record:
-    """Final events by transaction, and approvals by reference; ids and references are compared without case.
+    """Final events by transaction, and approvals by reference. Ids and references are compared without regard to case.
 
-    Each line of the file is the end of a payment, whether or not its request asked for events. It is the truth about
-    the money: it is written before a final is reported anywhere. It holds the final event as delivered (terminal API,
-    Events). It also has the operation and its original (`transaction_reference`), which some final events lack.
+    Each line of the file is the end of a payment, whether or not its request asked for events. The file is the truth
+    about the money: it is written before a final is reported anywhere. A line contains the final event as delivered
+    (terminal API, Events). It also contains the operation and its original (`transaction_reference`), which some final
+    events lack.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file at `path`. Raise OSError; raise SettingsError if it is no record."""
+        """Open or create the file at `path`. Raise OSError. Raise SettingsError if the file is no record."""
         self._newest: dict[str, dict[str, Any]] = {}
-        #: Reference -> its approval and those that have replaced it or that it replaces, the newest last.
+        #: Reference -> its approval and all that have replaced it or that it has replaced, the newest last.
         self._chains: dict[str, list[Approval]] = {}
         self._journal = Journal(path)
         self._journal.replay(lambda line: self._note(**wire.decode(line)))
 
     def add(self, operation: str, transaction_reference: str | None, event: dict[str, Any]) -> None:
-        """Record the final event of an operation; it is in the file on return."""
+        """Record the final event of an operation. It is in the file on return."""
         self._journal.append({"operation": operation, "transaction_reference": transaction_reference, "event": event})
         self._note(operation, transaction_reference, event)
 
@@ -308,8 +311,8 @@ class Record:
     def original(self, operation: SimulatedOperation, reference: str) -> Approval:
         """Return the approval that an operation references. Raise Refused (422).
 
-        The real refusals are not published: these rules are the simulator's own. They are strict, so that a caller with
-        mixed-up references fails here, not at a real acquirer.
+        The real refusals are not published, so these rules are the simulator's own. They are strict, so that a caller
+        that confuses references fails here, and not at a real acquirer.
 
         | what is refused                                                         | code                           |
         | ----------------------------------------------------------------------- | ------------------------------ |
@@ -352,7 +355,7 @@ class Record:
             self._approve(BY_NAME[operation], raw["transaction_reference"], amount, transaction_reference)
 
     def _approve(self, operation: SimulatedOperation, reference: str, amount: Processed, original: str | None) -> None:
-        """Add the approval of an operation, which `original`, the reference of its request, has allowed."""
+        """Add the approval of an operation. The caller has checked its reference with `original`."""
         chain = [] if original is None else self._chains.get(original.lower(), [])
         if chain:
             chain[0].done.add(operation.name)

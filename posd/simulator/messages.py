@@ -1,6 +1,6 @@
 """Requests of callers, and replies, acknowledgements and events of the terminal (terminal API).
 
-The acknowledgement and the event differ on purpose. Each is built field by field, from the tables of the terminal API.
+The acknowledgement and the event differ on purpose. Both are built field by field, from the tables of the terminal API.
 
 Source: terminal API, Start request, Acknowledgement, Events, Lifecycle.
 """
@@ -42,7 +42,7 @@ Usual = tuple[int, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One reply: sent `delay` terminal seconds from now, and after `awaited` is done."""
+    """One reply. It is sent `delay` terminal seconds from now, and after `awaited` is done."""
 
     status: int
     body: bytes
@@ -58,7 +58,7 @@ class Answer:
 
     @property
     def http_status(self) -> int | None:
-        """The status that reaches the caller; None without a reply."""
+        """The status that reaches the caller, or None without a reply."""
         return None if self.fault in ("lost", "silent") else int(self.status)
 
 
@@ -68,7 +68,7 @@ def coded(status: int, code: str, message: str) -> Usual:
 
 
 def plain(usual: Usual) -> Answer:
-    """Return the reply without changes by a scenario."""
+    """Return the usual reply, without changes by a scenario."""
     status, body = usual
     return Answer(status, wire.encode(body))
 
@@ -81,7 +81,7 @@ def apply(
     transaction: str | None = None,
     awaited: asyncio.Future[Any] | None = None,
 ) -> Answer:
-    """Return the reply that a scenario makes of the usual one; `transaction` is the id in its refusal."""
+    """Return the usual reply with the changes of a scenario. `transaction`: the id in its refusal."""
     status, body = usual
     if reply.status is not None:
         status = reply.status
@@ -98,9 +98,9 @@ def apply(
 
 
 def changed(value: Any, members: Mapping[str, Any], removed: Iterable[str]) -> Any:
-    """Return JSON with members replaced, added and removed, each named by its path with points.
+    """Return JSON with members replaced, added and removed. Each member is named by its path, with points.
 
-    Each item of a list is changed. A value within a path that is no object becomes one.
+    Each item of a list is changed. A value in the middle of a path that is no object is replaced by an object.
     """
     if isinstance(value, list):
         return [changed(item, members, removed) for item in value]
@@ -130,9 +130,9 @@ def _phrase(status: int) -> str:
         return "an error without a name"
 
 
-#: Published type and code of a refusal with a code of the simulator's own.
+#: Code of the simulator -> published type and code of the refusal.
 _SAME_AS: Mapping[str, tuple[str, str]] = {"TERMINAL_BUSY": ("TERMINAL", "TER-003")}
-#: Type and code prefix of a refusal by status; the exact codes are not published.
+#: HTTP status -> type and code prefix of a refusal. The exact codes are not published.
 _FAMILIES: Mapping[int, tuple[str, str]] = {
     HTTPStatus.UNAUTHORIZED: ("AUTHENTICATION", "AUTH-"),
     HTTPStatus.FORBIDDEN: ("AUTHENTICATION", "AUTH-"),
@@ -143,10 +143,10 @@ _FAMILIES: Mapping[int, tuple[str, str]] = {
 
 
 def refusal(settings: Settings, refused: Refused, transaction: str | None = None) -> Usual:
-    """Return the reply to a refused request; `transaction` is its client_transaction_id, if known.
+    """Return the reply to a refused request. `transaction`: its client_transaction_id, if known.
 
-    It has code and message, or is the LinkFailure of the vendor's documents (Refusals). A refusal with a type is a
-    LinkFailure in each edition.
+    The reply has code and message, or is the LinkFailure of the vendor's documents (Refusals). A refusal with a type is
+    a LinkFailure in every edition.
     """
     if settings.edition == "classic" and refused.kind is None:
         return coded(refused.status, refused.code, refused.message)
@@ -163,7 +163,7 @@ def refusal(settings: Settings, refused: Refused, transaction: str | None = None
     }
 
 
-# Requests: bytes in, a request or a refusal out.
+# Requests: conversion of bytes to a request or a refusal.
 
 #: Ids of a start: name in the ledger -> name in the body.
 START_IDS = {"client_transaction_id": "client_transaction_id", "transaction_reference": "transaction_reference"}
@@ -174,8 +174,8 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 class ReceivedStart:
     """Valid start request. `fields` is the whole body, echoed in the acknowledgement.
 
-    `transaction_reference`: the original's, as sent. `amount`: in the main unit, None for the original's. `scenario`:
-    the one in its metadata, or None.
+    `transaction_reference`: the original's, as sent. `amount`: in the main unit; None: the amount of the original.
+    `scenario`: the scenario in the metadata, or None.
     """
 
     operation: SimulatedOperation
@@ -191,10 +191,10 @@ class ReceivedStart:
 def read_start(
     raw: bytes, operation: SimulatedOperation, scenarios: Mapping[str, Scenario], unit: AmountUnit = "main"
 ) -> ReceivedStart:
-    """Read and check a request body; its amounts are in `unit`.
+    """Parse and check a request body. Its amounts are in `unit`.
 
-    Raise Refused: 400 for a body that is no JSON object, 422 for a field against the terminal API or the operation; the
-    message names the field.
+    Raise Refused: 400 for a body that is no JSON object, 422 for a field that the terminal API or the operation
+    forbids. The message names the field.
     """
     body = read_object(raw)
     transaction = _uuid(body, "client_transaction_id")
@@ -211,7 +211,7 @@ def read_start(
 
 
 def read_search(raw: bytes) -> str:
-    """Read the body of a search; return its id.
+    """Parse the body of a search, and return its id.
 
     Raise Refused: 400 for a body that is no JSON object, 422 for an id that is no UUID.
     """
@@ -219,7 +219,7 @@ def read_search(raw: bytes) -> str:
 
 
 def claims(raw: bytes, names: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the texts of a request for the ledger; its body may be anything.
+    """Return texts of a request for the ledger. The body may be invalid.
 
     `names`: name in the ledger -> name in the body. A missing text is None.
     """
@@ -296,26 +296,26 @@ def _check_number(value: Any, path: str, unit: AmountUnit) -> None:
 
 
 def is_web_address(url: Any) -> bool:
-    """Return whether a webhook can be delivered there."""
+    """Return whether a webhook can be delivered to a URL."""
     if not isinstance(url, str):
         return False
     try:
         parts = urlsplit(url)
-        httpx2.URL(url)  # refuses an uncallable URL before the payment, not after it
+        httpx2.URL(url)  # refuse an unusable URL before the payment, and not after it
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except (ValueError, httpx2.InvalidURL):
         return False
 
 
 def invalid(path: str, why: str) -> Refused:
-    """Return the refusal of a field; `path` names it."""
+    """Return the refusal of a field. `path`: path of the field."""
     return Refused(422, "INVALID_REQUEST", f"{path} {why}", param=path)
 
 
-# Events of a payment, and the terminal's own data in them.
+# Events of a payment, and the terminal's data in them.
 
-#: Conditional fields of each state's event (terminal API, Lifecycle). `previous_status` is in all but the first; a
-#: field without a value (no card was presented) is left out.
+#: Conditional fields of each state's event (terminal API, Lifecycle). All events except the first have
+#: `previous_status`. A field without a value is omitted, for example if no card was presented.
 CONDITIONAL_FIELDS: Mapping[str, tuple[str, ...]] = {
     PaymentStatus.TERMINAL_ACKNOWLEDGED: (),
     PaymentStatus.CARD_PRESENTED: ("reading_type",),
@@ -327,7 +327,7 @@ CONDITIONAL_FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 #: Country in the final event.
 COUNTRY = "ECU"
-#: Conditional fields of an unpublished state.
+#: Conditional fields of the event of an unpublished state.
 UNPUBLISHED_FIELDS = ("reading_type",)
 
 #: Fields of the operation that the request may set, and their defaults.
@@ -421,7 +421,7 @@ def approval(
 ) -> dict[str, Any]:
     """Build the acquirer's reply to an approved operation: `raw_response` (terminal API, Events).
 
-    Its reference is always a new one. The operation may have the original's.
+    Its reference is always new. The operation itself may keep the reference of the original.
     """
     return {
         "additional_amounts": {

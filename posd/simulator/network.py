@@ -1,7 +1,7 @@
-"""Network of a terminal: its address, its listener, its announcement and the certificate that it shows.
+"""Network of a terminal: address, listener, mDNS announcement and certificate.
 
-The listener is hypercorn's protocol under an accept loop that can stop at once: hypercorn's own `serve` does not report
-its port, and an idle TLS connection delays its stop.
+The listener uses hypercorn's protocol with an accept loop of its own. Hypercorn's `serve` does not report its port, and
+an idle TLS connection delays its stop.
 """
 
 import asyncio
@@ -42,11 +42,12 @@ from posd.simulator.scenario import Certificate
 from posd.simulator.settings import Settings
 from posd.simulator.wire import SettingsError
 
-#: Seconds that aborted connections have to end; they need milliseconds.
+#: Time-out for the end of aborted connections, in seconds. They need milliseconds.
 STOP_SECONDS = 0.5
-#: Seconds after which an idle connection is closed. hypercorn keeps a connection that the client closed as long.
+#: Seconds after which an idle connection is closed. Hypercorn also keeps a connection that the client closed for this
+#: time.
 IDLE_SECONDS = 5
-#: Most seconds of a TLS handshake; a slow device needs two.
+#: Time-out of a TLS handshake, in seconds. A slow device needs two.
 HANDSHAKE_SECONDS = 15
 #: Key in the state of a request: the function that closes its connection without a response.
 HANG_UP = "hang_up"
@@ -55,7 +56,8 @@ BACKLOG = 128
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Bind an address (port 0: a free port) without listening: calls are refused, and no other program gets it.
+    """Bind an address (port 0: a free port) without listening. Calls are refused, and no other program can use the
+    address.
 
     Raise SettingsError if the address is not available.
     """
@@ -63,7 +65,8 @@ def bind(host: str, port: int) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Its connections inherit it. asyncio leaves it out here, and each response would wait 40 ms for a delayed ACK.
+        # Connections inherit this option. Here asyncio does not set it, and each response would wait 40 ms for a
+        # delayed ACK.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family is socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -76,7 +79,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Config(Config):
-    """Configuration with a date header from a clock that may be wrong."""
+    """Configuration of hypercorn with a date header from a clock that may be wrong."""
 
     def __init__(self, clock_offset: float) -> None:
         super().__init__()
@@ -92,7 +95,7 @@ class Listener:
     """Server of one app on a bound socket, which it closes at its stop."""
 
     def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None, *, clock_offset: float = 0.0) -> None:
-        """`clock_offset`: seconds that the clock of the date header is ahead."""
+        """`clock_offset`: number of seconds by which the clock of the date header is ahead."""
         self._app = ASGIWrapper(app)  # type: ignore[arg-type]
         self._tls = tls
         self._config = _Config(clock_offset)
@@ -103,11 +106,11 @@ class Listener:
         self._config.keep_alive_max_requests = 2**31
         self._context = WorkerContext(None)
         self._bound: socket.socket | None = None
-        #: Open connections, each with the function that closes it.
+        #: Open connection -> function that closes it.
         self._connections: dict[asyncio.Task[None], Callable[[], None]] = {}
 
     def start(self, bound: socket.socket) -> None:
-        """Listen. Raise SettingsError if another program listens there; the socket stays bound."""
+        """Listen. Raise SettingsError if another program listens at the address. The socket stays bound."""
         try:
             bound.listen(BACKLOG)
         except OSError as error:
@@ -116,7 +119,7 @@ class Listener:
         asyncio.get_running_loop().add_reader(bound, self._accept, bound)
 
     def close(self) -> None:
-        """Close the socket: no further connection is accepted."""
+        """Close the socket. No further connection is accepted."""
         if self._bound is not None:
             asyncio.get_running_loop().remove_reader(self._bound)
             self._bound.close()
@@ -167,13 +170,13 @@ class Listener:
 
 
 def _shut(connection: socket.socket) -> None:
-    """End a connection during its TLS handshake: its transport, known only to asyncio, reads the end."""
-    with suppress(OSError):  # the peer is gone
+    """End a connection during its TLS handshake. Its transport, which only asyncio can access, then reads the end."""
+    with suppress(OSError):  # the peer has disconnected
         connection.shutdown(socket.SHUT_RDWR)
 
 
 def _hang_up(transport: asyncio.Transport) -> None:
-    """Abort a connection; unsent data is lost."""
+    """Abort a connection. Unsent data is lost."""
     with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport without a connection raises it
         transport.abort()
 
@@ -198,7 +201,10 @@ def server_context(certificate: Path, private_key: Path) -> ssl.SSLContext:
 
 
 def client_context(trust: Path | None) -> ssl.SSLContext:
-    """Return the TLS context of the deliveries: the given CA alone, else those of the system. Raise SettingsError."""
+    """Return the TLS context of the deliveries.
+
+    It trusts only the given CA, or without one the CAs of the system. Raise SettingsError.
+    """
     try:
         return ssl.create_default_context(cafile=None if trust is None else str(trust))
     except (OSError, ssl.SSLError) as error:
@@ -211,18 +217,18 @@ SERVICE_TYPE = "_card-terminal._tcp.local."
 WRONG_NAME = "another-terminal.invalid"
 #: Lifetime of generated certificates: within the limit of strict clients.
 LIFETIME = timedelta(days=397)
-#: Age of an expired certificate: longer than the error of any clock.
+#: Time since the end of an expired certificate: longer than the error of any clock.
 EXPIRED_FOR = timedelta(days=30)
 
 _Issuer = tuple[x509.Name, CertificateIssuerPrivateKeyTypes]
 
 
 class NotPossible(RuntimeError):
-    """Action that the terminal cannot perform; the message has the reason and an alternative."""
+    """Action that the terminal cannot perform. The message has the reason and an alternative."""
 
 
 class Network:
-    """One address, bound from beginning to end, so that a terminal returns to it after an outage."""
+    """Address that stays bound, so that the terminal has it again after an outage."""
 
     def __init__(self, settings: Settings, ledger: Ledger) -> None:
         """Bind the first address, without listening. Raise SettingsError."""
@@ -243,7 +249,7 @@ class Network:
         return url("http" if self._certificates is None else "https", self._addresses()[0], self._port)
 
     async def up(self, app: Starlette) -> None:
-        """Listen and announce. Raise SettingsError if another program listens there."""
+        """Listen and announce. Raise SettingsError if another program listens at the address."""
         await self.listen(app)
         if self._settings.mdns and self._announcer is None:
             self._announcer = Announcer(self._settings, self._ledger, self._addresses(), self._port)
@@ -257,7 +263,7 @@ class Network:
             self._listener = listener
 
     async def refuse(self) -> None:
-        """Close every connection and refuse calls; the address stays bound."""
+        """Close every connection and refuse calls. The address stays bound."""
         if self._listener is not None:
             listener, self._listener = self._listener, None
             listener.close()
@@ -265,14 +271,14 @@ class Network:
             await listener.stop()
 
     async def down(self, *, goodbye: bool = False) -> None:
-        """Refuse calls and end the announcement; `goodbye`: announce its end."""
+        """Refuse calls and end the announcement. `goodbye`: whether to announce the end."""
         await self.refuse()
         if self._announcer is not None:
             announcer, self._announcer = self._announcer, None
             await announcer.stop(goodbye=goodbye)
 
     def move(self) -> None:
-        """Bind the next address; the network must be down. Raise SettingsError if it is not available."""
+        """Bind the next address. The network must be down. Raise SettingsError if it is not available."""
         bound = bind(self._settings.host, next(self._ports))
         self._bound.close()
         self._bound, self._port = bound, bound.getsockname()[1]
@@ -281,7 +287,7 @@ class Network:
         """Set the certificate for the next `listen`. Raise NotPossible, SettingsError."""
         if self._certificates is None:
             raise NotPossible("this terminal speaks plain HTTP and shows no certificate: leave out --http")
-        self._certificates.context(which)  # loaded here, so that a failure does not leave the listener down
+        self._certificates.context(which)  # load it before the stop, so that a failure does not leave the listener down
         self.certificate = which
 
     async def close(self) -> None:
@@ -301,8 +307,8 @@ def url(scheme: str, host: str, port: int) -> str:
 def reachable_addresses(host: str, interfaces: Sequence[str]) -> list[str]:
     """Return the addresses at which a listener on `host` can be called, the best first.
 
-    A listener on every address has those of the chosen interfaces, else all of this machine's: loopback last, without
-    link-local ones.
+    For a listener on every address, return the addresses of the chosen interfaces, or without choice all of this
+    machine. Loopback is last, and link-local addresses are omitted.
     """
     listening = ipaddress.ip_address(host)
     if not listening.is_unspecified:
@@ -316,7 +322,10 @@ def reachable_addresses(host: str, interfaces: Sequence[str]) -> list[str]:
 
 
 class Announcer:
-    """mDNS announcement of the terminal, named by its serial, in the background: it takes over a second."""
+    """mDNS announcement of the terminal, with its serial as name.
+
+    It runs in the background, because it takes over a second.
+    """
 
     def __init__(self, settings: Settings, ledger: Ledger, addresses: list[str], port: int) -> None:
         self._interfaces = settings.mdns_interfaces
@@ -333,16 +342,16 @@ class Announcer:
         self._registering = asyncio.create_task(self._register())
 
     async def stop(self, *, goodbye: bool) -> None:
-        """Close; a terminal without power or network sends no goodbye."""
+        """Close the network of a terminal. Without power or network it sends no goodbye."""
         await cancel([self._registering])
         if self._zeroconf is not None:
             registry = self._zeroconf.zeroconf.registry
-            if not goodbye:  # the close sends it for registered services
+            if not goodbye:  # `close` sends the goodbye for registered services
                 registry.async_remove(registry.async_get_service_infos())
             await self._zeroconf.async_close()
 
     async def _register(self) -> None:
-        """Announce. Without multicast on the LAN the failure is recorded and the terminal continues."""
+        """Announce. Without multicast on the LAN, the failure is recorded and the terminal continues."""
         try:
             for address in self._interfaces:
                 _check_local(address)
@@ -357,20 +366,20 @@ class Announcer:
 
 
 def _check_local(address: str) -> None:
-    """Raise OSError if no interface has this address; zeroconf detects it too late to close its sockets."""
+    """Raise OSError if no interface has this address. Zeroconf would detect it too late to close its sockets."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.bind((address, 0))
 
 
 class Certificates:
-    """TLS contexts by certificate: the terminal's own, and those that no client should trust.
+    """TLS contexts by certificate: the terminal's own certificate, and certificates that no client should trust.
 
-    The others are generated at first use, and stay the same for the life of the process.
+    The others are generated at first use, and do not change while the process runs.
     """
 
     def __init__(self, certificate: Path, private_key: Path, ca: tuple[Path, Path] | None) -> None:
-        """Load the terminal's own pair. `ca`: certificate and key of its CA; without it one is generated.
+        """Load the terminal's own certificate and key. `ca`: certificate and key of its CA; None: generate a CA.
 
         Raise SettingsError.
         """
@@ -403,7 +412,7 @@ class Certificates:
         return _serving([made, *([signer] if signer else [])], key)
 
     def _issuer(self) -> tuple[_Issuer, x509.Certificate | None]:
-        """Return the CA's name and key, and the certificate of an intermediate CA, whose file has its key too.
+        """Return the CA's name and key, and its certificate if it is an intermediate CA.
 
         Generate a CA if none is given.
         """
@@ -415,13 +424,13 @@ class Certificates:
         key = load_pem_private_key(pem, password=None)
         signer = x509.load_pem_x509_certificate(pem) if b"BEGIN CERTIFICATE" in pem else None
         ca = signer or x509.load_pem_x509_certificate(certificate.read_bytes())
-        return (ca.subject, key), signer  # type: ignore[return-value]  # a key that cannot sign is refused when it should
+        return (ca.subject, key), signer  # type: ignore[return-value]  # a key that cannot sign is refused when it is used
 
 
 def _signed(
     own: x509.Certificate, key: ec.EllipticCurvePrivateKey, issuer: _Issuer, begin: datetime, *, wrong_name: bool
 ) -> x509.Certificate:
-    """Return a signed certificate for the names of the terminal's own one, or for a wrong one."""
+    """Return a signed certificate, for the names of the terminal's own certificate or for a wrong name."""
     name, signing_key = issuer
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key())
     builder = (
@@ -452,7 +461,7 @@ def _names(own: x509.Certificate) -> x509.SubjectAlternativeName | None:
 
 
 def _serving(certificates: Iterable[x509.Certificate], key: ec.EllipticCurvePrivateKey) -> ssl.SSLContext:
-    """Return the context, which serves this chain. `ssl` loads a key only from a file; the file is removed at once."""
+    """Return a context that serves this chain."""
     with tempfile.TemporaryDirectory(prefix="posd-simulate-") as directory:
         chain, private_key = Path(directory) / "certificate.pem", Path(directory) / "key.pem"
         chain.write_bytes(b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates))

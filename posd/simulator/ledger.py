@@ -181,7 +181,7 @@ class Ledger:
     def add_missing(self, finals: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
         """Record the final events that the file lacks after a kill.
 
-        Each comes with its operation's name.
+        Each event comes with the name of its operation.
         """
         for operation, event in finals:
             if self.lacks(event["event_id"]):
@@ -262,9 +262,9 @@ def _matches(entry: Entry, kind: str, fields: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Approved operation: its row, its reference, its amount.
+    """Approved operation: its row, reference and amount.
 
-    `done`: names of the operations on it, and on the approvals that it replaces or that replace it.
+    `done`: names of the operations on it. Approvals that replace one another share this list.
     """
 
     operation: SimulatedOperation

@@ -100,7 +100,7 @@ def apply(
 def changed(value: Any, members: Mapping[str, Any], removed: Iterable[str]) -> Any:
     """Return JSON with members replaced, added and removed. Each member is named by its path, with points.
 
-    Each item of a list is changed. A value in the middle of a path that is no object is replaced by an object.
+    In a list, each item is changed. A value in the middle of a path that is no object is replaced by an object.
     """
     if isinstance(value, list):
         return [changed(item, members, removed) for item in value]
@@ -172,10 +172,10 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 @dataclass(frozen=True, slots=True)
 class ReceivedStart:
-    """Valid start request. `fields` is the whole body, echoed in the acknowledgement.
+    """Valid start request. `fields`: the whole body, which the acknowledgement echoes.
 
-    `transaction_reference`: the original's, as sent. `amount`: in the main unit; None: the amount of the original.
-    `scenario`: the scenario in the metadata, or None.
+    `transaction_reference`: reference of the original, as sent. `amount`: in the main unit; None: the amount of the
+    original. `scenario`: the scenario in the metadata, or None.
     """
 
     operation: SimulatedOperation

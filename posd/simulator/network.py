@@ -138,8 +138,8 @@ class Listener:
             await asyncio.gather(*late, return_exceptions=True)
 
     def _accept(self, bound: socket.socket) -> None:
-        # Not asyncio's server: Python 3.11 loses a connection that it accepted right before its `close`.
-        with suppress(OSError):  # the client is gone, or no file descriptor is free
+        # Not asyncio's server: Python 3.11 loses a connection that it accepted just before `close`.
+        with suppress(OSError):  # the client has disconnected, or no file descriptor is free
             connection, _ = bound.accept()
             task = asyncio.get_running_loop().create_task(self._serve(connection))
             self._connections[task] = partial(_shut, connection)
@@ -424,7 +424,8 @@ class Certificates:
         key = load_pem_private_key(pem, password=None)
         signer = x509.load_pem_x509_certificate(pem) if b"BEGIN CERTIFICATE" in pem else None
         ca = signer or x509.load_pem_x509_certificate(certificate.read_bytes())
-        return (ca.subject, key), signer  # type: ignore[return-value]  # a key that cannot sign is refused when it is used
+        # A key that cannot sign is refused when it is used.
+        return (ca.subject, key), signer  # type: ignore[return-value]
 
 
 def _signed(

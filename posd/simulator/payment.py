@@ -1,4 +1,4 @@
-"""One payment at the terminal: its state, its scenario, and its course."""
+"""One payment on the terminal: its state, scenario and steps."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Payment:
-    """Mutable state of a payment; `name` is its scenario's, `seed` determines all random values."""
+    """Mutable state of a payment. `name`: name of the scenario. `seed` determines all random values."""
 
     start: ReceivedStart
     amount: Processed
@@ -50,13 +50,13 @@ class Payment:
     reading_type: str | None = None
     failure: Failure | None = None
     event_id: str = ""
-    #: The newest event as it happened, even if another one was sent; empty before the first.
+    #: The newest true event, even if another one was sent. Empty before the first event.
     newest: bytes = b""
-    #: The event before the newest.
+    #: The true event before the newest.
     previous: bytes = b""
-    #: The acquirer has it: an abort is impossible.
+    #: Whether the payment was sent to the acquirer, so that an abort is impossible.
     sent: bool = False
-    #: The newest final as it happened; empty without one.
+    #: The newest true final event, or empty.
     final: bytes = b""
     _aborts: int = 0
     _searches: int = 0
@@ -68,27 +68,27 @@ class Payment:
 
     @property
     def ended(self) -> bool:
-        """Whether it has a final."""
+        """Whether the payment has a final event."""
         return bool(self.final)
 
     def next_abort(self) -> tuple[Abort, Random]:
-        """Return the reply to the next abort, and its random source."""
+        """Return the reply to the next abort, and the random source for it."""
         self._aborts += 1
         return self.scenario.abort.nth(self._aborts), self.rng(f"abort/{self._aborts}")
 
     def next_search(self) -> tuple[Search, Random]:
-        """Return the reply to the next search, and its random source."""
+        """Return the reply to the next search, and the random source for it."""
         self._searches += 1
         return self.scenario.search.nth(self._searches), self.rng(f"search/{self._searches}")
 
     def rng(self, what: str) -> Random:
-        """Return the random source for one purpose: always the same from the same seed."""
+        """Return the random source for one purpose. The same seed gives the same values."""
         return Random(f"{self.seed}/{what}")  # noqa: S311 - reproducible, not secret
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Parts that the payments of one terminal share; `seed` determines all random values."""
+    """Parts that the payments of one terminal share. `seed` determines all random values."""
 
     settings: Settings
     seed: str
@@ -99,14 +99,14 @@ class Parts:
 
 
 class Choice:
-    """Choice of a payment's scenario: armed > named in its metadata > chosen by its amount > of the settings."""
+    """Choice of a payment's scenario. The order is: armed, named in the metadata, chosen by the amount, configured."""
 
     def __init__(self, settings: Settings, switchboard: Switchboard) -> None:
         """Raise SettingsError if the user's own scenario cannot be read."""
         own = settings.scenario_file
-        #: The shipped scenarios, and the user's own one by its file's name.
+        #: The shipped scenarios, and the user's own scenario under its file's name.
         self.scenarios: Mapping[str, Scenario] = payments() if own is None else {**payments(), own.stem: read(own)}
-        #: Scenario of the next payment, which overrides that of its request; None for no choice.
+        #: Scenario of the next payment, which overrides the choice of the request. None: no choice.
         self.armed: str | None = None
         self._default = settings.scenario_name
         self._switchboard = switchboard
@@ -115,7 +115,7 @@ class Choice:
         self._beginning = asyncio.Lock()
 
     def arm(self, name: str | None) -> None:
-        """Set the scenario of the next payment; None clears it. Raise KeyError if it does not exist."""
+        """Set the scenario of the next payment. None clears it. Raise KeyError if the scenario does not exist."""
         if name is not None and name not in self.scenarios:
             raise KeyError(name)
         self.armed = name
@@ -131,7 +131,7 @@ class Choice:
         return (self._default, "option") if name is None else (name, "amount")
 
     async def begin(self) -> None:
-        """Prepare the scenario of the next payment if it starts before the request; undo an earlier preparation.
+        """Prepare the scenario of the next payment if it begins before the request. Undo an earlier preparation.
 
         Raise NotPossible.
         """
@@ -150,14 +150,14 @@ class Choice:
 class ManualControl(StrEnum):
     """Actions of a person, or of the acquirer, on the running payment.
 
-    A presented card leads to the acquirer, and there the payment waits for a hand that approves or declines.
+    After a presented card the payment is sent to the acquirer, and waits there for an approval or a decline by hand.
     """
 
     PRESENT_CARD = "present-card"
     INSERT_CARD = "insert-card"
     APPROVE = "approve"
     DECLINE = "decline"
-    #: The time for the card, or for the PIN, is over.
+    #: The time for the card or the PIN has expired.
     REJECT = "reject"
     #: The cardholder cancels.
     CANCEL = "cancel"
@@ -168,7 +168,7 @@ PLATFORM = "SIMULATOR"
 NO_CARD_PRESENTED = Failure(PLATFORM, "CARD_WAIT_EXHAUSTED", "No card was presented in time")
 NO_PIN_ENTERED = Failure(PLATFORM, "PIN_WAIT_EXHAUSTED", "The PIN was not entered in time")
 INSUFFICIENT_FUNDS = Failure("ACQUIRER", "51", "Insufficient funds")
-#: Durations of terminal, cardholder and acquirer after a hand, in terminal seconds.
+#: Durations of terminal, cardholder and acquirer after a manual action, in terminal seconds.
 _CONTACTLESS = (1.0, 3.0)
 _PIN = (3.0, 9.0)
 _ACQUIRER = (3.0, 12.0)
@@ -194,7 +194,7 @@ _ANSWERED_LATER = {
         PaymentStep(after=_ACQUIRER, status=PaymentStatus.DECLINED, failure=INSUFFICIENT_FUNDS),
     ),
 }
-#: State -> hand -> the steps that replace those of the scenario. Other pairs are impossible.
+#: State -> manual action -> steps that replace those of the scenario. Other pairs are impossible.
 REMAINDERS: Mapping[str, Mapping[ManualControl, tuple[PaymentStep, ...]]] = {
     PaymentStatus.TERMINAL_ACKNOWLEDGED: {
         **_PRESENTED,
@@ -216,27 +216,27 @@ REMAINDERS: Mapping[str, Mapping[ManualControl, tuple[PaymentStep, ...]]] = {
 
 
 def remainder(status: str | None, hand: ManualControl) -> tuple[PaymentStep, ...] | None:
-    """Return the steps after a hand in this state; None if it is impossible."""
+    """Return the steps after a manual action in this state, or None if the action is impossible."""
     return None if status is None else REMAINDERS.get(status, {}).get(hand)
 
 
 class PaymentRun:
-    """Course of one payment: the steps of its scenario in turn, unless an abort or a hand changes them."""
+    """Run of one payment: the steps of its scenario in turn, unless an abort or a manual action changes them."""
 
     def __init__(self, payment: Payment, parts: Parts, tasks: Tasks, free: Callable[["PaymentRun"], None]) -> None:
-        """`tasks`: for work after the course. `free`: called at each final."""
+        """`tasks`: runs work after the last step. `free`: called at each final."""
         self.payment = payment
         self._parts = parts
         self._tasks = tasks
         self._free = free
         self._rng = payment.rng("course")
         self._ahead = deque(payment.scenario.steps)
-        #: Steps that replace all remaining ones after the first state.
+        #: Steps that replace all remaining steps after the first state.
         self._then: tuple[PaymentStep, ...] = ()
         self._canceling = False
-        #: The wait for the next step is over: the steps changed, or it is due at once.
+        #: Event that ends the wait for the next step, because the steps changed or the step is due at once.
         self._disturbed = asyncio.Event()
-        #: Number of coming steps that are due at once.
+        #: Number of next steps that are due at once.
         self._hurried = 0
 
     @property
@@ -245,12 +245,12 @@ class PaymentRun:
         return not (self.payment.sent or self.payment.ended)
 
     async def play(self) -> None:
-        """Run every step, to the last; those after a final too."""
+        """Run all steps, even those after a final."""
         while self._ahead:
             if await self._parts.clock.wait(self._disturbed, self._pause(self._ahead[0])):
                 self._disturbed.clear()
                 if not self._hurried:
-                    continue  # with the changed steps
+                    continue  # the steps have changed
                 self._hurried -= 1
                 if self._hurried:
                     self._disturbed.set()
@@ -268,18 +268,18 @@ class PaymentRun:
                     _log.warning("a step of %s is left out: %s", self.payment.name, error)
 
     def cancel(self, after: Span) -> None:
-        """Replace all remaining steps by TERMINAL_CANCELED, after a while. Nothing changes that again."""
+        """Replace all remaining steps by TERMINAL_CANCELED after `after`. Nothing can change that again."""
         if not self._canceling:
             self._canceling = True
             self._lead(PaymentStep(after=after, status=PaymentStatus.TERMINAL_CANCELED))
 
     def hurry(self) -> None:
-        """Make the next step due at once; before the first state, which always comes, the one after it too."""
+        """Make the next step due at once. Before the first state, which always comes, make two steps due."""
         self._hurried = 1 if self.payment.status is not None else 2
         self._disturbed.set()
 
     def take(self, hand: ManualControl) -> bool:
-        """Apply a hand; return False if it is impossible."""
+        """Apply a manual action. Return False if it is impossible."""
         steps = None if self._canceling else remainder(self.payment.status, hand)
         if steps is None:
             return False
@@ -287,7 +287,7 @@ class PaymentRun:
         return True
 
     def _lead(self, *steps: PaymentStep) -> None:
-        """Replace the remaining steps. Before the first state they wait for it: TERMINAL_ACKNOWLEDGED always comes."""
+        """Replace the remaining steps. Before the first state, TERMINAL_ACKNOWLEDGED still comes first."""
         if self.payment.status is None:
             self._then = steps
         else:
@@ -296,7 +296,7 @@ class PaymentRun:
             self._disturbed.set()
 
     def _pause(self, step: PaymentStep) -> float | None:
-        """Return the wait before a step, in terminal seconds; None: without limit."""
+        """Return the wait before a step, in terminal seconds. None: without limit."""
         match step.after:
             case "limit":
                 return self._parts.settings.wait_limit
@@ -308,13 +308,13 @@ class PaymentRun:
     def _enter(self, step: PaymentStep, status: str) -> None:
         """Enter a state: record a final, then queue its event.
 
-        This order matters after a kill: an event may be missing, but a search finds every charge.
+        With this order, after a kill an event may be missing, but a search finds every charge.
         """
         body = self._restate() if step.restates else self._happen(step, status)
         self._say(step, wire.encode(changed(body, step.set, step.remove)).decode())
 
     def _restate(self) -> dict[str, Any]:
-        """Return the newest event as a new one."""
+        """Return the newest event with a new id and time."""
         self.payment.event_id = messages.new_uuid(self._rng)
         body: dict[str, Any] = wire.decode(self.payment.newest)
         return body | {"event_id": self.payment.event_id, "occurred_at": self._now()}
@@ -358,7 +358,7 @@ class PaymentRun:
         return wire.timestamp(self._parts.settings.clock_offset)
 
     def _say(self, step: PaymentStep, told: str) -> None:
-        """Queue the event of a step, as often as it is sent."""
+        """Queue all deliveries of the event of a step."""
         payment, deliver, parts = self.payment, step.deliver, self._parts
         url, status = payment.start.events_webhook_url, str(payment.status)
         if url is None or deliver.never:
@@ -393,7 +393,7 @@ class PaymentRun:
             case "move":
                 await switchboard.move()
             case "certificate":
-                assert step.certificate is not None  # noqa: S101 - the two go together
+                assert step.certificate is not None  # noqa: S101 - `certificate` is always set with this `do`
                 await switchboard.show_certificate(step.certificate)
             case _:
                 assert_never(deed)

@@ -1,6 +1,7 @@
-"""The terminal's printer: it accepts jobs, prints them in turn, and reports each end once (terminal API, Printing).
+"""Printer of the terminal. It accepts jobs, prints them in turn, and reports each end once (terminal API, Printing).
 
-It is independent of the payments. An end is one POST without a retry: the caller can query the state.
+It is independent of the payments. The end of a job is reported by one POST without a retry, because the caller can
+query the state.
 """
 
 import asyncio
@@ -23,15 +24,15 @@ from posd.simulator.scenario import CHOICE, ENDS, Call, PrintScenario, PrintStat
 from posd.simulator.settings import Settings
 from posd.simulator.wire import AccessMode, Refused
 
-#: Real seconds that a webhook receiver has to reply (terminal API, Printing, Delivery).
+#: Time-out for the reply of a webhook receiver, in real seconds (terminal API, Printing, Delivery).
 WEBHOOK_SECONDS = 15.0
-#: Most webhook calls at once: a device has few sockets, and a silent receiver occupies each for 15 s.
+#: Maximum number of concurrent webhook calls. A device has few sockets, and a silent receiver occupies each for 15 s.
 MAX_CALLS = 8
 #: Terminal seconds until the printer begins the next job: the shortest and the longest.
 PICK_UP = (0.1, 0.5)
-#: Most jobs that wait for the paper; further ones are refused.
+#: Maximum number of jobs that wait to be printed. Further jobs are refused.
 MAX_WAITING = 10_000
-#: Most characters of an id of the caller.
+#: Maximum number of characters of a caller's id.
 MAX_ID_CHARACTERS = 128
 #: The published members.
 PUBLISHED = ("printJobId", "externalReference", "webhookUrl")
@@ -40,7 +41,7 @@ DOCUMENT = "document"
 TEXT = "text"
 #: Member of a document with a list of commands.
 COMMANDS = "commands"
-#: Characters on a line of 58 mm, and most lines that one command can feed.
+#: Characters on a line of 58 mm, and maximum number of lines that one command can feed.
 PAPER_CHARACTERS = 32
 MAX_FEED = 20
 #: Ids of a request in the ledger: name in the ledger -> name in the body.
@@ -51,7 +52,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Job:
-    """Accepted job, and its state. `print_job_id` is the terminal's id, `slip` is unique, `name` its scenario's."""
+    """Accepted job, and its state.
+
+    `print_job_id`: the terminal's id. `slip`: a unique id. `name`: name of the scenario.
+    """
 
     slip: str
     print_job_id: str
@@ -60,14 +64,14 @@ class Job:
     name: str
     document: Any
     status: PrintStatus = "PENDING"
-    #: Time of its end, in the ledger's format.
+    #: Time when the job ended, in the ledger's format.
     ended_at: str | None = None
-    #: Set after the last call of its webhook.
+    #: Set after the last call of the webhook.
     called: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def scenario(self) -> PrintScenario:
-        """The scenario of the job."""
+        """Scenario of the job."""
         return prints()[self.name]
 
     def told(self) -> dict[str, str]:
@@ -97,9 +101,9 @@ class PrintRecord:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file at `path`. Raise OSError; raise SettingsError if it is no such file."""
+        """Open or create the file at `path`. Raise OSError. Raise SettingsError if the file has another content."""
         self._jobs: dict[str, Job] = {}
-        #: By the terminal's id; the newest of a repeated id.
+        #: Terminal's id -> job, the newest one of a repeated id.
         self._newest: dict[str, Job] = {}
         self._journal = Journal(path)
         self._journal.replay(lambda line: self._apply(wire.decode(line)))
@@ -108,11 +112,11 @@ class PrintRecord:
         return iter(list(self._jobs.values()))
 
     def newest(self, print_job_id: str) -> Job | None:
-        """Return the job with this id of the terminal, or None."""
+        """Return the job with this terminal's id, or None."""
         return self._newest.get(print_job_id)
 
     def take(self, job: Job) -> None:
-        """Record a job; it is in the file on return if its scenario stores it there."""
+        """Record a job. It is in the file on return, if its scenario stores it there."""
         request = {member: getattr(job, name) for member, name in _REQUEST.items()}
         self._write(job, {"op": "taken", **request})
         self._add(job)
@@ -137,7 +141,7 @@ class PrintRecord:
     def _apply(self, change: dict[str, Any]) -> None:
         if change["op"] == "taken":
             job = Job(**{name: change[member] for member, name in _REQUEST.items()})
-            job.scenario  # noqa: B018 - raises KeyError if a file names one that is gone
+            job.scenario  # noqa: B018 - raises KeyError if the scenario of the file no longer exists
             self._add(job)
         else:
             job = self._jobs[change["slip"]]
@@ -150,7 +154,7 @@ class Printer:
     def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, poster: Poster, *, seed: str) -> None:
         """`poster` belongs to this printer and is closed with it. Raise OSError, SettingsError."""
         self._settings = settings
-        #: Scenario of the next job, which overrides that of its reference; None for no choice.
+        #: Scenario of the next job, which overrides the choice by its reference. None: no choice.
         self.armed: str | None = None
         self._ledger = ledger
         self._clock = clock
@@ -165,20 +169,20 @@ class Printer:
         self._tasks = Tasks()
 
     def catch_up(self) -> None:
-        """Record printed jobs that a killed process did not record; called once in a process."""
+        """Record printed jobs that a killed process did not record. Called once in a process."""
         for job in self._record:
             if job.status in ENDS and self._ledger.lacks(job.slip):
                 _add_printed(self._ledger, job)
 
     def start(self) -> None:
-        """Resume the jobs of an earlier run: an interrupted one is printed from its beginning."""
+        """Resume the jobs of an earlier run. An interrupted job is printed from its beginning."""
         for job in self._record:
             if job.status not in ENDS:
                 self._waiting.put_nowait(job)
         self._tasks.begin(self._print_all())
 
     async def stop(self) -> None:
-        """Stop: unprinted jobs stay recorded; pending webhooks are dropped."""
+        """Stop the printer. Unprinted jobs stay recorded, and pending webhooks are dropped."""
         try:
             await self._tasks.stop()
             await self.poster.close()
@@ -186,9 +190,9 @@ class Printer:
             self._record.close()
 
     def create(self, body: bytes, access_mode: AccessMode) -> Answer:
-        """Create a job and return the reply: 202, 400, 422 or 429, or that of its scenario.
+        """Create a job and return the reply: 202, 400, 422 or 429, or the reply of its scenario.
 
-        A repeated id is printed again: no source excludes it, and the paper then shows the caller's mistake.
+        A repeated id is printed again, because no source excludes it. The paper then shows the caller's mistake.
         """
         asked = {**claims(body, PRINT_IDS), "access_mode": access_mode}
         try:
@@ -209,7 +213,7 @@ class Printer:
         return answer
 
     def status(self, print_job_id: str | None) -> Answer:
-        """Return the state of a job: 200, 404 for an unknown one, 422 without an id.
+        """Return the state of a job: 200, 404 for an unknown job, 422 without an id.
 
         The job's scenario can change the reply.
         """
@@ -230,7 +234,7 @@ class Printer:
         return answer
 
     def prints(self) -> list[dict[str, Any]]:
-        """Return the printed jobs, oldest first: ids, time, the document as received and as text."""
+        """Return the printed jobs, oldest first. Each has ids, time, and the document as received and as text."""
         return [
             {
                 "print_job_id": job.print_job_id,
@@ -244,13 +248,13 @@ class Printer:
         ]
 
     def arm(self, name: str | None) -> None:
-        """Set the scenario of the next job; None clears it. Raise KeyError if it does not exist."""
+        """Set the scenario of the next job. None clears it. Raise KeyError if the scenario does not exist."""
         if name is not None and name not in prints():
             raise KeyError(name)
         self.armed = name
 
     def put_paper_in(self) -> None:
-        """Add paper: a job that waits for it continues, and with it the printer."""
+        """Add paper. A job that waits for paper continues, and so does the printer."""
         self._paper.set()
 
     def _admit(self, body: bytes) -> Job:
@@ -261,7 +265,7 @@ class Printer:
         return request if armed is None else replace(request, name=armed)
 
     def _answer(self, reply: Reply, call: str, print_job_id: str, usual: messages.Usual) -> Answer:
-        """Return the reply to a call as the job's scenario changes it, for the configured number of calls."""
+        """Return the reply to a call with the changes of the job's scenario, for the configured number of calls."""
         self._asked[call, print_job_id] += 1
         times = self._asked[call, print_job_id]
         return messages.apply(reply.nth(times), usual, self._random(print_job_id, f"{call}/{times}"), self._settings)
@@ -274,7 +278,7 @@ class Printer:
             job = await self._waiting.get()
             try:
                 await self._print(job)
-            except Exception:  # noqa: BLE001 - a fault of the simulator: the next job can still be printed
+            except Exception:  # noqa: BLE001 - an error of the simulator must not prevent the next job
                 _log.exception("the simulated print job %s broke off", job.print_job_id)
 
     async def _print(self, job: Job) -> None:
@@ -293,7 +297,7 @@ class Printer:
         self._tasks.begin(self._tell(job))
 
     def _enter(self, job: Job, status: PrintStatus) -> None:
-        """Enter a state: recorded first, so that a query finds what the webhook reports."""
+        """Enter a state. It is recorded before the webhook is sent, so that a query finds the reported state."""
         self._record.enter(job, status)
         if status == "IN_PROGRESS":
             self._ledger.add("printing", print_job_id=job.print_job_id)
@@ -301,7 +305,7 @@ class Printer:
             _add_printed(self._ledger, job)
 
     async def _tell(self, job: Job) -> None:
-        """Call the webhook as often as the scenario requires; a failed call is not repeated.
+        """Call the webhook as often as the scenario requires. A failed call is not repeated.
 
         Source: terminal API, Printing.
         """
@@ -328,12 +332,12 @@ class Printer:
 
 
 def read_print(raw: bytes, default_scenario: str) -> Job:
-    """Read and check the request that creates a job; `document` is the printed part.
+    """Parse and check the request that creates a job. `document`: the printed part.
 
-    Of the body only its ids and `webhookUrl` are published; the member `document` is an assumption. Without it, the
-    unpublished members are the document.
+    The documentation of the body has only the ids and `webhookUrl`. The member `document` is an assumption. Without it,
+    all other members are the document.
 
-    Raise Refused: 400 for a body that is no JSON object, 422 for an invalid field; the message names it.
+    Raise Refused: 400 for a body that is no JSON object, 422 for an invalid field. The message names the field.
     """
     body = read_object(raw)
     print_job_id = body.get("printJobId")
@@ -380,9 +384,9 @@ def _add_printed(ledger: Ledger, job: Job) -> None:
 
 
 def on_paper(document: Any) -> str:
-    """Return a document as text: its text or its commands' output, else each of its values on a line.
+    """Return a document as text: its text, else the output of its commands, else each of its values on a line.
 
-    Control characters, such as a printer's own codes, are left out.
+    Control characters, such as codes of a printer, are omitted.
     """
     text, commands = (document.get(TEXT), document.get(COMMANDS)) if isinstance(document, dict) else (document, None)
     if not isinstance(text, str) and isinstance(commands, list):
@@ -392,7 +396,10 @@ def on_paper(document: Any) -> str:
 
 
 def _command(command: Any) -> str:
-    """Return the approximate output of one command; the newline of a text is the caller's (terminal API, Printing)."""
+    """Return the approximate output of one command.
+
+    A text has only the line ends that the caller wrote (terminal API, Printing).
+    """
     kind = command.get("type") if isinstance(command, dict) else None
     match kind:
         case "text":
@@ -412,7 +419,7 @@ def _command(command: Any) -> str:
             return f"[QR: {_word(command.get('content'))}]\n"
         case "cut":
             return "\n"
-        case _:  # its output is unknown
+        case _:  # the output of this command is unknown
             return f"[{_word(kind)}]\n"
 
 
@@ -430,5 +437,5 @@ def _lines(value: Any, indent: str) -> Iterator[str]:
 
 
 def _word(value: Any) -> str:
-    """Return one value as text: a text unchanged, null as nothing."""
+    """Return one value as text. A text is unchanged, and null is empty."""
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

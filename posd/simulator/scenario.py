@@ -1,8 +1,8 @@
-"""Scenarios: behaviour of a terminal for a payment or a print job; one TOML file each.
+"""Scenarios: behaviour of a terminal for a payment or a print job. Each scenario is a TOML file.
 
-A file has the members of `Scenario` or `PrintScenario` only: an unknown key or a wrong type is refused by name. Times
-are in terminal seconds (`--speed` divides them). Two numbers are the shortest and the longest; the seed determines a
-value between.
+A file has only the members of `Scenario` or `PrintScenario`. An unknown key or a wrong type is refused, with its name.
+Times are in terminal seconds (`--speed` divides them). Two numbers are the shortest and the longest time. The seed
+determines a value between them.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ AMOUNTS = (Decimal("9000.01"), Decimal("9000.99"))
 Wait = Literal[
     # The waiting limit of the settings.
     "limit",
-    # Until a hand or an abort does something.
+    # Until a manual action or an abort.
     "for-ever",
 ]
 
@@ -63,7 +63,7 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Failure(Strict, frozen=True):
-    """A `failure_reason`; the real codes are not published, so these are the simulator's own.
+    """A `failure_reason`. The real codes are not published, so these are the simulator's own.
 
     Source: terminal API, Refusals.
     """
@@ -85,7 +85,7 @@ Fault = Literal[
 
 
 class Refusal(Strict, frozen=True):
-    """Content of a refusal, in the form of the terminal's edition; with a `type` it is a LinkFailure in each edition.
+    """Content of a refusal, in the form of the terminal's edition. With a `type` it is a LinkFailure in every edition.
 
     Source: terminal API, Refusals.
     """
@@ -96,12 +96,12 @@ class Refusal(Strict, frozen=True):
 
 
 class Reply(Strict, frozen=True):
-    """Reply to a call. Omitted members keep the usual reply.
+    """Reply to a call. Without these members it is the usual reply.
 
-    `status` and `body` replace it (`body` is sent unchanged, with `content_type`). `set` and `remove` change members of
-    it, named by their path with points (`terminal.serialNumber`); in a list of events, those of each. An error `status`
-    without a `body` has an error object, from `refusal`. `after`: delay in terminal seconds. `times`: number of calls
-    with this reply; 0: all.
+    `status` and `body` replace those of the usual reply. `body` is sent unchanged, with `content_type`. `set` and
+    `remove` change members, named by their path with points (`terminal.serialNumber`). In a list of events, each event
+    is changed. An error `status` without a `body` has an error object as body, from `refusal`. `after`: delay in
+    terminal seconds. `times`: number of calls with this reply; 0: all.
     """
 
     after: Span = 0.0
@@ -123,12 +123,12 @@ class Reply(Strict, frozen=True):
         _check(refuses, "refusal goes with a status of 400 or above, and without a body")
 
     def nth(self, call: int) -> Self:
-        """Return the reply to the call of that number (1 is the first): this one or the usual one."""
+        """Return the reply to the call with that number (1 is the first): this reply or the usual one."""
         return self if self.times == 0 or call <= self.times else type(self)()
 
 
 class Start(Reply, frozen=True):
-    """Reply to the start; `runs`: whether the payment runs, which the reply may deny.
+    """Reply to the start. `runs`: whether the payment runs, which the reply may deny.
 
     `after_event`: status whose event is delivered before the acknowledgement.
     """
@@ -143,14 +143,14 @@ AbortEffect = Literal[
     "cancels",
     # The reply is 200, and the payment continues.
     "ignored",
-    # The next state is entered at once and the payment continues: the card or the approval was faster. Before the
-    # first state the one after it is entered too.
+    # The next state is entered at once and the payment continues, because the card or the approval was faster. Before
+    # the first state, two states are entered.
     "raced",
 ]
 
 
 class Abort(Reply, frozen=True):
-    """Reply to an abort, and its effect; the cancellation follows `cancels_after`."""
+    """Reply to an abort, and its effect. `cancels_after`: time until the cancellation."""
 
     effect: AbortEffect = "cancels"
     cancels_after: Span = (0.2, 0.5)
@@ -163,13 +163,13 @@ class Abort(Reply, frozen=True):
 
 #: Result of a search, before `Reply` changes it.
 SearchFinds = Literal[
-    # The payment after its transfer to the acquirer, and every final.
+    # The newest event of a payment that was sent to the acquirer, and every final.
     "usual",
-    # Nothing, although there is an event.
+    # No event, although there is one.
     "nothing",
-    # The event before the newest: a late index.
+    # The event before the newest, as from a late index.
     "stale",
-    # The payment from its first state on.
+    # The newest event, even before the payment was sent to the acquirer.
     "all-states",
     # Only another transaction.
     "another",
@@ -178,7 +178,7 @@ SearchFinds = Literal[
 ]
 
 
-#: Form of a search's reply, before `Reply` changes it; the real one is not published.
+#: Form of a search's reply, before `Reply` changes it. The real form is not published.
 SearchShape = Literal[
     # A list of events.
     "events",
@@ -198,15 +198,15 @@ class Search(Reply, frozen=True):
 
 #: Event of the terminal itself, in a step with `do`.
 TerminalAction = Literal[
-    # It loses the network: calls fail, events wait. `seconds`: duration; 0: permanently.
+    # The terminal loses the network. Calls fail, and events wait. `seconds`: duration; 0: permanently.
     "unplug",
     "plug",
-    # It loses power for `seconds` (0: permanently) and restarts. The following steps are the rest of the payment;
-    # without any, the payment is lost.
+    # The terminal loses power for `seconds` (0: permanently) and restarts. The following steps are the rest of the
+    # payment. Without further steps, the payment is lost.
     "power-cycle",
-    # It gets another address (another port), and announces it.
+    # The terminal changes its address (port), and announces it.
     "move",
-    # It shows another certificate (`certificate`).
+    # The terminal shows another certificate (`certificate`).
     "certificate",
 ]
 
@@ -215,7 +215,7 @@ class Certificate(StrEnum):
     """The certificate that the terminal shows."""
 
     OWN = "own"
-    #: Of the same CA, with another key: a client that pinned the old one does not trust it.
+    #: From the same CA, with another key. A client that pinned the old certificate does not trust it.
     CHANGED = "changed"
     EXPIRED = "expired"
     SELF_SIGNED = "self-signed"
@@ -223,11 +223,11 @@ class Certificate(StrEnum):
 
 
 class Delivery(Strict, frozen=True):
-    """Delivery of an event. Omitted members keep the usual one: at once, in order, with the usual retries.
+    """Delivery of an event. Without these members it is delivered at once, in order, with the usual retries.
 
-    `late`: delay in seconds, so that others overtake it. `again`: seconds after the first sending at which it is sent
-    once more, for each number. `never`: it is not sent. `distrusted`: the terminal does not trust the receiver's
-    certificate, so each attempt fails. `raw`: sent in place of the event.
+    `late`: delay in seconds, so that others overtake it. `again`: times of further deliveries, in seconds after the
+    first. `never`: the event is not sent. `distrusted`: the terminal does not trust the receiver's certificate, so each
+    attempt fails. `raw`: text that is sent in place of the event.
     """
 
     never: bool = False
@@ -242,13 +242,14 @@ class Delivery(Strict, frozen=True):
 
 
 class PaymentStep(Strict, frozen=True):
-    """Step of a scenario: after `after`, the payment enters `status` and reports it, or `do` happens.
+    """Step of a scenario. After the time `after`, the payment enters `status` and reports it, or `do` happens.
 
-    A step with the wait "for-ever" needs neither: only a hand or an abort ends it. `reading_type` and `failure` are new
-    from here on. `status` may be an unpublished one. `authorized_amount`: the approved amount, if it differs from the
-    requested one. `set` and `remove` change members of the sent event, named by their path with points; the true state
-    stays. `same_event_id`: the event has the id of the previous one. `restates`: the previous event is sent again under
-    a new id. Two finals in one scenario are two ends of it: an approval after a cancellation takes money.
+    A step with `after` "for-ever" needs neither, because only a manual action or an abort ends it. `reading_type` and
+    `failure` apply from this step on. `status` may be an unpublished one. `authorized_amount`: the approved amount, if
+    it differs from the requested one. `set` and `remove` change members of the sent event, named by their path with
+    points; the true state stays. `same_event_id`: the event has the id of the previous one. `restates`: the previous
+    event is sent again under a new id. A scenario may have two finals, and each counts: an approval after a
+    cancellation takes money.
     """
 
     after: Span | Wait = 0.0
@@ -285,7 +286,8 @@ class PaymentStep(Strict, frozen=True):
 
 
 class Story(Strict, frozen=True, kw_only=True):
-    """Common members: what happens, when it happens in a real shop, and what the till should do (`advice`).
+    """Common members. `summary`: what happens. `when`: when it happens in a real shop. `advice`: what the till should
+    do.
 
     `expect`: the final state in posd. Only a test suite reads it, so its members are not checked here.
     """
@@ -299,9 +301,9 @@ class Story(Strict, frozen=True, kw_only=True):
 class Scenario(Story, frozen=True, kw_only=True):
     """Scenario of a payment.
 
-    `amount`: the amount that chooses it (9000.01 to 9000.99). `certificate`: shown before the start. `away`: the
-    terminal is unreachable. With `certificate` or `away`, only an option or the control API can choose the scenario,
-    because the call itself fails. `till`: actions of the till, which only a test suite reads.
+    `amount`: the amount that chooses the scenario (9000.01 to 9000.99). `certificate`: certificate that is shown before
+    the start. `away`: the terminal is unreachable. With `certificate` or `away`, only an option or the control API can
+    choose the scenario, because the call itself fails. `till`: actions of the till, which only a test suite reads.
     """
 
     amount: str | None = None
@@ -324,19 +326,19 @@ class Scenario(Story, frozen=True, kw_only=True):
 
     @property
     def out_of_reach(self) -> bool:
-        """Whether it begins before the start, so that no request can choose it."""
+        """Whether the scenario begins before the start, so that no request can choose it."""
         return self.away or self.certificate is not None
 
 
 #: State of a print job (terminal API, Printing). Its transitions are an assumption: PENDING -> IN_PROGRESS -> COMPLETED
 #: or FAILED.
 PrintStatus = Literal["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED"]
-#: Last states of a job; only these are reported by webhook (terminal API, Printing).
+#: Last states of a job. Only these are reported by webhook (terminal API, Printing).
 ENDS = frozenset({"COMPLETED", "FAILED"})
 
 
 class Creation(Reply, frozen=True):
-    """Reply to the creation of a job; `taken`: whether the job is accepted, which the reply may deny.
+    """Reply to the creation of a job. `taken`: whether the job is accepted, which the reply may deny.
 
     `after_webhook`: the reply waits for the call of the webhook.
     """
@@ -347,7 +349,7 @@ class Creation(Reply, frozen=True):
 
 #: Reason why a job stays in progress.
 Jam = Literal[
-    # This job never ends; the printer continues with the next one.
+    # This job never ends. The printer continues with the next job.
     "for-ever",
     # No job continues until a person adds paper.
     "no-paper",
@@ -356,17 +358,17 @@ Jam = Literal[
 
 #: Storage of an accepted job.
 Memory = Literal[
-    # In the state directory: a restart continues it.
+    # In the state directory. A restart continues the job.
     "on-file",
     # Until the terminal is switched off.
     "until-stopped",
-    # None: it is never printed, and a query does not find it.
+    # Not stored: the job is never printed, and a query does not find it.
     "none",
 ]
 
 
 class PrinterFault(Strict, frozen=True):
-    """Reason of a failed job (terminal API, Printing); the real codes are not published, so these are the simulator's
+    """Reason of a failed job (terminal API, Printing). The real codes are not published, so these are the simulator's
     own.
     """
 
@@ -375,7 +377,7 @@ class PrinterFault(Strict, frozen=True):
 
 
 class Call(Strict, frozen=True):
-    """One call of the webhook, `after` so many terminal seconds.
+    """One call of the webhook, after `after` terminal seconds.
 
     `set` and `remove` change its members; `raw` replaces its body. `distrusted`: the terminal does not trust the
     receiver's certificate.
@@ -389,11 +391,11 @@ class Call(Strict, frozen=True):
 
 
 class PrintScenario(Story, frozen=True, kw_only=True):
-    """Scenario of a print job; omitted members are those of a job that prints well.
+    """Scenario of a print job. Without members the job is printed without a fault.
 
-    `takes`: duration of the printing. `fault`: the job ends FAILED; `paper`: whether it was printed, if that differs
-    from the end. `own_id`: the terminal assigns its own id, and finds the job by no other. `person`: actions of a
-    person, which only a test suite reads.
+    `takes`: duration of the printing. `fault`: reason with which the job ends FAILED. `paper`: whether it was printed,
+    if that contradicts the end state. `own_id`: the terminal assigns its own id, and finds the job only by that id.
+    `person`: actions of a person, which only a test suite reads.
     """
 
     creation: Creation = Creation()
@@ -413,12 +415,12 @@ class PrintScenario(Story, frozen=True, kw_only=True):
         return self.fault is None if self.paper is None else self.paper
 
 
-# Scenarios that ship with the simulator, one TOML file each, and the user's own.
+# Scenarios that ship with the simulator (one TOML file each), and the user's own scenario.
 
-#: Scenario of a payment without a choice, and of such a print job.
+#: Scenario of payments, and of print jobs, for which none is chosen.
 DEFAULT_SCENARIO = "approve-contactless"
 DEFAULT_PRINT_SCENARIO = "completes"
-#: Prefix of the scenario's name in the externalReference of a print job.
+#: Prefix of a scenario's name in the externalReference of a print job.
 CHOICE = "print:"
 _SUFFIX = ".toml"
 
@@ -428,7 +430,7 @@ _Story = TypeVar("_Story", bound=Story)
 
 @cache
 def payments() -> Mapping[str, Scenario]:
-    """Return the shipped payment scenarios, by name and in the order of the names.
+    """Return the shipped payment scenarios by name, in the order of the names.
 
     Raise SettingsError if a file cannot be read, or two have the same amount.
     """
@@ -444,7 +446,7 @@ def payments() -> Mapping[str, Scenario]:
 
 @cache
 def prints() -> Mapping[str, PrintScenario]:
-    """Return the shipped print scenarios, by name. Raise SettingsError, as `payments`."""
+    """Return the shipped print scenarios, by name. Raise SettingsError as `payments` does."""
     return {name: _read(file, PrintScenario) for name, file in _shipped("print").items()}
 
 
@@ -459,7 +461,10 @@ def read(file: Path | Traversable) -> Scenario:
 
 
 def by_amount(amount: Number, scenarios: Mapping[str, Scenario]) -> str | None:
-    """Return the name of the scenario that an amount chooses, the last one of several, or None."""
+    """Return the name of the scenario that an amount chooses, or None.
+
+    If several have the amount, return the last one.
+    """
     names = {Decimal(item.amount): name for name, item in scenarios.items() if item.amount is not None}
     return names.get(Decimal(amount))
 
@@ -472,7 +477,7 @@ def _read(file: Path | Traversable, kind: type[_Story]) -> _Story:
 
 
 def _shipped(kind: Kind) -> dict[str, Traversable]:
-    """Return the files by the names of the scenarios, in the order of the files' names."""
+    """Return the files by name of the scenario, in the order of the file names."""
     directory = files("posd.simulator") / "scenarios" / kind
     found = sorted((file for file in directory.iterdir() if file.name.endswith(_SUFFIX)), key=lambda file: file.name)
     return {file.name.removesuffix(_SUFFIX): file for file in found}

@@ -1,4 +1,4 @@
-"""Settings of a simulated terminal, with their checks."""
+"""Settings of a simulated terminal, and their checks."""
 
 import ipaddress
 from collections.abc import Collection
@@ -12,9 +12,9 @@ from posd.simulator.authentication import Scheme
 from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, payments, prints
 from posd.simulator.wire import AmountUnit, Edition, SettingsError, number_fault
 
-#: Most bytes of a DNS label; the serial is the instance name of the announcement.
+#: Maximum size of a DNS label, in bytes. The serial is the instance name of the announcement.
 MAX_SERIAL_BYTES = 63
-#: Bounds of the window and of the clock offset: longer than any test needs.
+#: Limits of the window and of the clock offset. They are larger than any test needs.
 MAX_WINDOW_SECONDS = 86_400
 MAX_CLOCK_OFFSET_SECONDS = 366 * 86_400
 
@@ -23,23 +23,24 @@ __all__ = ["MAX_SERIAL_BYTES", "Settings", "SettingsError"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Scheme):
-    """Settings of a terminal, with those of its `Scheme`.
+    """Settings of a terminal, including those of its `Scheme`.
 
-    `state` must exist; it holds the queue, the record of finals and the print jobs. Without certificate and private_key
-    the terminal speaks plain HTTP. `trust`: CA of the receivers, None for the system's. `speed` divides human delays,
-    the printer's, the waiting limit, the backoff and the 15 minutes of the delivery policy. It does not change
-    `delivery_timeout` (of events), in real seconds. `wait_seconds`: limit of wait-for-abort (terminal seconds; 0: no
-    limit). The same `seed` and client_transaction_id give the same payment. `unruly`: events arrive out of order and
-    some twice, as on a bad network. `tip`: added by the cardholder to each charge, pre-auth, re-auth and capture.
-    Without `mdns_interfaces` every interface has the announcement.
+    `state`: an existing directory for the queue, the record of finals and the print jobs. Without certificate and
+    private_key the terminal speaks plain HTTP. `trust`: CA of the webhook receivers; None: the system's CAs. `speed`
+    divides the delays of people and printer, the waiting limit, the backoff and the 15 minutes of the delivery policy.
+    It does not change `delivery_timeout`, the time-out of a delivery in real seconds. `wait_seconds`: longest wait for
+    an abort, in terminal seconds (0: no limit). The same `seed` and client_transaction_id give the same payment.
+    `unruly`: events arrive out of order and some twice, as on a bad network. `tip`: tip that the cardholder adds to
+    each charge, pre-auth, re-auth and capture. Without `mdns_interfaces` the terminal is announced on every interface.
 
-    `scenario_file`: a payment scenario of the user's own, in place of `scenario`. `virtual`: time passes only on
-    command. `ca_certificate` and `ca_private_key` sign the further certificates of the terminal; without them it
-    generates a CA that no client knows. `move_ports`: ports of its moves, in turn; without them a free one.
+    `scenario_file`: the user's own payment scenario, in place of `scenario`. `virtual`: the clock is advanced only by
+    command. `ca_certificate` and `ca_private_key` sign further certificates of the terminal. Without them the terminal
+    generates a CA that no client trusts. `move_ports`: ports to which the terminal moves, in turn; empty: a free port.
 
-    `edition`: that of the vendor's documents, for paths, methods and refusals. `clock_offset`: seconds that
-    the terminal's clock is ahead; that clock checks timestamps, and dates replies and events. `amount_unit`: unit of
-    numbers in requests; `answer_amount_unit`: that of replies and events (None: the same).
+    `edition`: edition of the vendor's documents, which determines paths, methods and refusals. `clock_offset`: number
+    of seconds by which the terminal's clock is ahead. That clock checks timestamps, and dates replies and events.
+    `amount_unit`: unit of the amounts in requests. `answer_amount_unit`: unit of those in replies and events (None: the
+    same).
     """
 
     state: Path
@@ -110,12 +111,12 @@ class Settings(Scheme):
 
     @property
     def terminal_id(self) -> str:
-        """The terminal's id, always the same for its serial."""
+        """The terminal's id, which is always the same for one serial."""
         return f"{self._random('id').randrange(10**8):08}"
 
     @property
     def wifi_mac(self) -> str:
-        """The address of its network card, always the same for its serial."""
+        """The address of the terminal's network card, which is always the same for one serial."""
         rng = self._random("mac")
         mac = [0x02, *(rng.randrange(256) for _ in range(5))]  # 0x02: locally administered
         return ":".join(f"{octet:02X}" for octet in mac)
@@ -130,7 +131,7 @@ class Settings(Scheme):
 
     @property
     def wait_limit(self) -> float | None:
-        """Waiting limit in terminal seconds, None for no limit."""
+        """Waiting limit in terminal seconds; None: no limit."""
         return self.wait_seconds or None
 
 

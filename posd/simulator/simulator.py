@@ -1,4 +1,4 @@
-"""Simulated terminals, assembled, started and stopped: one, or several with a common clock."""
+"""Start and stop of simulated terminals: one, or several with a common clock."""
 
 import asyncio
 import secrets
@@ -22,21 +22,22 @@ from posd.simulator.wire import SettingsError
 
 
 class Simulator:
-    """A running terminal, as an async context manager.
+    """Running terminal, as an async context manager.
 
-    `async with Simulator(settings) as terminal:` listens when the block begins. The announcement follows in the
-    background (see the ledger's `mdns` entry). Nothing runs after the block; queued events, the record of finals and
-    the print jobs stay in `settings.state`. Entering raises SettingsError if a file or the address cannot be used.
+    `async with Simulator(settings) as terminal:` starts a terminal that listens when the block begins. The announcement
+    follows in the background (see the ledger's `mdns` entry). Nothing runs after the block. Queued events, the record
+    of finals and the print jobs stay in `settings.state`. Entering raises SettingsError if a file or the address cannot
+    be used.
     """
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
-        """`clock`: the common clock of several terminals; without it the settings choose one."""
+        """`clock`: common clock of several terminals; None: the clock of the settings."""
         self.settings = settings
         #: Clock of this terminal.
         self.clock = clock or make_clock(settings)
-        #: The true events. The ledger and the following parts exist after the start.
+        #: The true events. The ledger and the parts below exist after the start.
         self.ledger: Ledger
-        #: Replies to starts, aborts and searches; `hand` and `arm` are for people.
+        #: Part that replies to starts, aborts and searches. `hand` and `arm` are manual controls.
         self.terminal: PaymentTerminal
         self._network: Network
         #: Its switches.
@@ -51,24 +52,24 @@ class Simulator:
 
     @property
     def base_url(self) -> str:
-        """Base URL of the terminal, without a slash at the end; a move changes it."""
+        """Base URL of the terminal, without a slash at the end. A move changes it."""
         return self._network.base_url
 
     @property
     def certificate(self) -> Certificate | None:
-        """Certificate that it shows; None over plain HTTP."""
+        """Certificate that the terminal shows, or None over plain HTTP."""
         return None if self.settings.certificate is None else self._network.certificate
 
     @property
     def printer(self) -> Printer:
-        """Its printer; each power-on makes another."""
+        """Printer of the terminal. Each power-on creates another printer."""
         return self.switchboard.printer
 
     def arm(self, name: str | None) -> asyncio.Task[None] | None:
-        """Set the scenario of the next payment, or with `print:NAME` of the next print job; None clears both.
+        """Set the scenario of the next payment, or with `print:NAME` that of the next print job. None clears both.
 
-        Return the task that prepares a scenario which starts before the request (see `PaymentTerminal.arm`). Raise
-        KeyError if it does not exist.
+        Return the task that prepares a scenario which begins before the request (see `PaymentTerminal.arm`). Raise
+        KeyError if the scenario does not exist.
         """
         if name is not None and name.startswith(CHOICE):
             self.printer.arm(name.removeprefix(CHOICE))
@@ -83,7 +84,7 @@ class Simulator:
         await self.terminal.stop()
 
     async def power_cycle(self, seconds: float) -> None:
-        """Cut the power for so many terminal seconds: the running payment is lost."""
+        """Cut the power for `seconds` of the terminal's time: the running payment is lost."""
         await self.power_off()
         await self.clock.sleep(seconds)
         await self.switchboard.power_on()
@@ -115,7 +116,8 @@ class Simulator:
         parts = Parts(settings, seed, clock, ledger, record, switchboard)
         self.terminal = terminal = PaymentTerminal(parts)
         stack.push_async_callback(terminal.stop)
-        stack.push_async_callback(network.down, goodbye=True)  # first: no call arrives during the stop
+        # Stop the network first, so that no call arrives during the stop.
+        stack.push_async_callback(network.down, goodbye=True)
         bodies = {"requests": self.requests, "searches": self.searches, "print_requests": self.print_requests}
         await switchboard.start(make_app(terminal, parts, bodies))
         try:
@@ -125,13 +127,13 @@ class Simulator:
 
 
 class TerminalGroup:
-    """Terminals with a common clock, as an async context manager; all stop when the block ends.
+    """Terminals with a common clock, as an async context manager. All stop when the block ends.
 
-    Entering raises SettingsError if one of them cannot run; then none does.
+    Entering raises SettingsError if a terminal cannot run. Then no terminal runs.
     """
 
     def __init__(self, settings: Sequence[Settings]) -> None:
-        """Make one terminal for each of the settings.
+        """Make one terminal for each item of `settings`.
 
         Raise SettingsError for a repeated serial, or for different clocks.
         """
@@ -144,13 +146,13 @@ class TerminalGroup:
             )
         #: The common clock.
         self.clock = make_clock(settings[0])
-        #: By serial, in the order of the settings.
+        #: Serial -> terminal, in the order of the settings.
         self.terminals: Mapping[str, Simulator] = {item.serial: Simulator(item, self.clock) for item in settings}
         self._running = AsyncExitStack()
 
     @property
     def virtual_clock(self) -> VirtualClock | None:
-        """The clock that can be advanced; None for real time."""
+        """The clock that can be advanced, or None for real time."""
         return self.clock if isinstance(self.clock, VirtualClock) else None
 
     async def __aenter__(self) -> Self:
@@ -165,5 +167,5 @@ class TerminalGroup:
 
 
 def make_clock(settings: Settings) -> Clock:
-    """Make the clock of the settings."""
+    """Make the clock that the settings require."""
     return VirtualClock(time.time(), settings.speed) if settings.virtual else Clock(settings.speed)

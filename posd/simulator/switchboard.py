@@ -17,10 +17,11 @@ from posd.simulator.wire import SettingsError
 
 
 class Switchboard:
-    """Power, network, address and certificate of one terminal, and the sender and the printer that need the power.
+    """Power, network, address and certificate of one terminal. Its sender and printer need the power.
 
-    Each power-on makes sender and printer again from the files in the state directory. Setting the present state has no
-    effect. The switches work one after the other: a scenario, a person and the control API can use them at once.
+    Each power-on creates a new sender and printer from the files in the state directory. To set the present state again
+    has no effect. A scenario, a person and the control API can use the switches at the same time. So changes are made
+    one after the other.
     """
 
     def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, network: Network, *, seed: str) -> None:
@@ -34,7 +35,7 @@ class Switchboard:
         self._queue = Queue(settings.state / "queue.jsonl")
         self._sender: Sender | None = None
         self._printer: Printer | None = None
-        #: The app that serves calls.
+        #: App that serves the calls.
         self._app: Starlette
         self._powered = asyncio.Event()
         self._plugged = True
@@ -42,12 +43,12 @@ class Switchboard:
 
     @property
     def powered(self) -> bool:
-        """Whether it has power."""
+        """Whether the terminal has power."""
         return self._powered.is_set()
 
     @property
     def plugged(self) -> bool:
-        """Whether it is on the network while it has power."""
+        """Whether the terminal is connected to the network while it has power."""
         return self._plugged
 
     @property
@@ -57,35 +58,41 @@ class Switchboard:
 
     @property
     def printer(self) -> Printer:
-        """The printer; without power the last one, with all its printed paper."""
-        assert self._printer is not None  # noqa: S101 - made when the terminal was started
+        """The printer. Without power, the last printer, with everything that it has printed."""
+        assert self._printer is not None  # noqa: S101 - it is set when the terminal is started
         return self._printer
 
     def submit(self, item: QueuedEvent) -> None:
-        """Queue an event; it is in the file on return. A terminal without power stores it until power-on."""
+        """Queue an event. It is in the file on return. A terminal without power stores it until power-on."""
         if self._sender is None:
             self._queue.put(item)
         else:
             self._sender.submit(item)
 
     async def close(self) -> None:
-        """Stop sender and printer permanently; undelivered and unprinted work stays in the files."""
+        """Stop sender and printer permanently. Undelivered and unprinted work stays in the files."""
         await self._stop_work()
         self._queue.close()
 
     async def start(self, app: Starlette) -> None:
-        """Switch on for the first time; `app` serves calls. Raise SettingsError."""
+        """Switch the terminal on for the first time. `app` serves its calls. Raise SettingsError."""
         self._app = app
         async with self._one_at_a_time():
             self._powered.set()
             await self._settle()
 
     async def unplug(self) -> None:
-        """Disconnect it from the network: calls are refused, connections end, events wait, no goodbye is sent."""
+        """Disconnect the terminal from the network.
+
+        Calls are refused, connections end, events wait, and no goodbye is sent.
+        """
         await self._set_plugged(False)
 
     async def plug(self) -> None:
-        """Reconnect it to the network, at the same address; it announces itself, and sends its events in order."""
+        """Reconnect the terminal to the network, at the same address.
+
+        It announces itself, and sends its events in order.
+        """
         await self._set_plugged(True)
 
     async def _set_plugged(self, plugged: bool) -> None:
@@ -114,10 +121,10 @@ class Switchboard:
                 await self._settle()
 
     async def power_cycle(self, seconds: float) -> None:
-        """Switch it off for so many terminal seconds and on again; return when it is on.
+        """Switch the terminal off for `seconds` of its time and on again. Return when it is on.
 
-        0: it stays off until a person switches it on. The queue, the record of finals and the print jobs stay as over a
-        restart. The running payment is unchanged: its further steps are what it remembers.
+        With 0 it stays off until a person switches it on. The queue, the record of finals and the print jobs stay, as
+        over a restart. The running payment continues with its further steps.
         """
         await self.power_off()
         if seconds:
@@ -126,7 +133,10 @@ class Switchboard:
         await self._powered.wait()
 
     async def move(self) -> None:
-        """Move it to the next address, and announce it. Raise SettingsError if that address is not available."""
+        """Move the terminal to the next address, and announce it.
+
+        Raise SettingsError if the next address is not available.
+        """
         async with self._one_at_a_time():
             await self._network.down()
             try:
@@ -136,7 +146,7 @@ class Switchboard:
                 await self._settle()
 
     async def show_certificate(self, which: Certificate) -> None:
-        """Show another certificate from the next connection on; open ones end.
+        """Show another certificate from the next connection on. Open connections end.
 
         Raise NotPossible over plain HTTP.
         """
@@ -162,14 +172,14 @@ class Switchboard:
             return
         try:
             await self._network.up(self._app)
-        except SettingsError:  # another program has its address: it can be plugged in again once that is free
+        except SettingsError:  # another program uses the address; the terminal can be plugged in again when it is free
             self._plugged = False
             self._connect(online=False)
             self._ledger.add("unplugged")
             raise
 
     def _start_work(self, *, online: bool) -> None:
-        """Start sender and printer, unless they run, and continue the waiting work. Raise SettingsError."""
+        """Start sender and printer if they do not run, and continue the waiting work. Raise SettingsError."""
         if self._sender is None:
             self._sender = self._make_sender()
             self._connect(online=online)
@@ -177,7 +187,7 @@ class Switchboard:
             self.printer.start()
 
     def _connect(self, *, online: bool) -> None:
-        """Connect to the network or disconnect: then events wait, and a print webhook is lost."""
+        """Connect to the network, or disconnect. While disconnected, events wait, and print webhooks are lost."""
         if self._sender is not None:
             self.printer.poster.offline = not online
             if online:
@@ -186,12 +196,12 @@ class Switchboard:
                 self._sender.pause()
 
     async def _stop_work(self) -> None:
-        """Stop sender and printer, if they run; undelivered and unprinted work stays in the files."""
+        """Stop sender and printer, if they run. Undelivered and unprinted work stays in the files."""
         if self._sender is not None:
             sender, self._sender = self._sender, None
             try:
                 await sender.stop()
-            finally:  # the end of the simulator can come amid a power cut
+            finally:  # the simulator may end during a power cut
                 await self.printer.stop()
 
     def _make_sender(self) -> Sender:
@@ -212,5 +222,5 @@ class Switchboard:
     @asynccontextmanager
     async def _one_at_a_time(self) -> AsyncIterator[None]:
         async with self._switching:
-            with self._clock.held():  # it takes real time: virtual time stops meanwhile
+            with self._clock.held():  # it takes real time, so virtual time stops during it
                 yield

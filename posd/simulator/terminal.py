@@ -1,4 +1,4 @@
-"""The terminal itself: one payment at a time, with the course of its scenario (terminal API, Lifecycle)."""
+"""The terminal: one payment at a time, with the steps of its scenario (terminal API, Lifecycle)."""
 
 import asyncio
 from collections import Counter
@@ -31,7 +31,7 @@ from posd.simulator.wire import (
 class PaymentTerminal:
     """Replies to starts, aborts and searches, and the events of payments.
 
-    A reply and its effects are computed without awaiting, so that no other request comes between.
+    A reply and its effects are computed without an await, so that no other request comes between them.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -40,13 +40,13 @@ class PaymentTerminal:
         self._ledger = parts.ledger
         self.choice = Choice(parts.settings, parts.switchboard)
         self._started = 0
-        #: Of the running payment: no final yet, and steps left.
+        #: Run of the present payment, which has no final and further steps.
         self._course: PaymentRun | None = None
-        #: Courses, and their background work.
+        #: Runs of payments, and their background work.
         self._tasks = Tasks()
-        #: Payments with a search reply of their scenario's own, by the id in lower case.
+        #: Id in lower case -> payment whose scenario has its own reply to a search.
         self._found_otherwise: dict[str, Payment] = {}
-        #: Number of starts with a limited reply of a scenario, by the id in lower case.
+        #: Id in lower case -> number of starts for which a scenario limits its reply.
         self._starts: Counter[str] = Counter()
 
     @property
@@ -55,20 +55,20 @@ class PaymentTerminal:
         return self._course.payment if self._course else None
 
     def arm(self, name: str | None) -> asyncio.Task[None]:
-        """Set the scenario of the next payment; None clears it.
+        """Set the scenario of the next payment. None clears it.
 
-        Return the task that prepares a scenario which starts before the request; its effects last until the next call.
-        Raise KeyError if it does not exist.
+        Return the task that prepares a scenario which begins before the request. Its effects last until the next call.
+        Raise KeyError if the scenario does not exist.
         """
         self.choice.arm(name)
         return self._tasks.begin(self.choice.begin())
 
     def start(self, body: bytes, operation: SimulatedOperation, access_mode: AccessMode) -> Answer:
-        """Start an asynchronous operation and return the reply: 200 with the acknowledgement, 400, 409, 422, or
-        another.
+        """Start an asynchronous operation. Return the reply: 200 with the acknowledgement, 400, 409, 422, or the
+        scenario's.
 
-        A repeated id is accepted: the terminal API promises no deduplication, and the ledger then shows the caller's
-        mistake.
+        A repeated id is accepted, because the terminal API promises no deduplication. The ledger then shows the
+        caller's mistake.
 
         Source: terminal API, Calls to a terminal.
         """
@@ -81,7 +81,7 @@ class PaymentTerminal:
             return plain(refusal(self._parts.settings, refused, asked["client_transaction_id"]))
         name, chosen_by = self.choice.choose(start)
         self._started += 1
-        # Derived for each payment separately: a seed gives the same payment, also after or beside others.
+        # The seed is derived for each payment. So the same seed gives the same payment, whatever other payments run.
         seed = f"{self._parts.seed}/{start.client_transaction_id}/{self._started}"
         payment = Payment(start, amount, name, self.choice.scenarios[name], seed)
         reply = self._start_reply(payment)
@@ -99,7 +99,7 @@ class PaymentTerminal:
         return answer
 
     def _admit(self, body: bytes, operation: SimulatedOperation) -> tuple[ReceivedStart, Processed]:
-        """Check a request against the running payment and the approvals; return it with its processed amount.
+        """Check a request against the running payment and the approvals. Return it with its processed amount.
 
         No payment runs when the reference is checked, so the approvals do not change until this payment ends.
         """
@@ -115,11 +115,11 @@ class PaymentTerminal:
             tip = settings.tip if operation.takes_tip else None
             processed = process(start.amount, currency=settings.currency, tip=tip)
             return start, processed.told_in(settings.answered_in)
-        assert original is not None  # noqa: S101 - what needs no amount of its own has an original
+        assert original is not None  # noqa: S101 - an operation without an amount has an original
         return start, original.amount
 
     def _start_reply(self, payment: Payment) -> Start:
-        """Return the reply to this start: the scenario's, for its number of starts of one transaction."""
+        """Return the reply of the scenario to this start, or the usual reply after the scenario's number of starts."""
         reply = payment.scenario.start
         if not reply.times:
             return reply
@@ -128,10 +128,11 @@ class PaymentTerminal:
         return reply.nth(self._starts[transaction])
 
     def abort(self) -> Answer:
-        """Abort and return the reply: 200 if TERMINAL_CANCELED will follow, 409 if nothing can be aborted, or another.
+        """Abort the running payment. Return the reply: 200 if TERMINAL_CANCELED will follow, 409 if nothing can be
+        aborted, or the scenario's.
 
-        The reply to an abort after APPROVAL_REQUESTED is not published. Here it is a 409 as of an idle terminal, with
-        its own code, and the payment continues (terminal API, Lifecycle).
+        The reply to an abort after APPROVAL_REQUESTED is not published. Here it is a 409 as from an idle terminal, with
+        another code. The payment continues (terminal API, Lifecycle).
         """
         course = self._course
         if course is None:
@@ -159,7 +160,7 @@ class PaymentTerminal:
         return answer
 
     def hand(self, hand: ManualControl) -> bool:
-        """Apply a hand to the running payment; return False if that is impossible."""
+        """Apply a manual action to the running payment. Return False if it is impossible."""
         course = self._course
         taken = course is not None and course.take(hand)
         transaction = course.payment.transaction if course else None
@@ -167,11 +168,11 @@ class PaymentTerminal:
         return taken
 
     def search(self, body: bytes) -> Answer:
-        """Search online and return the reply: 200 with a list of the newest event of the transaction, or an empty list.
+        """Reply to an online search: 200 with a list of the newest event of the transaction, or with an empty list.
 
-        A search finds the running payment after its transfer to the acquirer, and every final, also of earlier runs.
-        400 or 422 for an invalid body. The real reply is not published. A scenario can change the reply for the life of
-        this process.
+        A search finds the running payment after it was sent to the acquirer, and every final, even of earlier runs of
+        the simulator. An invalid body has the reply 400 or 422. The real reply is not published. A scenario can change
+        the reply while this process runs.
         """
         try:
             transaction = read_search(body)
@@ -180,7 +181,7 @@ class PaymentTerminal:
             self._ledger.add("search", client_transaction_id=claimed, http_status=refused.status, found=0)
             return plain(refusal(self._parts.settings, refused, claimed))
         event = self._newest(transaction)
-        reply, rng = Search(), Random(0)  # noqa: S311 - nothing is drawn of an ordinary search
+        reply, rng = Search(), Random(0)  # noqa: S311 - an ordinary search uses no random values
         payment = self._found_otherwise.get(transaction.lower())
         if payment is not None:
             reply, rng = payment.next_search()
@@ -207,9 +208,9 @@ class PaymentTerminal:
         return self._parts.record.newest(transaction)
 
     async def stop(self) -> None:
-        """Stop: a running payment is lost, as without power. It can be used again."""
+        """Stop. A running payment is lost, as without power. The terminal can be used again."""
         await self._tasks.stop()
-        if self._course is not None:  # canceled before it began
+        if self._course is not None:  # cancelled before it began
             self._end(self._course)
 
     def _run(self, payment: Payment) -> None:
@@ -235,13 +236,13 @@ class PaymentTerminal:
         self._ledger.add("over", client_transaction_id=payment.transaction)
 
     def _free(self, course: PaymentRun) -> None:
-        """Accept the next payment, although this course may continue."""
+        """Accept the next payment, although the steps of this one may continue."""
         if self._course is course:
             self._course = None
 
 
 def _delivered(payment: Payment, status: str) -> Callable[[Entry], bool]:
-    """Return the check for the ledger's entry that the event of a state was delivered."""
+    """Return the check that a ledger entry is the delivery of the event of a state."""
     delivered = {"kind": "attempt", "client_transaction_id": payment.transaction, "status": status}
 
     def look(entry: Entry) -> bool:
@@ -255,7 +256,7 @@ CONTRADICTED = Failure("ACQUIRER", "05", "Do not honor")
 
 
 def find(finds: SearchFinds, payment: Payment, usual: bytes | None, parts: Parts) -> bytes | None:
-    """Return the event that a search finds, or None. `usual`: what an ordinary search finds."""
+    """Return the event that a search finds, or None. `usual`: event that an ordinary search finds."""
     match finds:
         case "usual":
             return usual
@@ -295,7 +296,7 @@ def _as_answer(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_another(event: bytes) -> bytes:
-    """Return the event as one of another transaction, always the same."""
+    """Return the event changed to another transaction, which is always the same."""
     body: dict[str, Any] = wire.decode(event)
     other = messages.new_uuid(_rng(body["client_transaction_id"]))
     paths = ["client_transaction_id"] + (["operation.client_transaction_id"] if "operation" in body else [])
@@ -303,7 +304,7 @@ def _of_another(event: bytes) -> bytes:
 
 
 def _contradicting(payment: Payment, parts: Parts) -> bytes:
-    """Return a final that contradicts the newest one, always the same."""
+    """Return a final event that contradicts the newest one. It is always the same."""
     final: dict[str, Any] = wire.decode(payment.final)
     rng = _rng(final["event_id"])
     approved = final["status"] == PaymentStatus.APPROVAL

@@ -1,9 +1,10 @@
-"""JSON, times and amounts in their wire format, and the operations of the terminal.
+"""Wire format of JSON, times and amounts, and the operations of the terminal.
 
-Numbers are int or Decimal from the request to the event, never float; amounts are added exactly.
+Numbers are int or Decimal from the request to the event, and never float. Amounts are added exactly.
 
-An operation is one row. The words of the first four are the terminal API's. The wire names of post-tip, void and refund
-are not published; those here are invented. The charge's path is published; the others are assumptions.
+An operation is one row. The names of the first four are from the terminal API. The wire names of post-tip, void and
+refund are not published, and are invented here. Only the path of the charge is published. The other paths are
+assumptions.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,17 +21,17 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 class SettingsError(ValueError):
-    """Invalid setting; the message has the fault, the reason and the cure."""
+    """Invalid setting. The message has the fault, the reason and the correction."""
 
 
-#: Edition of the vendor's documents: the older ones, or those of 2026.
+#: Edition of the vendor's documents: the older edition, or that of 2026.
 Edition = Literal["classic", "2026"]
 
 
 class Refused(Exception):
-    """Refused request; `status` is the HTTP status of the reply.
+    """Refused request. `status`: HTTP status of the reply.
 
-    `kind`: the published type of a published code. `param`: the field at fault.
+    `kind`: the type, if the code is published. `param`: the invalid field.
     """
 
     def __init__(
@@ -45,9 +46,9 @@ class Refused(Exception):
 
 
 def decode(raw: bytes | str) -> Any:
-    """Decode one JSON document; numbers with a point or an exponent become Decimal, digit by digit.
+    """Decode one JSON document. Numbers with a point or an exponent become Decimal, with all their digits.
 
-    Raise ValueError if it is none.
+    Raise ValueError if the text is no JSON document.
     """
     try:
         return _DECODER.decode(raw)
@@ -56,14 +57,14 @@ def decode(raw: bytes | str) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Encode JSON; a Decimal keeps the digits that it was read from (10.10 stays 10.10)."""
+    """Encode JSON. A Decimal keeps its digits (10.10 stays 10.10)."""
     return _ENCODER.encode(value)
 
 
 def timestamp(offset: float = 0.0) -> str:
     """Return this moment in the format of events: ISO 8601, UTC, milliseconds, `Z` (terminal API, Events).
 
-    `offset`: seconds that the clock is ahead.
+    `offset`: number of seconds by which the clock is ahead.
     """
     moment = datetime.now(UTC) + timedelta(seconds=offset)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -73,11 +74,11 @@ def timestamp(offset: float = 0.0) -> str:
 
 #: A JSON number.
 Number = int | Decimal
-#: Unit of an amount's numbers: the currency's main unit, the same without fractions, or hundredths of it.
+#: Unit of the numbers in an amount: the currency's main unit, the main unit without fractions, or hundredths of it.
 AmountUnit = Literal["main", "whole", "hundredths"]
-#: Most digits before the point: the acquirer's field has twelve.
+#: Maximum number of digits before the point. The acquirer's field has twelve.
 MAX_WHOLE_DIGITS = 12
-#: Most digits after the point: some currencies and tax sums use four.
+#: Maximum number of digits after the point. Some currencies and tax sums use four.
 MAX_FRACTION_DIGITS = 4
 
 #: The members of `extra_taxes` (terminal API, Events).
@@ -88,28 +89,28 @@ OMITTED_WHEN_ZERO = ("iva", "subtotal_iva")
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """Processed amount: `reported` is the event's, `authorized` its total.
+    """Processed amount. `reported`: amount of the event. `authorized`: its total.
 
-    `process` returns it in the main unit, `told_in` in that of the terminal's replies.
+    `process` returns it in the main unit, and `told_in` in the unit of the terminal's replies.
     """
 
     reported: Mapping[str, Any]
     authorized: Number
 
     def told_in(self, unit: AmountUnit) -> "Processed":
-        """Return this amount, which is in the main unit, in another unit."""
+        """Convert this amount from the main unit to another unit."""
         return Processed(
             converted(self.reported, lambda value: from_main(value, unit)), from_main(self.authorized, unit)
         )
 
 
 def number_fault(value: Any) -> str | None:
-    """Return why a value cannot be a member of an amount, in words, or None."""
+    """Return as text why a value cannot be a member of an amount, or None."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return "must be a number"
     number = Decimal(value)
     exponent = number.as_tuple().exponent
-    if not isinstance(exponent, int):  # infinite or not a number
+    if not isinstance(exponent, int):  # infinity or NaN
         return "must be a number"
     if number < 0:
         return "must not be negative"
@@ -119,12 +120,12 @@ def number_fault(value: Any) -> str | None:
 
 
 def to_main(value: Number, unit: AmountUnit) -> Number:
-    """Return a number of that unit in the main unit, exactly."""
+    """Convert a number of that unit to the main unit, exactly."""
     return Decimal(value).scaleb(-2) if unit == "hundredths" else value
 
 
 def from_main(value: Number, unit: AmountUnit) -> Number:
-    """Return a number of the main unit in that unit, exactly: 438.90 is 43890 hundredths."""
+    """Convert a number of the main unit to that unit, exactly: 438.90 is 43890 hundredths."""
     if unit != "hundredths":
         return value
     hundredths = Decimal(value).scaleb(2)
@@ -144,9 +145,9 @@ def converted(amount: Mapping[str, Any], convert: Callable[[Number], Number]) ->
 
 
 def process(amount: Mapping[str, Any], *, currency: str, tip: Number | None) -> Processed:
-    """Process a request's amount: currency, tip and taxes added, zero taxes left out (terminal API, Events).
+    """Process a request's amount: add currency, tip and taxes, and omit zero taxes (terminal API, Events).
 
-    `tip`: added by the cardholder to the tip of the request, or None.
+    `tip`: tip that the cardholder adds to the tip of the request, or None.
     """
     if tip is not None:
         amount = {**amount, "tip": amount.get("tip", 0) + tip}
@@ -164,14 +165,14 @@ def process(amount: Mapping[str, Any], *, currency: str, tip: Number | None) -> 
 
 
 def total(amount: Mapping[str, Any]) -> Number:
-    """Return what the cardholder pays: taxes, subtotals, tip and extra taxes."""
+    """Return the amount that the cardholder pays: the sum of taxes, subtotals, tip and extra taxes."""
     members = [amount.get(name, 0) for name in ("iva", "subtotal_iva", "subtotal_iva0", "tip")]
     taxes = amount.get("extra_taxes", {})
     return sum([*members, *(taxes.get(name, 0) for name in EXTRA_TAXES)], start=Decimal(0))
 
 
-#: Access mode of a call: over the terminal's own network, or through the service, with the serial in the path. Source:
-#: terminal API, Events.
+#: Access mode of a call: over the terminal's local network, or through the cloud service with the serial in the path.
+#: Source: terminal API, Events.
 AccessMode = Literal["local", "cloud"]
 
 
@@ -185,19 +186,19 @@ class SimulatedOperation:
     reported_as: str
     #: Below `/terminal/v1/`, and below the serial in the cloud (terminal API, Calls to a terminal).
     path: str
-    #: Word for an original after this operation.
+    #: Word for the state of an original after this operation.
     done: str = ""
-    #: Operations whose approval its request must reference; empty: it takes no reference.
+    #: Operations whose approval the request must reference. Empty: the request has no reference.
     originals: tuple[str, ...] = ()
-    #: Operations on the same original after which it is impossible.
+    #: Operations on the same original after which this operation is impossible.
     not_after: tuple[str, ...] = ()
-    #: Its own reference replaces the original's.
+    #: Whether its reference replaces that of the original.
     renews: bool = False
-    #: Its final event has the reference of the request (terminal API, Events).
+    #: Whether the final event has the reference of the request (terminal API, Events).
     reports_reference: bool = False
-    #: False: without an amount in the request, the original's counts.
+    #: Whether the request needs an amount. If not, the amount of the original is the default.
     needs_amount: bool = True
-    #: The cardholder can add a tip.
+    #: Whether the cardholder can add a tip.
     takes_tip: bool = False
 
 
@@ -268,11 +269,12 @@ class PaymentStatus(StrEnum):
     APPROVAL = "APPROVAL"
 
 
-#: No event follows these (terminal API, Lifecycle).
+#: States after which no event follows (terminal API, Lifecycle).
 FINALS = frozenset(
     {PaymentStatus.APPROVAL, PaymentStatus.DECLINED, PaymentStatus.TERMINAL_REJECTED, PaymentStatus.TERMINAL_CANCELED}
 )
-#: States after the transfer to the acquirer: APPROVAL_REQUESTED is the point of no return (terminal API, Lifecycle).
+#: States after the payment was sent to the acquirer. APPROVAL_REQUESTED is the point of no return (terminal API,
+#: Lifecycle).
 SENT = frozenset({PaymentStatus.APPROVAL_REQUESTED, PaymentStatus.DECLINED, PaymentStatus.APPROVAL})
 #: Results from the acquirer (terminal API, Lifecycle).
 ACQUIRERS = frozenset({PaymentStatus.DECLINED, PaymentStatus.APPROVAL})

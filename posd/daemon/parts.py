@@ -228,7 +228,7 @@ class Daemon:
         payment_record.tell(moved)
         if isinstance(moved.cause, payment_record.Received) and payment_record.updates_terminal(moved):
             event = moved.cause.event
-            self.clock.heard(event.serial_number, moved.id, event.occurred_at)
+            self.clock.heard(moved.after.terminal, moved.id, event.occurred_at)
 
     def status_line(self, at: str) -> str:
         """Return the state of posd as one line, for the service manager. `at`: address of the webhook listener."""

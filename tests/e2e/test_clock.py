@@ -20,7 +20,7 @@ from tests.support.events import APPROVED, body
 from tests.support.faketime import FakeTime
 from tests.support.https import deliver
 from tests.support.needs import needs
-from tests.support.shop import AMOUNT, Payment, Shop, open_shop
+from tests.support.shop import AMOUNT, Payment, Shop, acknowledging, open_shop
 from tests.support.streams import Reply
 from tests.support.tables import there
 from tests.support.terminal import scripted_terminal
@@ -227,6 +227,23 @@ async def test_wild_times_of_terminals_change_nothing(shop: Shop) -> None:
         payment = await shop.started()
         assert await payment.event("APPROVAL", occurred_at=moment) == 200
     await sure(posd)
+
+
+@pytest.mark.slow
+async def test_one_terminal_that_names_others_does_not_confirm_the_clock(shop: Shop, clock: FakeTime) -> None:
+    posd, serial = shop.daemon, "SN-001"
+    clock.move(days=AHEAD)
+    moment = iso(datetime.now(UTC) + timedelta(days=AHEAD))
+    shop.terminal.start = acknowledging(serial)
+    for named in (serial, serial, "SN-002"):
+        payment = Payment(shop, str(uuid4()), serial)
+        assert (await payment.put()).status == 201
+        event = body(payment.identity, "APPROVAL", None, named, occurred_at=moment)
+        assert await payment.deliver(event) == 200
+    state = (await admin(posd, "GET", "/clock")).json
+    assert (state["sure"], state["reason"]) == (False, "stepped_ahead")
+    times = state["witnesses"]["terminals"]
+    assert (times["payments"], times["terminals"]) == (3, 1)
 
 
 @pytest.mark.slow

@@ -17,15 +17,16 @@ from posd.config.profile import AccessMode
 #: Name of the systemd credential with the key (LoadCredential).
 CREDENTIAL = "callback.key"
 
-#: Longest time for resolving the name of a terminal, in seconds. Most terminals have an address instead.
+#: Longest time for resolving the name of a terminal, in seconds. Most terminals have an IP address, which needs no name
+#: resolution.
 RESOLVE_SECONDS = 3.0
 
 
 class KeyFileError(Exception):
-    """Callback key that cannot be read or made. The message has the reason and the cure."""
+    """Callback key that cannot be read or created. The message has the reason and what to do."""
 
 
-#: Command that makes a new key in place of a lost one.
+#: Command that creates a new key in place of a lost one.
 NEW_KEY = "posd restore --new-callback-key --operator NAME"
 
 _LOST = (
@@ -38,7 +39,7 @@ _LOST = (
 def load_keys(path: Path, *, may_make: bool) -> tuple[bytes, ...]:
     """Return the callback keys, newest first. Each line of the file has one key of 64 hex digits.
 
-    Create a missing file (mode 0600) if `may_make`, which means that the database is new. A systemd credential
+    Create a missing file (mode 0600) if `may_make` is true, which means that the database is new. A systemd credential
     `callback.key` replaces the file. Raise KeyFileError.
     """
     directory = os.environ.get("CREDENTIALS_DIRECTORY")
@@ -65,7 +66,7 @@ def make_key(path: Path) -> None:
 
 
 async def facing(terminal_url: str) -> str:
-    """Return this machine's address on the route to a terminal. Connecting a datagram socket sends nothing.
+    """Return this machine's address on the route to a terminal. The connect of a datagram socket sends nothing.
 
     A link-local address has no scope (`fe80::1`, not `fe80::1%eth0`), because the interface's name has no meaning for
     the terminal. Raise Problem terminal_offline without a route.
@@ -74,7 +75,7 @@ async def facing(terminal_url: str) -> str:
     hostname = unquote(parts.hostname or "")  # a URL has a scope as %25eth0 (RFC 6874)
     port = parts.port or 443
     try:
-        try:  # most terminals have an address, which needs no thread for the resolver and no IDNA tables
+        try:  # an IP address needs no thread for the resolver and no IDNA tables
             resolved = socket.getaddrinfo(hostname.encode(), port, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:
             async with asyncio.timeout(RESOLVE_SECONDS):
@@ -93,7 +94,7 @@ async def facing(terminal_url: str) -> str:
 
 
 class CallbackUrls:
-    """Maker of callback URLs, and checker of their tokens."""
+    """Creation of callback URLs, and check of their tokens."""
 
     def __init__(
         self,
@@ -104,21 +105,21 @@ class CallbackUrls:
         listen_host: str = "::",
         facing: Callable[[str], Awaitable[str]] = facing,
     ) -> None:
-        """Apply the configuration. `public_url`: URL of the webhook listener for a service outside.
+        """Apply the configuration. `public_url`: URL of the webhook listener for a cloud service.
 
-        `listen_host`: the bound address. If it is one address, posd does not listen on the others. `facing`: returns
-        this machine's address on the route to a terminal's URL.
+        `listen_host`: the bound address. If it is a single address, posd does not listen on the others. `facing`:
+        returns this machine's address on the route to a terminal's URL.
         """
         self._keys = keys
         self._facing = facing
         self._port = port
         self.use(advertise_host, public_url)
         bound = ipaddress.ip_address(listen_host)
-        # In the system's notation, to compare it with this machine's addresses; without a scope, as in `facing`.
+        # In the system's notation, to compare it with this machine's addresses. Without a scope, as in `facing`.
         self._bound = "" if bound.is_unspecified else str(bound).partition("%")[0]
 
     def use(self, advertise_host: str, public_url: str) -> None:
-        """Apply the present configuration to URLs that are made from now on."""
+        """Apply the present configuration to URLs that are created later."""
         self._advertise_host = advertise_host
         self._public_url = public_url.rstrip("/")
 
@@ -133,7 +134,7 @@ class CallbackUrls:
     async def url_and_host(
         self, channel: Channel, subject: str, terminal_url: str, access_mode: AccessMode = "local"
     ) -> tuple[str, str | None]:
-        """Return the URL for one subject, and the address of this machine in it, None if that is configured.
+        """Return the URL for one subject, and this machine's address in it, or None if the address is configured.
 
         The URL has the configured address, or the only bound one, or the address that faces the terminal. For a
         terminal in the cloud it begins with the public URL. Raise Problem terminal_offline without a route to the

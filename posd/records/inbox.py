@@ -1,6 +1,6 @@
 """Inbox of callbacks with a valid token: the shared part of payments and print jobs.
 
-The reply follows the commit. An unusable body is stored in the quarantine (`records.replies`), and posd asks the
+The reply follows the commit. An unusable body is stored in the quarantine (`records.replies`), and posd searches on the
 terminal instead.
 """
 
@@ -29,7 +29,7 @@ log = structlog.get_logger("posd.inbox")
 
 
 class UnreadableCallback(msgspec.Struct, frozen=True):
-    """A callback with a valid token that could not be read: the reply, the reason, and the sender.
+    """A callback with a valid token that could not be read, with the reply, the reason, and the sender.
 
     `limit_bytes`: the limit, for a body above it. `detail`: the text of the HTTP parser.
     """
@@ -45,23 +45,24 @@ class CallbackReceipt(msgspec.Struct, frozen=True):
     """Result of one callback, and the facts for the log."""
 
     result: CallbackResult
-    terminal: str | None = None  # its terminal, if known
+    terminal: str | None = None  # the terminal of the record, if known
     verdict: str | None = None
     states: str | None = None  # the status in the event
     reason: str | None = None  # why it is unusable
     phase: Phase | None = None
-    limit: Limit | None = None  # limit that kept it out
-    kept_of: str | None = None  # whose budget stores the body
+    limit: Limit | None = None  # limit that the callback exceeds
+    kept_of: str | None = None  # owner of the budget for the body
     updates_terminal: bool = False  # see the record's field
-    asks: bool = False  # whether to ask the terminal, because a limit was reached for the first time
+    asks: bool = False  # whether to query the terminal, because a limit was reached for the first time
 
 
 @dataclass(eq=False)
 class CallbackInbox(Generic[R]):
-    """Committer of callbacks of one kind of record. Unusable ones go to the quarantine.
+    """Committer of callbacks of one kind of record. It stores unusable callbacks in the quarantine.
 
-    `record` writes an entry. `on_unusable` is called with the id of a record for which posd has to ask. `comes_once`:
-    the terminal does not send the callback again, so posd asks for the record if nothing could be stored.
+    `record` writes an entry. `on_unusable` is called with the id of a record for which posd has to query the terminal.
+    `comes_once`: the terminal does not send the callback again. So posd queries the terminal if nothing could be
+    stored.
     """
 
     kind: RecordKind[R]
@@ -71,19 +72,19 @@ class CallbackInbox(Generic[R]):
     comes_once: bool
     #: Terminals whose headers were logged since the start of the process.
     _known_headers: set[str] = field(default_factory=set, init=False)
-    #: Callbacks received again since the start of the process: the terminal had not received the earlier reply.
+    #: Number of repeated callbacks since the start of the process. The terminal had not received the earlier reply.
     repeated: int = field(default=0, init=False)
 
     async def commit(
         self, identity: str, came: ReceivedCallback, crash: str, commit: Awaitable[CallbackReceipt]
     ) -> CallbackReceipt:
-        """Await the commit of a callback, then count and log its result. `crash` is the prefix of its crash points."""
+        """Await the commit of a callback, then count and log its result. `crash`: prefix of the crash points."""
         crash_point(f"{crash}.before_commit")
         try:
             receipt = await commit
         except (StorageUnavailable, CommitUncertain) as error:
             self._log_not_stored(identity, error)
-            # posd could not look it up, and the terminal is not at fault
+            # posd could not read the record, which is not the terminal's fault
             return CallbackReceipt(CallbackResult.NOT_STORED, updates_terminal=True)
         crash_point(f"{crash}.committed")
         if receipt.updates_terminal:
@@ -121,7 +122,7 @@ class CallbackInbox(Generic[R]):
         if (limit := self.parts.quotas.limit_of_body(sender or came.peer, len(came.body))) is not None:
             result, reason = UNKEPT[limit], quarantine.NOT_KEPT
         elif not quarantine.put(unit, self.kind.channel, identity, reason, came):
-            # One reason for all later ones, because each different reason would be a recorded change.
+            # The same reason for all later callbacks, because each new reason would be a recorded change.
             what = f"{quarantine.MAX_KEPT} callbacks of this {self.kind.noun}"
             reason = f"{what} are in quarantine already; more are not kept"
             sender = None
@@ -132,16 +133,16 @@ class CallbackInbox(Generic[R]):
     def attend(
         self, unit: WriteTransaction, known: R | None, reason: str, at: datetime, serial: str | None = None
     ) -> None:
-        """Record on a known record that a callback of it was unusable. Runs inside the commit."""
+        """Record on a known payment or job that one of its callbacks was unusable. Runs inside the commit."""
         if known is not None:
             self.record(unit, known, Quarantined(reason, serial), at)
 
     async def lose(
         self, identity: str, lost: UnreadableCallback, at: datetime, settled: Callable[[R], bool] = lambda _known: False
     ) -> CallbackResult:
-        """Record an unreadable callback, and ask for its record. Return the reply.
+        """Record an unreadable callback, and query the terminal for its record. Return the reply.
 
-        `settled`: a further unusable callback would only change the reason, so nothing is recorded.
+        `settled`: another unusable callback would only change the reason, so nothing is recorded.
         """
 
         def work(unit: WriteTransaction) -> None:

@@ -36,20 +36,20 @@ class RecordState(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     updated_at: str
     phase: Phase
-    sent_to: str | None = None  # base URL of the device that gets the request
+    sent_to: str | None = None  # base URL of the device to which the request is sent
     acknowledged: bool = False  # the terminal replied 2xx to the request
-    heard: bool = False  # the terminal has sent a callback or result of it
+    heard: bool = False  # the terminal has sent a callback or a result
     attention: tuple[RecordAttention, ...] = ()
     revision: int = 0
 
     @property
     def orphan(self) -> bool:
-        """Whether it was rebuilt from a callback, so that the till's request is unknown."""
+        """Whether the record was rebuilt from a callback, so that the till's request is unknown."""
         return self.sent_to is None
 
     @property
     def updates_terminal(self) -> bool:
-        """Whether its callbacks may update data of terminals. Those of an ended record may not."""
+        """Whether callbacks of this record may update data of terminals. Callbacks of an ended record may not."""
         return self.phase is not Phase.FINAL
 
     def attention_of(self, code: str) -> RecordAttention | None:
@@ -61,7 +61,10 @@ S = TypeVar("S", bound=RecordState)
 
 
 def attended(record: S, item: RecordAttention) -> S:
-    """Return a record with an attention. An open one keeps its start and gets the newer detail."""
+    """Return a record with an attention.
+
+    If the attention is already open, keep its start time and set the newer detail.
+    """
     if (old := record.attention_of(item.code)) is not None:
         item = msgspec.structs.replace(item, since=old.since)
     others = tuple(other for other in record.attention if other.code != item.code)
@@ -86,7 +89,7 @@ class DecisionEntry(msgspec.Struct, frozen=True, tag_field="kind"):
 
 
 class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind", omit_defaults=True):
-    """An authentic callback was refused. `serial_number`: the terminal that sent it, if that was the reason."""
+    """An authentic callback was refused. `serial_number`: serial of the sending terminal, if it was the reason."""
 
     reason: Annotated[str, Meta(description="why")]
     serial_number: str | None = None
@@ -115,13 +118,13 @@ def tag(entry: msgspec.Struct | type[msgspec.Struct]) -> str:
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """Common fields of every line."""
 
-    ENTRIES: ClassVar[tuple[type[msgspec.Struct], ...]] = ()  # classes of entries with these fields
+    ENTRIES: ClassVar[tuple[type[msgspec.Struct], ...]] = ()  # the classes of entries have these fields
 
     at: Annotated[Moment, Meta(description="when")]
 
 
 def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]:
-    """Return the type of the lines of these entries: each kind, and its described fields."""
+    """Return the type of history lines for these entries, with the described fields of each kind."""
     literal: Any = Literal
     hints = get_type_hints(entries[0], include_extras=True)
     described = [name for name in entries[0].__struct_fields__ if get_origin(hints[name]) is Annotated]
@@ -132,7 +135,7 @@ def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]
 
 
 def own_line(kinds: Iterable[type[Line]], at: str, entry: msgspec.Struct) -> Line:
-    """Return the line of an entry with a separate line type, built by `line_of`."""
+    """Return the line of an entry that has its own line type, built by `line_of`."""
     kind: Any = next(kind for kind in kinds if type(entry) in kind.ENTRIES)
     values = {name: getattr(entry, name) for name in kind.__struct_fields__ if name not in ("at", "kind")}
     return cast("Line", kind(at=at, kind=tag(entry), **values))
@@ -146,7 +149,7 @@ class IntentLine(Line, frozen=True, kw_only=True):
 
 
 class AttemptLine(Line, frozen=True, kw_only=True):
-    """The one attempt to send the request ended."""
+    """The attempt to send the request has ended."""
 
     kind: Literal["attempt"] = "attempt"
     judgement: Annotated[
@@ -158,7 +161,7 @@ class AttemptLine(Line, frozen=True, kw_only=True):
 
 
 def facts_of(attempt: Attempt) -> dict[str, Any]:
-    """Return what a line says of a call to a terminal: the HTTP status of its reply, or why there was none."""
+    """Return the result of a call to a terminal for a line: the HTTP status, or the reason why there was no reply."""
     if isinstance(attempt, Replied):
         return {"http_status": attempt.status, "reason": None}
     return {"http_status": None, "reason": attempt.reason}
@@ -175,13 +178,13 @@ QUARANTINED_LINE = line_of(
 REAPPLIED_LINE = line_of("ReappliedLine", "Callbacks in quarantine were applied now.", Reapplied)
 
 
-# Tombstones: what posd keeps of a record that retention removed (architecture, Promises).
+# Tombstones: the data that posd keeps of a record that retention removed (architecture, Promises).
 #
 # Retention removes an ended payment or print job without open attentions, with all its inputs and results. posd keeps
-# its id for the life of the database, with terminal, type, result and day. It never starts that id again, and answers a
-# call about it with its end.
+# its id for the life of the database, with terminal, type, result and day. posd never starts that id again. A call
+# about the id returns its result.
 
-#: The code of the problem for a call with a removed id.
+#: Code of the problem for a call with a removed id.
 CODE = "pruned"
 
 

@@ -1,7 +1,7 @@
-"""Positions of readers: in a list by filters, an order and a cursor that survives inserts; and in the feed.
+"""Positions of readers in a list, by a cursor that survives inserts, and in the feed.
 
-A list is read in the index of its own filter, newest first, until the page is full. The code names the index. SQLite's
-planner does not know how few records are open, and would search all of them.
+A list is read by the index of its filter, newest first, until the page is full. The SQL names the index, because
+SQLite's planner has no statistics about open records, and would read all records.
 """
 
 import binascii
@@ -18,7 +18,7 @@ from posd.records.model import Phase
 from posd.storage import changes, database_id
 from posd.storage.batch import RecordedChange, WriteTransaction
 
-#: Bytes of rows at which a page ends. It bounds the data read for one response.
+#: Bytes of rows at which a page ends. It limits the data read for one response.
 PAGE_BYTES = 1024 * 1024
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def fill(rows: Iterable[T], size: Callable[[T], int]) -> tuple[list[T], bool]:
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """Filters of a list, for either kind; times as stored."""
+    """Filters of a list of payments or print jobs. Times have the stored format."""
 
     limit: int
     phase: Phase | None = None
@@ -53,11 +53,11 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def by_id(self) -> bool:
-        """Whether the only filter is a beginning of ids."""
+        """Whether the only filter is the beginning of an id."""
         return self.id is not None and self == type(self)(limit=self.limit, id=self.id)
 
     def conditions(self) -> dict[str, Condition]:
-        """Return the conditions on a row without its position, by the names of the filters."""
+        """Return filter name -> condition on a row. Conditions on the position are not included."""
         conditions: dict[str, Condition] = {}
         if self.phase is not None:
             conditions["phase"] = ("phase = ?", (self.phase,))
@@ -70,7 +70,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return conditions
 
     def places(self, at: str, identity: str) -> list[Condition]:
-        """Return the conditions on the position of a row, by the names of the two columns of its order."""
+        """Return the conditions on the position of a row. `at` and `identity`: the columns by which rows are sorted."""
         conditions: list[Condition] = []
         if self.since is not None:
             conditions.append((f"{at} >= ?", (self.since,)))
@@ -85,7 +85,10 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return self.open or self.phase not in (None, Phase.FINAL)
 
     def index(self) -> str:
-        """Return the index to read, without the name of its table: that of the filter that matches fewest rows."""
+        """Return the name of the index to read, without its table.
+
+        It is the index of the filter that matches fewest rows.
+        """
         if self._open_ones:
             return "open"
         if self.attention:
@@ -107,7 +110,7 @@ def joined(conditions: Iterable[Condition]) -> Condition:
 
 
 def encode_cursor(created_at: str, identity: str) -> str:
-    """Return the place after a row, as an opaque text."""
+    """Return the position after a row, as an opaque text."""
     return urlsafe_b64encode(f"{created_at} {identity}".encode()).decode()
 
 
@@ -120,31 +123,31 @@ def decode_cursor(text: str) -> tuple[str, str]:
     return created_at, identity
 
 
-# Places in the feed, and whether a reader can continue from one without a gap.
+# Places in the feed, and the check whether a reader can continue from a place without a gap.
 #
 # A place is the number of the last change that a reader has. If an operator puts an older copy of the database in
-# place, numbers are used again (`posd restore` continues above all used numbers). Then 9000 means another change, and
-# the number does not show it. So a place can have a check, computed from its change: `9000-5f3a9c01`. Changes are also
-# removed when retention removes their records; a mark stores up to which number.
+# place, numbers are used again (`posd restore` avoids this by continuing above all used numbers). Then number 9000 is
+# another change, and the number alone does not show this. So a place can have a check, computed from its change:
+# `9000-5f3a9c01`. Retention removes the changes of removed records. A mark stores the highest removed number.
 
-#: Place from which a reader starts that wants places with a check.
+#: Start place of a reader that requests places with checks.
 START = "start"
 #: Check of a change that no longer exists.
 NO_CHECK = "00000000"
-#: Kind of the mark with the number up to which retention has removed changes.
+#: Kind of the mark with the highest number that retention has removed.
 REMOVED = "feed_removed"
-#: SQLite's largest integer. No change has a higher number.
+#: SQLite's largest integer. Largest possible number of a change.
 MAX_SEQ = 2**63 - 1
 
 _TEXT = re.compile(r"(\d{1,19})(?:-([0-9a-f]{8}))?", re.ASCII)
 
 
 class FeedPosition(msgspec.Struct, frozen=True):
-    """Number of a change, 0 before the first. `check` is empty if only the number is known."""
+    """Position in the feed: number of a change, or 0 before the first. `check` is empty if only the number is known."""
 
     seq: int = 0
     check: str = ""
-    #: Whether the reader wants places with checks.
+    #: Whether the reader requests places with checks.
     checked: bool = False
 
     @classmethod
@@ -172,9 +175,9 @@ class FeedPosition(msgspec.Struct, frozen=True):
         return cls.of(found, checked=True) if found is not None else cls(seq, NO_CHECK if seq else "", checked=True)
 
     def stand(self, db: sqlite3.Connection) -> tuple[bool, int]:
-        """Return whether the feed knows a place, and the number to continue after.
+        """Return whether a place is in this feed, and the number after which to continue.
 
-        If the feed does not know the place, the reader may have missed changes.
+        If it is not, the reader may have missed changes.
         """
         if self.seq == 0:
             return True, 0
@@ -183,7 +186,7 @@ class FeedPosition(msgspec.Struct, frozen=True):
             same = self.check in ("", _check(found))
             return same, self.seq if same else 0
         if self.seq > database_id.last_seq(db):
-            return False, 0  # from a database that was ahead of this one
+            return False, 0  # the place is from a database that was ahead of this one
         return self.seq <= removed_up_to(db), self.seq  # otherwise the number is between those of two databases
 
     def __str__(self) -> str:
@@ -199,7 +202,7 @@ def removed_up_to(db: sqlite3.Connection) -> int:
 
 
 def note_removed(unit: WriteTransaction, seq: int) -> None:
-    """Record that changes up to this number were removed. Runs inside the commit that removes them."""
+    """Record that changes up to this number are removed. Runs inside the commit that removes them."""
     if seq > removed_up_to(unit.db):
         unit.db.execute("DELETE FROM marks WHERE kind = ?", (REMOVED,)).close()
         unit.db.execute(

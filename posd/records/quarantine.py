@@ -23,9 +23,9 @@ from posd.terminals import authentication
 
 log = structlog.get_logger("posd.reprocess")
 
-#: Most refused bodies of one subject.
+#: Maximum number of refused bodies of one subject.
 MAX_KEPT = limits.QUARANTINE_OF_SUBJECT.value
-#: Reason for a body that another limit keeps out. There is one reason, because each different one would be a recorded
+#: Reason for a body that exceeds another limit. It is always the same, because each new reason would be a recorded
 #: change.
 NOT_KEPT = (
     "it could not be used, and was not kept: its terminal has too many bodies in quarantine today, or the disk "
@@ -34,7 +34,7 @@ NOT_KEPT = (
 
 
 class ReceivedCallback(msgspec.Struct, frozen=True):
-    """A body at a callback address with a valid token: its sender, time and headers (names in lower case)."""
+    """A body received at a callback address with a valid token, with sender, time and headers (names in lower case)."""
 
     body: bytes
     peer: str
@@ -43,7 +43,7 @@ class ReceivedCallback(msgspec.Struct, frozen=True):
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):
-    """One refused body of an authentic callback; `subject` is the id of the callback address."""
+    """One refused body of an authentic callback. `subject`: the id in the callback address."""
 
     id: int
     received_at: str
@@ -55,7 +55,10 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
 
 
 def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: ReceivedCallback) -> bool:
-    """Store a refused body of an authentic callback, equal bytes once. Return whether the limit allows it."""
+    """Store a refused body of an authentic callback, unless equal bytes are stored.
+
+    Return whether the limit allows it.
+    """
     kept, there = unit.db.execute(
         "SELECT count(*), coalesce(max(body = ?), 0) FROM quarantine WHERE channel = ? AND subject = ?",
         (came.body, channel, subject),
@@ -67,7 +70,7 @@ def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: R
         (iso(came.at), channel, subject, reason, came.peer, came.body),
     )
     if carried := authentication.signature_headers(came.headers):
-        # Data for the verification of a signature: the headers of the body with that digest, as Latin-1.
+        # Data for the check of a signature: headers of the body with that digest, as Latin-1.
         headers = [(name.decode(), value.decode("latin-1")) for name, value in carried]
         signed = {"of": _digest(channel, subject, came.body), "headers": headers}
         marks.add(unit.db, iso(came.at), marks.SIGNED, signed)
@@ -118,7 +121,7 @@ def count(db: sqlite3.Connection) -> int:
 
 
 def take_out(unit: WriteTransaction, item: QuarantineEntry) -> int:
-    """Remove a body that was recorded as an event. Return the number of bodies left for its subject."""
+    """Remove a body that was recorded as an event. Return the number of remaining bodies of its subject."""
     remove(unit, [item.id])
     row = unit.db.execute(
         "SELECT count(*) FROM quarantine WHERE channel = ? AND subject = ?", (item.channel, item.subject)
@@ -128,20 +131,20 @@ def take_out(unit: WriteTransaction, item: QuarantineEntry) -> int:
 
 # Reprocessing: apply usable bodies of the quarantine, and derive all records again.
 #
-# Inputs (as raw bytes) and the journal are the record. A difference between a derived row and the stored row is a fault
-# of this or an earlier version, or of the disk. It is corrected and reported.
+# Inputs (as raw bytes) and the journal are the record. A difference between a derived row and the stored row shows a
+# fault of this version, an earlier version or the disk. The difference is corrected and reported.
 
-#: Records read at a time. Payments wait at most for these.
+#: Number of records read at a time. A payment waits at most for these.
 CHUNK = 50
-#: Differences that a report shows in full. The rest is counted.
+#: Number of differences that a report shows in full. Further differences are only counted.
 MAX_SHOWN = 500
 
-#: Field of a record -> its stored value and its derived value.
+#: Field of a record -> (stored value, derived value).
 Differing = Mapping[str, tuple[Any, Any]]
 
 
 class ReprocessResult(msgspec.Struct):
-    """Result for one kind of record, as documents. `differing` counts all differences."""
+    """Result for one kind of record, as documents. `differing`: number of all differences."""
 
     derived: int = 0
     skipped: int = 0
@@ -153,11 +156,11 @@ class ReprocessResult(msgspec.Struct):
 class Derivable(msgspec.Struct, Generic[R], frozen=True):
     """Kind of record that can be derived again from its inputs.
 
-    `differing` returns the differences of a record from its inputs, and a function that stores the derived values.
+    `differing` returns the differences between a record and its inputs, and a function that stores the derived values.
     `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict, or raises
     RefusedBody. `tell` logs the numbers of derived and of differing records. `applied` (id in the quarantine, id of the
     record, verdict) and `difference` (id, fields, before, after) build documents of the local API.
-    `last_incomplete_rowid`: the rowid of the last record from before the journal; 0 if all have one.
+    `last_incomplete_rowid`: rowid of the last record from before the journal, or 0.
     """
 
     kind: RecordKind[R]
@@ -174,7 +177,7 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
         return [(rowid, self.kind.table.id_of(row), bool(self._differing(db, row)[0])) for rowid, row in found]
 
     def correct(self, unit: WriteTransaction, identity: str) -> Differing | None:
-        """Store the derived values and return the differences; None if there are none. Runs inside a commit.
+        """Store the derived values and return the differences, or None. Runs inside a commit.
 
         A record with an unreadable input stays as it is, and its difference has the reason.
         """
@@ -189,7 +192,8 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
     ) -> tuple[Differing, Callable[[WriteTransaction], object] | None]:
         try:
             return self.differing(db, stored)
-        except ValueError as error:  # damage on the disk, or a newer version's input; it must not hide all others
+        # Damaged data, or an input of a newer version; the other records must still be shown.
+        except ValueError as error:
             return {"record": ("stored", f"cannot be derived, and stays unchanged: {error}")}, None
 
 
@@ -201,7 +205,8 @@ class Reprocessing:
         self._kinds = {item.kind.channel: item for item in kinds}
 
     async def run(self) -> tuple[Mapping[Channel, ReprocessResult], int]:
-        """Reprocess while payments run. Return the results of each kind, and the number of bodies left in quarantine.
+        """Reprocess while payments run. Return the results of each kind, and the number of remaining bodies in
+        quarantine.
 
         Raise StorageUnavailable or CommitUncertain.
         """
@@ -237,7 +242,7 @@ class Reprocessing:
     async def _correct(self, kind: Derivable[Any], identity: str, done: ReprocessResult) -> None:
         differing = await self._store.write(partial(kind.correct, identity=identity))
         if differing is None:
-            return  # a call changed it meanwhile, or retention removed it
+            return  # a call has changed the record, or retention has removed it
         done.differing += 1
         log.error("store.difference", **kind.kind.named(identity), detail=", ".join(differing))
         if len(done.differences) < MAX_SHOWN:

@@ -1,6 +1,7 @@
-"""Quotas: what each sender may still store (events of terminals, starts of tills), and the free space on the disk.
+"""Quotas: limits of the data that each sender may store (events of terminals, starts of tills), and of the free disk
+space.
 
-`posd.base.limits` has the numbers and the reasons. A sender is checked before a commit, and charged after
+`posd.base.limits` has the numbers and the reasons. The budget of a sender is checked before a commit, and reduced after
 it. So a refused call costs nothing, and concurrent calls may exceed a budget by a little.
 """
 
@@ -18,9 +19,9 @@ from posd.httpd.admission import SocketPeer
 from posd.httpd.allowance import Allowance
 from posd.storage.database_files import FreeSpace
 
-#: Least time between two reports that a user has reached a limit, in seconds. The metric counts each time.
+#: Minimum time between two reports that a user has reached a limit, in seconds. The metric counts every refusal.
 TELL_SECONDS = 3600.0
-#: Pairs of user and limit whose last report is remembered.
+#: Maximum number of pairs of user and limit whose last report is stored.
 MAX_TOLD = 1024
 
 log = structlog.get_logger("posd.limits")
@@ -37,16 +38,16 @@ class LimitCounters:
     def __init__(self, tell: Callable[..., None] = tell, clock: Callable[[], float] = monotonic) -> None:
         self.counts = Counter({limit.name: 0 for limit in ALL})
         self._tell = tell
-        self._lines = Allowance(1, 1 / TELL_SECONDS, clock, MAX_TOLD)  # by limit and user
+        self._lines = Allowance(1, 1 / TELL_SECONDS, clock, MAX_TOLD)  # (limit, user) -> time of the last report
 
     def count(self, limit: Limit) -> None:
-        """Count it without a report, because the caller reports it."""
+        """Count a refusal without a report, because the caller reports it."""
         self.counts[limit.name] += 1
 
     def note(self, limit: Limit, **about: int | None) -> None:
-        """Count and report it. `about`: fields of the log line that name the sender, `pid` and `uid`.
+        """Count and report a refusal. `about`: fields of the log line that name the sender, `pid` and `uid`.
 
-        The first time is reported, and again after an hour. A flood calls this thousands of times a second.
+        Further refusals are reported only after an hour. Under a flood this is called thousands of times a second.
         """
         self.count(limit)
         if self._lines.try_take((limit.name, about.get("uid"))):
@@ -54,14 +55,14 @@ class LimitCounters:
 
 
 class Quotas:
-    """Budgets of storage. `free` is the disk of the database, None if unchecked."""
+    """Budgets of storage. `free`: free space of the database's disk; None: not checked."""
 
     def __init__(self, free: FreeSpace | None = None, clock: Callable[[], float] = monotonic) -> None:
         self.reached = LimitCounters()
         self._free = free
         self._events = of_a_day(limits.EVENTS_OF_TERMINAL, clock)
         self._bodies = of_a_day(limits.QUARANTINE_OF_TERMINAL, clock)
-        #: Calls to a terminal about one payment that a till or a device on the LAN causes.
+        #: Limits of calls to a terminal about one payment that a till or a device on the LAN causes.
         self.calls = Allowance(limits.CALLS_OF_TRANSACTION.value, limits.CALLS_OF_TRANSACTION.value / 60, clock)
         self.payments = SenderQuotas(
             self.reached,
@@ -83,7 +84,7 @@ class Quotas:
         )
 
     def limit_of_event(self, terminal: str, size: int) -> Limit | None:
-        """Return the limit that keeps out an event of that size, or None."""
+        """Return the limit that an event of that size exceeds, or None."""
         return limits.EVENTS_OF_TERMINAL if self._events.seconds_until(terminal, size + limits.EVENT_BYTES) else None
 
     def keep_event(self, terminal: str, size: int) -> None:
@@ -91,15 +92,15 @@ class Quotas:
         self._events.take(terminal, size + limits.EVENT_BYTES)
 
     def require_calls(self, identity: str, cannot: str) -> None:
-        """Count one of the calls that tills may make for a payment. Raise Problem limit_reached."""
-        seconds = self.calls.seconds_until(identity)
-        if seconds:
+        """Count one call to a terminal about a payment.
+
+        Raise Problem limit_reached. """ seconds = self.calls.seconds_until(identity) if seconds:
             self.reached.note(limits.CALLS_OF_TRANSACTION)
             raise limit_reached(limits.CALLS_OF_TRANSACTION, f"{cannot}: the terminal was just asked", seconds)
         self.calls.take(identity)
 
     def limit_of_body(self, sender: str, size: int) -> Limit | None:
-        """Return the limit that keeps a body out of the quarantine, or None."""
+        """Return the limit that a body for the quarantine exceeds, or None."""
         if self.short_of(limits.FREE_FOR_EXTRAS):
             return limits.FREE_FOR_EXTRAS
         return limits.QUARANTINE_OF_TERMINAL if self._bodies.seconds_until(sender, size + limits.EVENT_BYTES) else None
@@ -110,16 +111,16 @@ class Quotas:
 
     @property
     def disk(self) -> str:
-        """Mount point of the database's disk; "" if no disk is checked."""
+        """Mount point of the database's disk, or "" if no disk is checked."""
         return str(self._free.mounted_at) if self._free is not None else ""
 
     def short_of(self, limit: Limit) -> bool:
-        """Whether the disk has less free space than that limit requires."""
+        """Whether the disk has less free space than a limit requires."""
         found = self._free.look(limit.value) if self._free is not None else None
         return found is not None and found[0] < limits.floor(limit, found[1])
 
     def require_free(self, limit: Limit, cannot: str) -> None:
-        """Raise Problem storage_unavailable if the disk has less free space than that limit requires."""
+        """Raise Problem storage_unavailable if the disk has less free space than a limit requires."""
         if self.short_of(limit):
             self.reached.note(limit)
             raise Problem(
@@ -130,17 +131,17 @@ class Quotas:
 
 
 def sender(terminal: str, *, updates_terminal: bool) -> str:
-    """Return the owner of the budget for a callback. Callbacks of ended records have a separate budget."""
+    """Return the name of the budget for a callback. Callbacks of ended records have a separate budget."""
     return terminal if updates_terminal else f"{terminal} (ended)"
 
 
 def of_a_day(limit: Limit, clock: Callable[[], float]) -> Allowance:
-    """Return the budgets for a limit by day. A sender starts with a full budget, which refills within a day."""
+    """Return the budgets for a daily limit. A sender starts with a full budget, which refills within a day."""
     return Allowance(limit.value, limit.value / limits.DAY_SECONDS, clock)
 
 
 class SenderQuotas:
-    """Budgets of processes and users for one kind. `has` describes what a sender above its limit has done."""
+    """Budgets of processes and users for one kind. `has`: text about the action of a sender above its limit."""
 
     def __init__(
         self, reached: LimitCounters, of_process: tuple[Limit, Allowance], of_user: tuple[Limit, Allowance], has: str
@@ -151,7 +152,7 @@ class SenderQuotas:
         self._has = has
 
     def require(self, sender: SocketPeer | None, size: int, cannot: str, *, process_alone: bool = False) -> None:
-        """Raise Problem limit_reached if a sender has no budget for `size` bytes."""
+        """Raise Problem limit_reached if the budget of a sender has less than `size` bytes."""
         for (limit, allowance), key in self._of(sender, process_alone):
             seconds = allowance.seconds_until(key, size)
             if seconds and sender is not None:
@@ -171,7 +172,7 @@ class SenderQuotas:
             allowance.give_back(key, size)
 
     def _of(self, sender: SocketPeer | None, process_alone: bool) -> tuple[tuple[tuple[Limit, Allowance], str], ...]:
-        """Return the keys of a sender: the process, if the kernel reports it, and the user."""
+        """Return the budget keys of a sender: the process (if the kernel reports it) and the user."""
         if sender is None:
             return ()
         user = (self._user, str(sender.uid))
@@ -184,7 +185,7 @@ def _whose(sender: SocketPeer) -> str:
 
 
 def limit_reached(limit: Limit, cannot: str, seconds: float) -> Problem:
-    """Return the problem for a call above the limit. It sent and recorded nothing."""
+    """Return the problem for a call above the limit. The call has sent and recorded nothing."""
     return Problem(
         "limit_reached",
         f"{cannot} ({limit.name}: at most {limit.value} {limit.unit} of {limit.of}). Nothing was sent and nothing "

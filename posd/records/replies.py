@@ -1,4 +1,4 @@
-"""Replies to callbacks with a valid token: why one is refused, and what each result is answered. No I/O.
+"""Replies to callbacks with a valid token: the reasons of a refusal, and the reply for each result. No I/O.
 
 A wrong token gets 403 before the body is read, and leaves nothing on disk. Terminals send events of payments again
 after 408, 429 and 5xx. They send a print webhook once, whatever the reply, so posd polls that job.
@@ -14,32 +14,32 @@ from typing import Final, Literal
 from posd.base import limits
 from posd.base.limits import Limit
 
-#: `effect`: the raw bytes and their effect, in one commit.
+#: `effect`: store the raw bytes and their effect in one commit.
 Keeps = Literal["effect", "quarantine", "nothing"]
-#: Retry-After, in seconds: if disk or memory refuse a callback, and above a limit, which lasts longer. Terminals wait
-#: longer than the first, and at most as long as the second.
+#: Retry-After in seconds: for a callback refused by disk or memory, and for a callback above a limit, which lasts
+#: longer. Terminals wait longer than the first time, and at most as long as the second.
 SOON, LATER = 2, 60
 
 
 class CallbackResult(Enum):
-    """Result of a callback -> status of the reply, what is stored, whether an operator is informed, Retry-After (s).
+    """Result of a callback -> status of the reply, stored data, whether an operator is informed, Retry-After (s).
 
     An attention of the record informs the operator, if the record is known.
     """
 
     APPLIED = ("applied", 200, "effect")
-    REPEATED = ("repeated", 200)  # it has nothing new
-    REMOVED = ("removed", 200)  # retention has removed its record, and it repeats what was known
+    REPEATED = ("repeated", 200)  # the callback has nothing new
+    REMOVED = ("removed", 200)  # retention has removed its record, and the callback agrees with the stored result
     CONTRADICTS_REMOVED = ("contradicts_removed", 200, "quarantine")
-    UNREADABLE = ("unreadable", 400, "quarantine", True)  # it is not an event, or not a print webhook
-    OTHER_ID = ("other_id", 400, "quarantine", True)  # it names another record than its address
-    NO_TERMINAL = ("no_terminal", 400, "quarantine", True)  # it names no terminal, and its payment is unknown
+    UNREADABLE = ("unreadable", 400, "quarantine", True)  # the body is no event or print webhook
+    OTHER_ID = ("other_id", 400, "quarantine", True)  # the body has another id than the address
+    NO_TERMINAL = ("no_terminal", 400, "quarantine", True)  # the body has no serial, and the payment is unknown
     UNSIGNED = ("unsigned", 403, "quarantine", True)
     OTHER_MERCHANT = ("other_merchant", 403, "quarantine", True)
-    OTHER_TERMINAL = ("other_terminal", 403, "quarantine", True)  # its terminal is not in the fleet
+    OTHER_TERMINAL = ("other_terminal", 403, "quarantine", True)  # the terminal is not in the fleet
     EVENT_LIMIT = ("event_limit", 429, "nothing", True, LATER)
-    QUARANTINE_LIMIT = ("quarantine_limit", 429, "nothing", True, LATER)  # its terminal has used its budget of the day
-    DISK_NEARLY_FULL = ("disk_nearly_full", 503, "nothing", True, SOON)  # what is left is for what can be applied
+    QUARANTINE_LIMIT = ("quarantine_limit", 429, "nothing", True, LATER)  # the terminal has used its budget of the day
+    DISK_NEARLY_FULL = ("disk_nearly_full", 503, "nothing", True, SOON)  # the remaining space is for usable callbacks
     NOT_STORED = ("not_stored", 503, "nothing", False, SOON)  # the commit failed, or posd is stopping
     NO_ROOM = ("no_room", 503, "nothing", False, SOON)  # bodies that are being read use all memory for bodies
     FAILED = ("failed", 500, "nothing", False, SOON)  # internal fault of posd
@@ -66,7 +66,7 @@ UNPARSABLE = {
     for result in (CallbackResult.MALFORMED_HTTP, CallbackResult.LARGE_HEAD, CallbackResult.UNSUPPORTED_HTTP)
 }
 
-#: What a body that could be kept is answered past a limit.
+#: Replies for a usable body above a limit.
 UNKEPT: Final[Mapping[Limit, CallbackResult]] = MappingProxyType(
     {
         limits.FREE_FOR_EXTRAS: CallbackResult.DISK_NEARLY_FULL,
@@ -75,13 +75,13 @@ UNKEPT: Final[Mapping[Limit, CallbackResult]] = MappingProxyType(
 )
 
 
-# Why a callback that can be read is refused.
+# Reasons to refuse a readable callback.
 
 
 class RefusedBody(Exception):
     """Authentic body that is unusable, with the reason.
 
-    `serial`: the terminal that sent it, if it is not in the fleet.
+    `serial`: serial of the sending terminal, if it is not in the fleet.
     """
 
     def __init__(self, result: CallbackResult, reason: str, serial: str | None = None) -> None:
@@ -101,12 +101,13 @@ def refusal(
     is_known: bool = True,
     in_fleet: bool = True,
 ) -> RefusedBody | None:
-    """Return why a callback that can be read is refused, None if it is not. The first reason counts.
+    """Return why a readable callback is refused, or None if it is accepted. The first reason counts.
 
-    An argument that is left out is not examined. `signature_fault`: why its signature does not hold. `another`: the
-    name of the id that is not that of its address. `merchant`, `serial`: as it says, empty if unreadable; that is no
-    reason, because the token was given to one terminal, for this record. `own_merchant`: the configured one, if any.
-    `is_known`: whether its record is known. `in_fleet`: whether that terminal is, or something is open on it.
+    An omitted argument is not examined. `signature_fault`: why the signature is invalid. `another`: the name of the id
+    that differs from the id in the address. `merchant`, `serial`: from the callback, empty if unreadable. An unreadable
+    value is no reason to refuse, because the token was given to one terminal for this record. `own_merchant`: the
+    configured merchant, if any. `is_known`: whether the record is known. `in_fleet`: whether the terminal is in the
+    fleet, or has an open record.
 
     Source: terminal API, Events.
     """

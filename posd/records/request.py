@@ -1,4 +1,4 @@
-"""Shared parts of the request readers: fields and faults by JSON Pointer, limits, comparison by value."""
+"""Shared parts of the parsers of requests: fields and faults by JSON Pointer, limits, comparison by value."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -12,11 +12,11 @@ from posd.base.json_types import Object, TooDeep, decode, long_numbers, pointer,
 from posd.base.problems import Problem
 from posd.base.text import did_you_mean
 
-#: Levels of arrays and objects in metadata and in options. The decoders of terminals and tills have limits of their
-#: own.
+#: Maximum depth of arrays and objects in metadata and in options. The JSON decoders of terminals and tills have limits
+#: of their own.
 MAX_FREE_FORM_DEPTH = 64
 
-#: Longest serial number of a terminal, in characters. The terminal API names no limit.
+#: Longest serial number of a terminal, in characters. The terminal API has no limit.
 MAX_SERIAL_CHARACTERS = 128
 
 #: White space as in the API description (`\S`, ECMA-262). `str.strip` would also remove control characters.
@@ -35,7 +35,7 @@ class RequestFault(msgspec.Struct, frozen=True):
 
 
 def check(faults: Iterable[RequestFault], cannot: str) -> None:
-    """Raise Problem invalid_request if there are faults. `cannot` says what cannot be done ("cannot start")."""
+    """Raise Problem invalid_request if there are faults. `cannot`: text about the refused action ("cannot start")."""
     found = list(faults)
     if found:
         what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in found)
@@ -44,10 +44,10 @@ def check(faults: Iterable[RequestFault], cannot: str) -> None:
 
 
 def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> Iterator[RequestFault]:
-    """Yield faults of values that do not survive a signature: the terminal would read and sign them differently.
+    """Yield the faults of values that cannot be signed, because the terminal would serialise them differently.
 
-    `parts`: members of the till's request that are sent, as JSON texts by name. `reserved`: names of objects beside
-    whose members the scheme adds one.
+    `parts`: members of the till's request that are sent, as JSON texts by name. `reserved`: names of objects to which
+    the scheme adds a member.
     """
     for name, text in parts.items():
         for place, why in canonical_json.faults(text):
@@ -59,7 +59,7 @@ def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> It
             )
 
 
-#: Member that is signed beside those of the request.
+#: Member that is signed in addition to those of the request.
 OF_THE_SIGNATURE = "key"
 
 
@@ -71,8 +71,8 @@ def differing(
 
     `but`: fields that are not recorded.
 
-    A faulty field counts as different, because the recorded one had no fault. A missing field equals the recorded
-    value, also a missing terminal. A body that was no request differs in `body`.
+    A faulty field counts as different, because the recorded field had no fault. A missing field, even a missing
+    terminal, counts as equal. A body that is no request differs in `body`.
     """
     found = [fault for fault in faults if not fault.missing]
     if any(fault.path == "" for fault in found):
@@ -87,12 +87,14 @@ def differing(
 
 
 def meaning(value: Any) -> Any:
-    """Return the comparable value of a field: for a JSON text, its content."""
+    """Return the value of a field for comparison. For a JSON text, it is the content."""
     return _comparable(decode(value)) if isinstance(value, bytes) else value
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value that equals another one exactly if the JSON has the same meaning: true is not 1."""
+    """Return a value that equals another such value only if both JSON values have the same meaning. true does not equal
+    1.
+    """
     match value:
         case dict():
             return {name: _comparable(member) for name, member in value.items()}
@@ -131,8 +133,8 @@ class FieldReader:
     NAME = "call"
 
     def __init__(self, body: bytes, fields: Sequence[str], nothing: str = "nothing was changed") -> None:
-        """Raise Problem malformed_json if the body is not JSON. `nothing` says what was not done."""
-        #: A missing field reads as null.
+        """Raise Problem malformed_json if the body is not JSON. `nothing`: text about the action that was not done."""
+        #: Value of a missing field (null).
         self.members: Mapping[str, Any] = {}
         self.faults: list[RequestFault] = []
         #: Whether the body is an object, so that its fields can be read.
@@ -163,7 +165,7 @@ class FieldReader:
     def repeated(self, document: Object) -> Iterator[str]:
         """Yield names that occur more than once with different values, as JSON Pointers without the first slash.
 
-        Only objects that posd reads count. `metadata` belongs to the till.
+        Only objects that posd parses are checked. `metadata` belongs to the till.
         """
         for path in ((), ("amount",), ("amount", "extra_taxes"), ("options",)):
             inner: Any = document
@@ -187,7 +189,10 @@ class FieldReader:
         return value
 
     def required_text(self, name: str, most: int) -> str:
-        """Return a text of 1 to `most` characters that are not all space, or "" if it has a fault."""
+        """Return a text of 1 to `most` characters with at least one that is no white space.
+
+        Return "" if the text has a fault.
+        """
         value = self.members.get(name)
         if not isinstance(value, str) or not value.strip(BLANKS) or len(value) > most:
             self.fault(f"/{name}", f"is required: a text of 1 to {most} characters")
@@ -195,7 +200,7 @@ class FieldReader:
         return value.strip(BLANKS)
 
     def choice(self, name: str, words: Sequence[Word]) -> Word:
-        """Return one of the allowed words; the first if the field is missing."""
+        """Return one of the allowed words, or the first word if the field is missing."""
         given = str(self.members.get(name))
         for word in words:
             if word == given:
@@ -214,14 +219,13 @@ class FieldReader:
 
 
 def read_body(kind: type[msgspec.Struct], body: bytes, nothing: str) -> FieldReader:
-    """Return a reader of the fields of a type. Raise Problem malformed_json, whose detail ends with `nothing`."""
+    """Return a reader of the fields of a type. Raise Problem malformed_json. `nothing`: the end of its detail."""
     return FieldReader(body, kind.__struct_fields__, nothing)
 
 
 Decision = TypeVar("Decision")
 
-#: Reader of the body of a decision (arguments: operator, note and the user id of the caller), and the type of the
-#: decision.
+#: Type of a decision's body, and the constructor of the decision from operator, note and the caller's user id.
 DecisionRow = tuple[Callable[[FieldReader, str, str, int | None], Decision], type[Signed]]
 
 

@@ -1,4 +1,4 @@
-"""Shared parts of the use cases of payments and print jobs: an operator's decisions, the recovery at a start."""
+"""Shared code of the use cases of payments and print jobs, such as an operator's decision and the recovery at a start."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,7 +28,10 @@ Missing = Callable[[], MissingRecords | None]
 
 
 class CallsInFlight:
-    """Counter of calls by transaction. It changes on the loop; functions of the writer read it too."""
+    """Counter of open calls by transaction.
+
+    It is changed on the event loop, and is also read by functions of the writer.
+    """
 
     def __init__(self) -> None:
         self._calls: Counter[str] = Counter()
@@ -50,7 +53,7 @@ class CallsInFlight:
 
 
 class ServiceParts(msgspec.Struct, eq=False):
-    """Shared parts of the use cases. A test may omit those with a default."""
+    """Shared parts of the use cases. A test may omit parts with a default."""
 
     store: Store
     fleet: Fleet
@@ -80,9 +83,9 @@ class RecordService:
         self._quotas = parts.quotas
 
 
-_status = attrgetter("status")  # stored for one kind, and derived for the other
+_status = attrgetter("status")  # a field of one kind, and a property of the other
 
-# Decisions of an operator: audited, and never a proof.
+# Decisions of an operator. They are audited, and are never a proof.
 
 
 @contextmanager
@@ -132,7 +135,7 @@ def publish(
     word: str,
     at: str,
 ) -> None:
-    """Record the feed line of a change, made by `line`. `before` is None for a record that was not known."""
+    """Record the feed line of a change, which `line` creates. `before` is None for a record that was unknown."""
     identity, attention = kind.table.id_of(after), tuple(item.code for item in after.attention)
     found = line(
         seq=0,

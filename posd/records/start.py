@@ -1,7 +1,7 @@
 """Shared start of payments and print jobs.
 
-A till's call runs to its end, whether or not the till waits. Calls of one id run one after the other. This module also
-has the problems for times when nothing can be started.
+A till's call runs to its end, even if the till does not wait. Calls with one id run one after the other. This module
+also contains the problems that refuse every start.
 """
 
 import asyncio
@@ -48,9 +48,9 @@ Faults = tuple[RequestFault, ...]
 class StartRules(msgspec.Struct, Generic[R, Q, D], frozen=True, kw_only=True):
     """Differences between the starts of payments and of print jobs.
 
-    `read` reads a body; `request` stands for an unreadable one. `draft` checks a request. `run` records and sends the
-    draft. It returns the record, and whether this call started it. Each raises Problem. `cannot` says what cannot be
-    done. `used_for`, `new_id_for`: see `require_same`.
+    `read` parses a body. `request`: stands for an unreadable body. `draft` checks a request. `run` records and sends
+    the draft. It returns the record, and whether this call started it. Each raises Problem. `cannot` says what cannot
+    be done. `used_for`, `new_id_for`: see `require_same`.
     """
 
     kind: RecordKind[R]
@@ -68,10 +68,10 @@ class StartRules(msgspec.Struct, Generic[R, Q, D], frozen=True, kw_only=True):
 
 
 class Starts(Generic[R, Q, D]):
-    """Starts of one kind of record. Calls of one id run one after the other, and a known id is answered from its
+    """Starts of one kind of record. Calls with one id run one after the other, and a known id is answered from its
     record.
 
-    Open calls run to their end, whether or not the till waits for them.
+    Open calls run to their end, even if the till does not wait for them.
     """
 
     def __init__(self, rules: StartRules[R, Q, D], parts: ServiceParts) -> None:
@@ -87,11 +87,11 @@ class Starts(Generic[R, Q, D]):
     async def start(
         self, identity: str, body: bytes, refusal: Problem | None = None, sender: SocketPeer | None = None
     ) -> tuple[R, bool]:
-        """Start a record, or return the known one. Return also whether this call started it.
+        """Start a record, or return the known one. The second value tells whether this call started it.
 
-        `refusal`: the fault of the call itself, which counts only if the id is unknown. `sender`: the calling process,
-        None if it is not counted. The call runs to its end, even if the till disconnects. Raise Problem. With a 4xx or
-        503 nothing was sent, and nothing of the call is recorded.
+        `refusal`: fault of the call itself. It counts only if the id is unknown. `sender`: the calling process, or None
+        if it is not counted. The call runs to its end, even if the till disconnects. Raise Problem. With a 4xx or 503
+        nothing was sent, and nothing of the call is recorded.
         """
         call = self.keep(self._start(identity, body, refusal, sender))
         self._calls.setdefault(identity.lower(), set()).add(call)
@@ -99,7 +99,7 @@ class Starts(Generic[R, Q, D]):
         return await asyncio.shield(call)
 
     def _are_others(self, identity: str) -> bool:
-        """Return whether another call of the same id is open, which may still send it."""
+        """Return whether another call of the same id is open, which may still send the request."""
         return len(self._calls.get(identity.lower(), ())) > 1
 
     def _ended(self, identity: str, call: "asyncio.Task[Any]") -> None:
@@ -148,7 +148,7 @@ class Starts(Generic[R, Q, D]):
                 with of_unknown_id(self._missing, lambda: self._are_others(identity)):
                     if refusal is not None:
                         raise refusal
-                    self.refuse_draining()  # before any slow step
+                    self.refuse_draining()  # refuse it before any slow step
                     draft = await rules.draft(identity, request, faults)
                     self._quotas.require_free(rules.free, rules.cannot)
                     rules.quota.require(sender, size, rules.cannot)
@@ -161,7 +161,7 @@ class Starts(Generic[R, Q, D]):
         return known, False
 
     def keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Run a call to its end, whether or not the till waits for it."""
+        """Run a call to its end, even if the till does not wait for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -170,7 +170,7 @@ class Starts(Generic[R, Q, D]):
     def _done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # retrieved, because the waiting till may have disconnected
+            task.exception()  # mark the error as retrieved, because the waiting till may have disconnected
 
     @asynccontextmanager
     async def _per_id_lock(self, identity: str) -> AsyncIterator[None]:
@@ -185,7 +185,7 @@ class Starts(Generic[R, Q, D]):
             mine.set_result(None)
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Wait until no call runs, at most that long."""
+        """Wait until no call runs, at most `seconds`."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
@@ -206,7 +206,7 @@ class Starts(Generic[R, Q, D]):
         return await self.look(identity, look)
 
     async def look(self, identity: str, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Return the record for a call of that id. Raise Problem."""
+        """Return the record for a call with an id. Raise Problem."""
         try:
             return await self._store.look_up(function)
         except StorageUnavailable as error:
@@ -224,7 +224,7 @@ class Starts(Generic[R, Q, D]):
     async def _conclude_later(self, conclude: Callable[[], Awaitable[object]]) -> None:
         """Try to commit the judgement of an attempt until the store accepts it or posd stops.
 
-        the next start of posd continues it
+        the next daemon recovers the record
         """
         while not self.draining:
             await asyncio.sleep(RETRY_STORING_SECONDS)
@@ -268,9 +268,9 @@ class Starts(Generic[R, Q, D]):
             log.error("posd.internal_error", **kind.named(identity), error_id=error_id, exc_info=error)
 
     def not_known(self, identity: str, why: object) -> Problem:
-        """Return the problem for an id of which posd cannot tell whether it was sent: the till repeats the call.
+        """Return the problem if posd cannot tell whether the request of an id was sent. The till repeats the call.
 
-        Not 503, which would mean that nothing was sent.
+        The status is not 503, which would mean that nothing was sent.
         """
         kind, error_id = self._rules.kind, secrets.token_hex(8)
         log.warning(f"{kind.word}.not_readable", **kind.named(identity), error=str(why), error_id=error_id)
@@ -283,9 +283,9 @@ class Starts(Generic[R, Q, D]):
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """Destination of a request: the base URL, or the Problem why it cannot be sent.
+    """Destination of a request: the base URL, or the Problem that prevents the request.
 
-    `trusted`: the new state of trust in the terminal after the request; None without a change.
+    `trusted`: the terminal's new trust record after the request, or None without a change.
     """
 
     base_url: str | None
@@ -294,7 +294,7 @@ class Destination(msgspec.Struct, frozen=True):
 
 
 async def destination(terminal: FleetTerminal, cannot: str) -> Destination:
-    """Return the present destination of a request to a terminal. `cannot` says what cannot be done."""
+    """Return the present destination of a request to a terminal. `cannot`: text about the refused action."""
     base_url = await terminal.choose()
     if (dispute := terminal.conflict) is not None:
         return Destination(None, problem=identity_conflict(dispute, cannot))
@@ -349,7 +349,7 @@ def not_here(problem: Problem, missing: MissingRecords | None) -> Problem:
 def of_unknown_id(missing: Missing, are_others: Callable[[], bool]) -> Iterator[None]:
     """Add the members of `unknown_id` to each Problem of a call whose id is unknown.
 
-    `are_others`: returns whether another call of the id is open. Then the Problem says nothing of the id.
+    `are_others`: returns whether another call of the id is open. Then the members are not added.
     """
     try:
         yield

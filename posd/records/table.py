@@ -1,4 +1,4 @@
-"""Table of one kind of record: its columns, and the only code that reads, inserts and updates its rows.
+"""Table of one kind of record: its columns, and the code for its rows. No other code reads, inserts or updates them.
 
 It also has the table of tombstones of such records.
 """
@@ -20,9 +20,11 @@ from posd.storage.batch import WriteTransaction
 
 
 class RecordColumn(msgspec.Struct, frozen=True):
-    """Column: functions that store and load its value; None keeps the value. NULL is always None.
+    """Column, with the functions that store and load its value. A function that is None keeps the value. NULL is always
+    None.
 
-    `fixed`: only the insert writes it. `source`: the field whose value `store` gets, if it is not that of the column.
+    `fixed`: only the insert writes it. `source`: name of the field that is stored, if it differs from that of the
+    column.
     """
 
     name: str
@@ -46,7 +48,7 @@ R = TypeVar("R", bound=RecordState)
 
 
 class RecordTable(Generic[R]):
-    """Rows of one kind of record. The first column is the id."""
+    """Access to the rows of one kind of record. The first column is the id."""
 
     def __init__(self, name: str, kind: type[R], columns: Sequence[RecordColumn]) -> None:
         self._kind, self._fields = kind, kind.__struct_fields__
@@ -86,7 +88,7 @@ class RecordTable(Generic[R]):
         return [(row[0], self.read(row[1:])) for row in db.execute(self._select_by_rowid, (after, limit))]
 
     def stored(self, record: R, *columns: str) -> list[Any]:
-        """Return what is stored in these columns."""
+        """Return the stored values of these columns."""
         found = [self._stores[name] for name in columns]
         pairs = [(store, getattr(record, field)) for field, store in found]
         return [value if store is None or value is None else store(value) for store, value in pairs]
@@ -96,7 +98,7 @@ class RecordTable(Generic[R]):
         unit.db.execute(self._insert, self.stored(record, *self.columns))
 
     def update(self, unit: WriteTransaction, before: R, after: R) -> R:
-        """Update a row from `before` to its new state and return that; return `before` if they are equal.
+        """Update a row from `before` to its new state, and return the new state. Return `before` if both are equal.
 
         Raise StaleState if the row differs from `before`.
         """
@@ -112,7 +114,7 @@ class RecordTable(Generic[R]):
         return changed
 
     def as_inserted(self, record: R, **others: Any) -> R:
-        """Return a record as it was inserted: its fixed columns, and `others` of its fields."""
+        """Return a record as it was inserted, with its fixed columns and the fields in `others`."""
         fixed = {name: getattr(record, name) for name, column in self._columns.items() if column.fixed}
         return self._kind(**fixed, updated_at=record.created_at, phase=Phase.STARTING, **others)
 
@@ -124,7 +126,7 @@ class RecordTable(Generic[R]):
         )
 
 
-# Tombstones of removed records: their ids, and how each of them ended.
+# Tombstones of removed records: their ids, and their results.
 
 P = TypeVar("P", bound=Pruned | PrunedJob)
 
@@ -142,19 +144,19 @@ class PrunedRecords(msgspec.Struct, Generic[P], frozen=True):
     ids_in_any_case: bool = False
 
     def find(self, db: sqlite3.Connection, identity: str) -> P | None:
-        """Return the tombstone of a pruned record, or None."""
+        """Return the tombstone of a removed record, or None."""
         names, collation = self.row.__struct_fields__, " COLLATE NOCASE" if self.ids_in_any_case else ""
         query = f"SELECT {', '.join(names)} FROM {self.table} WHERE {names[0]} = ?{collation}"  # noqa: S608 - of the code
         row = db.execute(query, (identity,)).fetchone()
         return self.row(*row) if row else None
 
     def refuse(self, db: sqlite3.Connection, identity: str) -> None:
-        """Raise Problem `pruned` if a record of that id was removed."""
+        """Raise Problem `pruned` if retention removed a record with that id."""
         if (found := self.find(db, identity)) is not None:
             raise found.refusal()
 
     def missing(self, db: sqlite3.Connection, identity: str, cannot: str = "") -> Problem:
-        """Return the problem of a record that was removed, or is unknown."""
+        """Return the problem for a record that was removed, or is unknown."""
         if (found := self.find(db, identity)) is not None:
             return found.refusal()
         return Problem("not_found", f"{cannot}no {self.noun} {identity} is known here; check the id")
@@ -176,8 +178,8 @@ PRUNED_PRINT_JOBS = PrunedRecords("pruned_print_jobs", PrunedJob, "print job", i
 class RecordKind(msgspec.Struct, Generic[R], frozen=True):
     """One kind of record.
 
-    `word`: prefix of its log events. `name`: name of its id in log lines, and its `kind` in the feed. `noun`: its name
-    in sentences.
+    `word`: prefix of its log events. `name`: name of the id in log lines, and `kind` in the feed. `noun`: its name in
+    sentences.
     """
 
     channel: Channel

@@ -26,7 +26,7 @@ log = structlog.get_logger("posd.identity")
 
 
 def trusted_ones(db: sqlite3.Connection) -> dict[str, Trusted]:
-    """Return where each terminal was trusted last."""
+    """Return the last trusted device of each terminal."""
     rows = db.execute(
         f"SELECT terminal, {', '.join(COLUMNS)} FROM terminal_addresses ORDER BY terminal, number"  # noqa: S608
     )
@@ -71,7 +71,7 @@ def _set(unit: WriteTransaction, column: str, value: str | None, terminal: str, 
 
 
 async def decide_identity(store: Store, terminal: FleetTerminal, trusted: Trusted) -> None:
-    """Record an operator's decision which device is the terminal, and trust it. Raise Problem."""
+    """Record an operator's decision which device is the terminal, and trust that device. Raise Problem."""
     crash_point("identity.before_commit")
     with storage_problem("not possible now: {error}; nothing was decided. Check the disk, and try again"):
         await store.write(partial(put, terminal=terminal.serial, trusted=trusted))
@@ -80,7 +80,7 @@ async def decide_identity(store: Store, terminal: FleetTerminal, trusted: Truste
     log.info("terminal.identity_decided", terminal=terminal.serial, host=trusted.base_url, uid=trusted.uid)
 
 
-# Commissioning: what an operator saw working on each terminal.
+# Commissioning: functions that an operator saw working on each terminal.
 
 
 def commissions(db: sqlite3.Connection) -> dict[str, Commission]:
@@ -89,7 +89,7 @@ def commissions(db: sqlite3.Connection) -> dict[str, Commission]:
 
 
 def _known(detail: str) -> Commission:
-    """Read one. A word of a later version of posd is left out, because it has no meaning here."""
+    """Read one. Words of a later version of posd are omitted, because they have no meaning in this version."""
     stored = msgspec.json.decode(detail)
     stored["proven"] = [word for word in stored["proven"] if word in set(Part)]
     return msgspec.convert(stored, Commission)

@@ -1,8 +1,9 @@
-"""Witness: the content of a file beside the database with recent starts (architecture, A database that goes back in
+"""Content of the witness, a file beside the database with recent starts (architecture, A database that goes back in
 time).
 
-Each line has a checksum and a JSON array. So a torn or damaged line does not affect others. The file has no amounts, no
-metadata and no references. It has the sale, so that a forgotten sale is not paid a second time under another id.
+Each line has a checksum and a JSON array, so a torn or damaged line does not affect other lines. The file has no
+amounts, no metadata and no references. It has the sale, so that a sale whose payment was lost is not paid again under
+another id.
 """
 
 import zlib
@@ -15,7 +16,7 @@ from posd.storage.database_id import DatabaseIdentity, IdentityCause
 
 
 class StartedPayment(msgspec.Struct, frozen=True):
-    """Start of one payment: its terminal, time and sale, and its end if known."""
+    """Start of one payment: terminal, time and sale, and the end if it is known."""
 
     client_transaction_id: str
     terminal: str
@@ -38,7 +39,7 @@ class WitnessContents(msgspec.Struct):
 
 
 def database_line(database_id: str, seq: int) -> bytes:
-    """Return the first line: the database of the file, and the number of the feed up to which it is complete."""
+    """Return the first line, with the database, and the feed number up to which the file is complete."""
     return _line("database", database_id, seq)
 
 
@@ -73,7 +74,7 @@ def _line(*members: Any) -> bytes:
 
 
 def read(content: bytes) -> WitnessContents:
-    """Read a file; any part of it may be damaged."""
+    """Parse a file. Any part of it may be damaged."""
     found = WitnessContents()
     *lines, rest = content.split(b"\n")
     found.torn = bool(rest)
@@ -101,7 +102,7 @@ def _take(found: WitnessContents, line: bytes) -> bool:
             found.started[identity] = StartedPayment(identity, terminal, at, sale=sale)
         case ["end", int(seq), str(identity), str(result)] if identity in found.started:
             found.started[identity] = msgspec.structs.replace(found.started[identity], result=result)
-        case ["end" | "seq", int(seq), *_]:  # an end without a readable start: only its number is known
+        case ["end" | "seq", int(seq), *_]:  # an end without a readable start: only the number is used
             pass
         case _:  # from a later version
             return True
@@ -114,9 +115,9 @@ def why_gone_back(
 ) -> str | None:
     """Return as text why a database has gone back in time, or None.
 
-    `identities`: those of the database, the present one last. `seq`: its highest used number. `unknown`: the number of
-    payments of the witness that it does not know. A restore gives a database an identity that the witness of the
-    replaced one does not have.
+    `identities`: identities of the database, the present one last. `seq`: highest used number of the database.
+    `unknown`: number of payments in the witness that the database does not contain. A restore gives the database a new
+    identity, which the witness of the replaced database does not have.
     """
     known = {item.database_id for item in identities}
     if (

@@ -2,8 +2,8 @@
 
 No payment waits for a sync of a line. A kill loses nothing, because the kernel has the written lines. A power cut loses
 the lines since the last sync, which follows `SYNC_SECONDS` after the first unsynced line. That matters only if the
-database goes back at the same time. A full disk loses nothing, because the blocks are allocated before the lines. A
-failing disk stops no payment.
+database also goes back at the same time. A full disk loses nothing, because the blocks are allocated before the lines.
+A failing disk does not stop payments.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from posd.records import witness
 from posd.records.witness import WitnessContents
 from posd.storage import StorageUnavailable
 
-#: Most seconds between a line and its sync. A power cut can lose the starts of that time.
+#: Maximum time between a line and its sync, in seconds. A power cut can lose the starts of that time.
 SYNC_SECONDS = 60.0
-#: Payments in a rewritten file: several weeks of a shop.
+#: Number of payments in a rewritten file: several weeks of a shop.
 KEPT = 5000
 #: Size at which the file is rewritten, in bytes. KEPT payments take about half of it.
 MOST_BYTES = 2 * 1024 * 1024
-#: Bytes allocated beyond that: some hundred payments on a disk without room for a rewrite.
+#: Bytes allocated beyond that size. They are enough for some hundred payments if the disk has no space for a rewrite.
 SPARE_BYTES = MOST_BYTES // 4
 
 log = structlog.get_logger("posd.witness")
@@ -49,20 +49,23 @@ class WitnessFile:
         self._broken = False  # a line is missing or cut off, so no line is added
         self._stale = False  # the file has to be rewritten, but still accepts lines
         self._reserved = False
-        #: Why the newest line could not be written, or None.
+        #: Reason why the newest line could not be written, or None.
         self.error: str | None = None
 
     def read(self) -> WitnessContents | None:
-        """Return the file of an earlier daemon, or None if there is no file. Raise OSError if it cannot be read."""
+        """Return the content of an earlier daemon's file, or None if there is no file.
+
+        Raise OSError if the file cannot be read.
+        """
         try:
             return witness.read(self._path.read_bytes())
         except FileNotFoundError:
             return None
 
     async def open(self, anew: Content | None = None) -> None:
-        """Open the present file for further lines. Then replace it by a new file, or do so later if that fails.
+        """Open the present file for further lines. Then replace it by a new file. If that fails, replace it later.
 
-        An unwritable file raises nothing. Errors of `anew` are raised.
+        No error is raised for an unwritable file. Errors of `anew` are raised.
         """
         try:
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -75,7 +78,7 @@ class WitnessFile:
             try:
                 await self._replace(anew)
             except OSError:
-                self.add(b"\n")  # its last line may be torn
+                self.add(b"\n")  # the last line may be torn
 
     def add(self, line: bytes) -> None:
         """Write a line without a sync."""
@@ -100,7 +103,7 @@ class WitnessFile:
             await self.keep(content)
 
     async def keep(self, content: Content) -> None:
-        """Do one step of `run`."""
+        """Run one step of `run`."""
         try:
             if self._broken or not self._in_place():
                 await self._replace(content)
@@ -121,14 +124,14 @@ class WitnessFile:
         self._reserved = files.reserve(self._descriptor, self._most_bytes + SPARE_BYTES)
 
     def _in_place(self) -> bool:
-        """Whether the open file is the one at the path."""
+        """Whether the open file is the file at the path."""
         try:
             return os.path.samestat(self._path.stat(), os.fstat(self._descriptor))
         except FileNotFoundError:
             return False
 
     async def _replace(self, content: Content) -> None:
-        """Rewrite the file, with the lines added meanwhile."""
+        """Rewrite the file, and add the lines that arrive during the rewrite."""
         fresh = self._path.with_name(f"{self._path.name}.new")
         self._meanwhile = []
         descriptor = -1
@@ -153,7 +156,8 @@ class WitnessFile:
         self._close()
         self._descriptor, self._size, self._reserved = descriptor, size, reserved
         self._broken, self._stale, self.error = False, True, None
-        # Synced, because a power cut must not restore the old file: after a restore it is of another database.
+        # Sync the folder, because a power cut must not restore the old file. After a restore the old file belongs to
+        # another database.
         await asyncio.to_thread(files.sync_folder, self._path.parent)
         self._stale = False
 
@@ -162,7 +166,7 @@ class WitnessFile:
         self.add(line)
         with suppress(OSError):
             os.fdatasync(self._descriptor)
-        self._broken = True  # a commit after this is found missing at the next start
+        self._broken = True  # if a later commit is lost, the next start detects it
         self._close()
 
     def _close(self) -> None:

@@ -1,14 +1,16 @@
-"""SQLite without a domain: opening, migrations, the single writer with group commit, backup, files."""
+"""SQLite storage without knowledge of payments: opening, migrations, the single writer with group commit, backup,
+files.
+"""
 
 # Errors of the database, by their meaning for the caller.
 
 
 class StoreError(Exception):
-    """Database that cannot be opened; the message names the reason and the cure."""
+    """Database that cannot be opened. The message has the reason and what to do."""
 
 
 class StorageUnavailable(Exception):
-    """Nothing was written, with certainty: disk full, locked, too many waiting writes, or stopping.
+    """Error for a write that certainly did not happen: disk full, locked, too many waiting writes, or stopping.
 
     The caller may retry.
     """
@@ -19,4 +21,4 @@ class CommitUncertain(Exception):
 
 
 class StaleState(Exception):
-    """Row that another change has updated meanwhile. The caller must decide again from the new state."""
+    """Row that another change has updated since it was read. The caller must decide again from the new state."""

@@ -1,11 +1,12 @@
-"""Online backup: a consistent copy of the database in one file, with the callback keys in it.
+"""Online backup: a consistent copy of the database in one file, including the callback keys.
 
-The copy shows one moment. A separate connection reads it in WAL mode, so that the writer does not wait. The copy is
-written under another name, checked, synced and renamed. An older file of that name stays until the new one is complete.
-The keys make the file a secret: mode 0600. A file whose name ends in .gz is compressed (RFC 1952) after the check: a
-seventh of the size, at some 170 MB/s. A reader detects the compression from the content, under any name.
+The copy has the state of one moment. A separate connection reads the database in WAL mode, so that the writer does not
+wait. The copy is written under another name, checked, synced and renamed. An older file of that name stays until the
+new one is complete. The keys make the file a secret: mode 0600. A file whose name ends in .gz is compressed after the
+check (RFC 1952), to about a seventh of the size at 170 MB/s. A reader detects the compression from the content, under
+any name.
 
-A backup leaves free what a week of payments needs on the disk of the database.
+A backup leaves enough free space on the database's disk for a week of payments.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ PAGES_AT_A_TIME = 1024
 PIECE_BYTES = 1 << 20
 #: Longest wait of a response for the folder of the backups, in seconds.
 LOOK_SECONDS = 1.0
-#: A higher level makes the file a tenth smaller and takes twice as long.
+#: Compression level. A higher level makes the file a tenth smaller and takes twice as long.
 GZIP_LEVEL = 3
 File = IO[bytes] | gzip.GzipFile
 _GZIP, _NOT_GZIP = b"\x1f\x8b", (EOFError, zlib.error, gzip.BadGzipFile)
@@ -67,15 +68,15 @@ _ALLOW = (
 
 
 class BadTarget(Exception):
-    """Target to which no backup can be written; the message names the reason and the cure."""
+    """Target to which no backup can be written. The message has the reason and what to do."""
 
 
 class NotABackup(StoreError):
-    """File that cannot be restored; the message names the reason and the cure."""
+    """File that cannot be restored. The message has the reason and what to do."""
 
 
 class BackupStopped(Exception):
-    """Backup stopped on request; no file is left behind."""
+    """Backup that was stopped on request. No file is left behind."""
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -99,7 +100,7 @@ class Contents(msgspec.Struct, frozen=True):
 
 
 def write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: Callable[[], bool]) -> Written:
-    """Copy a database in use to `target`; check `stop` regularly.
+    """Copy a database in use to `target`. Check `stop` regularly.
 
     Raise BadTarget, StorageUnavailable (no room, or a damaged database) or BackupStopped. After an error no new file
     remains, and an older file at `target` is unchanged.
@@ -151,7 +152,7 @@ def _write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: C
 
 
 def room(database: Path, target: Path) -> tuple[int, int]:
-    """Return the most bytes that a backup needs on its disk, and the bytes that must stay free there.
+    """Return the largest number of bytes that a backup needs on its disk, and the bytes that must stay free there.
 
     The free bytes are for a week of payments, on the disk of the database. Raise sqlite3.Error.
 
@@ -205,7 +206,7 @@ def _copy_pieces(source: File, target: File, look: Callable[[], None]) -> None:
 
 
 def sync_name(target: Path) -> bool:
-    """Sync the folder of a finished backup; return whether that succeeded."""
+    """Sync the folder of a finished backup. Return whether that succeeded."""
     try:
         return files.sync_folder(target.parent)
     except OSError:
@@ -266,7 +267,7 @@ def _add(part: Path, keys: Sequence[bytes], at: str) -> None:
 
 
 def _connect_copy(part: Path) -> sqlite3.Connection:
-    """Open an unshared file without syncs: the whole file is synced at the end, and replaced after a crash."""
+    """Open an unshared file without syncs. The whole file is synced at the end, and written again after a crash."""
     db = open_file(part)
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
     db.execute("PRAGMA synchronous = OFF")
@@ -350,22 +351,23 @@ def _contents(db: sqlite3.Connection, path: Path) -> Contents:
     return Contents(schema, made_at, transactions, newest, keys)
 
 
-# Rotation: backups in one directory, with their time in the name; the newest are kept. After a new backup, rotation
-# removes only complete older backups of posd with such a name. If there is no room, it removes the oldest first, but
-# never the newest. An unreadable file with such a name is not counted and stays. The unfinished file of a killed backup
-# is removed first. A directory must hold the backups of one posd only.
+# Rotation of backups in one directory. Each has its time in the name, and the newest are kept. After a new backup,
+# rotation removes only complete older backups of posd with such a name. If there is no room, rotation removes the
+# oldest backup before the new one is written, but never the newest. An unreadable file with such a name is not counted
+# and stays. The unfinished file of a killed backup is removed first. A directory must hold the backups of one posd
+# only.
 
 NAME = re.compile(r"posd-\d{8}T\d{6}Z\.db(\.gz)?", re.ASCII)
 #: A wider pattern for `glob`.
 NAMES = f"posd-{'[0-9]' * 8}T{'[0-9]' * 6}Z.db*"
 #: Default number of backups to keep: two weeks with one each night.
 KEEP = 14
-#: Bound on the files that each backup has to read.
+#: Limit of the files that each backup has to read.
 MOST_KEPT = 10_000
 
 
 class Rotated(Written, frozen=True):
-    """Written backup, and the results for the older ones: names of files in its directory."""
+    """Written backup, and file names of the older backups that were removed, kept or unreadable."""
 
     kept: Annotated[int, Meta(description="number of backups in the directory now")]
     removed: Annotated[list[str], Meta(description="names of the older backups that were removed")]
@@ -388,7 +390,7 @@ def write_into(
     removed = _make_room(target, database)
     written = write(database, target, keys, iso(at), stop)
     good, unusable = _look_through(directory, database)
-    # first, even if an older backup has a later time because the clock was ahead
+    # it is the first, even if an older backup has a later time because the clock was ahead
     good = [target, *(path for path in good if path != target)]
     beyond = _remove(good[keep:])
     kept, removed = len(good) - len(beyond), [*removed, *beyond]
@@ -396,7 +398,7 @@ def write_into(
 
 
 def _make_room(target: Path, database: Path) -> list[str]:
-    """Remove the oldest good backups, but never the newest, if that makes room for the next one. Return their names."""
+    """Remove the oldest good backups, except the newest, if that makes room for the next backup. Return their names."""
     try:
         good, _ = _look_through(target.parent, database)
         needs, removed = room(database, target), list[str]()
@@ -405,19 +407,19 @@ def _make_room(target: Path, database: Path) -> list[str]:
             while len(good) > 1 and _lacking(target.parent, *needs):
                 removed += _remove([good.pop()])
     except (OSError, sqlite3.Error):
-        return []  # the backup meets the same error and reports it
+        return []  # the backup fails with the same error and reports it
     return removed
 
 
 def _remove_unfinished(directory: Path) -> None:
-    """Remove the unfinished files of killed backups. Errors are ignored: the next backup tries again."""
+    """Remove the unfinished files of killed backups. Errors are ignored, because the next backup tries again."""
     with suppress(OSError):
         for path in directory.glob(f".{NAMES}"):
             path.unlink()
 
 
 def _look_through(directory: Path, database: Path) -> tuple[list[Path], list[str]]:
-    """Return the good backups of a directory, newest first, and the names of those that cannot be used."""
+    """Return the good backups of a directory, newest first, and the names of the unusable files."""
     good, unusable = [], []
     for path in sorted((item for item in directory.iterdir() if NAME.fullmatch(item.name)), reverse=True):
         if database_files.is_own(path, database):
@@ -434,7 +436,7 @@ def _look_through(directory: Path, database: Path) -> tuple[list[Path], list[str
 def _probe(path: Path) -> None:
     """Raise NotABackup if a file cannot be read as a backup. Raise OSError.
 
-    A compressed file must begin with a database header and end with the size which that header states.
+    A compressed file must begin with a database header and end with the size from that header.
     """
     if path.suffix != ".gz":
         read(path)
@@ -451,7 +453,7 @@ def _probe(path: Path) -> None:
 
 
 def _remove(paths: Sequence[Path]) -> list[str]:
-    """Remove backups, the last first; return the names of the removed ones."""
+    """Remove backups, from the end of the list. Return the names of the removed ones."""
     removed = []
     for path in reversed(paths):
         try:
@@ -476,9 +478,11 @@ def newest_backup(directory: Path) -> tuple[float, Path] | None:
 
 @dataclass(eq=False)
 class BackupFolder:
-    """The folder of the backups. It may be on a share that hangs, so the event loop does not wait for it.
+    """The folder of the backups. The folder may be on a network share that does not respond, so the event loop does not
+    wait for it.
 
-    One thread at a time reads it, and the stop of posd does not wait for that thread. `look`: `newest_backup`.
+    One thread at a time reads the folder, and posd does not wait for that thread when it stops. `look`:
+    `newest_backup`.
     """
 
     directory: Path
@@ -488,7 +492,7 @@ class BackupFolder:
     _looked: "asyncio.Future[None] | None" = field(default=None, init=False)
 
     async def newest(self) -> tuple[float, Path] | None:
-        """Return the result of `look`; the previous one if it takes too long."""
+        """Return the result of `look`, or the previous result if `look` takes too long."""
         if self._looked is None or self._looked.done():
             loop = asyncio.get_running_loop()
             self._looked = loop.create_future()
@@ -498,14 +502,14 @@ class BackupFolder:
 
     def _run(self, loop: asyncio.AbstractEventLoop, looked: "asyncio.Future[None]") -> None:
         self._newest = self.look(self.directory)
-        with suppress(RuntimeError):  # the loop has ended meanwhile
+        with suppress(RuntimeError):  # the event loop has ended
             loop.call_soon_threadsafe(looked.set_result, None)
 
 
 def write_unnamed(database: Path, keys: Sequence[bytes], at: str, stop: Callable[[], bool]) -> tuple[Written, int]:
-    """Write a backup beside the database; return it and a descriptor of its file without a name.
+    """Write a backup beside the database. Return it and a descriptor of its file, which has no name.
 
-    Closing the descriptor frees the file, also after a kill. Raise as `backup.write` does.
+    The file is freed when the descriptor is closed, even by a kill. Raise as `backup.write` does.
     """
     path = database.with_name(f"{database.name}.sent")
     path.unlink(missing_ok=True)  # left by a daemon that was killed here

@@ -1,7 +1,7 @@
 """One transaction of the writer: the waiting functions, in their order, and one COMMIT.
 
 The functions run on the event loop, a few at a time. On another thread, each statement would release the interpreter
-lock and compete for it with a busy loop. A COMMIT or a wait for another process runs on the connection's thread.
+lock and compete with the event loop for it. A COMMIT or a wait for another process runs on the connection's thread.
 """
 
 import sqlite3
@@ -15,12 +15,12 @@ from posd.base.crashpoints import crash_point
 from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.connection import BUSY_TIMEOUT_MS
 
-#: Errors after which the transaction is gone and the connection is sound.
+#: Errors after which the transaction has ended and the connection is still usable.
 _HARMLESS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT})
 
 
 class RecordedChange(msgspec.Struct, frozen=True):
-    """Row of the history (feed): a change of one transaction or print job, and its reason."""
+    """Row of the feed: a change of one transaction or print job, and its reason."""
 
     seq: int
     at: str
@@ -55,7 +55,7 @@ Function = Callable[[WriteTransaction], Any]
 class BatchResult(msgspec.Struct):
     """Outcome of a batch: results or exceptions by function, and the changes.
 
-    `anything`: something was written. `distrusted`: the connection must be replaced.
+    `anything`: whether something was written. `distrusted`: whether the connection must be replaced.
     """
 
     results: list[Any]
@@ -66,14 +66,14 @@ class BatchResult(msgspec.Struct):
 
 
 class WriteBatch:
-    """Functions in one transaction: an exception of one undoes its own writes only.
+    """Functions in one transaction. An exception of a function undoes only that function's writes.
 
-    Call `begin`, then `go_on` until it returns True, then `commit`. If `go_on` returns False and the transaction is
-    gone, begin it again. `begin` and `go_on` may raise sqlite3.Error: then nothing is written, and `failed` returns the
+    Call `begin`, then `go_on` until it returns True, then `commit`. If `go_on` returns False and the transaction has
+    ended, call `begin` again. If `begin` or `go_on` raises sqlite3.Error, nothing is written, and `failed` returns the
     errors for the callers.
 
-    A savepoint for each function costs two statements, so the first attempt has none. If a function raises after a
-    write (rare), all are rolled back and run again, each in a savepoint.
+    A savepoint costs two statements, so the first attempt has no savepoints. If a function raises after a write (which
+    is rare), all functions are rolled back and run again, each in a savepoint.
     """
 
     def __init__(self, db: sqlite3.Connection, functions: Sequence[Function], clock: Callable[[], float]) -> None:
@@ -86,7 +86,7 @@ class WriteBatch:
         self._in_savepoints = False
 
     def begin(self) -> bool:
-        """Start the transaction without waiting; return False if another process has the lock."""
+        """Start the transaction without waiting. Return False if another process has the lock."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
@@ -104,7 +104,7 @@ class WriteBatch:
             self._db.execute("PRAGMA busy_timeout = 0").close()
 
     def go_on(self, seconds: float) -> bool:
-        """Run functions for `seconds`, at least one of them; return whether all have run."""
+        """Run functions for `seconds`, at least one function. Return whether all have run."""
         run = self._run_in_savepoint if self._in_savepoints else self._run
         left = self._functions[len(self._results) :]
         end = self._clock() + seconds if len(left) > 1 else 0.0  # one function is not timed
@@ -117,7 +117,7 @@ class WriteBatch:
         return True
 
     def _run(self, function: Function) -> bool:
-        """Run a function; return False if it raised after a write."""
+        """Run a function. Return False if it raised after a write."""
         written = self._db.total_changes
         try:
             self._results.append(function(self._unit))
@@ -157,7 +157,7 @@ class WriteBatch:
         return self._unit.wrote
 
     def commit(self) -> BatchResult:
-        """Commit the writes; return the outcome of all functions. Blocks until the writes are on disk."""
+        """Commit the writes. Return the outcome of all functions. The call blocks until the writes are on disk."""
         wrote = self.wrote
         crash_point("writer.before_commit")
         began = self._clock()
@@ -172,12 +172,12 @@ class WriteBatch:
         return BatchResult(self._results, self._unit.changes, anything=wrote, sync_seconds=seconds)
 
     def refused(self, moved: str) -> BatchResult:
-        """Roll back because a file was moved before the commit; return the errors for the callers."""
+        """Roll back because a file was moved before the commit. Return the errors for the callers."""
         self.roll_back()
         return BatchResult([StorageUnavailable(CANNOT.format(moved))] * len(self._functions))
 
     def failed(self, error: "sqlite3.Error | RolledBack") -> BatchResult:
-        """Roll back because `begin` or `go_on` raised; return the errors for the callers."""
+        """Roll back because `begin` or `go_on` raised. Return the errors for the callers."""
         cause = error.cause if isinstance(error, RolledBack) else error
         self.roll_back()
         return BatchResult([unavailable(cause)] * len(self._functions), distrusted=broken(cause))
@@ -196,15 +196,15 @@ class RolledBack(Exception):
 
 
 def _raised(error: Exception) -> Exception:
-    """Return the exception for the caller of a function that raised `error`, without local variables in its frames.
+    """Return `error` for the caller of the function that raised it, without the local variables in its frames.
 
-    The exception waits for the COMMIT. The rows that the function had read need not stay in memory.
+    The exception is kept until the COMMIT. The rows that the function had read need not stay in memory.
     """
     cause: BaseException | None = error
     while cause is not None:
         traceback.clear_frames(cause.__traceback__)
         cause = cause.__cause__ or cause.__context__
-    if isinstance(error, StopIteration):  # a future does not accept it
+    if isinstance(error, StopIteration):  # a future does not accept a StopIteration
         error = RuntimeError(f"a function of a commit raised {error!r}")
     return unavailable(error) if _is_trouble(error) else error
 
@@ -215,11 +215,11 @@ def _is_trouble(error: Exception) -> bool:
 
 
 def broken(error: BaseException) -> bool:
-    """Return whether the connection that raised it must be replaced."""
+    """Return whether the connection that raised an error must be replaced."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF not in _HARMLESS
 
 
-#: Words of an error for a caller, with its reason.
+#: Errors for a caller, with their reasons.
 CANNOT = "the database cannot be written now ({})"
 
 

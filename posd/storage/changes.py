@@ -1,6 +1,6 @@
 """History of all changes, and its subscribers: waiting tills and streams.
 
-A waiter subscribes *before* it reads the state, so that it misses no change. Then it sleeps, without polling.
+A waiter subscribes *before* it reads the state, so that it misses no change. It does not poll.
 """
 
 import asyncio
@@ -22,9 +22,10 @@ _ATTENTION = msgspec.json.Decoder(tuple[str, ...])
 
 
 class Waiter:
-    """Subscription to changes within a `with` block. A wanted change sets it, and so does the stop of posd.
+    """Subscription to changes within a `with` block. A wanted change sets the subscription, and so does the stop of
+    posd.
 
-    Only one task waits for it. An asyncio.Event would hold a deque for each of a thousand waiters.
+    Only one task may wait for it. An asyncio.Event would need more memory for each of a thousand waiters.
     """
 
     __slots__ = ("_future", "_hub", "_set", "_subject", "_wanted")
@@ -66,7 +67,7 @@ class Waiter:
         return self._set
 
     async def wait(self) -> None:
-        """Wait until it is set."""
+        """Wait until a wanted change arrives, or posd stops."""
         if not self._set:
             self._future = asyncio.get_running_loop().create_future()
             await self._future
@@ -76,7 +77,7 @@ class Hub:
     """Wake the waiters of a changed subject. Used on the event loop only."""
 
     def __init__(self) -> None:
-        #: Waiters by subject, in the order of arrival; a `Waiter` adds itself.
+        #: Subject -> waiters, in the order of arrival. A `Waiter` adds itself.
         self.waiters: dict[str, dict[Waiter, None]] = {}
         self._first: list[tuple[type[RecordedChange], Callable[[Sequence[Any]], None]]] = []
         self._later: list[tuple[type[RecordedChange], Callable[[Any], None]]] = []
@@ -91,18 +92,18 @@ class Hub:
         return subject in self.waiters
 
     def listen(self, listener: Callable[[Sequence[Kind]], None], kind: type[Kind]) -> None:
-        """Call `listener`, on the loop, with the changes of that kind in each COMMIT."""
+        """Call `listener` on the event loop with the changes of that kind in each COMMIT."""
         self._first.append((kind, listener))
 
     def listen_later(self, tell: Callable[[Kind], None], kind: type[Kind]) -> None:
-        """Call `tell` with each change of that kind, one step of the loop after its COMMIT.
+        """Call `tell` with each change of that kind, one step of the event loop after its COMMIT.
 
         So the caller of the COMMIT continues first, and logs its own event before the effects.
         """
         self._later.append((kind, tell))
 
     def publish(self, changes: Sequence[RecordedChange]) -> None:
-        """Wake the waiters of these changes; called after their COMMIT."""
+        """Wake the waiters of these changes. Called after the COMMIT."""
         if not changes:
             return
         for kind, listener in self._first:

@@ -19,16 +19,16 @@ from posd.base.json_types import encode
 from posd.base.text import composed
 from posd.storage import StoreError, database_files
 
-#: Time that a statement waits for a lock of another process, in milliseconds; then callers get 503.
+#: Time for which a statement waits for a lock of another process, in milliseconds. Then the callers receive 503.
 BUSY_TIMEOUT_MS = 2000
 
 log = structlog.get_logger("posd.store")
 
-#: Table of the callback keys in a backup. A database in use never has it.
+#: Table of the callback keys in a backup. A database in use does not have this table.
 KEY_TABLE = "backup_key"
 
-#: Numbered SQL files, append-only; each is one step of `user_version`. Found by path: `importlib.resources` would load
-#: the reader of ZIP archives, half a megabyte.
+#: Numbered SQL files, append-only. Each is one step of `user_version`. Found by path: `importlib.resources` would also
+#: load the module for ZIP archives, which takes half a megabyte.
 _MIGRATIONS = Path(__file__).with_name("migrations")
 
 #: Seconds between two log lines about a running upgrade, and SQLite operations between two checks of the time.
@@ -42,23 +42,23 @@ NEXT_STEP = (
     "file is taken over"
 )
 
-#: Page size of a new database, in bytes. A commit writes whole pages. An event touches four or five pages with some
-#: hundred bytes each, so small pages wear the flash least. Below this size, rows need more than one page, and a file
-#: system writes blocks of 4 KiB anyway.
+#: Page size of a new database, in bytes. A commit writes whole pages. An event changes some hundred bytes in each of
+#: four or five pages, so small pages wear out flash storage least. With smaller pages, rows need more than one page,
+#: and a file system writes blocks of 4 KiB anyway.
 PAGE_BYTES = 2048
 #: Pages in the WAL after which SQLite itself writes them back within a COMMIT. `storage.writer` counts functions,
 #: and some write many pages.
 LOG_PAGES = 4000
 #: Page cache of the writing connection, in KiB.
 WRITER_CACHE_KIB = 2000
-#: Page cache of a reading connection, in KiB. It reads few pages, and the system caches the file.
+#: Page cache of a reading connection, in KiB. A reading connection reads few pages, and the system caches the file.
 READER_CACHE_KIB = 256
 #: Size of the WAL file after a checkpoint, in bytes, so that one burst does not occupy the disk.
 JOURNAL_SIZE_LIMIT = 8 * 1024 * 1024
 
 
 def lock(path: Path) -> int:
-    """Lock the database for the life of this process; return the file descriptor.
+    """Lock the database for the life of this process. Return the file descriptor.
 
     Raise StoreError if another daemon holds the lock, or if the directory is not writable.
     """
@@ -76,9 +76,9 @@ def lock(path: Path) -> int:
 
 
 def lock_file(path: Path) -> int:
-    """Lock the database file itself; return its descriptor. Close it after SQLite has closed the file.
+    """Lock the database file itself. Return its descriptor, to be closed after SQLite has closed the file.
 
-    Raise StoreError if another daemon uses the file by another path, or may do so.
+    Raise StoreError if another daemon uses the file by another path, or if this cannot be excluded.
     """
     try:
         descriptor = files.lock_inode(path)
@@ -99,9 +99,12 @@ def lock_file(path: Path) -> int:
 
 
 def open_file(file: Path | str, *, uri: bool = False, check_same_thread: bool = True) -> sqlite3.Connection:
-    """Open a database file. Only statements begin and end transactions; the module begins none."""
+    """Open a database file.
+
+    Transactions begin and end only by SQL statements, and never implicitly by the sqlite3 module.
+    """
     control: dict[str, Any] = {}
-    if sys.version_info >= (3, 12):  # the announced default False keeps a transaction open
+    if sys.version_info >= (3, 12):  # with False, the future default, a transaction is always open
         control["autocommit"] = sqlite3.LEGACY_TRANSACTION_CONTROL
     db: sqlite3.Connection = sqlite3.connect(
         file,
@@ -124,11 +127,11 @@ def connect_writer(path: Path) -> sqlite3.Connection:
             "journal_mode = WAL",
             "synchronous = FULL",
             "foreign_keys = ON",
-            "secure_delete = ON",  # removed rows leave no bytes in the file
+            "secure_delete = ON",  # overwrite removed rows with zeros
             f"wal_autocheckpoint = {LOG_PAGES}",
             f"journal_size_limit = {JOURNAL_SIZE_LIMIT}",
             "trusted_schema = OFF",
-            "mmap_size = 0",  # an I/O error in a mapped file is a signal that ends the process
+            "mmap_size = 0",  # an I/O error in a memory-mapped file would end the process by a signal
             f"cache_size = -{WRITER_CACHE_KIB}",
             "locking_mode = NORMAL",
         ):
@@ -140,7 +143,7 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Open a read-only connection. Raise sqlite3.Error, also for a damaged schema."""
+    """Open a read-only connection. Raise sqlite3.Error, for example for a damaged schema."""
     db = open_file(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
     db.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}").close()
     db.execute("PRAGMA query_only = ON").close()
@@ -157,26 +160,25 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def connect_again(path: Path, *, at_start: bool = False) -> sqlite3.Connection:
-    """Open the writing connection after a commit of uncertain outcome, in this process or an earlier one.
+    """Open the writing connection after a commit with an uncertain outcome, in this process or an earlier one.
 
     Raise OSError or sqlite3.Error if the file still cannot be trusted. The caller keeps another connection open:
     closing the last one would write an incomplete log back into the database file.
 
-    Rows that read as committed may not be on disk: an earlier process was killed before its sync, or its sync failed.
-    So the log is written again before any row is reported, and before anything is appended. This needs no checkpoint,
-    which a reader of an older state would block. The commit here overwrites a denied commit, which a start after a kill
-    would restore. With `at_start` there is no denied commit, and a full disk has no room for this one.
+    Rows that look committed may not be on disk, if an earlier process was killed before its sync, or its sync failed.
+    So the log is written again before any row is reported, and before anything is appended. A checkpoint would do the
+    same, but a reader of an older state can block it. The commit here overwrites a commit that was reported as failed,
+    which a start after a kill would restore. With `at_start` there is no such commit, and a full disk has no room for
+    another one.
     """
     db = connect_writer(path)
     try:
-        db.execute("BEGIN IMMEDIATE").close()  # keeps other processes from writing or truncating the log
+        db.execute("BEGIN IMMEDIATE").close()  # prevent other processes from writing or truncating the log
         if files.rewrite_and_fsync(path.with_name(f"{path.name}-wal")) and not at_start:
             version = db.execute("PRAGMA user_version").fetchone()[0]
             db.execute(f"PRAGMA user_version = {version}").close()
         db.execute("COMMIT").close()
-        files.sync_folder(
-            path.parent
-        )  # makes the name of the log durable: SQLite ignores a failure of its own sync of it
+        files.sync_folder(path.parent)  # sync the name of the log, because SQLite ignores a failure of its own sync
     except BaseException:
         db.close()
         raise
@@ -197,7 +199,7 @@ def schema_version() -> int:
 def migrate(db: sqlite3.Connection, path: Path, wanted: int | None = None) -> None:
     """Migrate the database to a schema (default: the newest), each step in its own transaction.
 
-    Raise StoreError if the file is newer than this posd.
+    Raise StoreError if the schema of the file is newer than this version of posd.
     """
     current: int = db.execute("PRAGMA user_version").fetchone()[0]
     newest = schema_version()
@@ -243,20 +245,20 @@ def _as_store_error(path: Path) -> Iterator[None]:
 
 
 def open_database(path: Path, now: Callable[[], datetime] = wall) -> sqlite3.Connection:
-    """Open and migrate the database; create a missing one. The caller holds the locks.
+    """Open and migrate the database. Create it if it is missing. The caller holds the locks.
 
-    Raise StoreError; no file is deleted.
+    Raise StoreError. No file is deleted.
     """
     make_database(path, now)
     with _as_store_error(path), closing(connect_reader(path)) as reader:
         _examine(path, reader)
-        # If it fails, the open reader prevents SQLite from writing the log back at the close.
+        # If this fails, the open reader prevents SQLite from writing the log back at the close.
         db = connect_again(path, at_start=True)
     try:
         with _log_progress(db, path):
             migrate(db, path)
         if path.stat().st_size <= SMALL_BYTES:
-            with suppress(sqlite3.Error):  # a nearly full disk: the database works without this step
+            with suppress(sqlite3.Error):  # on a nearly full disk the database works without this step
                 make_shrinkable(db)
     except sqlite3.Error as error:
         db.close()
@@ -288,9 +290,9 @@ def _log_progress(db: sqlite3.Connection, path: Path) -> Iterator[None]:
 
 
 def refuse_lost(path: Path, *traces: Path) -> None:
-    """Raise StoreError if the database existed before and is missing. A new one would know no payment.
+    """Raise StoreError if the database existed before and is missing. A new database would contain no payment.
 
-    `traces`: files that posd makes beside a database and that a new machine does not have.
+    `traces`: files that posd creates beside a database, and that a new machine does not have.
     """
     if path.exists() or database_files.waiting(path):
         return
@@ -303,14 +305,14 @@ def refuse_lost(path: Path, *traces: Path) -> None:
 
 
 def _make(path: Path, at: datetime) -> None:
-    """Make an empty but complete database, so that a file without content is always a damaged one."""
+    """Create an empty but complete database, so that a file without content is always a damaged database."""
     fresh = path.with_name(f"{path.name}.new")
     database_files.remove_database(fresh)
     files.create_private(fresh)
     with closing(open_file(fresh)) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
         db.execute("PRAGMA auto_vacuum = INCREMENTAL").fetchall()  # see `make_shrinkable`
-        # Done here, and not by the first writer, which would use a journal that a power loss can bring back.
+        # The first writer would do this with a rollback journal, which a power loss can restore.
         db.execute("PRAGMA journal_mode = WAL").fetchall()
         db.execute("PRAGMA synchronous = OFF").close()  # the whole file is synced below, before it gets its name
         migrate(db, fresh)
@@ -319,7 +321,7 @@ def _make(path: Path, at: datetime) -> None:
 
 
 def identify(db: sqlite3.Connection) -> tuple[int, bool]:
-    """Return the schema of a database, 0 if it is none of posd's, and whether it is a backup. Raise sqlite3.Error."""
+    """Return the schema of a database (0 if it is not from posd), and whether it is a backup. Raise sqlite3.Error."""
     tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     return version if "transactions" in tables else 0, KEY_TABLE in tables
@@ -340,7 +342,7 @@ def _examine(path: Path, db: sqlite3.Connection) -> None:
 
 
 def unusable(path: Path, error: BaseException) -> StoreError:
-    """Return the StoreError for a database that an error makes unusable."""
+    """Return the StoreError for an error that makes a database unusable."""
     if is_damage(error):
         return StoreError(f"the database {path} is damaged ({error}); nothing was changed. {NEXT_STEP}")
     return StoreError(
@@ -356,13 +358,13 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, ValueError | TypeError | AttributeError)
 
 
-# Whether a database can return free pages (`posd.storage.backup` does so), and enabling it.
+# Return of free pages by a database, which `posd.storage.backup` uses: check, and switching it on.
 
 #: SQLite's number for `auto_vacuum = INCREMENTAL`.
 INCREMENTAL = 2
 
-#: Size up to which opening rewrites a database, in bytes: it takes a second or two. A restore rewrites a larger one,
-#: when no payment waits.
+#: Size up to which a database is rewritten when it is opened, in bytes. The rewrite takes a second or two. A larger
+#: database is rewritten by a restore, when no payment waits.
 SMALL_BYTES = 64 * 1024 * 1024
 
 
@@ -372,10 +374,10 @@ def can_shrink(db: sqlite3.Connection) -> bool:
 
 
 def make_shrinkable(db: sqlite3.Connection) -> None:
-    """Rewrite a database that cannot shrink. Raise sqlite3.Error; the database is then unchanged.
+    """Rewrite a database that cannot shrink. If it raises sqlite3.Error, the database is unchanged.
 
-    In principle VACUUM may renumber rows without a number of their own. Payments from before the journal are known by
-    that number. SQLite does not do so for a table with an index; a changed number raises an error.
+    VACUUM may change the rowids of a table without an INTEGER PRIMARY KEY. Payments from before the journal are
+    identified by their rowid. SQLite keeps the rowids of a table with an index, and a changed rowid raises an error.
     """
     if can_shrink(db):
         return

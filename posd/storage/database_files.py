@@ -1,4 +1,6 @@
-"""Files of a database: companions, replacement, places of the open ones, size of the log, room on the disk."""
+"""Files of a database: companion files, replacement, check that open files are in place, size of the log, free disk
+space.
+"""
 
 import asyncio
 import ctypes
@@ -37,7 +39,7 @@ LOOK_SECONDS = 1.0
 
 
 def is_own(path: Path, database: Path) -> bool:
-    """Return whether posd itself uses a path, or a folder above it, beside its database."""
+    """Return whether posd itself uses a path beside its database, or a folder above that path."""
     place = Path(os.path.realpath(path.parent)) / path.name
     for at in (database, Path(os.path.realpath(database))):
         folder = Path(os.path.realpath(at.parent))
@@ -51,7 +53,7 @@ def is_own(path: Path, database: Path) -> bool:
 def closed_to_us(database: Path) -> list[Path]:
     """Return the files of posd beside a database, and in folders there, that belong to another user.
 
-    Files that cannot be read are left out.
+    Files that cannot be read are omitted.
     """
     own = [path for path in _inside(database.parent) if is_own(path, database)]
     own += [each for path in own if path.is_dir() for each in _inside(path)]
@@ -69,12 +71,12 @@ def remove_database(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-# Replacement of a database by another, atomically, also through kills. A database is several files: its WAL holds the
-# newest commits. No system call renames them together. So one rename gives the complete, synced new file a name that
-# states the pending step. `finish` performs the step before the database is opened. No file is deleted: the old files
-# get another name.
+# Replacement of a database by another, atomically, also through kills. A database consists of several files: its WAL
+# has the newest commits. No system call renames them together. So one rename gives the complete, synced new file a name
+# that shows the pending step. `finish` performs that step before the database is opened. No file is deleted, because
+# the old files are renamed.
 
-#: posd.db.restored-STAMP waits to be put in place; posd.db.replaced-STAMP is the earlier database.
+#: posd.db.restored-STAMP is a file that is to be put in place. posd.db.replaced-STAMP is the earlier database.
 _WAITING = ".restored-"
 _REPLACED = ".replaced-"
 
@@ -91,9 +93,9 @@ def name_for_replaced(path: Path, at: datetime) -> Path:
 
 
 def commit(fresh: Path, path: Path, replaced: Path) -> None:
-    """Replace `path` by a complete, synced database file; the old one gets the name `replaced`.
+    """Replace `path` by a complete, synced database file. The old file is renamed to `replaced`.
 
-    Raise OSError. The first rename on disk decides: after it, `finish` can always complete the replacement.
+    Raise OSError. After the first rename is on disk, `finish` can always complete the replacement.
     """
     fresh.replace(path.with_name(replaced.name.replace(_REPLACED, _WAITING)))
     sync_folder(path.parent)
@@ -102,7 +104,7 @@ def commit(fresh: Path, path: Path, replaced: Path) -> None:
 
 
 def waiting(path: Path) -> list[Path]:
-    """Return the files that a killed restore left to be put in place, oldest first. Raise OSError."""
+    """Return the files that a killed restore has not put in place, oldest first. Raise OSError."""
     if not path.parent.is_dir():
         return []
     return sorted(item for item in path.parent.iterdir() if item.name.startswith(path.name + _WAITING))
@@ -117,11 +119,11 @@ def finish(path: Path) -> None:
             if old.exists():
                 old.rename(replaced.with_name(replaced.name + suffix))
                 crash_point("replace.old_aside")
-        # The new file must never be beside the old WAL, in any order in which the renames reach the disk.
+        # The new file must never be beside the old WAL, whatever the order in which the renames reach the disk.
         sync_folder(path.parent)
         fresh.rename(path)
         crash_point("replace.in_place")
-        with suppress(OSError):  # it is in place; the opener syncs the folder before it relies on that
+        with suppress(OSError):  # it is in place; the caller syncs the folder before it opens the file
             sync_folder(path.parent)
 
 
@@ -132,7 +134,7 @@ _File = tuple[int, int]
 
 
 class OpenFiles:
-    """Files of one open database, by device and inode number. SQLite itself does not detect a moved file.
+    """Files of one open database, by device and inode number. SQLite does not detect that a file was moved or removed.
 
     Writes to a file without a name are lost when posd stops. So posd acknowledges no write while a file has no name.
     """
@@ -142,7 +144,7 @@ class OpenFiles:
         self._opened: dict[str, _File] = {}
 
     def note(self) -> None:
-        """Record the present files; called just after the database was opened."""
+        """Record the present files. Called just after the database is opened."""
         for path in self._paths:
             if (found := _file(path)) is not None:
                 self._opened.setdefault(path, found)
@@ -163,18 +165,18 @@ class OpenFiles:
 
 def _file(path: str) -> _File | None:
     try:
-        found = os.stat(path)  # noqa: PTH116 - half as long as that of a Path, after each commit
+        found = os.stat(path)  # noqa: PTH116 - twice as fast as with a Path; called after each commit
     except OSError:
         return None
     return found.st_dev, found.st_ino
 
 
-# Notice of files that appear, vanish or move in a folder.
+# Watch for files that appear, vanish or move in a folder.
 
 #: IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE, IN_DELETE_SELF, IN_MOVE_SELF (linux/inotify.h). Writes to the files
-#: are not among them.
+#: are not reported.
 _MASK = 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
-#: Bytes read of the reports at a time; their content is not used.
+#: Bytes of reports read at a time. Their content is not used.
 _READ_BYTES = 4096
 
 #: Context manager that calls a function, on the running loop, when the folder may have changed.
@@ -185,7 +187,7 @@ FolderWatch = Callable[[Path, Callable[[], None]], AbstractContextManager[None]]
 def watch_folder(folder: Path, changed: Callable[[], None]) -> Iterator[None]:
     """Call `changed`, on the running loop, at each change of a folder (see `FolderWatch`).
 
-    Without reports from the kernel (its limits, another system) nothing is called.
+    If the kernel reports no changes (because of its limits, or on another system), `changed` is never called.
     """
     descriptor = _inotify(folder)
     if descriptor is None:
@@ -258,19 +260,20 @@ class FreeSpace:
 
 # Size of the write-ahead log (WAL), and the processes that prevent its reuse from the beginning.
 #
-# The log starts again when all of it is written back and no connection reads an older state. A reader that never ends,
-# such as an open shell, lets the log grow until the disk is full.
+# The log is reused from its beginning when all of it is written back and no connection reads an older state. If a
+# reader never ends, such as an open shell, the log grows until the disk is full.
 
-#: Size of a log that a reader holds open, in bytes. A checkpoint cuts the log back to 8 MiB (`storage.connection`).
+#: Size in bytes above which a reader must be holding the log open. A checkpoint truncates the log to 8 MiB
+#: (`storage.connection`).
 LARGE_LOG_BYTES = 32 * 1024 * 1024
 #: Bytes of the shared memory that reading connections lock (WAL_READ_LOCK of SQLite's wal.c).
 READ_LOCKS = range(123, 128)
-#: Columns of a held lock in /proc/locks (proc_locks(5)); a waiting lock has more.
+#: Number of columns of a held lock in /proc/locks (proc_locks(5)). A waiting lock has more columns.
 LOCK_COLUMNS = 8
 
 
 def log_trouble(database: Path) -> tuple[str, RemedyStep] | None:
-    """Return the trouble with the log of a database and its cure, as text, or None."""
+    """Return as text the problem with the log of a database and what to do, or None."""
     file = database.with_name(f"{database.name}-wal")
     try:
         size = file.stat().st_size
@@ -287,9 +290,9 @@ def log_trouble(database: Path) -> tuple[str, RemedyStep] | None:
 
 
 def log_readers(database: Path) -> list[tuple[int, str]]:
-    """Return number and name of the processes that read in the log, except posd.
+    """Return (process id, name) of the processes that read the log, except posd.
 
-    posd holds the lock of the database. Return nothing if the system does not list its locks.
+    posd must hold the lock of the database. The result is empty if the system does not list locks.
     """
     try:
         memory = database.with_name(f"{database.name}-shm").stat().st_ino
@@ -297,7 +300,7 @@ def log_readers(database: Path) -> list[tuple[int, str]]:
         rows = [line.split() for line in Path("/proc/locks").read_text("ascii").splitlines()]
     except OSError:
         return []
-    # The device is left out: on some file systems it differs from that of `stat`.
+    # The device is not compared, because on some file systems it differs from that of `stat`.
     locks = [(row[1], int(row[4]), int(row[5].rpartition(":")[2]), row[6]) for row in rows if len(row) == LOCK_COLUMNS]
     posd = {pid for kind, pid, inode, _ in locks if (kind, inode) == ("FLOCK", own)}
     pids = {

@@ -1,10 +1,10 @@
-"""Identities of a database, and the numbers of its rows.
+"""Identities of a database, and numbers of its rows.
 
-The identities are stored as marks; the newest one is in force. An identity and a number of the feed name a change
-permanently. Within an identity each number from `first_seq` on is used once, without gaps. SQLite reuses a number if
-its transaction or savepoint is rolled back.
+The identities are stored as marks, and the newest one is valid. An identity and a feed number together identify a
+change permanently. Within an identity, each number from `first_seq` on is used once, without gaps. A number is reused
+only if its transaction or savepoint was rolled back.
 """
-# ruff: noqa: S608 - what is put into SQL here are names of tables
+# ruff: noqa: S608 - only names of tables are inserted into SQL here
 
 import secrets
 import sqlite3
@@ -41,7 +41,7 @@ class DatabaseIdentity(msgspec.Struct, frozen=True):
 
 
 class FeedDatabase(msgspec.Struct, frozen=True):
-    """The numbers that belong to one database_id."""
+    """Feed numbers that belong to one database_id."""
 
     database_id: Annotated[str, Meta(description="id of their database")]
     first_seq: Annotated[int, Meta(description="its first number, whether that change is still there or not")]
@@ -54,9 +54,9 @@ class FeedDatabase(msgspec.Struct, frozen=True):
 
 
 def all_of(db: sqlite3.Connection) -> list[DatabaseIdentity]:
-    """Return all identities of a database, the present one last, without earlier damaged ones.
+    """Return all identities of a database, the present one last. Omit damaged earlier identities.
 
-    Raise ValueError if the present one is damaged or missing.
+    Raise ValueError if the present identity is damaged or missing.
     """
     found = []
     for (detail,) in db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid", (KIND,)):
@@ -68,7 +68,7 @@ def all_of(db: sqlite3.Connection) -> list[DatabaseIdentity]:
 
 
 def present(db: sqlite3.Connection) -> DatabaseIdentity:
-    """Return the newest identity. Raise ValueError if it is damaged or missing."""
+    """Return the newest identity. Raise ValueError if that identity is damaged or missing."""
     detail = marks.newest_detail(db, KIND)
     if detail is None:
         raise ValueError("the database has no identity")
@@ -76,7 +76,7 @@ def present(db: sqlite3.Connection) -> DatabaseIdentity:
 
 
 def ranges(db: sqlite3.Connection) -> list[FeedDatabase]:
-    """Return the numbers of each identity; for an earlier one, those that were copied with it.
+    """Return the feed numbers of each identity. For an earlier identity, these are the numbers copied with it.
 
     Raise ValueError as `all_of`.
     """
@@ -105,10 +105,11 @@ def last_seq(db: sqlite3.Connection) -> int:
     return newest_number(db, "changes")
 
 
-# Numbers of rows (`seq`): each is used once, also after the newest row is removed.
+# Numbers of rows (`seq`). Each number is used once, even if the newest row is removed.
 #
-# The next number exceeds all in the table and the one in sqlite_sequence. A trigger writes sqlite_sequence when the
-# newest row is deleted; skipping numbers writes it as well. AUTOINCREMENT would write it for each row.
+# The next number is above all numbers in the table, and above that in sqlite_sequence. A trigger updates
+# sqlite_sequence when the newest row is deleted, and so does code that skips numbers. AUTOINCREMENT would update it for
+# each row.
 
 
 @cache

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from posd.storage.connection import connect_reader
 
-#: SQLite operations between two checks of `stop`: some milliseconds.
+#: SQLite operations between two checks of `stop`. They take some milliseconds.
 OPERATIONS_AT_A_TIME = 100_000
-#: Most faults that SQLite lists of one file.
+#: Maximum number of faults that SQLite lists for one file.
 MAX_FAULTS = 100
 
-#: One fault: "damaged" or "dangling", its subject ("" for the file), and the finding.
+#: One fault: ("damaged" or "dangling", subject or "" for the file, finding).
 FileFault = tuple[str, str, str]
 
 #: Query for the view of lost events. An older schema has an index and a foreign key in its place.
@@ -45,7 +45,7 @@ TESTS: Mapping[str, Callable[[sqlite3.Connection], Iterator[FileFault]]] = {
 
 
 def check(path: Path, stop: Callable[[], bool] = lambda: False) -> int:
-    """Read a database from end to end; return its number of transactions. Raise sqlite3.Error."""
+    """Read a whole database. Return its number of transactions. Raise sqlite3.Error."""
     with closing(connect_reader(path)) as db:
         db.set_progress_handler(stop, OPERATIONS_AT_A_TIME)
         for test in TESTS.values():

@@ -1,4 +1,4 @@
-"""Marks: events of the whole database that an operator should know (architecture, Promises)."""
+"""Marks: events that concern the whole database, for operators (architecture, Promises)."""
 
 import sqlite3
 from enum import StrEnum
@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from posd.base.json_types import Moment
 
-#: Kinds of marks, beside `journal_begins` of the schema.
+#: Kinds of marks. The schema adds `journal_begins`.
 BACKUP = "backup"  # in a backup: its time, and the version that made it
 RESTORED = "restored"
 WITNESSED = "witnessed"  # a witness of this database exists from here on
@@ -34,7 +34,7 @@ COMPARE = (
 
 
 class OldFile(StrEnum):
-    """How much could be read of the file that a restore replaced."""
+    """Readable part of the file that a restore replaced."""
 
     READ = "read"
     DAMAGED = "damaged"
@@ -44,12 +44,12 @@ class OldFile(StrEnum):
 
 #: Description of `latest`.
 LATEST = "the latest known time of a start, null without any: if it is after `at`, one of the two is wrong"
-#: End of a period of missing records while nothing tells it.
+#: End of a period of missing records if the end is unknown.
 NOT_KNOWN_YET = "9999-01-01T00:00:00.000Z"
 
 
 class MissingRecords(msgspec.Struct, frozen=True):
-    """Period of possibly missing records of starts; `since` is None if unknown."""
+    """Period from which records of starts may be missing. `since` is None if unknown."""
 
     since: str | None
     until: str
@@ -58,10 +58,10 @@ class MissingRecords(msgspec.Struct, frozen=True):
 class Restored(msgspec.Struct, frozen=True):
     """One restore.
 
-    `file` is None without a backup, `replaced` if there was nothing to replace. `taken_over` counts the payments from
-    the replaced file, complete or in a newer state; `by_id` those of them with only a readable id. `print_jobs` and
-    `print_jobs_by_id` count print jobs in the same way. `ids` counts the ids of a list (`--ids`), `ids_taken_over` the
-    payments that only the list named.
+    `file`: the backup, or None without one. `replaced`: the replaced file, or None. `taken_over`: number of payments
+    taken from the replaced file, because they are missing or newer there. `by_id`: number of those with only a readable
+    id. `print_jobs` and `print_jobs_by_id` count print jobs in the same way. `ids`: number of ids in a list (`--ids`).
+    `ids_taken_over`: number of payments that only the list has.
     """
 
     at: Annotated[Moment, Meta(description="when")]
@@ -84,7 +84,7 @@ class Restored(msgspec.Struct, frozen=True):
 
     @property
     def doubtful(self) -> bool:
-        """Return whether a payment that is missing in the database may have been started."""
+        """Return whether a payment that is missing from the database may have been started."""
         return self.old is not OldFile.READ or self.ids_taken_over > 0
 
     @property
@@ -94,7 +94,7 @@ class Restored(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Sentences for the operator: the event, and the next step."""
+        """Text for the operator: the event, and the next step."""
         parts = [self._source(), self._old()]
         if self.by_id:
             parts.append(f"Of {self.by_id} only the id could be read; they are in doubt (posd list --attention).")
@@ -145,7 +145,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 class GoneBack(msgspec.Struct, frozen=True):
-    """A start that found the database behind its witness, or another database in its place."""
+    """Mark of a start at which the database was behind its witness, or another database was in its place."""
 
     at: Annotated[Moment, Meta(description="when it was found")]
     reason: Annotated[str, Meta(description="how it was found, in words")]
@@ -160,7 +160,7 @@ class GoneBack(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Sentences for the operator: the event, and the next step."""
+        """Text for the operator: the event, and the next step."""
         count = "1 payment was" if self.taken_over == 1 else f"{self.taken_over} payments were"
         return (
             f"This database has gone back in time (found on {self.at}): {self.reason}. {count} taken over in "
@@ -170,7 +170,7 @@ class GoneBack(msgspec.Struct, frozen=True):
 
 
 def add(db: sqlite3.Connection, at: str, kind: str, detail: Any) -> None:
-    """Add a mark; `detail` is stored as JSON."""
+    """Add a mark. `detail` is stored as JSON."""
     db.execute(
         "INSERT INTO marks (at, kind, detail) VALUES (?, ?, ?)", (at, kind, msgspec.json.encode(detail).decode())
     )
@@ -209,7 +209,10 @@ def unseen_gone_back(db: sqlite3.Connection) -> list[GoneBack]:
 
 
 def missing_records(db: sqlite3.Connection, since: str) -> MissingRecords | None:
-    """Return the period of the restores since `since` that may have lost records, confirmed or not, or None."""
+    """Return the period from which restores since `since` may have lost records, or None.
+
+    Confirmed restores count too.
+    """
     query = "SELECT kind, rowid, detail FROM marks WHERE kind IN (?, ?)"
     found: list[MissingRecords] = []
     for kind, rowid, detail in db.execute(query, (RESTORED, GONE_BACK)).fetchall():
@@ -224,10 +227,10 @@ def missing_records(db: sqlite3.Connection, since: str) -> MissingRecords | None
 
 
 def _end_of_missing(db: sqlite3.Connection, rowid: int, mark: Restored | GoneBack) -> str:
-    """Return the end of the missing records of the mark in this row.
+    """Return the end of the period of missing records of the mark in a row.
 
-    If its clock was behind the latest known start, one of the two times is wrong. Then the operator's confirmation ends
-    them, and nothing before it.
+    If the mark's time is before the latest known start, one of the two times is wrong. Then the period ends only with
+    the operator's confirmation.
     """
     if mark.latest is None or mark.latest <= mark.at:
         return mark.at

@@ -1,7 +1,7 @@
-"""SQLite's file format, as far as needed to read records from single pages of a damaged file.
+"""Reader of SQLite's file format, for records in single pages of a damaged file.
 
-Numbers in parentheses are sections of https://www.sqlite.org/fileformat2.html. A length, a pointer or a page number
-that is read here may be garbage.
+Numbers in parentheses are sections of https://www.sqlite.org/fileformat2.html. Every length, pointer and page number in
+the file may be garbage.
 """
 
 import os
@@ -13,11 +13,11 @@ from typing import BinaryIO, Self
 
 import msgspec
 
-#: Page sizes of posd's databases, in bytes: the present one (`opening.PAGE_BYTES`) and the older one.
+#: Page sizes of posd's databases, in bytes: the present size (`opening.PAGE_BYTES`) and the older size.
 _SMALL, _LARGE = 2048, 4096
 #: Small pages that are read to detect the page size of a file without headers.
 _PAGES_LOOKED_AT = 4096
-#: Longest row, in bytes: one message of a terminal. A longer one is garbage that resembles a length.
+#: Longest row, in bytes: one message of a terminal. A greater length is garbage.
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
 _PAGE_SIZES = frozenset(2**power for power in range(9, 17))
@@ -35,7 +35,7 @@ Value = None | int | float | str | bytes
 
 
 class CellRecord(msgspec.Struct, frozen=True):
-    """One cell: its rowid (None in an index), its values, and whether the values are complete."""
+    """One cell: rowid (None in an index), values, and whether the values are complete."""
 
     rowid: int | None
     values: list[Value]
@@ -55,7 +55,7 @@ class Pages:
         header = self.page(1)
         whole = header[: len(_MAGIC)] == _MAGIC
         self.usable = self.size - (header[20] if whole and header[20] <= 32 else 0)
-        #: `user_version` of the file, None without a header.
+        #: `user_version` of the file, or None without a header.
         self.user_version = int.from_bytes(header[60:64], "big") if whole else None
 
     def __enter__(self) -> Self:
@@ -73,7 +73,7 @@ class Pages:
         return chain(range(1, self._count + 1), sorted(number for number in self._frames if number > self._count))
 
     def page(self, number: int) -> bytes:
-        """Return a page; zeros if the file lacks it or the disk cannot read it."""
+        """Return a page. Return zeros if the page is missing or unreadable."""
         file, offset = self._main, (number - 1) * self.size
         if number in self._frames:
             file, offset = self._wal, self._frames[number]
@@ -102,7 +102,7 @@ class Pages:
         return next((size for size in sizes if size in _PAGE_SIZES), 0) or self._likely_size()
 
     def _likely_size(self) -> int:
-        """Guess the page size from the odd positions of 2048 bytes, where only small pages begin."""
+        """Guess the page size from the odd multiples of 2048 bytes, where only small pages begin."""
         begun = [0, 0]
         for number in range(min(_PAGES_LOOKED_AT, self._length(self._main) // _SMALL)):
             begun[number % 2] += _begins_tree(self._read(self._main, number * _SMALL, 8))
@@ -117,13 +117,14 @@ class Pages:
             if len(frame) < _FRAME_HEADER or frame[8:16] != salts:
                 continue
             open_frames.append((int.from_bytes(frame[:4], "big"), start + _FRAME_HEADER))
-            if frame[4:8] != bytes(4):  # nonzero in the frame of a commit: the size of the database after it
+            # Size of the database after a commit; nonzero only in the last frame of a commit.
+            if frame[4:8] != bytes(4):
                 yield from open_frames
                 open_frames.clear()
 
 
 def _begins_tree(head: bytes) -> bool:
-    """Return whether a b-tree page can begin this way (1.6): a known type, room for its cells, few fragments."""
+    """Return whether a page begins like a b-tree page (1.6): a known type, room for its cells, few fragments."""
     if len(head) < 8 or head[0] not in _TREES:
         return False
     cells, content = int.from_bytes(head[3:5], "big"), int.from_bytes(head[5:7], "big")
@@ -147,10 +148,10 @@ def records(pages: Pages, number: int) -> Iterator[CellRecord]:
 
 
 def _cell(pages: Pages, page: bytes, at: int, kind: int) -> CellRecord:
-    """Read a cell: its payload is on the page, and an overflow in a chain of other pages (1.6, 1.7)."""
+    """Read a cell. Its payload is on the page, and the overflow is in a chain of other pages (1.6, 1.7)."""
     rowid = None
     if kind == _INDEX_INTERIOR:
-        at += 4  # skips the left child
+        at += 4  # skip the pointer to the left child
     length, at = _varint(page, at)
     if kind == _TABLE_LEAF:
         rowid, at = _varint(page, at)
@@ -226,7 +227,7 @@ def _value(kind: int, content: bytes, size: int) -> Value:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a variable-length integer; return it and its end. Raise IndexError if the data ends first."""
+    """Read a variable-length integer. Return it and its end. Raise IndexError if the data ends before."""
     value = 0
     for count in range(8):
         byte = data[at + count]

@@ -1,4 +1,4 @@
-"""The store for the rest of posd: `write`, `read`, and every change after its COMMIT."""
+"""Store for the other packages: `write`, `read`, and every change after its COMMIT."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Store:
-    """One database file, locked by this process. Made by `Store.open`, ended by `close`."""
+    """One database file, locked by this process. `Store.open` creates the object, and `close` ends it."""
 
     def __init__(
         self, path: Path, writer: DatabaseWriter, reader: aiosqlite.Connection, hub: Hub, locks: Sequence[int]
@@ -35,7 +35,7 @@ class Store:
         self.write, self.ride, self.alive = writer.write, writer.ride, writer.alive
         self.watch, self.check_placed, self.empty_log = writer.watch, writer.check_placed, writer.empty_log
         self._reader = reader
-        self._near: sqlite3.Connection | None = None  # for quick reads; opened by the first
+        self._near: sqlite3.Connection | None = None  # connection for quick reads, opened by the first one
         self._locks = locks
         self._closed = False
         self.hub = hub
@@ -61,7 +61,7 @@ class Store:
 
     @property
     def write_error(self) -> str | None:
-        """Error of the newest commit, None if it succeeded."""
+        """Error of the newest commit, or None if it succeeded."""
         return self.writer.error if self.writer.running else "the writer has ended; restart posd"
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
@@ -82,8 +82,8 @@ class Store:
     ) -> T | None:
         """Run a long reading generator on one consistent state of the database, on its own connection.
 
-        No other read waits for it, and the loop runs other tasks between two steps. Return the generator's result, or
-        None once `wanted` returns False. Raise StorageUnavailable.
+        No other read waits for the generator, and the event loop runs other tasks between its steps. Return the
+        generator's result, or None once `wanted` returns False. Raise StorageUnavailable.
         """
         if self._closed:
             raise StorageUnavailable("posd is stopping")
@@ -104,9 +104,10 @@ class Store:
         return None
 
     async def look_up(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a function that reads a few rows by an index on one consistent state of the database.
+        """Run a function that reads a few rows by an index, on one consistent state of the database.
 
-        It runs on the loop: two thread switches cost more. Use `read` for more rows. Raise StorageUnavailable.
+        The function runs on the event loop, because two thread switches take longer. Use `read` for more rows. Raise
+        StorageUnavailable.
         """
         if self._closed:
             raise StorageUnavailable("posd is stopping")
@@ -119,17 +120,17 @@ class Store:
             if broken(error) and self._near is not None:
                 self._near.close()
                 self._near = None
-        return await self.read(function)  # waits for the lock, and raises the error
+        return await self.read(function)  # wait for the lock, or raise the error
 
     async def release_memory(self) -> None:
-        """Free the page caches of the connections; the system caches the file as well. Raise as `write` and `read`."""
+        """Free the page caches of the connections. The system caches the file as well. Raise as `write` and `read`."""
         await self.write(lambda unit: _release(unit.db))
         await self.read(_release)
         if self._near is not None:
             await self.look_up(_release)
 
     async def _reopen(self, failed: aiosqlite.Connection) -> None:
-        """Replace an untrusted reader; after a failure the next read tries again."""
+        """Replace an untrusted reader. After a failure, the next read tries again."""
         try:
             self.check_placed()
             fresh = await connect(lambda: connect_reader(self.path))
@@ -148,7 +149,8 @@ class Store:
         with suppress(sqlite3.Error):
             if self._near is not None:
                 self._near.close()
-            await self._reader.close()  # first: the last connection to close removes the WAL, if it can write
+            # Close readers first: the last connection removes the WAL, and must be able to write.
+            await self._reader.close()
         await self.writer.close()
         _give_up(self._locks)
 
@@ -159,7 +161,7 @@ def _give_up(locks: Sequence[int]) -> None:
 
 
 def _step(steps: Generator[None, None, T]) -> tuple[T] | None:
-    """Run one step of a generator. Return its result in a tuple after the last step, else None."""
+    """Run one step of a generator. After the last step, return the generator's result in a tuple, else None."""
     try:
         next(steps)
     except StopIteration as done:
@@ -179,11 +181,11 @@ def _snapshot(db: sqlite3.Connection, function: Callable[[sqlite3.Connection], T
         db.execute("ROLLBACK")
 
 
-# Release of memory in a pause after many changes: the page caches of the connections, and freed memory in the C
-# library. That is three megabytes after some thousand payments. The next reads load some pages again.
+# Release of memory in a pause after many changes: page caches of the connections, and freed memory in the C library.
+# After some thousand payments this is three megabytes. The next reads load some pages again.
 
-#: Changes after which memory is released; a payment has six. A release takes some milliseconds, too much for each
-#: payment.
+#: Number of changes after which memory is released. A payment has six changes. A release takes some milliseconds, which
+#: is too long for each payment.
 MANY = 1000
 #: Length of a pause without changes, in seconds.
 PAUSE_SECONDS = 5.0
@@ -193,7 +195,7 @@ class MemoryTrimmer:
     """Release of memory after many changes. Run `run` as a task."""
 
     def __init__(self, store: Store, give_memory_back: Callable[[], None]) -> None:
-        """`give_memory_back`: returns freed memory of the C library to the system."""
+        """`give_memory_back`: function that returns freed memory of the C library to the system."""
         self._store = store
         self._give_memory_back = give_memory_back
         self._changes = 0

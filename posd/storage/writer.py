@@ -38,18 +38,18 @@ from posd.storage.database_files import FolderWatch, OpenFiles
 # Checkpoints: they write committed pages from the log (the WAL) back into the database file.
 #
 # Only the writing connection makes them, between two commits. Before 3.51.3, SQLite can lose a commit of one connection
-# while another begins a checkpoint (sqlite.org/wal.html, "The WAL-Reset Bug"). Commits wait meanwhile: 10 ms, with a
-# million stored payments 20 ms, on a hard disk seconds. So checkpoints are made in pauses, after the callers of the
-# last commit have their results.
+# while another begins a checkpoint (sqlite.org/wal.html, "The WAL-Reset Bug"). Commits wait during a checkpoint: 10 ms,
+# or 20 ms with a million stored payments, or seconds on a hard disk. So checkpoints are made in pauses, after the
+# callers of the last commit have received their results.
 
-#: Committed functions after which a checkpoint is due in a pause: some 2,000 pages of the log if each has its own
-#: commit. A page that many commits changed is written back once.
+#: Number of committed functions after which a checkpoint is due in a pause. They fill about 2,000 pages of the log if
+#: each has its own commit. A page that was changed by many commits is written back once.
 DUE_AFTER = 350
 #: Multiple of DUE_AFTER at which a checkpoint runs without a pause.
 OVERDUE = 2
 
-#: Length of a pause without writes, in seconds: at least this, and twice the duration of the newest checkpoint. On a
-#: fast disk a pause fits between two events of a payment, on a slow one between two payments.
+#: Minimum length of a pause without writes, in seconds. The pause must also last twice as long as the newest
+#: checkpoint. On a fast disk a pause fits between two events of a payment, and on a slow disk between two payments.
 LEAST_PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 10.0
 #: Pause before the first checkpoint, when no duration is known.
@@ -66,7 +66,7 @@ class Checkpoints:
         self.seconds = Histogram(CHECKPOINT_BOUNDS)
         self._clock = clock
         self._functions = 0
-        self._newest = 0.0  # time of the newest commit, if a checkpoint is due
+        self._newest = 0.0  # time of the newest commit that a checkpoint has not written back
         self._pause = FIRST_PAUSE_SECONDS
 
     def committed(self, functions: int) -> None:
@@ -76,7 +76,7 @@ class Checkpoints:
             self._newest = self._clock()
 
     def due(self) -> float | None:
-        """Return the seconds until the next checkpoint if nothing is committed, or None if none is due."""
+        """Return the seconds until the next checkpoint if nothing is committed. Return None if no checkpoint is due."""
         if self._functions < DUE_AFTER:
             return None
         if self._functions >= OVERDUE * DUE_AFTER:
@@ -93,14 +93,17 @@ class Checkpoints:
 def write_back(db: sqlite3.Connection) -> bool:
     """Write back the pages that no other connection needs in the log.
 
-    Return whether that was all. Raise sqlite3.Error.
+    Return whether all pages were written back. Raise sqlite3.Error.
     """
     busy, frames, done = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     return bool(not busy and frames == done)
 
 
 def empty_log(db: sqlite3.Connection) -> bool:
-    """Write back all pages and truncate the log. Return False if a connection reads in it. Raise sqlite3.Error."""
+    """Write back all pages and truncate the log.
+
+    Return False if a connection still reads the log. Raise sqlite3.Error.
+    """
     busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return not busy
 
@@ -109,23 +112,23 @@ def empty_log(db: sqlite3.Connection) -> bool:
 
 T = TypeVar("T")
 
-#: Most functions in one COMMIT; more would delay the first by the last.
+#: Maximum number of functions in one COMMIT. With more, the first caller would wait for the last function.
 MAX_BATCH = 128
-#: Most waiting functions, which bounds memory; further callers get an error at once and retry.
+#: Maximum number of waiting functions, which limits memory. Further callers receive an error at once and retry.
 MAX_WAITING = 4096
-#: Seconds that functions run before the loop runs other tasks; each function takes a twentieth of that.
+#: Seconds for which functions run before the event loop runs other tasks. One function takes a twentieth of this time.
 SLICE_SECONDS = 0.001
-#: On a slow disk a slice is this part of the newest sync, up to a maximum. The callers wait longer for the sync, and
-#: the disk is idle between two slices.
+#: On a slow disk a slice is this fraction of the newest sync, up to a maximum. The callers wait longer for the sync,
+#: and the disk is idle between two slices.
 SLICE_OF_SYNC = 0.25
 MAX_SLICE_SECONDS = 0.01
 
-#: Buckets of the duration of a COMMIT, in seconds: a cached disk takes under one ms, worn flash a second.
+#: Buckets of the duration of a COMMIT, in seconds. A disk with a cache takes less than one ms, and worn flash a second.
 COMMIT_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 #: Buckets of the number of functions in a COMMIT, up to MAX_BATCH.
 FUNCTION_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128)
 
-#: Seconds between two checks that the path names the open files, and between two checks while it does not. Each commit
+#: Seconds between two checks that the path names the open files: while it does, and while it does not. Each commit
 #: checks as well.
 LOOK_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 2.0
@@ -139,7 +142,7 @@ log = structlog.get_logger("posd.store")
 
 
 class DatabaseWriter:
-    """Runner of functions on the one writing connection. Made by `DatabaseWriter.open`, ended by `close`."""
+    """Runner of functions on the one writing connection. `DatabaseWriter.open` creates it, and `close` ends it."""
 
     def __init__(
         self, path: Path, connection: aiosqlite.Connection, publish: Callable[[Sequence[RecordedChange]], None]
@@ -150,12 +153,12 @@ class DatabaseWriter:
         self._waiting: list[_Job] = []
         self._riding: list[_Job] = []  # functions that join the next batch without starting one
         self._wake = asyncio.Event()
-        self._turn = asyncio.Lock()  # the user of the connection: a batch, or work outside of batches
+        self._turn = asyncio.Lock()  # lock for the user of the connection: a batch, or other work
         self._closing = False
         self._trusted = True
         self._placed = OpenFiles(path)
         self._placed.note()
-        self._is_damaged = False  # and the damage was logged
+        self._is_damaged = False  # whether the damage was logged
         self.moved: str | None = None  # sentence about a file that was not in its place at the newest check
         self._saved = False  # the content of a log without a name is in the database file
         self.error: str | None = None  # error of the newest commit, None if it succeeded
@@ -178,9 +181,9 @@ class DatabaseWriter:
         return cls(path, await connect(lambda: without_busy_timeout(open_database(path, now))), publish)
 
     async def write(self, function: Callable[[WriteTransaction], T]) -> T:
-        """Run a function in the next COMMIT; return its result once that is on disk.
+        """Run a function in the next COMMIT. Return its result once the commit is on disk.
 
-        The function may run twice, the first time rolled back. So its only effects are on the database and on its
+        The function may run twice, with the first run rolled back. So it may only change the database and return a
         result.
 
         Raise the function's exception (its writes are undone), StorageUnavailable, CommitUncertain. Cancelling the
@@ -224,13 +227,13 @@ class DatabaseWriter:
                 self.look()
                 if self.moved is not None and not self._saved and self._placed.log_alone:
                     async with self._turn:
-                        with suppress(sqlite3.Error):  # a kill would lose a log without a name
+                        with suppress(sqlite3.Error):  # after a kill, a log without a name would be lost
                             self._saved = await self._to_its_end(write_back)
                     if self._saved:
                         log.info("store.log_saved", database=str(self._path))
 
     def look(self) -> None:
-        """Check that the path names the open files; while it does not, writes are refused."""
+        """Check that the path names the open files. While it does not, writes are refused."""
         before, self.moved = self.moved, self._placed.missing()
         if self.moved is not None:
             self.error = CANNOT.format(self.moved)
@@ -242,7 +245,10 @@ class DatabaseWriter:
             log.error("store.file_moved", database=str(self._path), detail=self.moved)
 
     def note_damage(self, error: BaseException | None) -> None:
-        """Log the first error that shows damage in the database, with the next step. Each call gets its error."""
+        """Log the first error that shows damage in the database, with the next step.
+
+        Every caller receives its own error.
+        """
         if error is not None and is_damage(error) and not self._is_damaged:
             self._is_damaged = True
             log.error("store.damaged", database=str(self._path), error=str(error), detail=NEXT_STEP)
@@ -260,9 +266,10 @@ class DatabaseWriter:
         await run_on_db_thread(self._connection, lambda: None)
 
     async def empty_log(self) -> bool:
-        """Write committed pages into the database file and empty the log; return False if a connection reads in it.
+        """Write committed pages into the database file and empty the log. Return False if a connection still reads the
+        log.
 
-        Commits wait meanwhile, as for each checkpoint. Raise StorageUnavailable.
+        Commits wait during the checkpoint. Raise StorageUnavailable.
         """
         async with self._turn:
             self.check_placed()
@@ -300,7 +307,7 @@ class DatabaseWriter:
 
     @property
     def running(self) -> bool:
-        """Whether functions still run; before `close`, only a fault of posd ends that."""
+        """Whether functions still run. Before `close`, only a fault of posd can stop them."""
         return not self._pump.done()
 
     async def close(self) -> None:
@@ -328,7 +335,7 @@ class DatabaseWriter:
                 self._wake.set()
 
     async def _write_back(self, seconds: float) -> None:
-        """Make the due checkpoint, or check again in `seconds`, because the pause may end before.
+        """Make the due checkpoint, or check again after `seconds`, because the pause may end earlier.
 
         The callers of earlier commits already have their results.
         """
@@ -338,7 +345,7 @@ class DatabaseWriter:
             return
         async with self._turn:
             if self._trusted and self.moved is None:
-                # all pages are still in the log, the next attempt follows, and the writer must go on
+                # all pages are still in the log, and the next attempt follows
                 with suppress(Exception):
                     await self._checkpoint(write_back)
 
@@ -350,7 +357,7 @@ class DatabaseWriter:
         if self._trusted or await self._reopen():
             try:
                 written = await self._transact([job[0] for job in batch])
-            except Exception as error:  # noqa: BLE001 - the writer outlives it; each caller gets it
+            except Exception as error:  # noqa: BLE001 - the writer must go on; each caller receives the error
                 written = BatchResult([uncertain(error)] * len(batch), distrusted=True)
         else:
             refusal = StorageUnavailable("the disk failed, and the database cannot be trusted again yet")
@@ -381,7 +388,10 @@ class DatabaseWriter:
             await self._reopen()
 
     async def _transact(self, functions: Sequence[Function]) -> BatchResult:
-        """Run the functions here, in slices; wait for a lock or the disk on the connection's thread."""
+        """Run the functions on the event loop, in slices.
+
+        Wait for locks and for the disk on the connection's thread.
+        """
         db = self._connection._conn
         batch = WriteBatch(db, functions, self._clock)
         try:
@@ -395,16 +405,16 @@ class DatabaseWriter:
             return batch.failed(error)
         except BaseException:
             with suppress(sqlite3.Error):
-                batch.roll_back()  # a held lock would prevent other connections
+                batch.roll_back()  # a held lock would block other connections
             raise
         return await self._commit_in_place(batch)
 
     async def _commit_in_place(self, batch: WriteBatch) -> BatchResult:
         """Commit if the path names the open files; otherwise return errors for the callers.
 
-        If the files are known to be moved, nothing is written. If the check after the commit finds it, the outcome is
-        uncertain: the writes count once the files are back, and are lost otherwise. The check runs on the loop: the
-        other thread would wait for the interpreter lock after each system call.
+        If the files are known to be moved, nothing is written. If only the check after the commit finds a moved file,
+        the outcome is uncertain. The writes count if the files come back, and are lost otherwise. The check runs on the
+        event loop, because another thread would wait for the interpreter lock after each system call.
         """
         if self.moved is not None:
             self.look()
@@ -419,7 +429,7 @@ class DatabaseWriter:
         return written
 
     async def _reopen(self) -> bool:
-        """Replace an untrusted connection; return whether that succeeded.
+        """Replace an untrusted connection. Return whether that succeeded.
 
         After a failure the next batch tries again.
         """
@@ -430,25 +440,26 @@ class DatabaseWriter:
             return False
         old, self._connection = self._connection, fresh
         self._trusted = True
-        with suppress(sqlite3.Error):  # its open work is lost in any case
+        with suppress(sqlite3.Error):  # its open transaction is lost in any case
             await old.close()
         return True
 
 
 def _ride(function: Callable[[WriteTransaction], T], unit: WriteTransaction) -> tuple[T] | None:
-    """Run a function if an earlier one has written; else return None."""
+    """Run a function if an earlier function has written, else return None."""
     return (function(unit),) if unit.wrote else None
 
 
 def slice_seconds(sync_seconds: float) -> float:
-    """Return the seconds that functions may run at a time after a sync of `sync_seconds`."""
+    """Return for how many seconds functions may run at a time after a sync of `sync_seconds`."""
     return min(max(SLICE_SECONDS, sync_seconds * SLICE_OF_SYNC), MAX_SLICE_SECONDS)
 
 
 async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Connection:
     """Open a connection on its own thread. If that fails, raise the connector's exception once the thread has ended.
 
-    aiosqlite does not wait for the thread of a failed connection, which can outlive the loop (pinned, tested).
+    aiosqlite does not wait for the thread of a failed connection, and that thread can outlive the event loop. A test
+    checks this for the pinned version.
     """
     connection = aiosqlite.Connection(connector, 64)
     try:
@@ -459,16 +470,20 @@ async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Conn
 
 
 def without_busy_timeout(db: sqlite3.Connection) -> sqlite3.Connection:
-    """Return the connection, prepared for the event loop: it waits for no lock and writes only in its COMMIT."""
+    """Prepare the connection for the event loop, and return it.
+
+    It then never waits for a lock, and writes only in its COMMIT.
+    """
     db.execute("PRAGMA busy_timeout = 0").close()
     db.execute("PRAGMA cache_spill = OFF").close()
     return db
 
 
 def run_on_db_thread(connection: aiosqlite.Connection, function: Callable[[], T]) -> "asyncio.Future[T]":
-    """Run a function on the connection's own thread; return the future of its result.
+    """Run a function on the connection's thread. Return the future of its result.
 
-    aiosqlite has no public way to do so (pinned, tested). Raise ValueError if the connection is closed.
+    aiosqlite has no public method for this. A test checks the pinned version. Raise ValueError if the connection is
+    closed.
     """
     if not connection._running or connection._connection is None:
         raise ValueError("Connection closed")

@@ -1,7 +1,10 @@
 """Live view of `posd watch`, drawn with Textual."""
 
 import asyncio
+import os
 import signal
+import termios
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -36,6 +39,8 @@ from posd.cli.watch.state import Kind, ListName, Row, Shop, Source, WatchState
 FRAME_SECONDS = 0.25
 #: Seconds for which the bottom line shows the result of an action.
 MESSAGE_SECONDS = 20.0
+#: Longest time for ending the view, in seconds.
+EXIT_SECONDS = 5.0
 #: Lines of the screen -> the most lines of advice; the first that fits.
 BELOW_LINES = ((30, 8), (24, 4), (16, 3))
 #: Least lines of a screen with room for the rates.
@@ -208,6 +213,14 @@ class Watch(App[None]):
         """Stop polling."""
         self.source.close()
 
+    def exit(self, *given: Any, **options: Any) -> None:
+        """End the view, after `EXIT_SECONDS` even if the terminal does not read."""
+        if isinstance(self._driver, LinuxDriver):
+            late = threading.Timer(EXIT_SECONDS, _leave, (self._driver,))
+            late.daemon = True
+            late.start()
+        super().exit(*given, **options)
+
     def _fatal_error(self) -> None:
         """Restore the terminal. The command reports the fault."""
         self._close_messages_no_wait()
@@ -351,3 +364,10 @@ class Watch(App[None]):
         self.say(say("watch", f"asking_{call}", terminal=row.document["terminal"], what=texts.what(row)), "cyan")
         path = f"/transactions/{row.identity}/{call}"
         self.source.ask(lambda api: api.post(path, seconds=RECONCILE_SECONDS).body, said)
+
+
+def _leave(driver: LinuxDriver) -> None:
+    """End the process, after restoring the terminal's modes."""
+    if driver.attrs_before is not None:
+        termios.tcsetattr(driver.fileno, termios.TCSANOW, driver.attrs_before)
+    os._exit(0)

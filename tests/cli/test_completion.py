@@ -98,7 +98,7 @@ def complete(scripts: dict[str, Path], shell: str, line: str, config: Path | str
         run, capture_output=True, text=True, env=environment, check=False, timeout=PATIENCE, cwd=script.parent
     )
     assert (done.returncode, done.stderr) == (0, ""), done
-    return [word for word in done.lines if word]
+    return [word for word in done.stdout.splitlines() if word]
 
 
 @pytest.mark.slow

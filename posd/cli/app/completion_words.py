@@ -5,25 +5,21 @@ written, because the shell would put the message into the command line.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE
 
-if TYPE_CHECKING:
-    import socket
-
 SHELLS = ("bash", "zsh", "fish")
 
 #: Payments that are requested. More would not fit on a screen.
 LIMIT = 50
 
-#: Seconds for each step of a call to the daemon, which usually takes milliseconds. Only the standard library is used.
+#: Seconds for each step of a call to the daemon, which usually takes milliseconds.
 PATIENCE = 0.5
 #: Completion function: a click callback of an argument or an option.
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -56,7 +52,7 @@ def payments(query: str, *types: str, approved: bool = False, jobs: str | None =
     """Offer the ids of the newest payments that match; with `jobs` also the ids of print jobs that match that."""
 
     def words(ctx: click.Context) -> Iterator[tuple[str, str]]:
-        for item in _ask(ctx, f"/v1/transactions?limit={LIMIT}&{query}")["transactions"]:
+        for item in _ask(ctx, f"/transactions?limit={LIMIT}&{query}")["transactions"]:
             outcome = item["outcome"] or {}
             if (not types or item["type"] in types) and (not approved or outcome.get("result") == "approved"):
                 state = outcome.get("result") or item["status"] or item["phase"]
@@ -73,19 +69,19 @@ def print_jobs(query: str = "") -> Complete:
 
 
 def _print_jobs(ctx: click.Context, query: str) -> Iterator[tuple[str, str]]:
-    for item in _ask(ctx, f"/v1/print-jobs?limit={LIMIT}&{query}")["print_jobs"]:
+    for item in _ask(ctx, f"/print-jobs?limit={LIMIT}&{query}")["print_jobs"]:
         yield item["print_job_id"], f"{item['terminal']} {item['status'] or item['phase']}"
 
 
 def _serials(ctx: click.Context) -> Iterator[tuple[str, str]]:
-    for item in _ask(ctx, "/v1/terminals")["terminals"]:
+    for item in _ask(ctx, "/terminals")["terminals"]:
         yield item["serial"], item["model"] or ""
 
 
 def _attention(ctx: click.Context) -> Iterator[tuple[str, str]]:
     identity = ctx.params.get("identity")
     for kind, key in (("transactions", "client_transaction_id"), ("print_jobs", "print_job_id")):
-        path = f"/v1/{kind.replace('_', '-')}?limit={LIMIT}&attention=true"
+        path = f"/{kind.replace('_', '-')}?limit={LIMIT}&attention=true"
         for item in _ask(ctx, path)[kind]:
             if identity is None or item[key].startswith(identity):
                 yield from ((attention["code"], attention["detail"]) for attention in item["attention"])
@@ -101,46 +97,12 @@ def files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> 
 
 
 def _ask(ctx: click.Context, path: str) -> Any:
-    """Return the daemon's response. Raise OSError without one, ValueError if it is not JSON."""
-    import http.client  # imported here, because every command imports this file and few complete
-    import json
+    """Return the daemon's response. Raise Problem or Unreachable."""
+    from posd.cli.app.connection import Call, usual_socket  # imported here, because that file imports this one
+    from posd.client.connection import Connection
 
-    for candidate in sockets(ctx.find_root().params):
-        connection = http.client.HTTPConnection("posd", timeout=PATIENCE)
-        try:
-            connection.sock = _connected(candidate)
-            connection.request("GET", path)
-        except OSError:  # missing, or not for this user: try the other socket
-            connection.close()
-            continue
-        try:
-            return json.loads(connection.getresponse().read())
-        finally:
-            connection.close()
-    raise ConnectionError
-
-
-def _connected(path: Path) -> "socket.socket":
-    import socket
-
-    found = socket.socket(socket.AF_UNIX)
-    found.settimeout(PATIENCE)
-    found.connect(str(path))
-    return found
-
-
-def sockets(options: Mapping[str, Any]) -> list[Path]:
-    """Return the sockets to try, by the options of `posd`. The configuration is not checked here."""
-    import tomllib
-
-    # In a completing shell, options that were not typed have no value.
-    given = options.get("socket_path") or os.environ.get("POSD_SOCKET")
-    if given:
-        return [Path(given)]
-    config = Path(options.get("config_path") or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE)
-    directory = Path("/run/posd")
-    for file in (config, *sorted((config.parent / "config.d").glob("[!.]*.toml"))):
-        with suppress(OSError, ValueError, LookupError, TypeError):  # a broken file counts as missing
-            local = tomllib.loads(file.read_text(encoding="utf-8"))["local_api"]
-            directory = config.parent / local["directory"]
-    return [directory / "admin.sock", directory / "till.sock"]
+    given = ctx.find_root().params  # in a completing shell, options that were not typed have no value
+    config = given.get("config_path") or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE
+    socket = given.get("socket_path") or os.environ.get("POSD_SOCKET") or usual_socket(Path(config))[0]
+    with Connection(socket) as api:
+        return api.call(Call("GET", path, seconds=PATIENCE)).body

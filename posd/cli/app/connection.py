@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
 
 import click
@@ -19,6 +19,9 @@ from posd.cli.explain.catalogue import choose, language
 from posd.client.connection import Connection, probe
 from posd.client.documents import ForeignAnswer, Problem, Unreachable, decode, encode
 from posd.client.plans import REPLY_SECONDS, RETRY_SECONDS, Call, Reply, StreamItem
+
+if TYPE_CHECKING:
+    from posd.config import ConfigProblem
 
 # Local API for the commands: `posd.client`'s connection, called by method and path.
 #
@@ -149,19 +152,12 @@ def connect(ctx: click.Context) -> Iterator[Api]:
 
 
 def found_socket(given: Context) -> Path:
-    """Return the admin socket of the configuration if this user can open it, else the till socket.
+    """Return the usual socket of the configuration; if it does not name one, write why to stderr.
 
-    Other faults of the configuration do not matter. If it does not name a directory, use the default and write why to
-    stderr. If it is missing or unreadable, `given.unread` says so, in case the daemon does not run either.
+    If the configuration is missing or unreadable, `given.unread` says so, in case the daemon does not run either.
     """
-    from posd.config import examine, parse  # most of the time that a command takes to begin, unneeded with --socket
-
     file = Path(given.config_path)
-    # Without the files that it names, because a till's user may not read the daemon's private key.
-    config, problems = examine(file, check_files=False)
-    why = next((problem for problem in problems if config is None or problem.key.startswith("local_api")), None)
-    local = (config or parse("", file=file)).local_api
-    socket = local.admin_socket if can_open(local.admin_socket) else local.till_socket
+    socket, why = usual_socket(file)
     if why is not None:
         key = f"{why.key} " if why.key else ""
         words = f"{why.file}: {key}{why.reason}. So the socket {socket} is tried (--socket names another)"
@@ -170,6 +166,20 @@ def found_socket(given: Context) -> Path:
         else:
             Output(as_json=False).note(f"posd: {words}", style="yellow")
     return socket
+
+
+def usual_socket(file: Path) -> tuple[Path, "ConfigProblem | None"]:
+    """Return the admin socket if this user can open it, else the till socket; and why the configuration names none.
+
+    Other faults of the configuration do not matter.
+    """
+    from posd.config import examine, parse  # most of the time that a command takes to begin, unneeded with --socket
+
+    # Without the files that it names, because a till's user may not read the daemon's private key.
+    config, problems = examine(file, check_files=False)
+    why = next((problem for problem in problems if config is None or problem.key.startswith("local_api")), None)
+    local = (config or parse("", file=file)).local_api
+    return local.admin_socket if can_open(local.admin_socket) else local.till_socket, why
 
 
 def can_open(path: Path) -> bool:

@@ -94,7 +94,10 @@ class Quotas:
     def require_calls(self, identity: str, cannot: str) -> None:
         """Count one call to a terminal about a payment.
 
-        Raise Problem limit_reached. """ seconds = self.calls.seconds_until(identity) if seconds:
+        Raise Problem limit_reached.
+        """
+        seconds = self.calls.seconds_until(identity)
+        if seconds:
             self.reached.note(limits.CALLS_OF_TRANSACTION)
             raise limit_reached(limits.CALLS_OF_TRANSACTION, f"{cannot}: the terminal was just asked", seconds)
         self.calls.take(identity)

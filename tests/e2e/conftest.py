@@ -18,7 +18,9 @@ CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
 
 
 def some(names: Iterable[Any], *quick: Any) -> list[Any]:
-    """Return parameters. The quick run uses only these; raise AssertionError if one does not exist."""
+    """Return parameters for all names. The quick run uses only the names in `quick`. Raise AssertionError for an
+    unknown name.
+    """
     names = list(names)
     assert set(quick) <= set(names), set(quick) - set(names)
     return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
@@ -26,14 +28,14 @@ def some(names: Iterable[Any], *quick: Any) -> list[Any]:
 
 @pytest.fixture
 def home() -> Path:
-    """Return a directory whose path is short enough for Unix sockets."""
+    """Yield a directory whose path is short enough for Unix sockets."""
     with TemporaryDirectory(prefix="posd-") as directory:
         yield Path(directory)
 
 
 @pytest.fixture
 async def terminal(home: Path) -> AsyncIterator[ScriptedTerminal]:
-    """Yield a terminal that acknowledges, unless the test scripts it."""
+    """Yield a terminal that acknowledges every start, unless the test sets a script."""
     async with scripted_terminal(home) as terminal:
         yield terminal
 
@@ -53,14 +55,14 @@ def identity() -> str:
 
 @pytest.fixture
 async def own(home: Path) -> AsyncIterator[Shop]:
-    """Yield a shop of one test, whose daemon can be stopped. The test runs on its own loop."""
+    """Yield a shop for one test. The test can stop the daemon. It runs on its own loop."""
     async with open_shop(home) as shop:
         yield shop
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_scripted_any_more(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After each test, remove the scripts that it has set on a shared terminal."""
+    """Remove after each test the scripts that the test has set on a shared terminal."""
     yield
     for used in request.node.funcargs.values():
         terminal = getattr(used, "terminal", None)
@@ -78,14 +80,14 @@ async def shop() -> AsyncIterator[Shop]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def complete_journal(shop: Shop) -> AsyncIterator[None]:
-    """After each file, check that reprocessing changes nothing in its shop."""
+    """Check after each file that reprocessing changes nothing in the shop."""
     yield
     await nothing_to_correct(shop.daemon)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def printer(request: pytest.FixtureRequest) -> AsyncIterator[Printer]:
-    """Yield one daemon and a printing terminal for a file. Its `POLLING` sets how often jobs are polled."""
+    """Yield one daemon and a printing terminal for a file. `POLLING` of the file sets the interval of polls."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_printer(Path(directory), request.module.POLLING) as printer:
             yield printer

@@ -1,4 +1,4 @@
-"""Abort: the request to the terminal that the transaction holds, and the wait for the outcome (design 6; spec 3.1)."""
+"""Abort: the request to the transaction's terminal, and the wait for the outcome (design 6; spec 3.1)."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ async def abort(payment: Payment) -> Reply:
 
 
 async def no_reply(_request: Request, _writer: asyncio.StreamWriter) -> None:
-    """Close without a reply."""
+    """Close the connection without a reply."""
 
 
 #: Replies of the terminal to an abort that it accepted, or may have accepted.
@@ -121,7 +121,7 @@ async def test_a_payment_that_no_longer_holds_its_terminal_is_not_aborted(shop: 
     following = Payment(shop, str(uuid4()), payment.serial)
     shop.terminal.start = acknowledging(payment.serial)
     assert (await following.put()).status == 201
-    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # the refusal was wrong
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # the terminal ran the payment in spite of its refusal
     assert (await payment.get())["phase"] == "active"
     before = shop.terminal.aborts
     reply = await abort(payment)
@@ -130,7 +130,7 @@ async def test_a_payment_that_no_longer_holds_its_terminal_is_not_aborted(shop: 
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_after_a_kill_during_an_abort_it_is_not_sent_again(home: Path) -> None:
+async def test_an_abort_is_not_sent_again_after_a_kill(home: Path) -> None:
     async with open_counters(home, 1) as (counter,):
         posd = counter.daemon
         payment = await counter.started()

@@ -1,4 +1,4 @@
-"""A listener that was down while payments were open, or returned at another address (spec 6.2)."""
+"""A webhook listener that was down during open payments, or returned at another address (spec 6.2)."""
 
 import asyncio
 import os
@@ -22,8 +22,8 @@ from tests.support.shop import QUIET, Payment, Shop, answering, knowing, nothing
 from tests.support.streams import stream
 from tests.support.webhooks import attention
 
-#: Downtimes in seconds: one longer than a terminal retries, and one that no terminal notices.
-LONG, SHORT = 720, 60
+#: Downtime in seconds. It is longer than a terminal's retries.
+LONG = 720
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def counter(home: Path) -> AsyncIterator[Shop]:
 
 
 async def waiting(counter: Shop) -> Payment:
-    """Return a payment that waits for the PIN and has all its events so far."""
+    """Return a payment that waits for the PIN. All events up to this state have arrived."""
     payment = await counter.started()
     for status, previous in APPROVED[:2]:
         assert await payment.event(status, previous) == 200
@@ -42,7 +42,7 @@ async def waiting(counter: Shop) -> Payment:
 
 
 def backdate(posd: Daemon, seconds: float) -> None:
-    """Make a stopped daemon's signs of life this much older: its records and the touched file."""
+    """Make the times in the records and of the touched file of a stopped daemon older."""
     at = datetime.now(UTC) - timedelta(seconds=seconds)
     with closing(sqlite3.connect(posd.database)) as db, db:
         db.execute("UPDATE changes SET at = ?", (iso(at),))
@@ -51,14 +51,14 @@ def backdate(posd: Daemon, seconds: float) -> None:
 
 
 async def away(counter: Shop, seconds: float) -> None:
-    """Kill the daemon, let time pass, start it again."""
+    """Kill the daemon, and start it again after a simulated downtime."""
     await counter.daemon.kill()
     backdate(counter.daemon, seconds)
     await counter.daemon.start()
 
 
 async def listener(posd: Daemon) -> tuple[str, str, str]:
-    """Return the status of the daemon, of its listener, and the text of the check."""
+    """Return the daemon's status, the listener's status, and the text of the listener's check."""
     health = (await posd.call("GET", "/health")).json
     check = health["checks"]["webhook_listener"]
     return health["status"], check["status"], f"{check['detail']}: {check['todo']}"
@@ -86,7 +86,7 @@ async def test_health_is_degraded_until_the_payment_has_ended(counter: Shop) -> 
     found = await families(counter.daemon)
     assert value(found, "posd_listener_away_payments") == value(found, "posd_listener_absences_total") == 1
     assert value(found, "posd_health", check="webhook_listener") == 1
-    await payment.searched()  # posd searches at the start; a search without a result settles nothing
+    await payment.searched()  # posd searches at the start, and a search without a result changes nothing
     await counter.daemon.wait_for(payment.identity, lambda it: it["last_search"] is not None)
     assert (await listener(counter.daemon))[0] == "degraded"
     await payment.end()
@@ -125,7 +125,9 @@ async def test_an_orderly_stop_counts_as_a_sign_of_life(counter: Shop) -> None:
 
 
 async def test_a_terminal_that_accepted_a_payment_and_does_not_report_it_needs_a_person(counter: Shop) -> None:
-    """Only after the customer must have left: a search does not find a payment that waits for the card either."""
+    """posd asks a person only after the customer must have left. A search does not find a payment that still waits for
+    the card.
+    """
     payment = await waiting(counter)
     await counter.daemon.restart()
     before = await payment.until(lambda it: it["last_search"] is not None)
@@ -134,7 +136,7 @@ async def test_a_terminal_that_accepted_a_payment_and_does_not_report_it_needs_a
         at = datetime.now(UTC) - LONG_WAIT + timedelta(seconds=1)
         db.execute("UPDATE transactions SET created_at = ?", (iso(at),))
     path = f"/transactions/{payment.identity}/events"
-    # Only elapsed time causes the message, before a heartbeat is due.
+    # The message arrives before a heartbeat is due, so only elapsed time can cause it.
     async with asyncio.timeout(HEARTBEAT_SECONDS / 2), stream(counter.daemon.till_socket, path) as source:
         async for message in source:
             if message.event == "state" and message.json["next_step"] == "ask_person":
@@ -145,7 +147,7 @@ async def test_a_terminal_that_accepted_a_payment_and_does_not_report_it_needs_a
     assert (await payment.get())["next_step"] == "new_id_ok"
 
 
-#: Long limits for silence, and a short grace, which sets the pauses of searches without callbacks.
+#: Long limits for silence, and a short grace. The grace sets the pauses between searches without callbacks.
 SHORT = """
 [reconcile]
 first_event_grace_seconds = 0.1
@@ -154,7 +156,7 @@ stall_after_request_seconds = 3600
 """
 
 
-#: Earlier address of this machine, which no machine has (RFC 5737), and its present one.
+#: Earlier and present address of this machine. The earlier address belongs to no machine (RFC 5737).
 BEFORE, NOW = "192.0.2.7", "127.0.0.1"
 
 
@@ -165,7 +167,7 @@ async def moved(home: Path) -> AsyncIterator[Shop]:
 
 
 async def start_elsewhere(moved: Shop, address: str) -> None:
-    """Kill the daemon and restart it, as if the callbacks of open payments had used that address."""
+    """Restart the daemon after a kill. The callbacks of open payments have this address in the stored data."""
     await moved.daemon.kill()
     with closing(sqlite3.connect(moved.daemon.database)) as db:
         db.execute("UPDATE transactions SET callback_host = ? WHERE phase <> 'final'", (address,))
@@ -178,7 +180,7 @@ async def kinds(payment: Payment) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_a_payment_with_an_old_callback_address_is_marked_and_searched_for_until_its_outcome(moved: Shop) -> None:
+async def test_a_payment_with_an_old_callback_address_is_marked_and_searched_for_until_it_ends(moved: Shop) -> None:
     payment = await waiting(moved)
     moved.terminal.search = answering(200, b"[]")
     await start_elsewhere(moved, BEFORE)
@@ -187,8 +189,8 @@ async def test_a_payment_with_an_old_callback_address_is_marked_and_searched_for
     (marked,) = document["attention"]
     assert BEFORE in marked["detail"]
     assert "posd asks the terminal by itself" in marked["detail"]
-    await payment.searched(len(payment.searches) + 4)  # though each search has a reply, and no event is overdue
-    await moved.daemon.restart()  # its outcome is known
+    await payment.searched(len(payment.searches) + 4)  # each search has a reply, and no event is overdue
+    await moved.daemon.restart()
     await payment.searched(len(payment.searches) + 4)
     moved.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
     outcome = await moved.daemon.outcome(payment.identity)

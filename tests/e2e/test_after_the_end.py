@@ -1,4 +1,4 @@
-"""The holder of a token of an ended payment or print job can add reports to it, but change nothing else."""
+"""A device with the token of an ended payment or print job can add reports to that record, and change nothing else."""
 
 import asyncio
 import json
@@ -17,10 +17,10 @@ from tests.support.https import deliver, post, status_of
 from tests.support.shop import AMOUNT, OFFLINE, Shop, acknowledging, answering
 from tests.support.webhooks import disk
 
-#: Data of another device than the terminal.
+#: Data of a device that is not the terminal.
 STRANGE = {"brand": "Strange", "model": "Strange"}
 YEN = {"amount": {"currency": "JPY"}}
-Ended = tuple[str, str, str]  # ended record: its id, its terminal, its callback URL
+Ended = tuple[str, str, str]  # the ended record: id, terminal, and callback URL
 
 
 async def approved(shop: Shop) -> Ended:
@@ -79,7 +79,7 @@ def late(identity: str, serial: str) -> Iterator[bytes]:
 
 
 async def beside(posd: Daemon, identity: str) -> dict[str, Any]:
-    """Return posd's other data."""
+    """Return the data of posd outside the ended record."""
     with disk(posd) as db:
         tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         kept = {name: db.execute(f'SELECT * FROM "{name}"').fetchall() for name in tables}
@@ -89,7 +89,7 @@ async def beside(posd: Daemon, identity: str) -> dict[str, Any]:
     clock = (await posd.call("GET", "/clock", socket=posd.admin_socket)).json
     return {
         "stored": stored,
-        # except posd's own observations of terminals: its probes, and searches after unexpected reports
+        # posd's own observations of terminals are left out: probes, and searches after unexpected reports
         "terminals": [
             (item["brand"], item["model"], item["base_url"], item["identity"]["conflict"]) for item in terminals
         ],

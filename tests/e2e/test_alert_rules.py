@@ -1,4 +1,4 @@
-"""Each alert rule has its series in every state of a terminal, because a rule never fires on an absent series."""
+"""Each alert rule has a series in every state of a terminal. A rule never fires on an absent series."""
 
 import asyncio
 import re
@@ -19,12 +19,12 @@ from tests.support.shop import PATIENCE_SECONDS
 from tests.support.terminal import scripted_terminal
 
 MONITORING = Path(__file__).parents[2] / "monitoring"
-#: A metric of posd in a rule, with its label conditions.
+#: A metric of posd in a rule, with label conditions.
 SELECTOR = re.compile(r"\b(posd_[a-z_]+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'([a-z_]+)(=~|!~|!=|=)"([^"]*)"')
-#: Series that exist only during their condition. Their rules compare the value, so the first value fires.
+#: Series that exist only while their condition holds. Their rules compare the value, so the first value fires.
 APPEARS = {"posd_certificate_refusals", "posd_fleet_lanes_health"}
-#: Series that is absent without a backup. PosdBackupMissing fires for that.
+#: Series that is absent before the first backup. PosdBackupMissing fires if it is absent.
 HAS_A_RULE_OF_ITS_OWN = {"posd_backup_last_success_timestamp_seconds"}
 
 
@@ -35,7 +35,7 @@ def rules(name: str) -> dict[str, str]:
 
 
 def without_series(expression: str, found: dict[str, Family]) -> list[str]:
-    """Return the parts of an expression, with each alternative separately, that match no series."""
+    """Return the selectors of an expression that match no series. Alternatives of a label are tried one at a time."""
     missing = []
     for name, asked in SELECTOR.findall(expression):
         family = re.sub(r"_(bucket|sum|count)$", "", name) if name not in found else name
@@ -51,7 +51,7 @@ def without_series(expression: str, found: dict[str, Family]) -> list[str]:
 
 
 def answers(series: dict[str, str], label: str, kind: str, words: list[str], alternative: str) -> bool:
-    """Return whether a label meets the condition, with its alternatives."""
+    """Return whether a series meets the condition on a label for this alternative."""
     is_one = any(re.fullmatch(word, series.get(label, "")) for word in words)
     return not is_one if kind.startswith("!") else re.fullmatch(alternative, series.get(label, "")) is not None
 
@@ -74,7 +74,7 @@ async def test_every_rule_has_its_series_from_the_first_scrape_on(tmp_path: Path
 
 
 @pytest.mark.parametrize("file", ["prometheus-rules.yml", "fleet-rules.yml"])
-def test_no_rule_asks_for_the_increase_of_a_series_that_appears_with_its_first_value(file: str) -> None:
+def test_no_rule_uses_the_increase_of_a_series_that_appears_with_its_first_value(file: str) -> None:
     for alert, expression in rules(file).items():
         if APPEARS & {name for name, _ in SELECTOR.findall(expression)}:
             assert not re.search(r"increase|rate", expression), alert
@@ -94,7 +94,7 @@ async def test_the_alert_fires_for_a_terminal_in_every_state_in_which_it_is_unre
         posd = await stack.enter_async_context(running(tmp_path, stay + removed.toml))
 
         async def fires(*expected: str) -> None:
-            """Probe the terminals until the alert fires for exactly these."""
+            """Probe the terminals until the alert fires for exactly the expected terminals."""
             firing = None
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while firing != set(expected):

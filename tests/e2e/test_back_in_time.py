@@ -1,4 +1,4 @@
-"""A database that goes back in time: no start is sent twice, and an operator is asked."""
+"""A database that goes back in time. No start is sent twice, and posd asks an operator."""
 
 import asyncio
 import shutil
@@ -42,14 +42,14 @@ async def refused(payment: Payment) -> Any:
     assert SEEN in reply.json["how"]
     assert SEEN in reply.json["detail"]
     until, since = (datetime.fromisoformat(reply.json[name]) for name in ("records_missing_until", "since"))
-    assert until - since >= timedelta(seconds=300)  # a clock that is set back by less than this is not noticed
+    assert until - since >= timedelta(seconds=300)  # posd does not detect a smaller step back of the clock
     assert payment.requests == []
     assert (await payment.get())["code"] == "not_found"
     return reply.json
 
 
 async def repeated(payment: Payment, status: int = 200) -> Any:
-    """Repeat the call of a sent payment. Check that nothing is sent again."""
+    """Repeat the call of a sent payment. Check that posd sends nothing again."""
     reply = await payment.put()
     assert reply.status == status, reply.body
     assert len(payment.requests) == 1
@@ -72,7 +72,7 @@ async def seen(daemon: Daemon) -> str:
 
 
 async def test_after_an_old_backup_is_copied_in_by_hand_nothing_is_sent_twice(own: Shop, home: Path) -> None:
-    """The file was copied without a restore, and the till repeats a call whose id the file lacks."""
+    """The file was copied without `posd restore`. The till repeats a call whose id is not in the file."""
     daemon = own.daemon
     before = await own.started()
     await approve(before)
@@ -91,7 +91,7 @@ async def test_after_an_old_backup_is_copied_in_by_hand_nothing_is_sent_twice(ow
     for payment in (open_one, paid):
         document = await repeated(payment)
         assert (document["phase"], document["terminal"]) == ("in_doubt", payment.serial)
-    assert "approved" in str((await paid.history())[0]), "the end that the witness knows is shown"
+    assert "approved" in str((await paid.history())[0]), "posd shows the end that is in the witness"
     assert (await repeated(before))["outcome"]["result"] == "approved"
     problem = await refused(own.payment())
     health = await check(daemon)
@@ -111,7 +111,7 @@ async def test_after_an_old_backup_is_copied_in_by_hand_nothing_is_sent_twice(ow
         {"database_id": again["database_id"], "first_seq": again["first_seq"], "last_seq": numbers[-1]},
     ]
 
-    await approve(open_one)  # its callback address is still valid
+    await approve(open_one)  # the payment's callback address is still valid
     await daemon.restart()
     assert (await refused(own.payment()))["since"] == problem["since"]
     said = await seen(daemon)
@@ -126,7 +126,7 @@ async def test_after_an_old_backup_is_copied_in_by_hand_nothing_is_sent_twice(ow
 
 
 async def test_a_database_that_lost_only_an_event_gives_no_number_twice(own: Shop, home: Path) -> None:
-    """No payment was started or ended meanwhile, and posd was killed, so it wrote no last line."""
+    """No payment starts or ends after the copy. posd is killed, so the witness has no last line."""
     daemon, payment = own.daemon, await own.started()
     await daemon.kill()
     names = ("posd.db", "posd.db-wal")
@@ -163,7 +163,7 @@ async def test_a_lost_sale_is_not_paid_again_under_another_id(own: Shop, home: P
 
 
 async def test_the_guards_are_checked_in_their_order(own: Shop) -> None:
-    """First a known id, then the sale, then the restore, then the busy terminal."""
+    """A known id comes first, then the sale, the restore, and the busy terminal."""
     daemon = own.daemon
     holding = own.payment()
     assert (await holding.put(sale="sale-1")).status == 201
@@ -189,7 +189,7 @@ async def test_a_restore_with_an_unreadable_old_file_takes_the_ids_from_the_witn
     lose(daemon.database, "", "-wal", "-shm")
     code, said = await daemon.cannot_start()
     assert code == 1
-    assert "posd restore" in said, "no new database replaces a missing one"
+    assert "posd restore" in said, "no new database replaces a missing database"
     await restored(daemon, str(home / "backup.db"))
     await daemon.start()
     assert (await repeated(payment))["phase"] == "in_doubt"
@@ -199,7 +199,7 @@ async def test_a_restore_with_an_unreadable_old_file_takes_the_ids_from_the_witn
 
 
 async def test_a_restore_with_an_intact_old_file_refuses_nothing(own: Shop, home: Path) -> None:
-    """Every id is known, so nothing is refused. But it is another database."""
+    """Every id is known, so posd refuses nothing. The database gets another identity."""
     daemon = own.daemon
     await back_up(daemon, home / "backup.db")
     payment = await own.started()
@@ -241,10 +241,9 @@ async def test_a_restore_takes_over_damaged_events(own: Shop, home: Path) -> Non
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
-async def test_a_backup_that_knows_more_than_the_witness_restores_the_rest(own: Shop, home: Path, steps: int) -> None:
-    """A snapshot loses a payment, which posd adds by its id. Then a backup is restored that has it completely.
-
-    The backup may have a later state of it than the file with its end.
+async def test_a_backup_with_more_data_than_the_witness_restores_the_rest(own: Shop, home: Path, steps: int) -> None:
+    """A snapshot lacks a payment, and posd adds only its id from the witness. Then a backup with the complete payment
+    is restored. The outcome of the newer file and the data of the backup must both stay.
     """
     daemon = own.daemon
     await daemon.stop()
@@ -289,7 +288,7 @@ async def test_a_new_database_is_made_without_a_backup(own: Shop) -> None:
 
 
 async def test_after_the_loss_of_a_disk_head_office_provides_the_started_ids(own: Shop, home: Path) -> None:
-    """Only the certificates are left. No sent call is sent again, and an operator is asked."""
+    """Only the certificates are left. posd sends no call again, and asks an operator."""
     daemon = own.daemon
     payments = [await own.started() for _ in range(3)]
     await approve(payments[0])
@@ -326,7 +325,7 @@ async def test_after_the_loss_of_a_disk_head_office_provides_the_started_ids(own
     reply = (await daemon.call("GET", "/restore", socket=daemon.admin_socket)).json
     assert (reply["refusing"], reply["restores"][0]["ids"], reply["restores"][0]["ids_taken_over"]) == (True, 3, 3)
     assert [item["client_transaction_id"] for item in reply["transactions"]] == [item.identity for item in payments]
-    await second.searched()  # posd searches for payments that the terminal has, as is known
+    await second.searched()  # posd searches for payments that the terminal has
     said = await seen(daemon)
     assert all(payment.identity in said for payment in payments)
     assert (await (await own.started()).get())["phase"] == "active"
@@ -335,7 +334,7 @@ async def test_after_the_loss_of_a_disk_head_office_provides_the_started_ids(own
         await repeated(payment)
 
 
-async def test_a_listed_id_keeps_the_sale_that_the_witness_knows(own: Shop, home: Path) -> None:
+async def test_a_listed_id_keeps_the_sale_of_the_witness(own: Shop, home: Path) -> None:
     daemon, paid = own.daemon, own.payment()
     assert (await paid.put(sale="basket-7")).status == 201
     await approve(paid)
@@ -382,7 +381,7 @@ async def test_a_kill_during_the_takeover_of_the_ids_loses_none(own: Shop, home:
 
 @pytest.mark.parametrize("point", some(("start.intended", "start.before_send", "start.written"), "start.before_send"))
 async def test_a_start_killed_before_it_was_sent_is_in_the_witness(own: Shop, home: Path, point: str) -> None:
-    """No request can have been sent that the witness does not know."""
+    """posd sends no request before the witness has its id."""
     daemon = own.daemon
     await daemon.stop()
     copy_state(daemon, home / "old", "posd.db")
@@ -452,7 +451,7 @@ async def test_a_damaged_witness_blocks_no_payment(own: Shop, trouble: str) -> N
 
 
 async def test_files_of_another_machine_are_reported(own: Shop, home: Path) -> None:
-    """The witness is that of this machine, and the database that of another."""
+    """The witness belongs to this machine, and the database belongs to another machine."""
     daemon = own.daemon
     payment = await own.started()
     await daemon.stop()
@@ -491,7 +490,7 @@ async def test_a_print_job_is_not_refused(own: Shop) -> None:
 
 
 async def test_an_upgrade_asks_no_person(own: Shop) -> None:
-    """The first version with a witness finds a database without one."""
+    """The first version with a witness opens a database without a witness."""
     daemon = own.daemon
     assert not [line for line in daemon.lines if line["event"].startswith(("witness.", "store.gone"))]
     assert (await check(daemon))["status"] == "ok"

@@ -1,4 +1,4 @@
-"""Backups, disasters and restores with the real daemon; and backups that are streamed elsewhere."""
+"""Backups, disasters and restores with the real daemon, and backups on standard output."""
 
 import asyncio
 import gzip
@@ -31,7 +31,7 @@ from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 
 async def posd_command(daemon: Daemon, *arguments: str) -> tuple[int, str, str]:
-    """Run a command with the daemon's configuration, inside this process. Return exit code, stdout and stderr."""
+    """Run a command in this process with the daemon's configuration. Return exit code, stdout and stderr."""
     done = await asyncio.to_thread(posd, *arguments, config=daemon.config_file)
     return done.returncode, done.stdout, done.stderr
 
@@ -60,7 +60,7 @@ def sound(path: Path) -> bool:
 
 
 def destroy(database: Path, *tables: str) -> None:
-    """Overwrite the first page of these tables with garbage, after all committed data is in the file."""
+    """Write all committed data into the file. Then overwrite the first page of these tables with garbage."""
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         roots = [row[0] for row in db.execute("SELECT rootpage, name FROM sqlite_master") if row[1] in tables]
@@ -76,8 +76,7 @@ def lose(database: Path, *suffixes: str) -> None:
         database.with_name(database.name + suffix).unlink()
 
 
-#: What happens to the database -> whether everything started since the backup is taken over, and how. The quick run has
-#: a disaster with a complete takeover, and one without any.
+#: Disaster -> damage to the database, and how the restore finds the payments since the backup.
 DISASTERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (lambda _database: None, "whole"),
     "garbage in the middle": (lambda database: destroy(database, "transactions", "leases"), "derived"),
@@ -122,10 +121,10 @@ async def test_after_a_disaster_and_a_restore_nothing_is_sent_twice(own: Shop, h
         assert (await payment.get())["outcome"]["result"] == "approved"
     if taken_over == "unknown":
         await moved.event("APPROVAL", "APPROVAL_REQUESTED")
-        assert (await ended.get())["phase"] == "in_doubt", "the witness has it"
+        assert (await ended.get())["phase"] == "in_doubt", "the payment is known from the witness only"
     for payment in everyone:
         assert (await payment.put()).status == 200
-        assert len(payment.requests) == 1, "nothing is ever sent again"
+        assert len(payment.requests) == 1, "posd sends nothing again"
     looked_at = (await daemon.call("GET", "/restore", socket=daemon.admin_socket)).json
     assert looked_at["refusing"] is (looked_at["restores"][0]["old"] != "read")
     if looked_at["refusing"]:  # unreadable payments may have been started, so a person must check first
@@ -136,7 +135,7 @@ async def test_after_a_disaster_and_a_restore_nothing_is_sent_twice(own: Shop, h
         assert code == 0, said
     assert (await (await own.started()).get())["phase"] == "active"
 
-    for _ in range(2):  # again: the second restore takes over from the file that the first one made
+    for _ in range(2):  # the second restore takes over from the file of the first restore
         documents = {payment.identity: await payment.get() for payment in known}
         await daemon.stop()
         code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"))
@@ -162,7 +161,7 @@ async def test_after_a_disaster_and_a_restore_nothing_is_sent_twice(own: Shop, h
 # backup
 
 
-# Damage that posd finds at a start.
+# Damage that posd finds at its start.
 
 
 def put_by_hand(database: Path) -> None:
@@ -177,12 +176,12 @@ def set_trail(database: Path) -> None:
 
 
 def swap(database: Path, content: bytes) -> None:
-    """Put another file there. The WAL, which has all data, is lost."""
+    """Replace the database by another file. The WAL with all data is lost."""
     lose(database, "-wal", "-shm")
     database.write_bytes(content)
 
 
-#: Fault of the file -> the one-line message, without the commands.
+#: Fault of the file -> the message of one line, without the commands.
 DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "garbage": (lambda database: swap(database, b"garbage" * 9999), "is damaged"),
     "a garbage header": (lambda database: swap(database, os.urandom(100) + database.read_bytes()[100:]), "is damaged"),
@@ -199,7 +198,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def left() -> AsyncIterator[Path]:
-    """Yield the directory of a daemon with one payment, after its end."""
+    """Yield the directory of a stopped daemon with one payment."""
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         async with scripted_terminal(home) as terminal, running(home, terminal.toml) as posd:
@@ -226,11 +225,11 @@ async def test_a_damaged_database_is_refused_with_commands_for_the_cure(left: Pa
         assert words in line["error"]
         assert "posd restore BACKUP" in line["error"]
         assert not [line for line in posd.lines if line["event"] == "not json"], "no traceback"
-        assert contents(posd) == before, "nothing was changed, and nothing deleted"
+        assert contents(posd) == before, "posd changed and deleted nothing"
 
 
 def keep_wal(database: Path) -> None:
-    """Copy the WAL's data into the file, and keep the WAL."""
+    """Copy the data of the WAL into the file, and keep the WAL."""
     copy = database.parent.with_name("copy")
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -240,8 +239,8 @@ def keep_wal(database: Path) -> None:
 
 
 def contents(posd: Daemon) -> dict[str, bytes]:
-    """Return the content of every file of the state directory, except an empty WAL and its index, which each opening
-    makes.
+    """Return the content of every file in the state directory. An empty WAL and its index are left out, because each
+    opening makes them.
     """
     files = [path for path in posd.database.parent.iterdir() if path.is_file()]
     return {path.name: path.read_bytes() for path in files if path.stat().st_size and not path.name.endswith("-shm")}
@@ -259,7 +258,7 @@ async def test_a_killed_first_start_loses_nothing(home: Path, terminal: Scripted
     assert await daemon.stop() == 0
 
 
-async def test_damage_found_while_posd_runs_is_a_503_and_does_not_end_it(
+async def test_damage_found_while_posd_runs_is_a_503_and_does_not_end_posd(
     posd: Daemon, terminal: ScriptedTerminal, identity: str
 ) -> None:
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
@@ -296,7 +295,7 @@ async def test_in_a_directory_the_newest_good_backups_are_kept_and_no_other_file
     old = [f"posd-2020010{day}T000000Z.db{'.gz' * (day % 2)}" for day in range(1, 5)]  # backups of an older version
     for name in old:
         (directory / name).write_bytes(packed if name.endswith(".gz") else content)
-    (directory / "posd-20200109T000000Z.db").write_bytes(content[:5000])  # incomplete, and newer than those
+    (directory / "posd-20200109T000000Z.db").write_bytes(content[:5000])  # an incomplete backup, newer than the others
     others = {"mine.db", "posd-20200101T000000Z.db.bz2", "notes", "xposd-20200101T000000Z.db"}
     for name in others:
         (directory / name).write_bytes(content)
@@ -304,7 +303,7 @@ async def test_in_a_directory_the_newest_good_backups_are_kept_and_no_other_file
     second = await into(shop.daemon, directory, 3)
     left = names(directory)
     assert others <= left
-    same = second["path"] == first["path"]  # made within one second, so it replaced the first one
+    same = second["path"] == first["path"]  # the second backup of one second replaced the first
     assert second["removed"] == old[: 2 if same else 3]
     assert second["unusable"] == ["posd-20200109T000000Z.db"]
     assert {"posd-20200109T000000Z.db", "posd-20200104T000000Z.db", Path(second["path"]).name} <= left

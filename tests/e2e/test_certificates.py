@@ -1,5 +1,5 @@
-"""The listener's certificate: loaded without a restart or a lost webhook, never a mismatched pair, renewed
-automatically.
+"""The listener's certificate. posd renews it automatically, and loads it without a restart or a lost webhook.
+Certificate and key always match.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
 DAY = timedelta(days=1)
-#: Webhooks that must be delivered with each certificate before the next one is made.
+#: Number of webhooks that must arrive with each certificate before the next certificate is made.
 ENOUGH = 12
 
 
@@ -74,7 +74,7 @@ async def command(posd: Daemon, *arguments: str) -> tuple[int, str]:
 
 
 class Terminals:
-    """Terminals that deliver webhooks without pause, most of them over new connections."""
+    """Terminals that deliver webhooks without pause. Most use new connections."""
 
     def __init__(self, posd: Daemon, callback: str, content: bytes) -> None:
         self._posd = posd
@@ -150,7 +150,7 @@ async def test_no_webhook_fails_while_certificates_are_renewed(
 
 @pytest.fixture
 def short_lived(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta, timedelta], None]:
-    """Return a function that makes the test's CA and server certificate end this long after their start."""
+    """Return a function that sets the lifetime of the CA and of the server certificate."""
 
     def set_to(server: timedelta, ca: timedelta = authority.CA_LIFETIME) -> None:
         monkeypatch.setattr(issue, "SERVER_LIFETIME", server)
@@ -186,7 +186,7 @@ async def test_the_certificate_is_renewed_before_its_end(home: Path, short_lived
         assert health["served"]["fingerprint_sha256"] == line["fingerprint_sha256"]
 
 
-#: Makes its stdin the controlling terminal, then becomes posd.
+#: Program that makes its stdin the controlling terminal, and then executes posd.
 ON_A_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -195,7 +195,7 @@ os.execv(sys.executable, [sys.executable, "-m", "posd", "--config", sys.argv[1],
 
 
 async def test_closing_a_terminal_window_ends_a_posd_that_runs_in_it(home: Path) -> None:
-    """SIGHUP means a reload, but the kernel also sends it for a closed terminal."""
+    """SIGHUP means a reload, but the kernel also sends SIGHUP when a terminal window is closed."""
     make(home)
     (home / "config.toml").write_text(toml(home, ""))
     screen, end = pty.openpty()
@@ -220,7 +220,7 @@ async def test_closing_a_terminal_window_ends_a_posd_that_runs_in_it(home: Path)
 
 
 @pytest.mark.slow
-async def test_a_new_ca_takes_over_while_terminals_have_the_old_or_the_new_one(home: Path) -> None:
+async def test_a_new_ca_takes_over_while_terminals_have_the_old_or_the_new_ca(home: Path) -> None:
     made = make(home)
     old = home / "old.crt"
     old.write_bytes(made.ca_certificate.read_bytes())

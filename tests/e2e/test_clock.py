@@ -1,4 +1,4 @@
-"""A wrong clock of the machine under a real daemon: it deletes or makes nothing, and payments continue."""
+"""A wrong clock of the machine. The daemon deletes nothing and makes no certificate, and payments continue."""
 
 import shutil
 import signal
@@ -27,7 +27,7 @@ from tests.support.terminal import scripted_terminal
 
 pytestmark = needs("faketime")
 
-AHEAD = 500.0  # at that time the certificate has ended, the CA has not
+AHEAD = 500.0  # at that time the certificate has ended, and the CA is still valid
 HOUR = timedelta(hours=1)
 BY_ANA = {"operator": "Ana", "note": "compared with the church tower"}
 
@@ -48,7 +48,7 @@ async def admin(posd: Daemon, method: str, path: str, content: Any = None) -> Re
 
 
 async def health(posd: Daemon) -> Any:
-    """Return the check of the clock. The clock never makes health failing."""
+    """Return the health check of the clock. Check that the clock does not make the health failing."""
     reply = await posd.call("GET", "/health")
     assert reply.status == 200, reply.body
     return reply.json["checks"]["clock"]
@@ -67,7 +67,7 @@ async def unsure(posd: Daemon, reason: str) -> None:
     assert await metric(posd) == "1"
     state = (await admin(posd, "GET", "/clock")).json
     assert (state["sure"], state["reason"]) == (False, reason)
-    assert state["detail"][:15] == check["detail"][:15]  # the seconds of the clock differ
+    assert state["detail"][:15] == check["detail"][:15]  # the seconds of the clock differ between two reads
     assert state["waiting"]
 
 
@@ -91,7 +91,7 @@ async def prune(posd: Daemon, days: int) -> Reply:
 
 async def looked_at_the_certificate(posd: Daemon) -> None:
     """Wait until posd has checked whether to renew its certificate."""
-    for _ in range(2):  # the second check begins after the first has ended
+    for _ in range(2):  # the second check begins after the end of the first check
         lines = len(posd.lines)
         there(posd.process).send_signal(signal.SIGHUP)
         await posd.log_line("certificate.loaded", after=lines)
@@ -104,7 +104,7 @@ async def served(posd: Daemon) -> str:
 
 
 async def ages_of_what_this_process_did(posd: Daemon, **ahead: float) -> timedelta:
-    """Return how long ago posd reports its start and its configuration, with the clock this far ahead."""
+    """Return the ages that posd reports for its start and for its configuration, with the clock this far ahead."""
     found = (await admin(posd, "GET", "/status")).json
     now = datetime.now(UTC) + timedelta(**ahead)
     return max(abs(now - parse_iso(at)) for at in (found["started_at"], found["configuration"]["loaded_at"]))
@@ -127,7 +127,9 @@ async def test_a_clock_that_jumps_ahead_for_a_while_deletes_nothing_and_makes_no
     await unsure(posd, "stepped_ahead")
     in_time = shop.payment()
     reply = await in_time.put(not_after=iso(datetime.now(UTC) + timedelta(days=2 * AHEAD)))
-    assert (reply.status, reply.json["code"]) == (503, "clock_unsure"), "whether that time has passed is unknown"
+    assert (reply.status, reply.json["code"]) == (503, "clock_unsure"), (
+        "posd cannot tell whether `not_after` has passed"
+    )
     assert in_time.requests == []
     meanwhile = await paid(shop)
     await looked_at_the_certificate(posd)
@@ -135,7 +137,9 @@ async def test_a_clock_that_jumps_ahead_for_a_while_deletes_nothing_and_makes_no
     assert await ages_of_what_this_process_did(posd, days=AHEAD) < HOUR
 
     clock.move()
-    assert await ages_of_what_this_process_did(posd) < HOUR, "it was loaded, and shown, under the wrong clock"
+    assert await ages_of_what_this_process_did(posd) < HOUR, (
+        "posd loaded the configuration and showed its age under the wrong clock"
+    )
     await sure(posd)
     assert (await prune(posd, 30)).json["removed"]["transactions"] == 0
     for payment in (before, meanwhile):
@@ -176,7 +180,7 @@ async def test_a_daemon_restarted_with_a_clock_in_the_future_starts_and_recovers
 async def test_a_till_keeps_a_payment_that_a_database_lost_while_the_clock_was_wrong(
     shop: Shop, clock: FakeTime, home: Path, before: int, after: int
 ) -> None:
-    """The clock was ahead when the till stored it, or is behind when posd finds that the database went back."""
+    """The clock was ahead when the till stored the payment, or is behind when posd detects the older database."""
     posd = shop.daemon
     await posd.stop()
     shutil.copy2(posd.database, home / "old.db")
@@ -189,7 +193,7 @@ async def test_a_till_keeps_a_payment_that_a_database_lost_while_the_clock_was_w
     await posd.start()
     problem = (await shop.payment().put()).json
     assert (problem["code"], problem["never_started"]) == ("restore_unseen", False)
-    stored_at = datetime.now(UTC) + HOUR * before + HOUR  # the lost payment, an hour after the known one
+    stored_at = datetime.now(UTC) + HOUR * before + HOUR  # the lost payment is an hour younger than the known payment
     assert parse_iso(problem["records_missing_until"]) > stored_at
 
 
@@ -211,9 +215,11 @@ async def test_a_person_confirms_the_clock(shop: Shop, clock: FakeTime) -> None:
     await sure(posd)
     assert (await admin(posd, "GET", "/clock")).json["confirmation"]["note"] == BY_ANA["note"]
     assert (await prune(posd, 30)).status == 200
-    assert (await old.get())["code"] == "pruned", "what waited catches up, by this run or by the one of the start"
+    assert (await old.get())["code"] == "pruned", (
+        "retention removes the old payment, in this run or in the run at the start"
+    )
 
-    clock.move()  # the clock of the night was wrong
+    clock.move()  # the confirmed clock was wrong
     await unsure(posd, "behind")
     assert (await admin(posd, "POST", "/clock/confirm", {"operator": "Ana"})).json["sure"] is True
     await posd.restart()

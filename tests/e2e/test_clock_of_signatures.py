@@ -1,4 +1,4 @@
-"""An untrusted clock refuses a start only if the call is signed with the time."""
+"""posd refuses a start because of an untrusted clock only if the call's signature contains the time."""
 
 from pathlib import Path
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""Terminals in the cloud, together with one on the network: paths, headers, callbacks."""
+"""Terminals in the cloud beside a terminal on the network: paths, headers, callbacks."""
 
 import json
 from collections.abc import AsyncIterator
@@ -25,10 +25,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 #: Serials of the simulated fleet. A serial can have any character.
 NEAR, FAR = "SN-NEAR", "SN/FAR 1"
-#: Serials of the scripted fleet, and the encoded form of the last one.
+#: Serials of the scripted fleet, and the percent-encoded form of the last serial.
 LOCAL, CLOUD, ENCODED = "SN-LOCAL", "SN/CLOUD +1%", "SN%2FCLOUD%20%2B1%25"
 CHAINS = ("p=pre-auth, r=re-auth p, c=capture p:r, v=void c", "c=charge, t=post-tip c, v=void c")
-#: Base path of the service.
+#: Base path of the cloud service.
 GATEWAY = "/gateway/v7"
 
 SECRETS = ("key-from-a-file", "Bearer key-in-the-configuration", "key-of-the-unit", "key-of-this-terminal")
@@ -88,7 +88,7 @@ async def mixed() -> AsyncIterator[dict[str, Shop]]:
 @pytest.mark.parametrize("by", ["original", "transaction_reference"])
 @pytest.mark.parametrize("text", CHAINS)
 async def test_a_chain_works_through_the_cloud_and_on_the_network(simulation: Simulation, text: str, by: str) -> None:
-    """The service uses the public name for callbacks. The local terminal uses the address that faces it."""
+    """The service calls back by the public name. The local terminal calls back at the address that it can reach."""
     daemon, simulators = simulation
     for serial, mode, host in ((FAR, "cloud", "localhost"), (NEAR, "local", "127.0.0.1")):
         played = await play(daemon, simulators[serial], chain(text), by=by, mode=mode, serial=serial)
@@ -133,7 +133,7 @@ async def test_abort_and_search_use_the_rows_of_the_cloud_profile(mixed: dict[st
 
 
 async def test_the_headers_of_the_cloud_go_only_to_the_cloud(mixed: dict[str, Shop]) -> None:
-    """With start, abort and search. No stored or shown text has one of the secrets."""
+    """This holds for start, abort and search. No stored or shown text contains a secret."""
     names = ("x-store", "x-lan", "x-api-key", "authorization", "x-unit", "x-terminal")
     expected = {LOCAL: ["14", "lan", None, None, None, None], CLOUD: ["14", None, *SECRETS]}
     for serial, shop in mixed.items():

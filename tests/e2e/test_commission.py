@@ -1,4 +1,6 @@
-"""Functions that a person has seen working with a terminal: recorded, shown, and part of the proof of `not_started`."""
+"""Functions that a person has seen working with a terminal. posd records and shows them. They count for the proof of
+`not_started`.
+"""
 
 import json
 from collections.abc import AsyncIterator
@@ -44,7 +46,7 @@ async def shown(posd: Daemon, serial: str) -> tuple[Any, Any]:
 
 
 async def in_doubt(counter: Shop, serial: str) -> Payment:
-    """Return a payment in doubt on that terminal, which runs nothing and knows nothing."""
+    """Return a payment in doubt on this terminal. The terminal runs nothing and finds nothing."""
     counter.terminal.start = hanging_up
     payment = Payment(counter, str(uuid4()), serial)
     assert (await payment.put()).json["phase"] == "in_doubt"
@@ -58,7 +60,7 @@ async def test_a_function_seen_working_counts_as_confirmed_until_the_profile_cha
     counter.terminal.search, counter.terminal.abort = knowing(known, otherwise=NONE), NOTHING_RUNNING
     assert await shown(posd, serial) == (None, None)
 
-    # A probe searches for a payment that never existed, and is not a payment.
+    # A probe searches for a payment that never existed. posd records no payment for the probe.
     asked = await probe(posd, serial)
     assert (asked["result"], asked["reason"], asked["found_before"]) == ("none", None, True)
     assert json.loads(counter.terminal.searches[-1].body) == {"client_transaction_id": asked["client_transaction_id"]}
@@ -69,7 +71,7 @@ async def test_a_function_seen_working_counts_as_confirmed_until_the_profile_cha
     assert (await posd.call("POST", "/terminals/SN-ELSEWHERE/probe", socket=posd.admin_socket)).status == 404
     counter.terminal.search = knowing(known, otherwise=NONE)
 
-    # A refusal records nothing.
+    # A refused call records nothing.
     for said, path in (
         ({}, "/proven"),
         ({"proven": "abort"}, "/proven"),
@@ -86,14 +88,14 @@ async def test_a_function_seen_working_counts_as_confirmed_until_the_profile_cha
     assert (till.status, till.json["code"]) == (403, "forbidden")
     assert await shown(posd, serial) == (None, None)
 
-    # One of the two is not enough, and the missing one is named. With both it is concluded.
+    # With only one of abort and search, posd names the missing function. With both, posd concludes `not_started`.
     assert (await commission(posd, serial, proven=["abort", "print"])).json["commissioned"]["proven"]
     payment = await in_doubt(counter, serial)
     lacks = await lacking(payment)
     assert "search_not_confirmed" in lacks
     assert "abort_not_confirmed" not in lacks
     assert f"posd terminals commission {serial}" in lacks["search_not_confirmed"]
-    assert counter.terminal.aborts == 0  # no abort is sent if it could prove nothing
+    assert counter.terminal.aborts == 0  # posd sends no abort that could prove nothing
     answered = (await commission(posd, serial, proven=["search", "abort", "search"])).json
     assert answered["commissioned"] == {
         "at": answered["commissioned"]["at"],
@@ -102,7 +104,8 @@ async def test_a_function_seen_working_counts_as_confirmed_until_the_profile_cha
     }
     assert (await posd.outcome(payment.identity))["result"] == "not_started"
 
-    # It survives a restart, and does not count for another profile. `confirmed` alone is no change of the profile.
+    # The commission survives a restart, and does not count for another profile. `confirmed` alone is no change of the
+    # profile.
     before = await shown(posd, serial)
     assert before == (answered["commissioned"], None)
     await posd.restart()
@@ -117,7 +120,7 @@ async def test_a_function_seen_working_counts_as_confirmed_until_the_profile_cha
     payment = await in_doubt(counter, serial)
     assert {"search_not_confirmed", "abort_not_confirmed"} <= set(await lacking(payment))
 
-    # With the earlier profile it counts again. An empty list withdraws everything.
+    # The commission counts again with the earlier profile. An empty list withdraws everything.
     await sent(posd, posd.config, "config.loaded")
     assert await shown(posd, serial) == before
     assert "search_not_confirmed" not in await lacking(payment)

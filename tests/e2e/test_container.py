@@ -1,6 +1,5 @@
-"""A till in a container reaches posd in a mount namespace with bind mounts, as a container's runtime makes them.
-
-docs/guides/install.md has the same advice: mount the directory, or let systemd hold the socket.
+"""A till in a container reaches posd. The test makes a mount namespace with bind mounts, as a container's runtime does.
+docs/guides/install.md advises to mount the directory, or to let systemd hold the socket.
 """
 
 import os
@@ -19,11 +18,12 @@ from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 from tests.support.tmpfs import skip_without_small_disks
 
-#: Mounts the directory at $2, read-only, and only the socket at $3.
+#: Script that mounts the directory read-only at $2, and only the socket at $3.
 CONTAINER = """
 mount --bind "$1" "$2" && mount -o remount,bind,ro "$2" && mount --bind "$1/till.sock" "$3" && shift 3 && exec "$@"
 """
-#: Calls posd over the mounted directory and over the mounted file for each line of input; prints both results.
+#: Program that calls posd over the mounted directory and over the mounted file for each line of input. It prints both
+#: results.
 TILL = """
 import socket, sys
 for _ in sys.stdin:

@@ -1,4 +1,4 @@
-"""SIGKILL at each step of a charge: at most one request, and nothing acknowledged is lost."""
+"""SIGKILL at each step of a charge. posd sends at most one request, and loses nothing that it acknowledged."""
 
 import asyncio
 import json
@@ -19,12 +19,12 @@ from tests.support.shop import held
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
-#: Steps after which posd is killed: the request has arrived without a reply, the reply was sent, each event got 200.
+#: Steps after which the test kills posd: the request arrived, the terminal replied, an event got 200.
 STEPS = ("request read", "acknowledged", *(status for status, _ in APPROVED))
 
 
 async def quietly(call: Any) -> Any:
-    """Return the result of a call, None if the daemon died during it."""
+    """Return the result of a call, or None if the daemon died during the call."""
     try:
         return await call
     except OSError:
@@ -67,7 +67,7 @@ async def test_after_a_kill_at_each_step_the_till_gets_the_right_outcome(
     assert blocked.status == (201 if expected == "final" else 409)
 
     waiting = asyncio.create_task(posd.call("GET", f"/transactions/{identity}/outcome"))
-    if done:  # the terminal may not have received the last 200, and then sends that event again
+    if done:  # the terminal repeats an event if it did not receive the 200
         assert await deliver(callback, bodies[done - 1], posd.ca) == 200
     for content in bodies[done:]:
         assert await deliver(callback, content, posd.ca) == 200
@@ -110,7 +110,7 @@ async def test_after_a_kill_during_the_connection_the_payment_is_in_doubt_and_ne
     address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with running(home, f'[[terminals]]\nserial = "SN-TEST"\nbase_url = "{address}"\n') as posd:
         asking = asyncio.create_task(quietly(posd.call("PUT", f"/transactions/{identity}", CHARGE)))
-        for _ in range(2):  # a probe, and the start
+        for _ in range(2):  # connections of a probe and of the start
             await connections.acquire()
         await posd.restart()
         assert await asking is None
@@ -120,7 +120,11 @@ async def test_after_a_kill_during_the_connection_the_payment_is_in_doubt_and_ne
         await posd.restart()
         assert (await posd.transaction(identity))["phase"] == "in_doubt"
         history = (await posd.call("GET", f"/transactions/{identity}/history")).json["history"]
-        assert {item["kind"] for item in history} <= {"intent", "interrupted", "search"}  # it was not sent again
+        assert {item["kind"] for item in history} <= {
+            "intent",
+            "interrupted",
+            "search",
+        }  # posd did not send the request
     await shut(server)
 
 
@@ -136,7 +140,7 @@ async def test_after_a_kill_before_the_call_was_read_nothing_is_recorded(posd: D
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
 
 
-#: Program that reads the database, and keeps its present state open until it is killed.
+#: Program that keeps a read transaction of the database open until it is killed.
 READER = """
 import sqlite3, sys
 db = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True, isolation_level=None)

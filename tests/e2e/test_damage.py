@@ -1,4 +1,4 @@
-"""Damaged bodies and requests: usable parts are read, and unreadable ones leave a trace."""
+"""Damaged bodies and requests. posd reads the usable parts, and records the unreadable parts."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ def approval(payment: Payment, **changes: Any) -> dict[str, Any]:
 
 
 async def asked(shop: Shop) -> Payment:
-    """Return a payment with all its events except the last."""
+    """Return a payment with all events except the last."""
     payment = await shop.started()
     for item in APPROVED[:3]:
         assert await payment.event(*item) == 200
@@ -82,18 +82,18 @@ async def test_a_damaged_approval_counts_as_an_approval(shop: Shop, damage: str)
     assert document["next_step"] == "done"
     (said,) = (item for item in document["attention"] if item["code"] == "damaged_event")
     assert place in said["detail"]
-    # Its bytes stay unchanged, and every response with them is JSON.
+    # The event's bytes stay unchanged, and every response with them is JSON.
     assert recorded(shop.daemon, payment.identity)[-1] == ("applied", body)
     assert quarantined(shop.daemon, payment.identity) == []
     assert outcome["final_event"]["raw_response"]["transaction_reference"] == reference(payment)
     listed = (await shop.daemon.call("GET", f"/transactions/{payment.identity}/events")).json["events"]
     assert listed[-1]["event"] == outcome["final_event"] == (await shop.daemon.outcome(payment.identity))["final_event"]
-    # The terminal sends it again: nothing is added.
+    # A repeated delivery adds nothing.
     assert await payment.deliver(body) == 200
     assert len(recorded(shop.daemon, payment.identity)) == 4
 
 
-async def test_a_damaged_final_is_searched_for_once_and_completed_by_the_result(shop: Shop) -> None:
+async def test_a_damaged_final_causes_one_search_whose_result_completes_it(shop: Shop) -> None:
     payment = await asked(shop)
     whole = approval(payment)
     shop.terminal.search = knowing(whole)
@@ -119,7 +119,7 @@ async def test_a_damaged_final_is_searched_for_once_and_completed_by_the_result(
 async def test_an_unreadable_event_is_kept_and_the_payment_searched_for_at_once(
     shop: Shop, spoil: Callable[[bytes], bytes]
 ) -> None:
-    """The silence after which posd would ask by itself is an hour here."""
+    """The configured silence is an hour, so it causes no search."""
     payment = await asked(shop)
     whole = approval(payment)
     shop.terminal.search = knowing(whole)
@@ -166,7 +166,7 @@ async def test_an_event_that_an_earlier_version_quarantined_is_applied_by_reproc
     assert quarantined(shop.daemon, payment.identity) == []
 
 
-#: Setting of the printer fixture: posd polls only after a lost webhook.
+#: Interval of polls for the fixture `printer`, so long that only a lost webhook causes a poll.
 POLLING = SILENT
 
 
@@ -174,13 +174,13 @@ ACK = "TERMINAL_ACKNOWLEDGED"
 
 
 def request(target: str, content: bytes, *, line: str = "POST {} HTTP/1.1", fields: str = "host: posd\r\n") -> bytes:
-    """Return a request; `line` and `fields` may break HTTP."""
+    """Return the bytes of a request. `line` and `fields` may break HTTP."""
     head = f"{line.format(target)}\r\n{fields}content-length: {len(content)}\r\nconnection: close\r\n\r\n"
     return head.encode("latin-1") + content
 
 
 def path(payment: Payment) -> str:
-    """Return the path of the payment's callback address."""
+    """Return the path of the payment's callback URL."""
     return urlsplit(payment.requests[0].callback).path
 
 
@@ -202,7 +202,7 @@ async def test_a_till_may_use_absolute_form_too(shop: Shop) -> None:
     writer.close()
 
 
-#: Request that breaks HTTP with the right path and token -> its status, and the kind that it is counted as.
+#: Request that breaks HTTP, with the right path and token -> status of the reply, and kind of refusal in the metrics.
 BROKEN: dict[str, tuple[dict[str, Any], int, str]] = {
     "a space in a name": ({"fields": "host: posd\r\nx y: z\r\n"}, 400, "malformed_request"),
     "a space behind a name": ({"fields": "host : posd\r\n"}, 400, "malformed_request"),
@@ -260,7 +260,7 @@ async def test_a_repeatedly_refused_request_is_recorded_once(shop: Shop) -> None
     assert [(await answer_to(shop.daemon, one)).status for one in sent] == [400, 501]
     before = changes()
     assert {(await answer_to(shop.daemon, one)).status for one in sent * 3} == {400, 501}
-    assert changes() <= before + 1  # a search may have arrived
+    assert changes() <= before + 1  # a search may have arrived before
 
 
 async def test_an_invalid_request_of_a_stranger_is_only_counted(shop: Shop) -> None:

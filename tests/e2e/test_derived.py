@@ -15,7 +15,7 @@ from tests.support.webhooks import disk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-#: Number of tills that race for one original, and of races.
+#: Number of tills that race for one original, and number of races.
 TILLS, RACES = 8, 2
 #: Operation -> type of the original in these tests.
 DONE_TO = {"capture": "pre-auth", "void": "charge", "post-tip": "charge", "re-auth": "pre-auth", "refund": "charge"}
@@ -25,13 +25,13 @@ WAYS = ("original", "ORIGINAL", "transaction_reference", "TRANSACTION_REFERENCE"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def places(shop: Shop) -> list[Operation]:
-    """Return operations on some terminals, for derived operations there."""
+    """Return operations. Tests start derived operations on their terminals."""
     return [operation(shop, "charge") for _ in range(TILLS)]
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def counters(shop: Shop, places: list[Operation]) -> AsyncIterator[list[Operation]]:
-    """Yield these terminals, free: a failed test leaves nothing open on them."""
+    """Yield the operations. After each test no payment is open on their terminals."""
     yield places
     word = {"operator": "Ana", "note": "the test has ended", "result": "canceled"}
     for item in (await shop.daemon.call("GET", "/transactions?open=true")).json["transactions"]:
@@ -49,10 +49,12 @@ def naming(original: Operation, way: str) -> dict[str, str]:
 @pytest.mark.parametrize("second", WAYS)
 @pytest.mark.parametrize("first", ["ORIGINAL", "TRANSACTION_REFERENCE"])
 @pytest.mark.parametrize("kind", some(DONE_TO, "capture", "void"))
-async def test_a_second_operation_is_refused_however_each_names_the_original(
+async def test_a_second_operation_is_refused_for_any_way_to_name_the_original(
     shop: Shop, counters: list[Operation], kind: str, first: str, second: str
 ) -> None:
-    """On another terminal, and on the same. The problem names the blocking payment, not a busy terminal."""
+    """The second operation may be on the same or another terminal. The problem names the blocking payment, not a busy
+    terminal.
+    """
     here, there = counters[:2]
     original = await (await operation(shop, DONE_TO[kind], here).begin()).finish()
     standing = await operation(shop, kind, here).begin(**naming(original, first))
@@ -107,7 +109,7 @@ async def test_an_operation_before_the_original_was_known_blocks_another_one(
 async def test_an_operation_before_a_new_reference_counts_blocks_another_one(
     shop: Shop, counters: list[Operation]
 ) -> None:
-    """The capture is in doubt under the reference of a re-authorization whose approval is known only later."""
+    """The capture is in doubt. It was sent under the reference of a re-authorization whose approval arrives later."""
     pre_auth = await (await operation(shop, "pre-auth", counters[0]).begin()).finish()
     re_auth, capture = operation(shop, "re-auth", counters[0]), operation(shop, "capture", counters[1])
     re_auth.reference = str(uuid4())
@@ -129,7 +131,7 @@ async def test_an_operation_before_a_new_reference_counts_blocks_another_one(
 async def test_an_operation_sent_under_a_wrong_reference_blocks_another_one(
     shop: Shop, counters: list[Operation], kind: str
 ) -> None:
-    """An operator has misread the receipt. A later report of the terminal gives the original's right reference."""
+    """An operator recorded a wrong reference of the original. The terminal reports the right reference later."""
     original = operation(shop, DONE_TO[kind], counters[0])
     shop.terminal.start = hanging_up
     assert (await original.put()).json["phase"] == "in_doubt"
@@ -150,7 +152,7 @@ async def test_an_operation_sent_under_a_wrong_reference_blocks_another_one(
 async def test_an_original_of_another_machine_is_recognized_by_each_reference_of_its_chain(
     shop: Shop, counters: list[Operation], kind: str, first: str
 ) -> None:
-    """One operation uses the reference that was re-authorized here, another the reference that resulted from it."""
+    """One operation uses the reference before the re-authorization. The other uses the reference after it."""
     re_auth = operation(shop, "re-auth", counters[0])
     old = str(uuid4())
     await (await re_auth.begin(transaction_reference=old)).finish()
@@ -165,9 +167,6 @@ async def test_an_original_of_another_machine_is_recognized_by_each_reference_of
         assert (reply.status, reply.json.get("transactions")) == (409, [standing.identity])
         if reply.json["detail"].count("(open)"):
             await standing.finish()
-
-
-# A re-authorization, and operations on the one that it changes
 
 
 # Many tills at once
@@ -232,10 +231,10 @@ async def test_a_chain_is_one_sale_and_an_unrelated_payment_is_another(shop: Sho
             await void.finish()
 
 
-async def test_an_obstacle_in_the_chain_is_reported_before_one_of_the_sale(
+async def test_an_obstacle_in_the_chain_is_reported_before_an_obstacle_of_the_sale(
     shop: Shop, counters: list[Operation]
 ) -> None:
-    """With an unrelated open payment of the sale, a step of the chain is refused. `repeat` permits it."""
+    """An unrelated open payment of the sale blocks a step of the chain. `repeat` permits the step."""
     sale, (here, there) = f"till-3/{uuid4()}", counters[:2]
     charge = await (await operation(shop, "charge", here).begin(sale=sale)).finish()
     split = await operation(shop, "charge", there).begin(sale=sale, repeat=True)

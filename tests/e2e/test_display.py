@@ -1,4 +1,4 @@
-"""Texts for the cashier: in every document of a payment, in its stream, in the requested language."""
+"""Texts for the cashier, in every document and stream of a payment, and in the requested language."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,13 +19,13 @@ from tests.support.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-#: Grace of the daemon with short limits, in seconds: in this time a doubt may end by itself.
+#: Grace of the daemon with short limits, in seconds. A doubt may end by itself during the grace.
 GRACE = 0.5
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
-    """Yield a daemon with short limits, and terminals that each test takes from the end of the list."""
+    """Yield the terminals of a daemon with short limits. Each test pops a terminal."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 5, f"[reconcile]\nfirst_event_grace_seconds = {GRACE}\n") as counters:
             yield counters
@@ -33,7 +33,7 @@ async def counters() -> AsyncIterator[list[Shop]]:
 
 @pytest.fixture
 def counter(counters: list[Shop]) -> Shop:
-    """Yield a terminal for one test, of the daemon with short limits."""
+    """Yield a terminal of the daemon with short limits for one test."""
     return counters.pop()
 
 
@@ -42,7 +42,7 @@ def asking(language: str) -> dict[str, str]:
 
 
 async def shown(payment: Payment, path: str, headers: dict[str, str] | None = None) -> tuple[dict[str, Any], str]:
-    """Return the display of a call on a payment, and its language."""
+    """Return the display in the reply to a call about a payment, and the language of the reply."""
     reply = await payment.shop.daemon.call("GET", f"/transactions/{payment.identity}{path}", headers=headers)
     return reply.json["display"], reply.headers["content-language"]
 
@@ -157,8 +157,8 @@ async def test_a_stream_reports_attentions_and_decisions_of_a_person(shop: Shop)
     assert (after.json["next_step"], after.json["display"]["code"]) == ("ask_person", "call_supervisor")
 
 
-async def test_a_stream_reports_when_a_doubt_has_lasted_so_long_that_a_person_is_asked(counter: Shop) -> None:
-    """Only time passes: no event arrives, and the running search has no reply yet."""
+async def test_a_stream_reports_a_doubt_that_has_lasted_so_long_that_a_person_is_asked(counter: Shop) -> None:
+    """Only elapsed time can cause the message. No event arrives, and the running search has no reply."""
     payment = await counter.in_doubt()
     counter.terminal.search = search = held(nowhere)
     clock = asyncio.get_running_loop().time
@@ -177,9 +177,9 @@ async def test_a_stream_reports_when_a_doubt_has_lasted_so_long_that_a_person_is
     await payment.end()
 
 
-async def test_after_an_abort_the_display_says_wait_and_posd_asks_soon(counter: Shop) -> None:
-    """No event follows, and an approval is possible: the search finds it long before the ordinary silence has
-    passed.
+async def test_after_an_abort_the_display_says_wait_and_posd_searches_soon(counter: Shop) -> None:
+    """No event follows the abort, and an approval is possible. A search finds it long before the ordinary limit of
+    silence.
     """
     payment = await counter.started()
     assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200

@@ -1,4 +1,4 @@
-"""A terminal that does not trust posd's certificate sends a TLS alert, and operators are informed."""
+"""A terminal that does not trust posd's certificate sends a TLS alert. posd reports the alert to operators."""
 
 import asyncio
 import socket
@@ -29,7 +29,7 @@ def other_ca(home: Path) -> Path:
 
 
 def python(version: ssl.TLSVersion) -> Callable[[Daemon], Awaitable[None]]:
-    """Return a client that knows only other CAs."""
+    """Return a client that trusts only other CAs."""
 
     async def client(posd: Daemon) -> None:
         context = ssl.create_default_context(cafile=str(other_ca(posd.directory)))
@@ -40,9 +40,7 @@ def python(version: ssl.TLSVersion) -> Callable[[Daemon], Awaitable[None]]:
 
 
 def refuse(context: ssl.SSLContext, port: int, name: str, source: str = "127.0.0.1") -> None:
-    """Connect from an address, and refuse the certificate. asyncio cannot do this, since it disconnects without the
-    alert.
-    """
+    """Connect from an address, and refuse the certificate with an alert. asyncio would disconnect without an alert."""
     with (
         socket.create_connection(("127.0.0.1", port), 60, (source, 0)) as raw,
         pytest.raises(ssl.SSLCertVerificationError),
@@ -52,7 +50,7 @@ def refuse(context: ssl.SSLContext, port: int, name: str, source: str = "127.0.0
 
 
 async def wrong_name(posd: Daemon) -> None:
-    """Connect with the right CA and a wrong name."""
+    """Connect with the right CA and a wrong host name."""
     context = ssl.create_default_context(cafile=str(posd.ca))
     await asyncio.to_thread(refuse, context, posd.port, "other.example")
 
@@ -68,7 +66,7 @@ async def go(posd: Daemon) -> None:
 
 
 async def late(posd: Daemon) -> None:
-    """Complete the handshake, then check the certificate, and send the alert encrypted."""
+    """Complete the handshake, then refuse the certificate with an encrypted alert."""
     await asyncio.to_thread(alert_after_the_handshake, posd.port, posd.directory / "keys")
 
 
@@ -107,12 +105,12 @@ def alert_record(secret: bytes, cipher: str) -> bytes:
         info = struct.pack(">HB", length, len(label) + 6) + b"tls13 " + label + b"\0"
         return HKDFExpand(digest, length, info).derive(secret)
 
-    inner = bytes([2, UNKNOWN_CA, 21])  # fatal, the alert, and the type of the record
+    inner = bytes([2, UNKNOWN_CA, 21])  # level `fatal`, the alert, and the type of the record
     header = struct.pack(">BHH", 23, 0x0303, len(inner) + 16)
     return header + AESGCM(expand(b"key", size)).encrypt(expand(b"iv", 12), inner, header)
 
 
-#: Client -> the alerts that it may send.
+#: Client -> the alerts that the client may send.
 CLIENTS: dict[str, tuple[Callable[[Daemon], Awaitable[None]], set[str]]] = {
     "TLS 1.2": (python(ssl.TLSVersion.TLSv1_2), {"unknown_ca"}),
     "TLS 1.3": (python(ssl.TLSVersion.TLSv1_3), {"unknown_ca"}),
@@ -140,8 +138,8 @@ async def test_a_refusal_is_counted_and_the_terminal_named(posd: Daemon, name: s
     assert (refused["address"], refused["alert"], refused["count"]) == ("127.0.0.1", line["kind"], 1)
 
 
-async def test_a_client_that_trusts_it_or_only_disconnects_is_not_named(posd: Daemon) -> None:
-    """A scanner, a terminal that loses its network, and a healthy one."""
+async def test_a_client_that_trusts_the_certificate_or_only_disconnects_is_not_named(posd: Daemon) -> None:
+    """The clients are a scanner, a terminal that loses its network, and a healthy terminal."""
     for _ in range(3):
         reader, writer = await asyncio.open_connection("127.0.0.1", posd.port)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -150,7 +148,7 @@ async def test_a_client_that_trusts_it_or_only_disconnects_is_not_named(posd: Da
         _, writer = await connect(posd.port, posd.ca)
         writer.transport.abort()
     before = len(posd.lines)
-    await python(ssl.TLSVersion.TLSv1_3)(posd)  # the first client that is named, so all others were checked before
+    await python(ssl.TLSVersion.TLSv1_3)(posd)  # only this client refuses the certificate
     await posd.log_line("listener.distrusted", after=before, count=1)
     certificate = (await posd.call("GET", "/health")).json["checks"]["certificate"]
     assert [item["count"] for item in certificate["refused_by"]] == [1]

@@ -1,4 +1,4 @@
-"""The feed with `with=outcome`. And feed.sock: who may read it, and that it serves nothing else."""
+"""The feed with `with=outcome`, and the access to feed.sock."""
 
 import json
 import signal
@@ -37,7 +37,7 @@ async def lines(payment: Payment, adds: str = "&with=outcome") -> list[dict[str,
 
 
 async def approve(payment: Payment) -> dict[str, Any]:
-    """Report, from the terminal, all steps up to the approval. Return the last event."""
+    """Deliver the terminal's events up to the approval. Return the last event."""
     for status, previous in APPROVED[:-1]:
         assert await payment.event(status, previous) == 200
     final = event(payment.identity, *APPROVED[-1], payment.serial, operation=OPERATION)
@@ -93,7 +93,7 @@ async def test_changes_with_a_withdrawn_outcome_keep_it(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = answering(409, {"message": "busy"})
     assert (await payment.put()).json["outcome"]["result"] == "not_started"
-    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # it runs nevertheless
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # the terminal runs the payment nevertheless
     assert (await payment.get())["outcome"] is None
     *before, last = await lines(payment)
     assert [change["outcome"]["result"] for change in before if change["result"]] == ["not_started"]
@@ -135,7 +135,7 @@ NO_GROUP = "posd-none"
 
 @asynccontextmanager
 async def daemon(directory: Path, group: str) -> AsyncIterator[Daemon]:
-    """Run a daemon with that feed_group, "" for its own."""
+    """Run a daemon with this feed_group. "" stands for the daemon's own group."""
     (directory / "config.d").mkdir()
     (directory / "config.d" / "relay.toml").write_text(f'[local_api]\nfeed_group = "{group}"\n')
     async with running(directory, '[[terminals]]\nserial = "SN-1"\n') as posd:
@@ -153,7 +153,9 @@ async def test_feed_sock_serves_the_feed_health_and_version(tmp_path: Path) -> N
 
 
 async def test_feed_sock_serves_metadata_only_if_the_configuration_permits_it(tmp_path: Path) -> None:
-    """The daemon decides, not a program of the group posd-feed; also after a reload. A till reads its own metadata."""
+    """A program of the group posd-feed cannot choose. The configuration also counts after a reload. A till can read its
+    own metadata.
+    """
     asked = "/feed?with=outcome,metadata"
     async with daemon(tmp_path, "") as posd:
         socket, settings = posd.directory / "run" / "feed.sock", posd.directory / "config.d" / "relay.toml"
@@ -181,7 +183,7 @@ async def test_feed_sock_serves_nothing_else(tmp_path: Path) -> None:
             assert "the till socket the rest" in reply.json["detail"]
 
 
-async def test_without_its_group_there_is_no_feed_sock_and_posd_starts(tmp_path: Path) -> None:
+async def test_if_the_group_does_not_exist_posd_starts_without_feed_sock(tmp_path: Path) -> None:
     async with daemon(tmp_path, NO_GROUP) as posd:
         assert (await posd.call("GET", "/feed")).status == 200
         assert not (posd.directory / "run" / "feed.sock").exists()

@@ -13,7 +13,7 @@ from tests.support.daemon import Daemon
 from tests.support.events import APPROVED
 from tests.support.shop import Shop
 
-#: Seconds until posd notices, on a busy machine too.
+#: Seconds in which posd detects the change, even on a busy machine.
 SECONDS = 10.0
 
 
@@ -22,7 +22,7 @@ def aside(path: Path) -> Path:
 
 
 def unlink(path: Path) -> None:
-    """Remove the name. A link keeps the file, so that it can be put back."""
+    """Remove the name of the file. A link keeps the file, so that the test can restore the name."""
     aside(path).hardlink_to(path)
     path.unlink()
 
@@ -48,7 +48,7 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 async def health_is(daemon: Daemon, status: str) -> dict[str, str]:
-    """Poll health until the storage check has that state, because only health reports it."""
+    """Poll health until the storage check has this state. Only health reports the state."""
     end = time.monotonic() + SECONDS
     while True:
         check: dict[str, str] = (await daemon.call("GET", "/health")).json["checks"]["storage"]
@@ -89,7 +89,7 @@ async def test_nothing_is_acknowledged_until_the_same_file_is_back(own: Shop, ch
     await daemon.log_line("store.file_back")
 
 
-async def test_an_idle_daemon_notices_within_seconds(own: Shop) -> None:
+async def test_an_idle_daemon_detects_a_moved_file_within_seconds(own: Shop) -> None:
     await own.started()
     move(own.daemon.database)
     async with asyncio.timeout(SECONDS):
@@ -101,8 +101,8 @@ async def test_an_idle_daemon_notices_within_seconds(own: Shop) -> None:
         await own.daemon.log_line("store.file_back")
 
 
-async def test_after_the_log_file_was_removed_a_kill_loses_nothing(own: Shop) -> None:
-    """When posd notices, it writes the log's content into the database."""
+async def test_after_the_wal_was_removed_a_kill_loses_nothing(own: Shop) -> None:
+    """When posd detects the removal, it writes the content of the WAL into the database."""
     paid = await own.started()
     for status, previous in APPROVED:
         assert await paid.event(status, previous) == 200

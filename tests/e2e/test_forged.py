@@ -1,4 +1,4 @@
-"""Forged callbacks: without the right token nothing changes, nothing is stored, and a flood causes one log line."""
+"""Forged callbacks. Without the right token posd changes and stores nothing. A flood causes one log line."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ def no_faults(shop: Shop) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Genuine:
-    """Parts of a payment's own callback address."""
+    """Parts of a payment's callback URL."""
 
     identity: str
     token: str
@@ -85,7 +85,7 @@ async def test_a_forged_callback_changes_nothing(shop: Shop, name: str) -> None:
     assert (await payment.get())["phase"] == "active"
 
 
-async def test_the_right_token_with_the_event_of_another_payment_changes_neither(shop: Shop) -> None:
+async def test_the_right_token_with_the_event_of_another_payment_changes_neither_payment(shop: Shop) -> None:
     mine, other = await shop.started(), await shop.started()
     content = body(other.identity, "APPROVAL", "APPROVAL_REQUESTED", other.serial)
     assert (await deliver(shop.daemon, mine.requests[0].callback, content)).status == 400
@@ -112,7 +112,7 @@ async def test_a_large_forged_body_is_refused_with_a_response(shop: Shop) -> Non
 
 
 async def test_a_refused_connection_is_closed(shop: Shop) -> None:
-    """A second request on it is not served. The forger must repeat the handshake."""
+    """posd serves no second request on the connection. The forger must repeat the handshake."""
     payment = await shop.started()
     genuine = body(payment.identity, "TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED", payment.serial)
     forged = post("https://x/webhooks/transactions/x/x", b"").replace(b"connection: close\r\n", b"")

@@ -1,4 +1,4 @@
-"""Limits of the webhook listener against any device on the LAN, with real sockets and TLS, and short time-outs."""
+"""Limits of the webhook listener for any device on the LAN. Sockets and TLS are real, and time-outs are short."""
 
 import asyncio
 import ctypes
@@ -41,9 +41,9 @@ async def lan(home: Path, short: None) -> AsyncIterator[Lan]:
         yield lan
 
 
-#: Freed bytes that the C library may keep.
+#: Freed bytes that the C library may hold.
 FREED = 64 * 2**20
-#: Bytes that a client sends before it stops.
+#: Bytes that a client sends before its pause.
 SILENT = {
     "nothing": b"",
     "half a request line": b"POST /web",
@@ -60,7 +60,7 @@ async def test_a_silent_connection_is_closed_in_time(lan: Lan, name: str) -> Non
 
 
 async def trickle(lan: Lan, first: bytes, drop: bytes) -> bytes:
-    """Send a first part, then single bytes as long as the listener accepts them. Return its response."""
+    """Send a first part, then single bytes while the listener accepts them. Return the response."""
     reader, writer = await lan.connect()
     writer.write(first)
     received = b""
@@ -160,7 +160,7 @@ async def test_memory_is_returned_after_many_connections(home: Path, monkeypatch
 
 
 def keep_freed(size: int) -> None:
-    """Allocate and free memory that the C library keeps, because later allocations are still in use."""
+    """Allocate and free memory. The C library keeps the memory, because later allocations are still in use."""
     library, piece = ctypes.CDLL(None), 1000
     library.malloc.restype, library.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
     *blocks, _in_use = (library.malloc(piece) for _ in range(size // piece))
@@ -168,7 +168,7 @@ def keep_freed(size: int) -> None:
         library.free(block)
 
 
-async def test_one_address_cannot_take_every_place_of_the_daemon(posd: Daemon) -> None:
+async def test_one_address_cannot_occupy_every_connection_of_the_daemon(posd: Daemon) -> None:
     context = ssl.create_default_context(cafile=str(posd.ca))
 
     async def open_from(source: str) -> asyncio.StreamWriter:
@@ -216,13 +216,13 @@ async def test_a_missing_body_does_not_delay_the_stop(home: Path) -> None:
     async with listening(home, keep_alive_seconds=10 * PATIENCE) as lan:
         reader, writer = await lan.connect()
         writer.write(head(path_of(str(uuid4())), "content-length: 100", "expect: 100-continue"))
-        assert b" 100 " in await reader.readuntil(b"\r\n\r\n")  # it waits for the body
+        assert b" 100 " in await reader.readuntil(b"\r\n\r\n")  # the listener waits for the body
         async with asyncio.timeout(PATIENCE):
             await lan.listener.close(SHORT)
         assert lan.listener.connections == 0
 
 
-#: Responses during a large body: name -> (path, headers, status).
+#: Responses during a large body, name -> (path, headers, status).
 EARLY: dict[str, tuple[Callable[[], str], str, int]] = {
     "forged": (lambda: "/webhooks/transactions/x/y", "content-length: 30000000", 403),
     "unknown": (lambda: "/", "content-length: 30000000", 404),
@@ -233,7 +233,9 @@ EARLY: dict[str, tuple[Callable[[], str], str, int]] = {
 
 
 def endless(port: int, ca: Path, first: bytes, piece: bytes, reads: bool, stop: threading.Event) -> bytes:
-    """Send pieces without end, on a separate thread. Stop at the response if it `reads`, else at the disconnection."""
+    """Send pieces without end on a separate thread. With `reads` stop at the response, otherwise at the
+    disconnection.
+    """
     context = ssl.create_default_context(cafile=str(ca))
     with (
         suppress(OSError),  # disconnected
@@ -242,10 +244,10 @@ def endless(port: int, ca: Path, first: bytes, piece: bytes, reads: bool, stop: 
     ):
         connection.sendall(first)
         while not stop.is_set():
-            # A genuine client sometimes reads responses. The listener does not wait long for one that does not.
+            # A genuine client sometimes reads responses. The listener does not wait long for a client that never reads.
             if reads and (connection.pending() or select.select([connection], [], [], SHORT / 5)[0]):
                 connection.settimeout(SHORT / 10)
-                with suppress(TimeoutError):  # a session ticket, not the response
+                with suppress(TimeoutError):  # the bytes are a session ticket, not the response
                     return connection.recv(65_536)
                 connection.settimeout(PATIENCE)
             connection.sendall(piece)

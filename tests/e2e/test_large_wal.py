@@ -1,4 +1,4 @@
-"""A shell with an open transaction prevents truncation of the WAL: posd reports it and names the process."""
+"""A shell with an open transaction prevents truncation of the WAL. posd reports this and names the process."""
 
 import asyncio
 import sqlite3
@@ -16,7 +16,7 @@ from tests.support.daemon import Daemon
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal, nowhere
 
-#: Program that reads, and keeps its transaction open.
+#: Program that reads the database and keeps its transaction open.
 SHELL = """
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -29,7 +29,7 @@ sys.stdin.read()
 
 @contextmanager
 def reading(database: Path) -> Iterator[int]:
-    """Run another process that reads the database for the block. Yield its id."""
+    """Run another process that reads the database for the block. Yield the process id."""
     arguments = [sys.executable, "-c", SHELL, str(database)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shell:
         assert there(shell.stdout).readline() == "reads\n"
@@ -37,7 +37,7 @@ def reading(database: Path) -> Iterator[int]:
 
 
 def grow(database: Path) -> None:
-    """Grow the WAL beyond its limit."""
+    """Write changes until the WAL exceeds its limit."""
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         db.execute("CREATE TABLE grown (content BLOB)")

@@ -1,4 +1,4 @@
-"""A terminal that sends without end does not fill the disk, and the end of its payments is still stored
+"""A terminal that sends without end does not fill the disk. posd still stores the end of its payments
 (posd.base.limits).
 """
 
@@ -28,7 +28,7 @@ MIB = limits.MIB
 
 @pytest.fixture
 async def own(home: Path) -> AsyncIterator[Shop]:
-    """Yield a shop that accepts bodies of 1 MiB, so that a few of them reach a terminal's limit."""
+    """Yield a shop that accepts bodies of 1 MiB. A few such bodies reach a terminal's limit."""
     (home / "config.d").mkdir()
     (home / "config.d" / "large.toml").write_text(f"[webhooks]\nmax_body_bytes = {MIB}\n")
     async with open_shop(home) as shop:
@@ -36,7 +36,7 @@ async def own(home: Path) -> AsyncIterator[Shop]:
 
 
 class Line:
-    """A connection of a terminal, on which it delivers events."""
+    """A connection on which a terminal delivers events."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -44,7 +44,7 @@ class Line:
         self.headers = ""
 
     async def deliver(self, payment: Payment, content: bytes) -> int:
-        """Deliver these bytes to the callback address of a payment; return the HTTP status."""
+        """Deliver these bytes to the callback URL of a payment. Return the HTTP status."""
         path = urlsplit(payment.requests[0].callback).path
         head = f"POST {path} HTTP/1.1\r\nhost: posd\r\ncontent-length: {len(content)}\r\n\r\n"
         self._writer.write(head.encode() + content)
@@ -53,7 +53,7 @@ class Line:
         return int(self.headers.split(" ", 2)[1])
 
     async def all(self, payment: Payment, contents: Sequence[bytes]) -> list[int]:
-        """Deliver them in order. Return the statuses."""
+        """Deliver these bodies in order. Return the statuses."""
         return [await self.deliver(payment, content) for content in contents]
 
 
@@ -123,7 +123,7 @@ async def test_a_terminal_with_unusable_events_does_not_fill_the_quarantine(own:
     posd, payment = own.daemon, await own.started()
     before, most = stored(posd), limits.QUARANTINE_OF_TERMINAL.value
     async with line(posd) as lane:
-        size = MIB - limits.EVENT_BYTES  # so large that no more fit than are counted here
+        size = MIB - limits.EVENT_BYTES  # so large that the limit of bytes permits exactly this number
         bodies = [(b"x%d" % number).ljust(size) for number in range(most // MIB + 4)]
         statuses = await lane.all(payment, bodies)
         assert set(statuses) == {400, 429}
@@ -136,9 +136,7 @@ async def test_a_terminal_with_unusable_events_does_not_fill_the_quarantine(own:
 
 @pytest.mark.asyncio(loop_scope="function")
 async def test_search_results_do_not_fill_the_disk_and_searches_continue(own: Shop) -> None:
-    """The terminal answers each search with as much data as it can, each time different. A till searches without
-    end.
-    """
+    """The terminal replies to each search with as much new data as possible. A till requests searches without end."""
     posd, payment = own.daemon, await own.started()
     before = stored(posd)
     numbers = iter(range(10_000))

@@ -40,7 +40,7 @@ async def down_to(pid: int, count: int) -> None:
 
 
 async def answered(connections: list[Any]) -> list[tuple[int, Any]]:
-    """Send a request on each connection. Return the responses; the connections stay open."""
+    """Send a request on each connection. Return the responses. The connections stay open."""
     asked = [await ask_on(item, "/version") for item in connections]
     found = list(await asyncio.gather(*(item.reply() for item in asked)))
     for item in asked:
@@ -88,7 +88,9 @@ async def test_a_till_over_its_limit_gets_429_with_any_http_client_until_it_clos
     for item in mine:
         item.hang_up()
     async with asyncio.timeout(30):
-        while (await posd.call("GET", "/version")).status == 429:  # it has not noticed the closed ones yet
+        while (
+            await posd.call("GET", "/version")
+        ).status == 429:  # the daemon may not have detected the closed connections
             pass
 
 
@@ -116,13 +118,13 @@ async def test_the_streams_of_one_till_are_limited(shop: Shop) -> None:
             return head.startswith(b"HTTP/1.1 200")
 
         async with asyncio.timeout(30):
-            while not await taken():  # the daemon has not noticed the end of the other one yet
+            while not await taken():  # the daemon may not have detected the end of the other stream
                 pass
         for item in (*opened, following, refused):
             item.hang_up()
 
 
-async def test_a_refused_start_sent_and_recorded_nothing_and_the_same_call_is_accepted_later(shop: Shop) -> None:
+async def test_a_refused_start_sends_and_records_nothing_and_the_same_call_is_accepted_later(shop: Shop) -> None:
     posd, payment = shop.daemon, shop.payment()
     with process(posd.till_socket, MOST + 1) as greedy:
         reader, writer = await asyncio.open_unix_connection(sock=greedy[MOST].dup())

@@ -1,4 +1,4 @@
-"""The local API row by row: problems in their exact form, lists, documents, amounts as texts."""
+"""The local API: problems in their exact form, lists, documents, amounts as texts."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def charge(**changes: Any) -> dict[str, Any]:
     return CHARGE | changes
 
 
-#: Call -> status, code. `{new}` is an unused id, `{known}` the id of a payment that waits on terminal SN-119.
+#: Call -> status and code. `{new}` is an unused id. `{known}` is the id of a payment that waits on terminal SN-119.
 PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
     ("PUT", NEW, b"{", 400, "malformed_json"),
     ("PUT", NEW, charge(amuont={}), 422, "invalid_request"),
@@ -93,7 +93,7 @@ PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
     ("PUT", NEW, b'{"a": "' + b"x" * 300_000 + b'"}', 413, "payload_too_large"),
 ]
 
-#: Code -> its own fields of a problem.
+#: Code -> fields that only this problem has.
 EXTRA = {
     "invalid_request": {"errors"},
     "unknown_terminal": {"fleet"},
@@ -116,7 +116,7 @@ async def start_known(shop: Shop, known: str) -> None:
 
 
 def assert_problem(reply: Reply, status: int, code: str, *more: str) -> Any:
-    """Check the exact form of a problem with these own members. Return it."""
+    """Check the exact form of a problem, with these additional members. Return the problem."""
     assert reply.status == status, reply.body
     assert reply.headers["content-type"] == "application/problem+json"
     problem = reply.json
@@ -224,7 +224,7 @@ async def test_a_too_large_body_is_answered_while_it_arrives(shop: Shop, size: b
 async def test_health_has_all_its_checks(shop: Shop) -> None:
     reply = await shop.daemon.call("GET", "/health")
     assert reply.status == 200
-    # In other tests a device reports another serial.
+    # In other tests a device reports another serial, so `terminals` may be degraded.
     words = {name: check["status"] for name, check in reply.json["checks"].items() if name != "identity"}
     well = ("storage", "local_api", "webhook_listener", "certificate", "discovery", "clock", "configuration", "restore")
     assert words == dict.fromkeys(well, "ok")
@@ -270,16 +270,16 @@ async def wrote(shop: Shop, metadata: str) -> str:
     return payment.identity
 
 
-#: Members with posd's own amounts.
+#: Members with amounts that posd writes.
 AMOUNTS = {"amount", "authorized_amount", "tips"}
 
 
-#: Members that stay verbatim.
+#: Members that posd shows verbatim.
 VERBATIM = {"metadata", "options", "final_event", "event"}
 
 
 def in_texts(document: Any, *, amount: bool = False) -> Any:
-    """Return a document with its numbers as they are written with texts."""
+    """Return a document with the amounts as texts, as `amounts=text` must show them."""
     match document:
         case dict():
             return {
@@ -319,7 +319,7 @@ async def test_amounts_are_texts_in_any_call_that_requests_it(shop: Shop) -> Non
         "tip": "2",
     }
     assert started.json["metadata"] == {"amount": Decimal("1.5"), "n": 7}
-    first, *others = APPROVED  # in order, so that posd does not search between two calls
+    first, *others = APPROVED  # events in order, so that posd does not search between two calls
     assert await payment.event(*first) == 200
     calls: Iterable[tuple[str, dict[str, Any]]] = [
         (at, {}),

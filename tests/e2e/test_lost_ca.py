@@ -1,4 +1,4 @@
-"""A lost CA or callback key is reported, and no new one replaces it silently (SECURITY.md)."""
+"""posd reports a lost CA or callback key, and does not silently replace it (SECURITY.md)."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ async def test_a_lost_folder_is_reported_and_no_ca_replaces_it(seen: Daemon, hom
 
 
 @pytest.mark.parametrize("harm", [lose_certificate, put_another])
-async def test_a_replaced_or_missing_ca_is_failing_until_a_person_makes_a_new_one(
+async def test_a_replaced_or_missing_ca_is_failing_until_a_person_makes_a_new_ca(
     seen: Daemon, harm: Callable[[Daemon], None]
 ) -> None:
     harm(seen)

@@ -1,4 +1,4 @@
-"""Payments that a restore lost: an operator records the slip, and posd answers the till from that record."""
+"""Payments that a restore lost. An operator records the slip, and posd replies to the till from this record."""
 
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from tests.support.shop import Payment, Shop, acknowledging
 from tests.support.webhooks import attention
 
 BY_ANA = {"operator": "Ana", "note": "the slip of the terminal shows it"}
-#: Amount as a slip shows it: only the sum.
+#: Amount of a slip, which shows only the sum.
 SLIP = {"amount": {"subtotal_iva0": "11.20"}}
 
 
 async def lost(shop: Shop, home: Path, count: int = 1, **request: Any) -> list[Payment]:
-    """Start and approve payments, and restore an older backup without the newer database."""
+    """Start and approve payments. Restore an older backup without the newer database. Return the payments."""
     daemon = shop.daemon
     await back_up(daemon, home / "backup.db")
     payments = [await shop.started(**request) for _ in range(count)]
@@ -36,7 +36,7 @@ def told(payment: Payment, result: str = "approved", **more: Any) -> dict[str, A
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("looked", [False, True])
 async def test_the_recorded_slip_answers_the_till_and_nothing_is_sent(own: Shop, home: Path, looked: bool) -> None:
-    """Before and after `posd restore --seen`. The till's body has data that the operator does not know."""
+    """This holds before and after `posd restore --seen`. The till's body has data that is not on the slip."""
     paid, unpaid = await lost(own, home, 2, metadata={"till": 3})
     for payment in (paid, unpaid):
         problem = (await payment.put(metadata={"till": 3})).json
@@ -56,7 +56,7 @@ async def test_the_recorded_slip_answers_the_till_and_nothing_is_sent(own: Shop,
         assert again.json["outcome"]["evidence"][0]["operator"] == "Ana"
         outcome = await own.daemon.call("GET", f"/transactions/{payment.identity}/outcome")
         assert (outcome.status, outcome.json["result"]) == (200, result)
-        assert len(payment.requests) == 1, "nothing was sent again"
+        assert len(payment.requests) == 1, "posd sent nothing again"
         assert (await payment.history())[0]["kind"] == "resolve"
 
 

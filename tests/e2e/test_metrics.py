@@ -1,4 +1,4 @@
-"""The metrics of a real daemon: strictly in Prometheus' text format, on every path, and correct after a load."""
+"""The metrics of a real daemon. They are in Prometheus' text format on every path, and correct after a load."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ async def families(posd: Daemon) -> dict[str, Family]:
 
 
 def value(found: dict[str, Family], name: str, **labels: str) -> float:
-    """Return the value of a sample; of a histogram its count."""
+    """Return the value of a sample, or the count of a histogram."""
     family = found[name]
     sample = f"{name}_count" if family.kind == "histogram" else name
     (number,) = [
@@ -61,7 +61,7 @@ def value(found: dict[str, Family], name: str, **labels: str) -> float:
 
 
 def total(found: dict[str, Family], name: str, **labels: str) -> float:
-    """Return the sum of all samples with these labels, over all other labels."""
+    """Return the sum of all samples with these labels."""
     samples = found[name].samples.items()
     return sum(number for (_, pairs), number in samples if labels.items() <= dict(pairs).items())
 

@@ -1,4 +1,4 @@
-"""Metrics of the certificate; no stranger can choose the value of a label."""
+"""Metrics of the certificate. No stranger can choose the value of a label."""
 
 import asyncio
 import ssl

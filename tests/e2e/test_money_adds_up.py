@@ -1,4 +1,4 @@
-"""Exact amounts from the till's JSON to the terminal's wire. A wrong sum is refused before it is sent."""
+"""Exact amounts from the till's JSON to the terminal's wire. posd refuses a wrong sum before it sends a request."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ NIL = "00000000-0000-0000-0000-000000000000"
 
 
 async def refused(shop: Shop, code: str, **request: Any) -> Any:
-    """Try to start a charge. Check that posd refuses with that code, and sends and records nothing."""
+    """Start a charge. Check that posd refuses with this code, and sends and records nothing."""
     payment = shop.payment()
     reply = await payment.put(**request)
     assert (reply.status, reply.json["code"]) == (409 if code == "expired" else 422, code), reply.body
@@ -64,7 +64,7 @@ async def test_by_default_the_currency_of_the_terminals_approvals_counts_even_af
         for _ in range(2):
             refusal = (await again.put(amount={"subtotal_iva0": "5.1"})).json
             assert refusal["errors"][0]["path"] == "/amount/subtotal_iva0"
-            await refused(own, "invalid_request", amount={"subtotal_iva0": "5.001"})  # of another terminal
+            await refused(own, "invalid_request", amount={"subtotal_iva0": "5.001"})  # an approval of another terminal
             assert await own.daemon.stop() == 0
             await own.daemon.start()
         own.terminal.start = acknowledging(again.serial)
@@ -124,7 +124,7 @@ async def test_all_refunds_together_are_limited_by_the_charge(shop: Shop) -> Non
     await operation(shop, "void", charge).refused("chain_conflict", original=charge.identity, repeat=True)
 
 
-async def test_of_a_simultaneous_capture_and_void_one_is_sent(shop: Shop) -> None:
+async def test_of_a_simultaneous_capture_and_void_posd_sends_one(shop: Shop) -> None:
     for _ in range(3):
         pre_auth = await approved(shop, "pre-auth")
         tills = [operation(shop, ("capture", "void")[number % 2]) for number in range(TILLS)]
@@ -136,7 +136,7 @@ async def test_of_a_simultaneous_capture_and_void_one_is_sent(shop: Shop) -> Non
 
 
 @pytest.mark.parametrize("way", ["original", "transaction_reference"])
-async def test_the_terminal_must_be_that_of_the_original(shop: Shop, way: str) -> None:
+async def test_an_operation_must_use_the_terminal_of_its_original(shop: Shop, way: str) -> None:
     charge = await approved(shop, "charge")
     named = {"original": charge.identity, "transaction_reference": charge.reference}[way]
     void = operation(shop, "void", charge)
@@ -148,7 +148,7 @@ async def test_the_terminal_must_be_that_of_the_original(shop: Shop, way: str) -
 
 
 async def ended(item: Operation, authorized: float | None, **request: Any) -> Operation:
-    """Start an operation and let its terminal approve it, with that `authorized_amount`."""
+    """Run an operation to its approval with this `authorized_amount`."""
     await item.begin(**request)
     return await item.finish(raw_response=item.answer(authorized_amount=authorized))
 
@@ -186,7 +186,7 @@ async def test_a_call_that_waited_in_a_queue_charges_no_customer(shop: Shop) -> 
     assert "under a new id" in problem["detail"]
 
 
-async def test_a_start_in_time_is_sent_and_its_later_repetition_is_known(shop: Shop) -> None:
+async def test_a_start_in_time_is_sent_and_a_later_repetition_gets_the_payment(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     assert (await payment.put(not_after=soon(600))).status == 201
@@ -197,7 +197,7 @@ async def test_a_start_in_time_is_sent_and_its_later_repetition_is_known(shop: S
 
 @asynccontextmanager
 async def slow_door(behind: str, open_at: Callable[[], datetime]) -> AsyncIterator[str]:
-    """Run a proxy before a terminal that passes nothing before a moment. Yield its base URL."""
+    """Run a proxy before a terminal. Until this moment the proxy passes no bytes. Yield the base URL of the proxy."""
     there = urlsplit(behind)
 
     async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -222,7 +222,7 @@ async def slow_door(behind: str, open_at: Callable[[], datetime]) -> AsyncIterat
     await asyncio.gather(*through)
 
 
-async def test_a_start_that_became_too_late_before_it_was_sent_is_provably_not_sent(home: Path) -> None:
+async def test_a_start_that_is_too_late_before_it_is_sent_is_provably_not_sent(home: Path) -> None:
     until = datetime.now(UTC) + timedelta(days=1)
     async with (
         scripted_terminal(home) as terminal,
@@ -240,7 +240,7 @@ async def test_a_start_that_became_too_late_before_it_was_sent_is_provably_not_s
         assert "not_after" in evidence["reason"]
         assert terminal.requests == []
         after = await posd.call("PUT", f"/transactions/{uuid4()}", {"amount": AMOUNT})
-        assert (after.status, after.json["phase"]) == (201, "active"), "the terminal is free"
+        assert (after.status, after.json["phase"]) == (201, "active"), "the next payment can use the terminal"
 
 
 #: `amount` of the till -> amount for the terminal, as bytes.
@@ -270,7 +270,7 @@ async def test_an_amount_reaches_the_terminal_with_the_digits_of_the_till(shop: 
     assert (await put(payment, amount)).status == 200
 
 
-#: Free-form objects, as the till writes them.
+#: Free-form objects in the till's own notation.
 FREE_FORM = (
     '{"price": 1.10, "huge": 1e5, "tiny": 1E-7, "big": 12345678901234567890.123456789}',
     '{"z": 1, "a": {"c": [1.0, 1.00], "b": null}, "m": true}',

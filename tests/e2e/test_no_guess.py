@@ -1,4 +1,4 @@
-"""Nothing is concluded without proof: earlier replies, or those about other payments, could be mistaken for one."""
+"""posd concludes nothing without proof. Earlier replies, and replies about other payments, are no proof."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ from tests.support.terminal import Request
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Seconds in which a proof, if there were one, would have been found.
+#: Seconds in which posd would find a proof.
 LONG_ENOUGH = 3.0
 
 
@@ -41,7 +41,7 @@ def directory() -> Any:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
-    """Yield a daemon that does not search by itself, and terminals that each test takes from the end of the list."""
+    """Yield the terminals of a daemon that does not search by itself. Each test pops a terminal."""
     with directory() as home:
         async with open_counters(Path(home), 8, QUIET) as counters:
             yield counters
@@ -54,7 +54,7 @@ def counter(counters: list[Shop]) -> Shop:
 
 
 async def two_proofs(clock: Shop) -> None:
-    """Wait for the time of two proofs, one after the other, while another payment gets its full proof."""
+    """Wait for the time of two proofs, by the proofs of two other payments."""
     for _ in range(2):
         await prove(clock)
 
@@ -97,7 +97,7 @@ async def test_a_search_hit_of_another_merchant_counts_as_a_hit() -> None:
 
 
 @pytest.mark.slow
-async def test_an_interrupted_callback_shows_that_a_terminal_has_the_request() -> None:
+async def test_an_interrupted_callback_proves_that_a_terminal_has_the_request() -> None:
     with directory() as home:
         async with open_counters(Path(home), 2, settings(settle=1)) as [counter, clock]:
             known = await pay_before(counter)
@@ -147,7 +147,7 @@ async def test_an_invalid_reply_of_a_terminal_is_not_logged(counter: Shop) -> No
     assert token not in told
 
 
-async def test_each_unusable_callback_causes_a_search_and_one_during_a_search_causes_another(
+async def test_each_unusable_callback_causes_a_search_even_during_a_search(
     counter: Shop,
 ) -> None:
     payment = await counter.started()
@@ -225,7 +225,7 @@ async def test_a_person_does_not_wait_for_hanging_terminals() -> None:
             payment = healthy.payment()
             healthy.terminal.start, healthy.terminal.search = hanging_up, NONE
             assert (await payment.put()).json["phase"] == "in_doubt"
-            for _ in range(20):  # before its own search is due, and while it waits for its turn
+            for _ in range(20):  # the payment's own search is not due, or waits for the other searches
                 assert (await payment.post("reconcile")).json["last_search"]["result"] == "none"
             for script in scripts:
                 script.release.set()

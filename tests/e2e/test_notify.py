@@ -1,4 +1,4 @@
-"""Notifications to the service manager, and the sockets that it passes."""
+"""Notifications to the service manager, and the sockets that the manager passes."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ from tests.support.streams import Connection, ask
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
-#: Least number of calls of each till between two restarts.
+#: Minimum of calls of each till between two restarts.
 CALLS = 6
 TILLS = 4
 
@@ -92,11 +92,11 @@ async def test_no_watchdog_notification_while_the_disk_blocks_the_writer(
         hanging = run_on_db_thread(store.writer._connection, hang)
         await stuck.wait()
         heard.waiting()
-        # Many turns of the loop. If the loop were enough, there would be as many notifications.
+        # Many turns of the loop. A watchdog that checks only the loop would send as many notifications.
         for _ in range(50):
             await asyncio.to_thread(lambda: None)
         await asyncio.sleep(0.05)  # ten times the pause between two notifications
-        assert len(heard.waiting()) <= 1  # one that was under way
+        assert len(heard.waiting()) <= 1  # a notification may have been under way
         released.set()
         await hanging
         assert (await heard.heard())["WATCHDOG"] == "1"
@@ -132,7 +132,7 @@ def test_the_watchdog_interval_sets_the_pause_of_notifications(
 async def test_no_call_fails_during_restarts_on_a_passed_socket(
     home: Path, terminal: ScriptedTerminal, times: int
 ) -> None:
-    """Tills call without a pause, each over a new connection. They get a response, or must ask again."""
+    """Tills call without a pause. Each call uses a new connection. A till gets a response or must repeat the call."""
     answers: dict[int, int] = {}
     news = asyncio.Event()
     over = False
@@ -148,7 +148,7 @@ async def test_no_call_fails_during_restarts_on_a_passed_socket(
 
         async with asyncio.timeout(100), asyncio.TaskGroup() as group:
             for _ in range(TILLS):
-                group.create_task(till())  # before the first start: they wait in the queue of the socket
+                group.create_task(till())  # calls before the first start wait in the queue of the socket
             await posd.start()
             for _ in range(times):
                 enough = sum(answers.values()) + CALLS * TILLS

@@ -1,4 +1,4 @@
-"""Every operation type: whose amounts are sent, how its events may name it, and whether it can be aborted."""
+"""Every operation type: the amounts in its request, its names in events, and whether an abort is possible."""
 
 import json
 from collections.abc import AsyncIterator
@@ -19,9 +19,9 @@ from tests.support.webhooks import address, attention, deliver
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
 
-# Amounts: only the till's.
+# Amounts. posd sends only the till's amounts.
 
-#: The till's amount, and its bytes on the wire: the same digits, and all three members of every request.
+#: The till's amount, and its bytes on the wire. The wire has the same digits and always all three members.
 AMOUNTS = (
     (
         b'{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0, "tip": 0.50, "extra_taxes": {"ice": 0.0100}}',
@@ -30,7 +30,7 @@ AMOUNTS = (
     (b'{"subtotal_iva0": "765432.10"}', b'{"iva":0,"subtotal_iva":0,"subtotal_iva0":765432.10}'),
     (b'{"tip": 2.05}', b'{"iva":0,"subtotal_iva":0,"subtotal_iva0":0,"tip":2.05}'),
 )
-#: The terminal's report of it.
+#: The terminal's report of the amount.
 STRANGE = {
     "operation": {"amount": PROCESSED | {"iva": 0.07, "subtotal_iva": 123456.78}, "cashback_amount": 22.22},
     "raw_response": {
@@ -39,12 +39,12 @@ STRANGE = {
         "additional_amounts": {"amount": 11.11, "currency_code": "840"},
     },
 }
-#: Numbers that only the event has.
+#: Numbers that are only in the event.
 FOREIGN = (b"987654.32", b"77.77", b"66.66", b"55.55", b"44.44", b"33.33", b"USD", b"0.07", b"123456.78", b"876543.21")
 
 
 async def start_with(item: Operation, amount: bytes, **changes: Any) -> None:
-    """Start it with the till's bytes of an amount, or without an amount."""
+    """Start an operation with these bytes as the amount, or without an amount."""
     item.shop.terminal.start = taking
     request = json.dumps({"terminal": item.serial, "type": item.kind} | changes).encode()
     if amount:
@@ -54,15 +54,15 @@ async def start_with(item: Operation, amount: bytes, **changes: Any) -> None:
 
 
 async def ends_strangely(item: Operation) -> None:
-    """Approve it with amounts that differ from the request."""
+    """Approve an operation with amounts that differ from the request."""
     answer = STRANGE["raw_response"] | item.answer(authorized_amount=None, ticket_number=None)
     await item.finish(operation=STRANGE["operation"], raw_response=answer)
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("given", "sent"), AMOUNTS, ids=("all", "a text", "a tip"))
-async def test_an_amount_of_a_terminal_never_comes_back_in_a_request(shop: Shop, given: bytes, sent: bytes) -> None:
-    """All types in order. All earlier ones reported amounts that differ from the request."""
+async def test_an_amount_from_a_terminal_is_never_in_a_request(shop: Shop, given: bytes, sent: bytes) -> None:
+    """All types run in order. All earlier operations reported amounts that differ from the request."""
     here, originals = operation(shop, "charge"), dict[str, Operation]()
     for kind in ("charge", "pre-auth", "re-auth", "re-auth", "capture", "post-tip", "void", "void"):
         named = {}
@@ -91,7 +91,7 @@ async def test_an_amount_of_a_terminal_never_comes_back_in_a_request(shop: Shop,
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("word", ["VOID", "TIP", 7, None])
 async def test_a_transaction_of_unknown_type_can_be_voided_by_its_reference(shop: Shop, word: Any) -> None:
-    """Rebuilt from an event after a restore: the till knows its type, posd does not."""
+    """posd rebuilt the transaction from an event after a restore, so it lacks the type. The till has the type."""
     identity, serial, reference = str(uuid4()), next(shop.serials), str(uuid4())
     answer = {"transaction_reference": reference, "ticket_number": "1"}
     content = event(identity, "APPROVAL", None, serial, operation={"type": word}, raw_response=answer)

@@ -1,4 +1,6 @@
-"""Decisions of people: release, resolve, acknowledge. Each is audited, and none is a proof (local API)."""
+"""Decisions of people: release, resolve, acknowledge. posd records each decision, and no decision is a proof (local
+API).
+"""
 
 import asyncio
 import os
@@ -20,7 +22,7 @@ REFERENCE = "6f1d7f2c-4d31-4a0e-9a58-0a8b7b0f5a11"
 
 
 async def next_on(payment: Payment) -> Payment:
-    """Return the next payment on the same terminal, which accepts it."""
+    """Start the next payment on the same terminal. Return the accepted payment."""
     payment.shop.terminal.start = acknowledging(payment.serial)
     return Payment(payment.shop, str(uuid4()), payment.serial)
 
@@ -45,7 +47,7 @@ def line_of(history: list[dict[str, Any]], kind: str) -> dict[str, Any]:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("phase", ["in_doubt", "active"])
-async def test_release_frees_the_terminal_and_leaves_the_question_open(shop: Shop, phase: str) -> None:
+async def test_release_frees_the_terminal_and_leaves_the_payment_open(shop: Shop, phase: str) -> None:
     payment = await (shop.in_doubt() if phase == "in_doubt" else shop.started())
     following = await next_on(payment)
     busy = await following.put()
@@ -61,7 +63,7 @@ async def test_release_frees_the_terminal_and_leaves_the_question_open(shop: Sho
     assert await holder(payment) is None
     assert (await following.put()).status == 201
     assert await holder(payment) == following.identity
-    # posd still waits and searches for it, and its end does not affect the payment that runs there.
+    # posd still searches for the released payment. Its end does not affect the next payment on the terminal.
     waiting = asyncio.create_task(shop.daemon.outcome(payment.identity))
     shop.terminal.search = knowing(event(payment.identity, "CARD_PRESENTED", None, payment.serial))
     document = (await payment.post("reconcile")).json
@@ -187,12 +189,12 @@ async def test_a_payment_known_only_from_events_never_holds_a_terminal(shop: Sho
     assert (await orphan.get())["phase"] == "active"
     assert await holder(orphan) is None
     assert (await orphan.post("abort")).json["code"] == "not_abortable"
-    assert "intent" not in {line["kind"] for line in await orphan.history()}, "no till has started it"
+    assert "intent" not in {line["kind"] for line in await orphan.history()}, "no till has started the payment"
     assert (await (await next_on(orphan)).put()).status == 201
 
 
 async def test_a_resolved_payment_is_still_searched_for(shop: Shop) -> None:
-    """Its events may be lost. Then posd would never learn that the customer paid."""
+    """The payment's events may be lost. Only a search then shows that the customer paid."""
     payment = await shop.started()
     shop.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
     assert (await payment.post("resolve", BY_ANA | {"result": "canceled"}, admin=True)).status == 200
@@ -233,7 +235,7 @@ async def a_conflict(shop: Shop) -> Payment:
     return payment
 
 
-#: Attention -> its cause, and the till's next step before and after an operator has acknowledged it.
+#: Attention -> the cause, and the till's next step before and after an operator acknowledges the attention.
 ATTENTIONS: dict[str, tuple[Bringing, str, str]] = {
     "in_doubt": (a_doubt, "wait", "ask_person"),
     "illegal_transition": (an_illegal_transition, "ask_person", "new_id_ok"),
@@ -242,7 +244,7 @@ ATTENTIONS: dict[str, tuple[Bringing, str, str]] = {
 
 
 def told_now(outcome: Any, now: Any) -> Any:
-    """Return the same outcome with the present next step and display."""
+    """Return an earlier outcome with the present next step and display."""
     return outcome and outcome | now | {"supersedes": told_now(outcome["supersedes"], now)}
 
 
@@ -288,7 +290,7 @@ async def known(shop: Shop) -> Payment:
 
 
 @pytest.mark.parametrize("call", ["release", "resolve", "acknowledge"])
-async def test_an_invalid_decision_or_one_about_an_unknown_payment_is_refused(
+async def test_an_invalid_decision_and_a_decision_about_an_unknown_payment_are_refused(
     shop: Shop, known: Payment, call: str
 ) -> None:
     reply = await known.post(call, b"{", admin=True)

@@ -1,4 +1,4 @@
-"""Print jobs by the local API: the call, the proof of each reply, lists, the feed, an operator's decision."""
+"""Print jobs in the local API: the call, the proof of each reply, lists, the feed, an operator's decision."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ from tests.support.webhooks import attention, everything, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: How often posd polls in this file.
+#: Configuration of the polls in this file.
 POLLING = SILENT
 
 
@@ -47,7 +47,7 @@ async def test_the_request_and_the_job_have_all_their_members(printer: Printer) 
     assert list(request.json) == ["printJobId", "externalReference", "webhookUrl", "document"]
     assert request.json["externalReference"] == "ticket 7"
     assert request.print_callback == f"https://127.0.0.1:{printer.daemon.port}{job.address}"
-    assert b'"document":' + document + b"}" in request.body, "as the till wrote it"
+    assert b'"document":' + document + b"}" in request.body, "posd shows the metadata as the till wrote it"
     shown = reply.json
     assert shown == await job.get()
     times = {name: shown.pop(name) for name in ("created_at", "updated_at")}
@@ -74,10 +74,10 @@ async def test_a_job_that_is_not_recorded_yet_is_not_reported(printer: Printer) 
     content = json.dumps({"document": RECEIPT}).encode()
     path, fields = f"/print-jobs/{job.identity}", "content-type: application/json\r\n"
     with closing(sqlite3.connect(printer.daemon.database, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")  # the commit of the intent takes as long as this
+        other.execute("BEGIN IMMEDIATE")  # the commit of the intent waits for this transaction
         start = await ask(printer.daemon.till_socket, path, fields, method="PUT", content=content)
         calls = [await ask(printer.daemon.till_socket, f"{path}{rest}") for rest in ("", "/outcome?timeout=0")]
-        for _ in range(20):  # other callers are answered meanwhile
+        for _ in range(20):  # posd serves other callers at the same time
             assert (await printer.daemon.call("GET", "/version")).status == 200
         other.execute("ROLLBACK")
     assert [(await item.answer()).status for item in (start, *calls)] == [201, 200, 202]
@@ -114,7 +114,7 @@ async def test_an_unsent_job_is_final(printer: Printer) -> None:
     assert (reply.status, reply.json["phase"], reply.json["decided_by"]) == (201, "final", "unsent")
     assert "was not sent: cannot connect" in reply.json["reason"]
     assert (await job.put()).json["decided_by"] == "unsent"
-    assert job.requests == [], "a new id prints it again, this one never"
+    assert job.requests == [], "only a new id can print the document again"
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ async def test_a_persons_decision_is_replaced_by_the_terminals_report(printer: P
 
 
 async def test_a_payment_runs_on_a_terminal_that_hangs_while_printing(printer: Printer) -> None:
-    """Printing does not delay a payment, and a payment does not delay printing."""
+    """A print job does not delay a payment, and a payment does not delay a print job."""
     printer.terminal.print_start = hung = held(taking_print)
     first = printer.job(start=hung)
     calling = asyncio.create_task(first.put())
@@ -273,9 +273,7 @@ async def test_a_terminal_gets_one_job_at_a_time(printer: Printer) -> None:
 
 
 async def test_after_a_failed_connection_the_waiting_jobs_are_not_tried_one_by_one(printer: Printer) -> None:
-    """A job is being sent, and the terminal disappears when it ends. Of the waiting jobs one is tried, and none is
-    sent.
-    """
+    """The terminal disappears at the end of a job. posd tries one of the waiting jobs, and sends none."""
     hung = held(hanging_up)
     first = printer.job(start=one_by_one(hung, taking_print))
     calling = asyncio.create_task(first.put())
@@ -295,7 +293,7 @@ async def test_after_a_failed_connection_the_waiting_jobs_are_not_tried_one_by_o
     assert [len(job.requests) for job in behind] == [0] * 5
 
 
-async def test_with_two_terminals_a_job_must_name_one_and_an_offline_one_is_refused(
+async def test_with_two_terminals_a_job_must_name_its_terminal_and_an_offline_terminal_is_refused(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with TemporaryDirectory(prefix="posd-") as directory:

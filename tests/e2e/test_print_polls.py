@@ -1,4 +1,4 @@
-"""Print jobs with lost webhooks, restarts and kills: a poll finds the end, and no job is sent twice."""
+"""Print jobs with lost webhooks, restarts and kills. A poll finds the end, and posd sends no job twice."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from tests.support.webhooks import attention, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: How often posd polls in this file.
+#: Configuration of the polls in this file.
 POLLING = EAGER
 
 
@@ -106,7 +106,7 @@ async def test_the_terminal_is_polled_by_its_own_id(printer: Printer) -> None:
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def all_ended(printer: Printer) -> AsyncIterator[None]:
-    """Start a daemon that a test has stopped. An operator resolves open jobs, so that posd does not poll for them."""
+    """Start a daemon that a test has stopped. An operator resolves the open jobs, so that posd does not poll them."""
     yield
     if printer.daemon.process is None or printer.daemon.process.returncode is not None:
         if printer.daemon.process is not None:
@@ -118,7 +118,7 @@ async def all_ended(printer: Printer) -> AsyncIterator[None]:
 
 
 async def crash(printer: Printer, job: Job, point: str) -> None:
-    """Run the daemon so that it dies at that point of this job, and wait for its end."""
+    """Run the daemon with a crash point of this job, and wait for the daemon's end."""
     await printer.daemon.stop()
     printer.daemon.environment = {"POSD_CRASH": point}
     await printer.daemon.start()
@@ -127,7 +127,7 @@ async def crash(printer: Printer, job: Job, point: str) -> None:
     except OSError:
         pass
     else:
-        assert not point.startswith("print."), "it must die before its response"
+        assert not point.startswith("print."), "the daemon must die before the response"
     async with asyncio.timeout(30):
         await there(printer.daemon.process).wait()
     await printer.daemon.stop()
@@ -151,7 +151,7 @@ async def test_a_webhook_during_a_downtime_is_lost_and_a_later_one_counts(printe
     assert (await job.outcome())["decided_by"] == "webhook"
 
 
-#: Crash point -> most requests that the terminal may have received.
+#: Crash point -> maximum of requests that the terminal may have received.
 POINTS = {
     "print.intended": 0,
     "print.before_send": 0,
@@ -172,12 +172,12 @@ async def test_a_job_sent_during_a_crash_stays_in_doubt_and_is_never_sent_again(
     assert (again.status, again.json["phase"]) == (200, "in_doubt")
     printer.terminal.print_poll = knowing(job, status="COMPLETED")
     assert (await job.outcome())["decided_by"] == "poll"
-    # The kill may prevent a written request from being sent.
+    # The kill can stop a written request before the kernel sends it.
     assert len(job.requests) <= POINTS[point]
 
 
 async def in_line(printer: Printer, count: int) -> tuple[Job, list[Job], list[asyncio.Task[object]]]:
-    """Return a job that is being sent to a hanging terminal, and others that wait for it with recorded intents."""
+    """Return a job under way on a hanging terminal, and jobs that wait for it. The intents of all jobs are recorded."""
     printer.terminal.print_start = hung = held(taking_print)
     first = printer.job(start=hung)
     behind = [Job(printer.daemon, printer.terminal, f"job-{uuid4()}") for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Every row of the reply table for print webhooks, by raw HTTPS to a daemon: the reply, and the disk."""
+"""Every row of the reply table for print webhooks, tested by raw HTTPS: the reply and the stored data."""
 
 import asyncio
 import json
@@ -17,15 +17,13 @@ from tests.support.webhooks import attention, deliver, everything, faults, quara
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: How often posd polls in this file.
+#: Configuration of the polls in this file.
 POLLING = SILENT
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_faults(printer: Printer) -> Iterator[None]:
-    """Check after all these tests that the daemon's log has only the expected faults: two contradicting final
-    reports.
-    """
+    """Check after all tests of the file that the log has only the expected faults, two contradicting final reports."""
     yield
     assert [line for line in faults(printer.daemon) if line.get("code") != "conflicting_final"] == []
 
@@ -83,7 +81,9 @@ async def test_an_unknown_job_is_rebuilt_from_its_webhook(printer: Printer) -> N
     assert job.kept == [job.words("FAILED", externalReference="t7", errorCode="E-7")]
     assert [line["reason"] for line in await job.changes()] == ["orphan", "webhook:FAILED"]
     repeated = await job.put(terminal="SN-TEST")
-    assert (repeated.status, repeated.json["status"]) == (200, "FAILED"), "a till's later call sends nothing"
+    assert (repeated.status, repeated.json["status"]) == (200, "FAILED"), (
+        "posd sends nothing for a later call of the till"
+    )
     assert job.requests == []
     listed = (await printer.daemon.call("GET", "/print-jobs?attention=true&limit=500")).json["print_jobs"]
     assert job.identity in [item["print_job_id"] for item in listed]
@@ -101,7 +101,7 @@ async def test_an_invalid_webhook_is_quarantined_and_the_job_polled_at_once(prin
     assert (await job.call(content)).status == 400
     assert [body for _, body in quarantined(printer.daemon, job.identity)] == [content]
     document = await job.outcome()
-    assert (document["status"], document["decided_by"]) == ("COMPLETED", "poll"), "the poll comes at once"
+    assert (document["status"], document["decided_by"]) == ("COMPLETED", "poll"), "posd polls at once"
     assert job.kept == []
 
 
@@ -127,7 +127,7 @@ async def test_the_terminals_own_id_is_mapped(printer: Printer) -> None:
     assert await job.webhook(printJobId=own) == 200
     assert (await job.get())["status"] == "COMPLETED"
     ours = await printer.job(start=answering(202, {"printJobId": own})).started()
-    assert await ours.webhook() == 200, "posd's own id is right too"
+    assert await ours.webhook() == 200, "posd also accepts its own id"
 
 
 async def test_a_webhook_before_the_reply_counts(printer: Printer) -> None:
@@ -168,11 +168,11 @@ async def test_a_webhook_that_the_disk_cannot_store_is_found_by_a_poll(printer: 
 
 
 async def test_a_simultaneous_webhook_and_poll_give_one_end(printer: Printer) -> None:
-    """The poll's reply is under way when the webhook arrives with another content."""
+    """The webhook arrives with another content while the reply to the poll is under way."""
     job = printer.job()
     printer.terminal.print_poll = poll = held(knowing(job, status="FAILED", errorCode="E-7"))
     await job.started()
-    assert (await job.call(b"no JSON")).status == 400  # so that posd polls at once
+    assert (await job.call(b"no JSON")).status == 400  # an unusable webhook makes posd poll at once
     await poll.arrived.wait()
     assert await job.webhook() == 200
     poll.release.set()
@@ -183,7 +183,7 @@ async def test_a_simultaneous_webhook_and_poll_give_one_end(printer: Printer) ->
 
 
 async def test_a_quarantined_webhook_can_be_applied_later(printer: Printer) -> None:
-    """A callback has the terminal's own id while posd stores another one, from a reply of an earlier version."""
+    """A callback has the terminal's own id. posd has stored another id, from a reply to an earlier version."""
     job = printer.job()
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:

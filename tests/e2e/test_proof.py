@@ -30,12 +30,12 @@ from tests.support.webhooks import attention
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Seconds between the two rounds of proof; the shortest that can be configured.
+#: Seconds between the two rounds of proof. The configuration permits no fewer.
 SETTLE = 1.0
 
 
 def settings(*, settle: float = SETTLE, probe: bool = True, search: bool = True, abort: bool = True) -> str:
-    """Return the configuration of a daemon that asks soon."""
+    """Return the configuration of a daemon that searches soon."""
     return f"""
 [reconcile]
 first_event_grace_seconds = 0.1
@@ -48,7 +48,7 @@ confirmed = {json.dumps(abort)}
 """
 
 
-#: Missing proof -> the configuration of its daemon.
+#: Name of a daemon -> its configuration. A name is the proof that the configuration excludes.
 DAEMONS = {
     "nothing": settings(),
     "search not confirmed": settings(search=False),
@@ -64,7 +64,7 @@ NOTHING_RUNNING = answering(409)
 
 
 def then(*scripts: Script) -> Script:
-    """Return a script that runs these in order. The last one stays."""
+    """Return a script that runs these scripts in order. The last script stays."""
     left = list(scripts)
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -74,7 +74,7 @@ def then(*scripts: Script) -> Script:
 
 
 def in_turn(*scripts: Script) -> Script:
-    """Return a script that runs these in turn, again and again."""
+    """Return a script that runs these scripts in turn, without end."""
     turns = cycle(scripts)
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -91,9 +91,9 @@ async def nothing_happens(_payment: Payment) -> None:
 class Case:
     """A payment in doubt that lacks one condition of the proof.
 
-    `abort` and `search`: the terminal's replies (default: it runs nothing and does not know the payment). `earlier`:
-    whether it has ended a payment before. `seen`: whether a search finds that one. `meanwhile`: what happens to the
-    payment in doubt.
+    `abort` and `search`: the terminal's replies. By default the terminal runs nothing and does not find the payment.
+    `earlier`: whether the terminal has ended an earlier payment. `seen`: whether a search finds the earlier payment.
+    `meanwhile`: action on the payment in doubt.
     """
 
     abort: Script = NOTHING_RUNNING
@@ -124,7 +124,7 @@ async def large_callback(payment: Payment) -> None:
 
 
 async def unusable_hit(payment: Payment) -> None:
-    """Make a search find it once, in a form without information. After that it is not found."""
+    """Make one search find the payment in a form without information. Later searches do not find the payment."""
     working = there(payment.shop.terminal.search)
     payment.shop.terminal.search = then(answering(200, {"client_transaction_id": payment.identity}), working)
     assert (await payment.post("reconcile")).status == 200
@@ -160,7 +160,7 @@ CASES: dict[str, Case] = {
 
 
 async def pay_before(counter: Shop, *, tried: bool = True) -> dict[str, Any]:
-    """End a payment on the terminal. If `tried`, make a search find it. Return its final event."""
+    """End a payment on the terminal. If `tried`, make a search find the payment. Return the final event."""
     payment = await counter.started()
     for status, previous in APPROVED[:3]:
         assert await payment.event(status, previous) == 200
@@ -181,7 +181,7 @@ async def doubt(counter: Shop, search: Script, abort: Script) -> Payment:
 
 
 async def bring_about(case: Case, counter: Shop) -> Payment:
-    """Return the payment of a case after one search, when the first round is complete if there is one."""
+    """Return the payment of a case after one search. The first round of the proof is then complete, if possible."""
     known = [await pay_before(counter, tried=case.seen)] if case.earlier else []
     payment = await doubt(counter, knowing(*(known if case.seen else []), otherwise=case.search), case.abort)
     await ask(payment, case)
@@ -190,7 +190,7 @@ async def bring_about(case: Case, counter: Shop) -> Payment:
 
 
 async def ask(payment: Payment, case: Case) -> None:
-    """Start a search and an abort for it. The abort is posd's probe, or the till's if the search causes none."""
+    """Request a search for the payment. If posd does not probe with an abort then, request an abort too."""
     assert (await payment.post("reconcile")).status == 200
     if case.search is not NONE:
         assert (await payment.post("abort")).json["code"] == "nothing_running"
@@ -198,7 +198,7 @@ async def ask(payment: Payment, case: Case) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def daemons() -> AsyncIterator[dict[str, list[Shop]]]:
-    """Yield the daemons, with a terminal for each case and some spare ones."""
+    """Yield the daemons, with a terminal for each case and some spare terminals."""
     async with AsyncExitStack() as stack:
         opened = {}
         for name, extra in DAEMONS.items():
@@ -213,11 +213,11 @@ async def daemons() -> AsyncIterator[dict[str, list[Shop]]]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def tried(request: pytest.FixtureRequest, daemons: dict[str, list[Shop]]) -> dict[str, Payment]:
-    """The cases of this run at once, searched for again after the time that a proof needs."""
+    """The payments of all selected cases, run at the same time. posd searches again after the time of a proof."""
     wanted = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
     cases = {name: case for name, case in CASES.items() if name in wanted}
     payments = await asyncio.gather(*(bring_about(case, daemons[case.daemon].pop()) for case in cases.values()))
-    await prove(daemons["nothing"].pop())  # this one began later, and lacks nothing
+    await prove(daemons["nothing"].pop())  # this payment began later and lacks no condition
     for _ in range(3):
         await asyncio.gather(*(ask(payment, case) for payment, case in zip(payments, cases.values(), strict=True)))
     return dict(zip(cases, payments, strict=True))
@@ -230,13 +230,13 @@ async def test_without_one_condition_the_payment_stays_in_doubt(tried: dict[str,
     document = await payment.get()
     assert (document["phase"], document["outcome"], document["next_step"]) == ("in_doubt", None, "ask_person")
     assert attention(document) == case.attention | {"in_doubt"}
-    assert document["missing_proof"], "no text says which proof is missing"
+    assert document["missing_proof"], "the document does not name the missing proof"
     probed = payment.shop.terminal.aborts > 0
-    assert probed == (case.daemon in ("nothing", "settle not passed"))  # no probe is sent if it could prove nothing
+    assert probed == (case.daemon in ("nothing", "settle not passed"))  # posd sends no probe that could prove nothing
     kinds = [item["kind"] for item in await payment.history()]
     if "quarantined" in kinds or "event" in kinds:
         heard = min(kinds.index(kind) for kind in ("quarantined", "event") if kind in kinds)
-        assert kinds[heard:].count("abort_requested") <= 1  # one may have been under way
+        assert kinds[heard:].count("abort_requested") <= 1  # a probe may have been under way
     await payment.end()
 
 
@@ -257,11 +257,11 @@ async def test_with_every_condition_the_payment_was_never_started(daemons: dict[
     document = await payment.get()
     assert (document["phase"], document["next_step"], document["attention"]) == ("final", "new_id_ok", [])
     assert (await counter.daemon.call("GET", f"/terminals/{payment.serial}")).json["transaction"] is None
-    assert len(payment.requests) == 1  # it was never sent again
-    # The search had never found a payment, so posd tried it on one that the terminal had ended.
+    assert len(payment.requests) == 1
+    # The search had never found a payment, so posd tried it on a payment that the terminal had ended.
     assert [item for item in counter.terminal.searches if known["client_transaction_id"].encode() in item.body]
 
-    # A search that is known to work needs no trial.
+    # A search that is proven to work needs no trial.
     asked = len(counter.terminal.searches)
     again = await doubt(counter, knowing(known, otherwise=NONE), NOTHING_RUNNING)
     assert (await counter.daemon.outcome(again.identity))["result"] == "not_started"
@@ -322,7 +322,7 @@ async def test_an_event_before_the_last_reply_prevents_the_proof(daemons: dict[s
     async def nothing_runs(_request: Request, writer: asyncio.StreamWriter) -> None:
         nonlocal aborts
         aborts += 1
-        if aborts > 1:  # an event is under way while the terminal replies that it runs nothing
+        if aborts > 1:  # an event is under way while the terminal replies that nothing runs
             payment = await late
             assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
         writer.write(http(409, b""))
@@ -342,7 +342,7 @@ async def test_an_acknowledged_payment_never_becomes_not_started(daemons: dict[s
     counter.terminal.search, counter.terminal.abort = knowing(known, otherwise=NONE), NOTHING_RUNNING
     counter.terminal.start = acknowledging(payment.serial)
     assert (await payment.put()).json["phase"] == "active"
-    proved = await prove(daemons["nothing"].pop())  # as long as a proof takes
+    proved = await prove(daemons["nothing"].pop())  # wait for the time of a proof
     assert proved.identity != payment.identity
     for _ in range(2):
         reply = await payment.post("abort")
@@ -358,7 +358,7 @@ async def test_the_tills_own_aborts_can_be_part_of_the_proof(daemons: dict[str, 
     known = await pay_before(counter)
     payment = await doubt(counter, knowing(known, otherwise=NONE), NOTHING_RUNNING)
     await payment.searched()
-    assert counter.terminal.aborts == 0  # posd sends none by itself
+    assert counter.terminal.aborts == 0  # posd sends no abort by itself
     loop = asyncio.get_running_loop()
     assert (await payment.post("abort")).json["code"] == "nothing_running"
     await payment.searched(len(payment.searches) + 1)
@@ -373,16 +373,18 @@ async def test_the_tills_own_aborts_can_be_part_of_the_proof(daemons: dict[str, 
     assert counter.terminal.aborts == 2
 
 
-# Advice to an operator about a missing proof (`missing_proof`).
+# Codes of advice to an operator about a missing proof (`missing_proof`).
 
 
 async def lacking(payment: Payment) -> dict[str, str]:
-    """Return the missing proofs, code -> detail."""
+    """Return the missing proofs of a payment, code -> detail."""
     return {item["code"]: item["detail"] for item in (await payment.get())["missing_proof"]}
 
 
 async def test_a_doubt_on_a_new_terminal_says_which_proof_is_missing(daemons: dict[str, list[Shop]]) -> None:
-    """It has never run a payment, so a search without a result proves nothing. The operator is told what to do."""
+    """The terminal has never run a payment, so a search without a result proves nothing. The text says what the
+    operator can do.
+    """
     counter = daemons["posd does not abort"].pop()
     payment = counter.payment()
     counter.terminal.start, counter.terminal.search = hanging_up, NONE
@@ -417,5 +419,7 @@ async def test_an_unconfirmed_row_of_the_profile_is_named(
     told = await lacking(payment)
     assert code in told
     assert "confirmed = true" in told[code]
-    assert await payment.deliver(b"{}") == 400  # a callback of it arrived, so it can never be proved
+    assert (
+        await payment.deliver(b"{}") == 400
+    )  # a callback of the payment arrived, so `not_started` can never be proved
     assert set(await lacking(payment)) == {"was_acknowledged"}

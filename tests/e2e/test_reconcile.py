@@ -19,12 +19,12 @@ from tests.support.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-#: Final event of another payment on the same terminal.
+#: Final event of another payment on the terminal.
 OTHERS = event(str(uuid4()), "APPROVAL")
 
 
 def element(payment: Payment, status: str, previous: str | None = None) -> dict[str, Any]:
-    """Return the result of a search for a payment in that state."""
+    """Return the element that a search finds for a payment in this state."""
     return event(payment.identity, status, previous, payment.serial)
 
 
@@ -38,14 +38,14 @@ def raw(content: bytes) -> Script:
 
 
 async def never(_request: Request, writer: asyncio.StreamWriter) -> None:
-    """Read the request, and send nothing until the caller leaves."""
+    """Read the request, and send nothing until the caller disconnects."""
     await writer.wait_closed()
 
 
-# Replies without an answer.
+# Replies that say nothing about the payment.
 
 
-async def test_only_an_empty_list_means_none_and_alone_it_proves_nothing(shop: Shop) -> None:
+async def test_only_an_empty_list_means_none_and_proves_nothing_alone(shop: Shop) -> None:
     payment = await shop.in_doubt()
     shop.terminal.search = answering(200, b" [ ] \n")
     for _ in range(3):
@@ -57,7 +57,7 @@ async def test_only_an_empty_list_means_none_and_alone_it_proves_nothing(shop: S
     assert document["last_search"]["at"] > document["updated_at"]
 
 
-# Replies with an answer.
+# Replies that contain the payment.
 
 
 @pytest.mark.quick(3)
@@ -99,7 +99,7 @@ async def test_a_state_found_by_a_search_ends_the_doubt_and_not_the_payment(shop
     assert (await payment.get())["outcome"]["result"] == "approved"
 
 
-#: Another method and path, the transactions deep in the reply, and only events of one merchant.
+#: The configuration sets another method and path, a pointer deep into the reply, and one merchant.
 ELSEWHERE = """
 [merchant]
 id = "M-1"
@@ -134,7 +134,7 @@ async def test_the_configuration_sets_method_path_and_place_of_a_search_and_the_
                 document = (await payment.post("reconcile")).json
                 assert document["last_search"]["result"] == result, reply
             assert document["outcome"]["result"] == "approved"
-            # A person must see results with posd's id that are of another payment.
+            # A person must see results that have posd's id and belong to another payment.
             assert attention(document) == {"quarantined_event", "serial_mismatch", "damaged_event"}
             assert {(item.method, item.path, item.body) for item in counter.terminal.searches} == {
                 ("GET", f"/v2/{payment.identity}/transaction_search_online", b"")
@@ -158,7 +158,7 @@ async def test_one_search_answers_all_simultaneous_calls(shop: Shop) -> None:
     await script.arrived.wait()
     asking += [await reconciling_by(payment) for _ in range(3)]
     for _ in range(5):
-        assert (await payment.get())["phase"] == "in_doubt"  # each of these follows the calls above
+        assert (await payment.get())["phase"] == "in_doubt"  # each later search follows a call of the till above
     script.release.set()
     for connection in asking:
         status, document = await connection.reply()
@@ -196,7 +196,7 @@ BY_ANA = {"operator": "Ana", "note": "the printer of the terminal says so"}
 
 
 async def refused(shop: Shop) -> Payment:
-    """Return a payment that the terminal refused and ran nevertheless."""
+    """Return a payment that the terminal refused and still ran."""
     payment = shop.payment()
     shop.terminal.start = answering(409, {"message": "busy"})
     assert (await payment.put()).json["outcome"]["result"] == "not_started"
@@ -204,14 +204,14 @@ async def refused(shop: Shop) -> Payment:
 
 
 async def unsent(shop: Shop) -> Payment:
-    """Return a payment that was not sent as far as posd could see, although a proxy had it."""
+    """Return a payment that counts as not sent. A proxy has received the request."""
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     number = int(payment.serial.removeprefix("SN-"))
     await shop.terminal.unplug(number)
     assert (await payment.put()).json["outcome"]["evidence"][0]["kind"] == "unsent"
     await shop.terminal.plug_in(number)
-    # No terminal knows its callback address, except one that runs a payment of the same id.
+    # No terminal has the payment's callback URL, except a terminal that runs a payment of the same id.
     return payment
 
 
@@ -225,12 +225,12 @@ async def resolved(shop: Shop) -> Payment:
 
 
 async def by_event(payment: Payment, final: dict[str, Any]) -> None:
-    """Send the final from the terminal as an event, at its own time."""
+    """Deliver the final as an event with its own time."""
     assert await payment.deliver(json.dumps(final).encode()) == 200
 
 
 async def by_search(payment: Payment, final: dict[str, Any]) -> None:
-    """Return the final from the terminal as the result of a search."""
+    """Deliver the final as the result of a search."""
     payment.shop.terminal.search = knowing(final)
     assert (await payment.post("reconcile")).status == 200
 
@@ -243,7 +243,8 @@ def lasting(outcome: dict[str, Any]) -> dict[str, Any]:
 Telling = Callable[[Payment, dict[str, Any]], Awaitable[None]]
 
 
-#: How posd inferred the outcome, and how the terminal's report arrived. An unsent request has no callback address.
+#: How posd inferred the outcome, and how the terminal's report arrived. The terminal has no callback URL of an unsent
+#: request.
 CORRECTIONS: list[tuple[Callable[[Shop], Awaitable[Payment]], Telling]] = [
     (refused, by_event),
     (refused, by_search),
@@ -292,7 +293,7 @@ async def newest_change(posd: Daemon) -> int:
     return after
 
 
-async def test_an_abort_that_came_too_late_ends_with_the_terminals_report(shop: Shop) -> None:
+async def test_a_payment_with_a_late_abort_ends_with_the_terminals_report(shop: Shop) -> None:
     payment = await shop.started()
     shop.terminal.abort = script = held(answering(200))
     aborting = asyncio.create_task(payment.post("abort"))

@@ -1,4 +1,4 @@
-"""SIGHUP: a changed configuration is applied while payments continue; a wrong one changes nothing."""
+"""SIGHUP. posd applies a changed configuration while payments continue. A wrong configuration changes nothing."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 @pytest.fixture
 async def other(home: Path) -> AsyncIterator[ScriptedTerminal]:
-    """Yield a second terminal, which the configuration does not name at first."""
+    """Yield a second terminal that is not in the first configuration."""
     async with scripted_terminal(home, "SN-OTHER") as terminal:
         yield terminal
 
@@ -76,7 +76,7 @@ async def test_terminals_can_be_added_and_removed(
     assert other.starts_of(open_there) == 1
 
 
-async def test_a_call_to_a_terminal_that_is_removed_meanwhile_is_answered(
+async def test_a_call_to_a_terminal_that_a_reload_removes_gets_its_reply(
     posd: Daemon, terminal: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     await reloaded(posd, terminal.toml + other.toml)
@@ -90,7 +90,7 @@ async def test_a_call_to_a_terminal_that_is_removed_meanwhile_is_answered(
     assert (document["http"], document["phase"], document["status"]) == (201, "active", "TERMINAL_ACKNOWLEDGED")
 
 
-async def test_address_headers_and_paths_are_the_new_ones(
+async def test_a_reload_changes_address_headers_and_paths(
     home: Path, terminal: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     (home / "token").write_text("first\n")
@@ -100,7 +100,7 @@ async def test_address_headers_and_paths_are_the_new_ones(
         assert terminal.requests[0].headers["x-token"] == "first"
         await canceled(posd, terminal, first)
 
-        (home / "token").write_text("second\n")  # only the file: the configuration is unchanged
+        (home / "token").write_text("second\n")  # only the referenced file changes, not the configuration
         path = '[profile.charge]\npath = "/v2/charge"\n'
         moved = other.toml.replace("SN-OTHER", "SN-TEST").replace("SN-TEST.ca", "SN-OTHER.ca") + with_token
         line = await reloaded(posd, moved, path)
@@ -112,7 +112,7 @@ async def test_address_headers_and_paths_are_the_new_ones(
         assert len(terminal.requests) == 1
 
 
-async def test_the_log_level_is_the_new_one(posd: Daemon, terminal: ScriptedTerminal) -> None:
+async def test_a_reload_changes_the_log_level(posd: Daemon, terminal: ScriptedTerminal) -> None:
     quiet = '[logging]\nlevel = "warning"\n[reconcile]\nsettle_seconds = 77\n'
     lines = len(posd.lines)
     await reloaded(posd, terminal.toml, quiet, event="config.needs_restart")
@@ -120,7 +120,7 @@ async def test_the_log_level_is_the_new_one(posd: Daemon, terminal: ScriptedTerm
     await canceled(posd, terminal, first)
     await reloaded(posd, terminal.toml)
     found = [line["event"] for line in posd.lines[lines:] if line["level"] == "info"]
-    assert set(found) <= {"config.loaded", "certificate.loaded"}, found  # of the second reload
+    assert set(found) <= {"config.loaded", "certificate.loaded"}, found  # the line of the second reload
     second, _ = await charge(posd)
     await posd.log_line("payment.started", transaction=second)
 
@@ -135,7 +135,7 @@ WRONG = {
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("case", WRONG)
-async def test_a_wrong_configuration_is_refused_and_the_old_one_stays(
+async def test_a_wrong_configuration_is_refused_and_the_old_configuration_stays(
     posd: Daemon, terminal: ScriptedTerminal, case: str
 ) -> None:
     terminals, words = WRONG[case]
@@ -144,20 +144,22 @@ async def test_a_wrong_configuration_is_refused_and_the_old_one_stays(
     assert line["level"] == "error"
     assert words in line["error"]
     assert "posd config check" in line["detail"]
-    await posd.log_line("certificate.loaded", after=lines)  # the certificate is checked in any case
+    await posd.log_line(
+        "certificate.loaded", after=lines
+    )  # posd checks the certificate also if the configuration is wrong
     assert (await charge(posd, "SN-TEST"))[1]["phase"] == "active"
     assert len(terminal.requests) == 1
 
 
 async def test_the_certificate_stays_with_the_open_database(posd: Daemon, terminal: ScriptedTerminal) -> None:
-    """A change of `database.path` waits for a restart, so the CA beside the other database waits too."""
+    """A change of `database.path` needs a restart. Until then posd does not use the CA beside the new path."""
     identity, _ = await charge(posd)
     issue.init(posd.directory / "other" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     text = posd.config_file.read_text().replace("/state/posd.db", "/other/posd.db")
     lines = len(posd.lines)
     await sent(posd, text, "config.needs_restart")
     await posd.log_line("certificate.loaded", after=lines)
-    await canceled(posd, terminal, identity)  # by a terminal that trusts only the first CA
+    await canceled(posd, terminal, identity)  # the payment's terminal trusts only the first CA
 
 
 async def test_a_refused_configuration_is_shown_until_one_is_accepted(posd: Daemon, terminal: ScriptedTerminal) -> None:

@@ -1,4 +1,4 @@
-"""Every row of the reply table, by raw HTTPS to a running daemon: the reply, and the disk."""
+"""Every row of the reply table, tested by raw HTTPS: the reply and the stored data."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def no_faults(shop: Shop) -> Iterator[None]:
 
 
 async def send(payment: Payment, content: bytes, **options: Any) -> Answer:
-    """Deliver bytes to the payment's own callback address."""
+    """Deliver bytes to the payment's own callback URL."""
     return await deliver(payment.shop.daemon, payment.requests[0].callback, content, **options)
 
 
@@ -56,7 +56,7 @@ async def test_a_new_event_is_kept_verbatim_and_has_its_effect(shop: Shop) -> No
     content = b"  " + body(payment.identity, ACK, None, payment.serial).replace(b", ", b" ,\n")
     answer = await send(payment, content)
     assert (answer.status, answer.body) == (200, b"")
-    assert "server" not in answer.headers, "a response to the LAN does not name posd's software"
+    assert "server" not in answer.headers, "a response to the LAN does not name the software"
     assert recorded(shop.daemon, payment.identity) == [("applied", content)]
     document = await payment.get()
     assert (document["phase"], document["status"], document["attention"]) == ("active", ACK, [])
@@ -83,7 +83,7 @@ async def test_the_same_event_with_other_formatting_adds_nothing(shop: Shop) -> 
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_a_large_event_with_the_id_of_another_one_is_kept_after_a_restart(
+async def test_a_large_event_with_a_used_event_id_is_kept_after_a_restart(
     home: Path, terminal: ScriptedTerminal, identity: str
 ) -> None:
     async with running(home, terminal.toml) as posd:
@@ -100,7 +100,7 @@ async def test_a_large_event_with_the_id_of_another_one_is_kept_after_a_restart(
         assert attention(await posd.transaction(identity)) == {"event_id_reused"}
 
 
-async def test_the_same_event_id_with_another_content_is_kept_too(shop: Shop) -> None:
+async def test_an_event_with_a_used_event_id_and_another_content_is_kept(shop: Shop) -> None:
     payment = await shop.started()
     first = body(payment.identity, ACK, None, payment.serial)
     second = body(payment.identity, "CARD_PRESENTED", ACK, payment.serial, event_id=json.loads(first)["event_id"])
@@ -185,7 +185,7 @@ async def test_an_event_of_another_terminal_of_the_fleet_is_applied_and_shown(sh
 
 
 async def test_a_terminal_outside_the_fleet_that_runs_a_payment_is_named_and_gets_no_other(shop: Shop) -> None:
-    """The acknowledgement has no serial, so the first event is the first sign of another device."""
+    """The acknowledgement has no serial, so posd detects the other device by the first event."""
     payment = shop.payment()
     shop.terminal.start = answering(202, {"status": ACK, "previous_status": ""})
     assert (await payment.put()).json["attention"] == []
@@ -206,7 +206,7 @@ async def test_a_terminal_outside_the_fleet_that_runs_a_payment_is_named_and_get
 
 @pytest.mark.parametrize("name", ["serial_number", "serialNumber"])
 async def test_an_error_with_another_serial_blocks_starts_to_that_device(shop: Shop, name: str) -> None:
-    """It reports another device before a payment runs there. The right device ends the conflict."""
+    """posd detects the other device before a payment runs there. The right device ends the conflict."""
     payment = await shop.started()
 
     def error(serial: str) -> Script:
@@ -220,7 +220,7 @@ async def test_an_error_with_another_serial_blocks_starts_to_that_device(shop: S
     shop.terminal.search = error("SN-NEW")
     await payment.post("reconcile")
     assert await conflict()
-    assert attention(await payment.get()) == set()  # it may have run on the earlier device
+    assert attention(await payment.get()) == set()  # the payment may have run on the earlier device
     await payment.post("release", {"operator": "Ana", "note": "another terminal is there"})
     request = {"terminal": payment.serial, "amount": {"subtotal_iva0": 5}}
     reply = await shop.daemon.call("PUT", f"/transactions/{uuid4()}", request)
@@ -318,7 +318,7 @@ async def test_the_200_comes_after_the_commit(shop: Shop) -> None:
     with closing(sqlite3.connect(shop.daemon.database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         delivery = asyncio.create_task(send(payment, content))
-        for _ in range(20):  # other callers are answered meanwhile
+        for _ in range(20):  # posd serves other callers at the same time
             assert (await deliver(shop.daemon, "/webhooks/nobody")).status == 403
         assert not delivery.done()
         assert recorded(shop.daemon, payment.identity) == []
@@ -327,7 +327,7 @@ async def test_the_200_comes_after_the_commit(shop: Shop) -> None:
     assert recorded(shop.daemon, payment.identity) == [("applied", content)]
 
 
-async def test_an_unusable_event_of_an_unknown_transaction_creates_none(shop: Shop) -> None:
+async def test_an_unusable_event_of_an_unknown_transaction_creates_no_transaction(shop: Shop) -> None:
     payment = shop.payment()
     answer = await deliver(shop.daemon, address(shop.daemon, payment.identity), b"junk")
     assert answer.status == 400
@@ -347,7 +347,7 @@ async def test_simultaneous_copies_of_one_event_are_stored_once(shop: Shop) -> N
     assert recorded(shop.daemon, payment.identity) == [("applied", content)]
 
 
-async def test_repeated_events_use_no_budget_of_their_address(shop: Shop) -> None:
+async def test_repeated_events_use_no_budget_of_their_callback_url(shop: Shop) -> None:
     payment = await shop.started()
     content = body(payment.identity, ACK, None, payment.serial)
     assert (await send(payment, content)).status == 200
@@ -402,7 +402,7 @@ async def test_a_stop_finishes_requests_in_progress_and_refuses_others(
     data = post(callback, first)
     writer.write(data[:-1])
     await writer.drain()
-    assert (await deliver(posd, "/webhooks/nobody")).status == 403  # it is being read
+    assert (await deliver(posd, "/webhooks/nobody")).status == 403  # posd is reading the request
     there(posd.process).send_signal(signal.SIGTERM)
     await posd.log_line("posd.stopping")
     writer.write(data[-1:])

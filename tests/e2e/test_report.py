@@ -1,4 +1,4 @@
-"""A mixed day in two currencies, compared to the cent with the terminals' records."""
+"""A day with all kinds of payments in two currencies, compared to the cent with the terminals' records."""
 
 import asyncio
 from collections import defaultdict
@@ -47,7 +47,7 @@ COURSES = (
 )
 #: Scenarios after which it is uncertain whether, or how often, the customer was charged.
 UNSETTLED = {"approval-after-decline", "two-approvals"}
-#: Scenario without an end: its approval never reaches posd.
+#: Scenario whose approval never reaches posd.
 ENDLESS = "search-empty"
 #: Scenario whose end only a search finds.
 UNTOLD = "missing-final"
@@ -55,7 +55,7 @@ UNTOLD = "missing-final"
 
 #: Amount of partial refunds.
 REFUND = {"amount": {"subtotal_iva0": "7.00"}}
-#: Serial -> currency. The third terminal answers refunds with negative amounts, as some acquirers do.
+#: Serial -> currency. The third terminal reports refunds with negative amounts, as some acquirers do.
 CURRENCIES = {"SN-0001": "USD", "SN-0002": "EUR", "=SN<3>": "USD"}
 NEGATIVE = """
 summary = "A refund of 7.00 is answered with -7.00."
@@ -75,14 +75,14 @@ charges = 1
 
 @dataclass
 class Street:
-    """Daemon, its terminals, and their payments: scenario -> ids."""
+    """A daemon, the terminals, and the ids of the payments by scenario."""
 
     daemon: Daemon
     terminals: Mapping[str, Simulator]
     courses: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     async def pay(self, course: str = "", **request: Any) -> str:
-        """Run an operation to its end. Return its id."""
+        """Run an operation to its end. Return the id."""
         identity = str(uuid4())
         self.courses[course].add(identity)
         plain = {} if request["type"] == "refund" else {"scenario": "approve-contactless"}
@@ -92,14 +92,14 @@ class Street:
         if course == ENDLESS:
             await self.terminals[request["terminal"]].ledger.wait_for("final", client_transaction_id=identity)
             return identity
-        if course == UNTOLD:  # a person searches, so that the test need not wait for posd's own search
+        if course == UNTOLD:  # a person requests the search, so that the test does not wait for posd's own search
             await self.terminals[request["terminal"]].ledger.wait_for("final", client_transaction_id=identity)
             assert (await self.daemon.call("POST", f"/transactions/{identity}/reconcile")).status == 200
         assert await self.daemon.outcome(identity, STUCK) is not None, (course, request)
         return identity
 
     async def day(self, serial: str, draw: Random) -> None:
-        """Do everything that a shop does with one terminal, with amounts of any size."""
+        """Run every operation of a shop on one terminal, with amounts of any size."""
 
         def amount() -> dict[str, str]:
             parts = {name: f"{draw.randrange(20_000) / 100:.2f}" for name in ("iva", "subtotal_iva", "subtotal_iva0")}
@@ -116,7 +116,7 @@ class Street:
         await self.pay("decline", **request("void", original=charges[2]))
         held = [await self.pay(**request("pre-auth")) for _ in range(4)]
         await self.pay(**request("re-auth", original=held[0]))
-        # For at most the reservation, which may be any sum.
+        # The capture is for at most the reservation, which may be any sum.
         part = {"amount": {"subtotal_iva0": "0.01"}}
         captures = [await self.pay(**request("capture", original=held[number]) | part) for number in (0, 1)]
         await self.pay(**request("void", original=captures[1]))
@@ -140,7 +140,7 @@ async def street() -> AsyncIterator[Street]:
 
 
 def report(street: Street, *arguments: str) -> str:
-    """Run the command for all days that the test may have touched."""
+    """Run the command for all days on which payments of the test can be."""
     days = ("--from", "yesterday", "--to", "today")
     done = posd("report", *days, *arguments, config=street.daemon.config_file)
     assert done.returncode == 0, done.stderr
@@ -148,7 +148,7 @@ def report(street: Street, *arguments: str) -> str:
 
 
 def charged(street: Street, serial: str) -> dict[str, Decimal]:
-    """Return the charged amounts by the terminal's own ledger: id -> amount, negative for a void of a charge."""
+    """Return the charged amounts of the terminal's ledger, id -> amount. The void of a charge is negative."""
     ledger = street.terminals[serial].ledger
     finals = [line for line in ledger.of("final") if line["charged"]]
     operations = {line["transaction_reference"]: line["operation"] for line in finals}
@@ -167,7 +167,7 @@ def charged(street: Street, serial: str) -> dict[str, Decimal]:
 
 
 async def asked(street: Street, **parameters: str) -> Any:
-    """Return the daemon's report of all days that the test may have touched, or with other parameters."""
+    """Return the daemon's report of all days on which payments of the test can be, or with other parameters."""
     now = datetime.now(UTC)
     days = {"since": iso(now - timedelta(days=1)), "until": iso(now + timedelta(days=1))}
     query = urlencode(parameters if "shift" in parameters else days | parameters)
@@ -190,11 +190,11 @@ async def test_the_report_equals_the_terminals_records(street: Street) -> None:
     for serial in street.terminals:
         for identity, amount in charged(street, serial).items():
             row = rows[identity]
-            # An uncertain payment that counts is counted by posd's amount, and listed separately.
+            # If an uncertain payment counts, posd's amount counts. The payment is also listed separately.
             settled[serial, row["currency"]] += (row["counted"] or 0) if identity in question else amount
             if amount != (row["counted"] or 0):
                 unsettled.add(identity)
-            if identity not in street.courses["sparse-events"]:  # scenarios without it
+            if identity not in street.courses["sparse-events"]:  # scenarios without an `authorized_amount`
                 assert row["currency"] == CURRENCIES[serial] or row["counted"] is None
     assert {(item["terminal"], item["currency"]): item["total"] for item in made["by_terminal"]} == settled
     totals: dict[str | None, Decimal] = defaultdict(Decimal)

@@ -1,4 +1,4 @@
-"""Reprocessing: records are derived again, and usable bodies of the quarantine are applied."""
+"""Reprocessing. posd derives records again, and applies usable bodies of the quarantine."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ ENDS = {"APPROVAL": "approved", "DECLINED": "declined"}
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
-    """Yield a daemon for one test, which can be stopped and configured differently."""
+    """Yield the terminals of a daemon for one test. The test can stop and reconfigure the daemon."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 4, QUIET) as counters:
             yield counters
@@ -35,14 +35,14 @@ async def counters() -> AsyncIterator[list[Shop]]:
 
 
 async def reprocess(posd: Daemon) -> Any:
-    """Run it. Return the report."""
+    """Run the reprocessing. Return the report."""
     reply = await posd.call("POST", "/reprocess", socket=posd.admin_socket)
     assert reply.status == 200
     return reply.json
 
 
 async def configured_otherwise(posd: Daemon, old: str, new: str) -> None:
-    """Change the configuration and restart."""
+    """Replace a part of the configuration and restart."""
     assert await posd.stop() == 0
     assert old in posd.config
     posd.config = posd.config.replace(old, new)
@@ -67,11 +67,11 @@ async def test_events_of_an_unknown_terminal_are_applied_once_it_is_in_the_fleet
         content = event(payment.identity, status, previous, "SN-1")
         assert await payment.deliver(json.dumps(content).encode()) == 403
     assert await payment.deliver(b"not an event") == 400
-    unknown = str(uuid4())  # from before the restore of a backup
+    unknown = str(uuid4())  # the event belongs to a payment before the restore of a backup
     orphaned = json.dumps(event(unknown, "DECLINED", None, "SN-1")).encode()
     assert (await deliver_to(posd, address(posd, unknown), orphaned)).status == 403
 
-    report = await reprocess(posd)  # nothing has changed yet
+    report = await reprocess(posd)  # the configuration has not changed yet
     assert (report["applied"], report["quarantined"], report["differing"]) == ([], 6, 0)
     assert (await payment.get())["phase"] == "in_doubt"
 
@@ -98,11 +98,11 @@ async def test_events_of_an_unknown_terminal_are_applied_once_it_is_in_the_fleet
     assert (report["applied"], report["quarantined"], report["differing"]) == ([], 1, 0)
 
 
-# Changes behind posd's back.
+# Changes of the file that posd has not made.
 
 
 async def whole(counter: Shop, end: str) -> Payment:
-    """Return a payment with this end."""
+    """Run a payment to this end. Return the payment."""
     payment = await counter.started()
     for item in APPROVED[:3]:
         assert await payment.event(*item) == 200
@@ -133,8 +133,8 @@ TAMPERING = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def tampered() -> AsyncIterator[dict[str, tuple[Payment, Any, Any]]]:
-    """Yield payments that were changed in the file while posd was stopped, each with its earlier state, and the
-    report.
+    """Yield the changed payments with their earlier documents, and the report. The test changes the file of a stopped
+    daemon.
     """
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), len(TAMPERING) + 1, QUIET) as counters:
@@ -174,12 +174,12 @@ async def test_data_that_does_not_follow_from_the_record_is_corrected_and_report
     assert (line["level"], line["detail"]) == ("error", ", ".join(difference["fields"]))
     after = await payment.get()
     for item in (before, after):
-        item.pop("last_search")  # posd's searches at its start are not part of the changed record
+        item.pop("last_search")  # posd's searches at the start are not part of the changed record
     assert after == before
     assert [verdict for verdict, _ in recorded(posd, payment.identity)] == ["applied"] * 4
     changes = (await posd.call("GET", "/feed?limit=500")).json["changes"]
     mine = [item["reason"] for item in changes if item["id"] == payment.identity]
-    mine = [reason for reason in mine if not reason.startswith("search:")]  # posd's own changes at its start
+    mine = [reason for reason in mine if not reason.startswith("search:")]  # posd's own changes at the start
     assert mine[-1] == "reprocessed" or name == "a verdict"
 
 

@@ -1,4 +1,4 @@
-"""After a restart posd asks for every open payment, floods no terminal, and loses no till (design 6 and 10)."""
+"""After a restart posd searches for every open payment, floods no terminal, and loses no till (design 6 and 10)."""
 
 import asyncio
 import json
@@ -33,21 +33,23 @@ from tests.support.webhooks import attention, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Number of terminals with an open payment at the kill, and how many of them also have a released one.
+#: Number of terminals with an open payment at the kill. Then the number of these terminals that also have a released
+#: payment.
 OPEN = 24
 RELEASED = 5
 #: Most simultaneous searches over the whole fleet.
 MAX_CALLS = 8
-#: The promise is 3 seconds on an idle machine. Each fault that would delay a stop lasts 20 seconds or more.
+#: Most seconds of a stop. The promise is 3 seconds on an idle machine. A fault would delay the stop by 20 seconds or
+#: more.
 STOP_SECONDS = 12.0
-#: A probe that times out on a busy machine would count as a loss, and the return would cause a search.
+#: A probe that times out on a busy machine would cause a search later. So no probes run.
 PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 30\n"
 BY_ANA = {"operator": "Ana", "note": "the display says so"}
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def counter() -> AsyncIterator[Shop]:
-    """Yield a daemon for one test with one terminal, which can be stopped and restarted."""
+    """Yield the terminal of a daemon for one test. The test can stop and restart the daemon."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 1, QUIET + PATIENT) as (counter,):
             yield counter
@@ -55,7 +57,7 @@ async def counter() -> AsyncIterator[Shop]:
 
 
 async def patient(posd: Daemon, identity: str, again: asyncio.Event) -> Any:
-    """Wait for the outcome as a disconnected till does: it asks again when posd runs again."""
+    """Wait for the outcome as a disconnected till does. The till repeats the call when posd runs again."""
     path = f"/transactions/{identity}/outcome"
     with suppress(OSError):
         return (await posd.call("GET", path)).json
@@ -64,7 +66,7 @@ async def patient(posd: Daemon, identity: str, again: asyncio.Event) -> Any:
 
 
 @pytest.mark.slow
-async def test_every_open_payment_is_asked_for_a_few_at_a_time(shop: Shop) -> None:
+async def test_posd_searches_for_every_open_payment_a_few_at_a_time(shop: Shop) -> None:
     posd = shop.daemon
     payments = []
     for number in range(OPEN):
@@ -100,7 +102,7 @@ async def test_every_open_payment_is_asked_for_a_few_at_a_time(shop: Shop) -> No
     await posd.start()
     again.set()
     await full.wait()
-    for _ in range(10):  # posd has made all other requests when these are answered
+    for _ in range(10):  # posd has sent all other requests before these get their replies
         assert (await posd.call("GET", "/health")).status == 200
     assert under_way.total() == MAX_CALLS
     go_on.set()
@@ -177,7 +179,7 @@ async def test_a_removed_terminal_with_an_open_payment_does_not_prevent_a_start(
     assert payment.searches == []
     assert (await payment.post("abort")).json["code"] == "terminal_offline"
     for item in APPROVED:
-        assert await payment.event(*item) == 200  # it was started while the terminal was in the fleet
+        assert await payment.event(*item) == 200  # the payment started while the terminal was in the fleet
     assert (await payment.get())["outcome"]["result"] == "approved"
 
 
@@ -200,7 +202,7 @@ async def test_a_stop_does_not_wait_for_a_search(counter: Shop) -> None:
     assert (code, status, problem["code"]) == (0, 503, "draining")
     assert faults(posd) == []
     script.release.set()
-    # The next daemon searches for it by itself.
+    # The next daemon searches for the payment by itself.
     counter.terminal.search = knowing(event(payment.identity, "TERMINAL_REJECTED", None, payment.serial))
     await posd.start()
     assert (await posd.outcome(payment.identity))["result"] == "rejected"

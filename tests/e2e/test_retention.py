@@ -1,6 +1,4 @@
-"""Retention with the real daemon: old records are removed, their ids are never started again, and their result is
-reported.
-"""
+"""Retention with the real daemon. posd removes old records, never starts their ids again, and reports their results."""
 
 import sqlite3
 from contextlib import closing
@@ -59,7 +57,7 @@ async def test_an_ended_payment_is_removed_and_never_started_again(home: Path) -
         reply = await daemon.call("PUT", f"/transactions/{uuid4()}", void)
         assert (reply.status, reply.json["code"]) == (422, "unknown_original")
         assert "give its `transaction_reference`" in reply.json["detail"]
-        assert len(shop.terminal.requests) == sent, "nothing is sent for a removed payment"
+        assert len(shop.terminal.requests) == sent, "posd sends nothing for a removed payment"
 
         left = (await daemon.call("GET", "/feed?limit=500")).json["changes"]
         assert left == [change for change in before if change["id"] == open_one.identity]
@@ -67,7 +65,7 @@ async def test_an_ended_payment_is_removed_and_never_started_again(home: Path) -
         newest = (await daemon.call("GET", f"/feed?after={before[-1]['seq']}")).json["changes"]
         assert {change["id"] for change in newest} == {open_one.identity}, "no number is used twice"
 
-        # Late events: the same end has no effect, another end is kept for an operator.
+        # Late events. The same end has no effect. posd keeps another end for an operator.
         assert await paid.event("APPROVAL") == 200
         assert await ended.event("CARD_PRESENTED") == 200
         quarantined = await daemon.call("GET", "/quarantine", socket=daemon.admin_socket)

@@ -1,4 +1,4 @@
-"""One sale, one charge: the `sale` guard over all terminals, decided in the intent's commit (local API, `sale`)."""
+"""One charge for one sale. The commit of the intent checks the `sale` over all terminals (local API, `sale`)."""
 
 import asyncio
 from uuid import uuid4
@@ -13,7 +13,7 @@ from tests.support.webhooks import disk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-#: Number of races of two tills for one sale.
+#: Number of races between two tills for one sale.
 RACES = 20
 
 
@@ -24,7 +24,7 @@ def sale() -> str:
 
 
 async def paid(shop: Shop, sale: str) -> Payment:
-    """Return a payment for that sale that its terminal has acknowledged."""
+    """Return an acknowledged payment of this sale."""
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     assert (await payment.put(sale=sale)).status == 201
@@ -32,7 +32,9 @@ async def paid(shop: Shop, sale: str) -> Payment:
 
 
 async def conflicts(shop: Shop, sale: str) -> list[str]:
-    """Try to pay the sale on another terminal. Return the blocking payments. Check that nothing is sent or recorded."""
+    """Start a payment of the sale on another terminal. Check that posd sends and records nothing. Return the blocking
+    payments.
+    """
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     reply = await payment.put(sale=sale)
@@ -59,7 +61,7 @@ async def test_an_open_or_approved_sale_is_not_charged_again(shop: Shop, sale: s
     assert await conflicts(shop, sale) == [payment.identity]
     listed = (await shop.daemon.call("GET", f"/transactions?sale={sale}")).json["transactions"]
     assert [item["client_transaction_id"] for item in listed] == [payment.identity]
-    assert (await payment.put(sale=sale)).status == 200  # the same call gets the payment, not a refusal
+    assert (await payment.put(sale=sale)).status == 200  # the same call gets the payment instead of a refusal
 
 
 @pytest.mark.parametrize("status", ["DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED"])
@@ -85,7 +87,9 @@ async def test_an_uncertain_outcome_blocks_its_sale(shop: Shop, sale: str) -> No
     payment = await paid(shop, sale)
     for item in APPROVED[:3]:
         assert await payment.event(*item) == 200
-    assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200  # the acquirer may have approved it
+    assert (
+        await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200
+    )  # the acquirer may have approved the payment
     assert await conflicts(shop, sale) == [payment.identity]
 
 

@@ -1,4 +1,4 @@
-"""Each authentication and each edition, on the network and through the cloud, works by configuration alone."""
+"""Each authentication and each edition works by configuration alone, on the network and through the cloud."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ async def test_charge_void_abort_search_and_print_work_in_every_combination(tmp_
 
 
 async def works(posd: Daemon, serial: str, simulator: Simulator) -> None:
-    """Run everything on one terminal, and check the records."""
+    """Run all operations on one terminal, and check the records."""
     charge = await start(posd, serial, metadata={"reference": 'Café "Ñ" 50% a/b — 😀', "n": 1.50})
     assert charge["phase"] in ("active", "final"), charge
     paid = await posd.outcome(charge["client_transaction_id"])
@@ -92,7 +92,8 @@ async def works(posd: Daemon, serial: str, simulator: Simulator) -> None:
     assert [entry["http_status"] for entry in simulator.ledger if entry["kind"] == "start"] == [200, 200, 200]
 
 
-#: serial -> the simulator's difference from posd's configuration, the outcome, and the failure's text
+#: serial -> the option in which the simulator differs from posd's configuration, the outcome, and the text of the
+#: failure
 OTHERWISE: dict[str, tuple[dict[str, Any], str, str]] = {
     "RIGHT": ({}, "approved", ""),
     "WRONG-CODE": ({"business_code": "another"}, "not_started", "refused the authentication; the clocks differ by"),

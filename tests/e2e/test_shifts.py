@@ -1,4 +1,4 @@
-"""Shifts with the real daemon: each payment counts in exactly one, even if it is late, repeated or between two
+"""Shifts with the real daemon. Each payment counts in exactly one shift, even if it is late, repeated or between two
 shifts.
 """
 
@@ -35,7 +35,7 @@ async def close(posd: Daemon, operator: str = "Ana") -> Any:
 
 
 async def shifts(posd: Daemon) -> list[Any]:
-    """Return the shifts, the oldest first."""
+    """Return the shifts, oldest first."""
     page = (await posd.call("GET", "/shifts?limit=20")).json
     assert page["next_before"] is None
     return page["shifts"][::-1]
@@ -66,7 +66,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
     assert (code, "Nothing has changed since Ana closed shift 1" in beside) == (0, True), said + beside
     assert len(await shifts(posd)) == 1
 
-    # An open payment counts in the shift of its outcome. Before, it is marked as open.
+    # An open payment counts in the shift of its outcome. Earlier reports mark the payment as open.
     await approve(waiting)
     await resolved(doubtful, "approved")
     late = await own.started()
@@ -76,7 +76,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
     assert set(since["shift"]["open_before"]) == {waiting.identity, doubtful.identity}
     assert (await close(posd, "Ben"))["total"]["total"] == 3 * PAID
 
-    # An operator was wrong: the terminal reports declined. The next shift has the correction.
+    # An operator recorded a wrong outcome, and the terminal reports declined. The next shift has the correction.
     assert await doubtful.event("DECLINED") == 200
     code, said, _ = await posd_command(posd, "report", *UTC, "--since", "last")
     assert (code, "shift 2 has counted 11.20, it counts 0.00 now" in " ".join(said.split())) == (0, True), said
@@ -119,17 +119,17 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
         assert (printed["total"]["total"], printed["shift"]["removed"] > 0) == (total, gone)
 
 
-async def test_two_simultaneous_closes_make_one_shift_which_both_get(own: Shop) -> None:
+async def test_two_simultaneous_closes_make_one_shift_and_both_get_it(own: Shop) -> None:
     posd = own.daemon
     paid = await own.started()
     await approve(paid)
     replies = await asyncio.gather(*(post(posd, after=0, note=text) for text in "abc"))
     assert sorted(reply.status for reply in replies) == [200, 200, 201]
-    assert len({reply.json["note"] for reply in replies}) == 1, "all get the closed shift"
+    assert len({reply.json["note"] for reply in replies}) == 1, "each call gets the closed shift"
     (shift,) = await shifts(posd)
     assert (shift["total"], shift["totals"]["by_currency"][0]["total"]) == (PAID, PAID)
     assert (shift["after"], shift["payments"][0]["counted"]) == (0, PAID)
-    # After a lost response the same call returns the closed shift. Another `after` closes nothing.
+    # After a lost response the same call returns the closed shift. A call with another `after` closes nothing.
     await approve(await own.started())
     assert (await post(posd, after=0)).status == 200
     assert (await post(posd, begin=True)).status == 200
@@ -177,7 +177,7 @@ async def test_a_restore_keeps_the_shifts_of_the_replaced_database(own: Shop, ho
     assert code == 0, said
     await posd.start()
     assert [(item["operator"], item["total"]) for item in await shifts(posd)] == totals
-    # Payments that the restore took over are in the feed again, but were counted before.
+    # Payments that the restore took over are in the feed again. They were counted before.
     assert (await report(posd, "--since", "last"))["payments"] == []
     await approve(await own.started())
     assert (await close(posd, "Dan"))["total"]["total"] == PAID

@@ -1,4 +1,4 @@
-"""When posd itself asks a terminal: after a doubt, a silence, a gap or a return; and when it does not (design 6)."""
+"""When posd searches by itself: after a doubt, a silence, a gap, or the return of a terminal (design 6)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ from tests.support.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-#: Limits of the daemon with short waits, in seconds. All differ, so that a test can distinguish them.
+#: Limits of a daemon with short waits, in seconds. Each limit is different, so that tests can distinguish them.
 GRACE, STALL, STALL_AFTER_REQUEST = 0.1, 1.5, 1.0
 SHORT = f"""
 [reconcile]
@@ -38,7 +38,7 @@ stall_after_request_seconds = {STALL_AFTER_REQUEST}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
-    """Yield a daemon with short limits, and terminals that each test takes from the end of the list."""
+    """Yield the terminals of a daemon with short limits. Each test pops a terminal."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 14, SHORT) as counters:
             daemon = counters[0].daemon
@@ -48,7 +48,7 @@ async def counters() -> AsyncIterator[list[Shop]]:
 
 @pytest.fixture
 def counter(counters: list[Shop]) -> Shop:
-    """Yield a terminal for one test, of the daemon with short limits."""
+    """Yield a terminal of the daemon with short limits for one test."""
     return counters.pop()
 
 
@@ -57,7 +57,7 @@ def now() -> float:
 
 
 async def on_the_way(payment: Payment, status: str) -> None:
-    """Deliver the events of an approved payment up to that state."""
+    """Deliver the events of an approved payment up to this state."""
     for item in APPROVED:
         assert await payment.event(*item) == 200
         if item[0] == status:
@@ -65,7 +65,7 @@ async def on_the_way(payment: Payment, status: str) -> None:
 
 
 async def attention_after(payment: Payment, reason: str) -> list[str]:
-    """Return the attentions that were open after the newest change with that reason."""
+    """Return the attentions that were open after the newest change with this reason."""
     changes = (await payment.shop.daemon.call("GET", "/feed?limit=500")).json["changes"]
     mine = [item for item in changes if (item["id"], item["reason"]) == (payment.identity, reason)]
     return list(mine[-1]["attention"])
@@ -125,13 +125,13 @@ async def test_a_silence_raises_stalled_and_causes_a_search(counter: Shop, statu
     payment = await counter.started()
     await on_the_way(payment, status)
     began = now()
-    assert await payment.event(status, APPROVED[0][0]) == 200  # late or repeated events count as a sign of life
+    assert await payment.event(status, APPROVED[0][0]) == 200  # a late or repeated event ends the silence
     counter.terminal.search = script = held(knowing(event(payment.identity, status, None, payment.serial)))
     document = await payment.until(lambda it: "stalled" in attention(it))
     assert (document["phase"], document["status"], document["next_step"]) == ("active", status, "wait")
     (silent,) = [item for item in await payment.history() if item["kind"] == "stalled"]
     assert silent["seconds"] == seconds
-    # Reported before the search, so that a hanging terminal delays no person.
+    # posd reports the silence before the search, so that a hanging terminal does not delay the report.
     await script.arrived.wait()
     assert now() - began >= seconds
     script.release.set()
@@ -144,7 +144,7 @@ async def test_a_silence_raises_stalled_and_causes_a_search(counter: Shop, statu
     assert (await payment.get())["attention"] == []
 
 
-# Searches that happen at once, for any limits.
+# Searches without a wait, for any limits.
 
 
 async def test_a_gap_causes_a_search_at_once_and_the_late_event_closes_it(shop: Shop) -> None:
@@ -183,7 +183,7 @@ async def test_an_abort_that_found_nothing_running_is_followed_by_a_search(shop:
     assert (await shop.daemon.outcome(payment.identity))["result"] == "rejected"
 
 
-async def test_a_terminal_that_is_reachable_again_is_asked_at_once(shop: Shop) -> None:
+async def test_a_terminal_that_is_reachable_again_gets_a_search_at_once(shop: Shop) -> None:
     payment = await shop.in_doubt()
     number = int(payment.serial.removeprefix("SN-"))
     await shop.terminal.unplug(number)
@@ -197,4 +197,4 @@ async def test_a_terminal_that_is_reachable_again_is_asked_at_once(shop: Shop) -
     assert (await shop.daemon.outcome(payment.identity))["result"] == "approved"
 
 
-# One call at a time.
+# posd sends one call at a time.

@@ -1,6 +1,5 @@
 """Every receiver of posd's output may be suspended: the log's reader, the service manager, tills, terminals, strangers.
-
-Each is suspended while payments continue, `/health` responds, events are accepted, and SIGTERM ends the daemon in time.
+Meanwhile payments continue, `/health` responds, posd accepts events, and SIGTERM ends the daemon in time.
 """
 
 import asyncio
@@ -28,9 +27,9 @@ from tests.support.standing import FullOutput, fill_manager
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
-#: Most seconds without a suspended peer; on an idle machine 0.1.
+#: Most seconds of a call without a suspended peer. An idle machine takes 0.1.
 PATIENCE_SECONDS = 15.0
-#: Address of a name server of a test, which no other process of tests uses.
+#: Address of the test's name server. No other process of the tests uses this address.
 NAME_SERVER = f"127.77.{os.getpid() // 256 % 256}.{os.getpid() % 254 + 1}"
 #: More payments than fit into a pipe of the usual size. Each has ten log lines.
 PAYMENTS = 60
@@ -53,7 +52,7 @@ async def pay(posd: Daemon, terminal: ScriptedTerminal, times: int = 1) -> list[
 
 
 async def well(posd: Daemon) -> None:
-    """Check that the daemon responds, and ends when requested."""
+    """Check that the daemon responds, and ends on SIGTERM."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert (await posd.call("GET", "/health")).json["status"] == "ok"
 
@@ -73,7 +72,7 @@ async def until_it_serves(posd: Daemon) -> None:
 
 @asynccontextmanager
 async def started(posd: Daemon) -> AsyncIterator[None]:
-    """Run a daemon whose log cannot be read for the block; kill it if the block fails."""
+    """Run a daemon for the block. Nothing reads its log. Kill the daemon if the block fails."""
     issue.init(posd.directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     await posd.start(wait=False)
     try:
@@ -108,8 +107,8 @@ async def test_payments_continue_while_the_log_is_not_read_and_no_line_is_lost(
 
 
 @needs("unshare", "mount", root=True)
-async def test_payments_continue_while_the_name_server_does_not_answer(home: Path, terminal: ScriptedTerminal) -> None:
-    """Each look-up of a name takes minutes. There are more of them than a default executor has threads."""
+async def test_payments_continue_while_the_name_server_does_not_reply(home: Path, terminal: ScriptedTerminal) -> None:
+    """Each look-up of a name takes minutes. The number of look-ups exceeds the threads of a default executor."""
     others = [f"SN-NAME-{number}" for number in range(min(32, (os.cpu_count() or 1) + 4) + 1)]
     named = "".join(f'[[terminals]]\nserial = "{serial}"\nbase_url = "https://{serial}.test"\n' for serial in others)
     resolver = home / "resolv.conf"
@@ -138,7 +137,7 @@ async def test_sigterm_ends_posd_while_the_log_is_not_read(home: Path, terminal:
 
 
 async def test_the_service_manager_gets_everything_when_it_reads_again(home: Path, terminal: ScriptedTerminal) -> None:
-    """Its socket is full from before the start until after payments. Then it must be notified that posd is ready."""
+    """The manager's socket is full from before the start until after payments. Then posd must still notify READY."""
     with manager(home) as heard:
         fill_manager(heard.environment["NOTIFY_SOCKET"])
         posd = Daemon(home, toml(home, terminal.toml), heard.environment | {"WATCHDOG_USEC": "300000"})
@@ -150,16 +149,16 @@ async def test_the_service_manager_gets_everything_when_it_reads_again(home: Pat
 
 
 async def _heard_again(posd: Daemon, heard: Manager) -> None:
-    """Let the manager read again and get each value once. Then suspend it again."""
+    """Resume the manager and check that it gets each value once. Then suspend the manager again."""
     ready = await heard.heard_of("READY")
     assert (ready["READY"], "listening on" in ready["STATUS"]) == ("1", True)
-    assert "READY" not in await heard.heard_of("WATCHDOG"), "it is sent once"
+    assert "READY" not in await heard.heard_of("WATCHDOG"), "posd sends each value once"
     assert len([line for line in posd.lines if line["event"] == "manager.not_reading"]) == 1
     fill_manager(heard.environment["NOTIFY_SOCKET"])
 
 
 class Counter:
-    """A working shop: a terminal that pays, a suspended one, and all calls of posd."""
+    """A working shop with a terminal for payments, a suspended terminal, and helpers for calls of posd."""
 
     def __init__(self, posd: Daemon, stuck: str, metrics: int) -> None:
         self.posd, self.stuck, self.metrics = posd, stuck, metrics
@@ -178,7 +177,7 @@ class Counter:
 
     @asynccontextmanager
     async def operator(self) -> AsyncIterator[None]:
-        """Run an operator's program that reads no response."""
+        """Run an operator's program that calls repeatedly and reads no response."""
         async with self._asking(*await _unix(self.posd.admin_socket), b"GET /v1/status"):
             yield
 
@@ -195,13 +194,13 @@ class Counter:
 
     @asynccontextmanager
     async def prometheus(self) -> AsyncIterator[None]:
-        """Suspend a scraper after its complete request. It gets one response, which the kernel buffers."""
+        """Suspend a scraper after its complete request. The kernel buffers the only response."""
         async with self._half(*await asyncio.open_connection("127.0.0.1", self.metrics)):
             yield
 
     @asynccontextmanager
     async def stranger(self) -> AsyncIterator[None]:
-        """Suspend a device on the LAN within its request. Its response is small."""
+        """Suspend a device on the LAN during its request. The response is small."""
         async with self._half(*await connect(self.posd.port, self.posd.ca)):
             yield
 
@@ -213,7 +212,7 @@ class Counter:
 
     @asynccontextmanager
     async def payment_terminal(self) -> AsyncIterator[None]:
-        """Run a terminal that accepts the connection and reads nothing."""
+        """Run a terminal that accepts connections and reads nothing."""
         request = CHARGE | {"terminal": self.stuck}
         asking = asyncio.create_task(self.posd.call("PUT", f"/transactions/{uuid4()}", request))
         yield
@@ -236,8 +235,8 @@ async def _unix(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
     return await asyncio.open_unix_connection(str(path))
 
 
-#: Writable descriptor of posd -> the suspended peer. None: posd itself, or a disk (tests/power, tests/simulation and
-#: docs/guides/operations.md cover these).
+#: Writable descriptor of posd -> the suspended peer. None stands for posd itself or a disk. tests/power,
+#: tests/simulation and docs/guides/operations.md cover these.
 PEERS: dict[str, tuple[Callable[[Counter], AbstractAsyncContextManager[None]], ...] | None] = {
     "pipe": (Counter.log,),
     "a client of till.sock": (Counter.till, Counter.stream),
@@ -285,7 +284,7 @@ def written_to(posd: Daemon, metrics: int) -> Iterator[str]:
                 else:  # an unnamed socket pair wakes the loop
                     yield f"a client of {Path(path[0]).name}" if path else "its own"
             else:
-                yield "its own"  # netlink, with which the kernel reports addresses
+                yield "its own"  # the kernel reports addresses by netlink
 
 
 def _table(name: str) -> list[str]:
@@ -312,7 +311,7 @@ async def test_each_receiver_of_posds_output_may_be_suspended_while_payments_con
                     await pay(posd, terminal, 2)
                     seen |= set(written_to(posd, metrics))
                     await well(posd)
-            assert seen <= PEERS.keys(), "a receiver of posd's output is not in the table: suspend it here"
+            assert seen <= PEERS.keys(), "the table lacks a receiver of posd's output; add the receiver and suspend it"
             assert {name for name, peers in PEERS.items() if peers} <= seen
             async with (
                 counter.till(),

@@ -1,4 +1,4 @@
-"""Start of a payment: what each reply of the terminal proves, and never more than one request."""
+"""Start of a payment. Each reply of the terminal has its conclusion. posd never sends more than one request."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures(
 
 
 async def no_reply(_request: Request, _writer: asyncio.StreamWriter) -> None:
-    """Close without a reply."""
+    """Close the connection without a reply."""
 
 
 async def half_a_reply(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -103,7 +103,7 @@ async def test_a_very_slow_reply_is_cut_off_at_the_total_deadline(shop: Shop) ->
         while not enough.is_set():
             writer.write(b" ")
             await writer.drain()
-            await asyncio.sleep(0.02)  # a slow byte, far below the time-out of one read
+            await asyncio.sleep(0.02)  # one byte, long before the time-out of a read
 
     shop.terminal.start = drip
     await assert_in_doubt(payment)
@@ -133,7 +133,7 @@ async def test_a_refusal_is_final_and_keeps_the_terminals_reply(shop: Shop, stat
     assert outcome["failure_reason"]["type"] == "posd"
     assert document["attention"] == []
     assert (await payment.put()).status == 200
-    assert len(shop.terminal.requests) == seen + 1  # a redirect is not followed, and a repeated call is not sent
+    assert len(shop.terminal.requests) == seen + 1  # posd follows no redirect, and sends nothing for a repeated call
     shop.terminal.start = acknowledging(payment.serial)
     assert (await Payment(shop, str(uuid4()), payment.serial).put()).json["phase"] == "active"
 
@@ -175,7 +175,7 @@ async def test_after_a_lost_acknowledgement_the_events_decide(shop: Shop) -> Non
     assert len(payment.requests) == 1
 
 
-#: Reply of the terminal after its event arrived first -> the till's view.
+#: Reply of the terminal that arrives after an event -> phase and result of the payment.
 FASTER: dict[str, tuple[list[tuple[str, str | None]], Script | None, str, str]] = {
     "event, then 409": ([("TERMINAL_ACKNOWLEDGED", None)], answering(409), "active", "TERMINAL_ACKNOWLEDGED"),
     "events, then the acknowledgement": (
@@ -256,7 +256,7 @@ async def test_simultaneous_equal_calls_are_one_request(shop: Shop, count: int) 
     assert len(payment.requests) == 1
 
 
-async def test_a_repeated_call_that_cannot_be_answered_is_not_told_that_nothing_was_sent(shop: Shop) -> None:
+async def test_the_503_to_a_repeated_call_does_not_say_that_nothing_was_sent(shop: Shop) -> None:
     payment = await shop.started()
     await payment.end()
     with closing(sqlite3.connect(shop.daemon.database)) as other:
@@ -280,7 +280,8 @@ async def test_another_request_under_the_same_id_is_refused(shop: Shop) -> None:
     assert (refused.status, refused.json["code"]) == (409, "id_reused")
     assert refused.json["fields"] == ["amount", "metadata"]
 
-    text = b'{"amount": {"iva": 1010e-2, "subtotal_iva": 1}, "metadata": {"a": 2, "b": 1}}'  # and without a terminal
+    # The same request in another notation and without the terminal.
+    text = b'{"amount": {"iva": 1010e-2, "subtotal_iva": 1}, "metadata": {"a": 2, "b": 1}}'
     for identity in (payment.identity, payment.identity.upper()):
         assert (await shop.daemon.call("PUT", f"/transactions/{identity}", text)).status == 200
     assert (await shop.daemon.call("PUT", f"/transactions/{payment.identity}", b"{")).json["code"] == "id_reused"
@@ -300,7 +301,7 @@ async def test_of_two_simultaneous_payments_on_one_terminal_one_is_refused(shop:
     assert (await shop.daemon.call("GET", f"/transactions/{refused.identity}")).status == 404
     assert refused.requests == []
     assert await started.event("TERMINAL_CANCELED") == 200
-    assert (await refused.put()).status == 201  # the refused payment may use its id, right after the outcome
+    assert (await refused.put()).status == 201  # the refused payment may start under its id right after the outcome
 
 
 async def test_a_till_that_hangs_up_changes_nothing(shop: Shop) -> None:
@@ -326,7 +327,7 @@ async def test_a_terminal_without_an_address_is_refused(shop: Shop) -> None:
     assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
 
 
-#: Name of a call about a payment -> method, rest of the path, body, and the status once it is recorded.
+#: Name of a call about a payment -> method, rest of the path, body, and the status for a recorded payment.
 ABOUT = {
     "get": ("GET", "", None, 200),
     "outcome": ("GET", "/outcome?timeout=0", None, 202),
@@ -334,7 +335,7 @@ ABOUT = {
     "history": ("GET", "/history", None, 200),
     "abort": ("POST", "/abort", None, 202),
     "reconcile": ("POST", "/reconcile", None, 200),
-    "release": ("POST", "/release", {"operator": "Ana", "note": "it hangs"}, 409),  # its call is under way
+    "release": ("POST", "/release", {"operator": "Ana", "note": "it hangs"}, 409),  # a call of the payment is under way
 }
 
 
@@ -353,10 +354,10 @@ async def test_a_call_about_an_unrecorded_start_waits_for_its_record(shop: Shop,
     shop.terminal.start = acknowledging(payment.serial)
     method, rest, content, status = ABOUT[name]
     with closing(sqlite3.connect(shop.daemon.database, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")  # the commit of the intent takes as long as this
+        other.execute("BEGIN IMMEDIATE")  # the commit of the intent waits for this transaction
         start = await asking(shop, payment, "PUT", content={"terminal": payment.serial, "amount": AMOUNT})
         call = await asking(shop, payment, method, rest, content)
-        for _ in range(20):  # other callers are answered meanwhile
+        for _ in range(20):  # posd serves other callers at the same time
             assert (await shop.daemon.call("GET", "/version")).status == 200
         other.execute("ROLLBACK")
     assert (await start.answer()).status == 201
@@ -370,7 +371,7 @@ async def test_a_call_about_an_unrecorded_start_waits_for_its_record(shop: Shop,
 async def test_a_call_about_a_refused_start_says_that_it_never_started(shop: Shop) -> None:
     payment = shop.payment()
     with closing(sqlite3.connect(shop.daemon.database, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")  # until posd gives up the commit of the intent
+        other.execute("BEGIN IMMEDIATE")  # posd gives up the commit of the intent
         start = await asking(shop, payment, "PUT", content={"terminal": payment.serial, "amount": AMOUNT})
         call = await asking(shop, payment, "GET", "/outcome")
         status, refused = await start.reply()
@@ -391,7 +392,7 @@ async def test_a_refusal_proves_nothing_about_an_id_that_another_call_may_start(
         other.execute("BEGIN IMMEDIATE")
         refused = await asking(shop, payment, "PUT", content=request | {"sale": "one basket"})
         accepted = await asking(shop, payment, "PUT", content=request)
-        for _ in range(20):  # other callers are answered meanwhile
+        for _ in range(20):  # posd serves other callers at the same time
             assert (await shop.daemon.call("GET", "/version")).status == 200
         other.execute("ROLLBACK")
     status, problem = await refused.reply()
@@ -414,7 +415,7 @@ paged = true
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def profiled() -> AsyncIterator[Shop]:
-    """Yield a shop with that profile."""
+    """Yield a shop with this profile."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_shop(Path(directory), PROFILE) as profiled:
             yield profiled

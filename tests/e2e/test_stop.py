@@ -1,4 +1,4 @@
-"""End of a daemon, and causes that prevent its start: exit codes, messages, and leftovers."""
+"""End of a daemon, and causes that prevent a start: exit codes, messages, and leftovers."""
 
 import asyncio
 import fcntl
@@ -21,7 +21,8 @@ from tests.support.events import body
 from tests.support.shop import held
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
-#: The promise is 3 seconds on an idle machine. Each fault that would delay a stop lasts 15 seconds or more.
+#: Most seconds of a stop. The promise is 3 seconds on an idle machine. A fault would delay the stop by 15 seconds or
+#: more.
 STOP_SECONDS = 12.0
 
 
@@ -74,7 +75,7 @@ async def test_a_stop_drains_tills_streams_and_idle_terminals(posd: Daemon, term
     await anext(feed)
     first = await anext(feed)
     assert first["id"] == waited_for
-    await till_sockets(posd, 7)  # five tills, the one that starts, and the stream are connected
+    await till_sockets(posd, 7)  # five waiting tills, the starting till, and the stream are connected
 
     await stop_in_time(posd)
 
@@ -104,7 +105,7 @@ async def till_sockets(posd: Daemon, count: int) -> None:
 
 
 def connections(path: Path) -> int:
-    """Return the number of sockets with that path."""
+    """Return the number of sockets with this path."""
     return sum(1 for line in Path("/proc/net/unix").read_text().splitlines() if line.endswith(f" {path}"))
 
 
@@ -121,7 +122,7 @@ async def test_the_socket_files_of_a_killed_daemon_do_not_prevent_a_start(posd: 
 async def test_the_connections_of_a_killed_daemon_do_not_block_the_port(posd: Daemon) -> None:
     reader, writer = await https.connect(posd.port, posd.ca)
     await posd.kill()
-    with suppress(ConnectionResetError):  # unread data at its kill causes a reset
+    with suppress(ConnectionResetError):  # unread data at the kill causes a reset
         assert await reader.read() == b""
     await posd.start()
     assert (await posd.call("GET", "/version")).status == 200
@@ -138,7 +139,7 @@ def same_directory(home: Path) -> str:
     return toml(home, "").replace(f"{home}/state", f"{home}/state2")
 
 
-#: What the second daemon shares with the first -> names in its message.
+#: Resource that two daemons share -> names in the message of the second daemon.
 SECOND: dict[str, tuple[Callable[[Path], str], list[str]]] = {
     "database": (same_database, ["posd.db.lock", "another posd", "database.path"]),
     "socket directory": (same_directory, ["run", "another posd", "local_api.directory"]),
@@ -158,7 +159,7 @@ async def test_a_second_daemon_does_not_start_and_the_first_continues(home: Path
 
 
 async def assert_refuses(daemon: Daemon, words: list[str]) -> None:
-    """Check that it does not start, and that its one-line message has these words, without a traceback."""
+    """Check that the daemon does not start. Check that the message of one line has these words, without a traceback."""
     code, said = await daemon.cannot_start()
     assert code != 0
     for word in words:
@@ -213,10 +214,10 @@ def socket_is_a_file(home: Path) -> str:
     return toml(home, "")
 
 
-#: Placeholder for an address in use.
+#: Placeholder of an address in use.
 TAKEN = "127.0.0.1:TAKEN"
 
-#: Fault -> the names in the message.
+#: Fault -> names in the message.
 WRONG: dict[str, tuple[Callable[[Path], str], list[str]]] = {
     "no certificate": (no_certificate, ["posd tls init"]),
     "unknown group": (unknown_group, ["no-such-group", "groupadd"]),
@@ -241,8 +242,8 @@ async def test_a_failed_start_names_its_cause(home: Path, wrong: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_stop_during_a_silent_call_ends_it_with_doubt(home: Path, identity: str) -> None:
-    """The longest possible call: the terminal never replies."""
+async def test_a_stop_during_a_silent_call_leaves_the_payment_in_doubt(home: Path, identity: str) -> None:
+    """The terminal never replies, so the call is as long as possible."""
     async with scripted_terminal(home) as terminal:
         terminal.start = script = held(terminal.acknowledge)
         async with running(home, terminal.toml) as posd:

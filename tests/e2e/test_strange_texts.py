@@ -1,7 +1,6 @@
-"""Texts of strangers are shown as text: by each command, in the log, the metrics, the report (architecture).
-
-A real daemon, with terminals, a till, an operator and a device outside the fleet whose texts try to forge output. The
-test of the table fails until a new command has a row.
+"""posd shows texts of strangers as text in each command, the log, the metrics, and the report (docs/architecture.md).
+Terminals, a till, an operator and a device outside the fleet send texts that try to forge output. A test fails until a
+new command has a row in the table.
 """
 
 import asyncio
@@ -38,13 +37,13 @@ from tests.terminals.announcing import DISCOVERY, service
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TERMINALS = 12
-#: Text for short fields: a sale, a reference, an operator's name.
+#: Text for short fields, such as a sale, a reference, or an operator's name.
 SHORT = f"\x1b[2J\u202e=1\n{FORGED}\r\t\x9b;={FORGED}"
 
 
 @dataclass
 class Place:
-    """Daemon with running payments, and the ids of all records by their state."""
+    """A daemon with running payments, and the ids of all records by state."""
 
     daemon: Daemon
     terminal: ScriptedTerminal
@@ -60,7 +59,7 @@ class Place:
         return await self.daemon.call("PUT", f"/transactions/{identity}", body)
 
     async def event(self, name: str, status: str, **changes: Any) -> int:
-        """Send its terminal's callbacks, with every text replaced."""
+        """Send the callbacks of a payment's terminal, with every text replaced."""
         document = strange(event(self.ids[name], status, serial=self.ids[f"terminal of {name}"], **changes))
         return await self.deliver(name, json.dumps(document).encode())
 
@@ -81,7 +80,7 @@ def strange(value: Any, name: str = "") -> Any:
 
 
 async def settle_all(place: Place) -> None:
-    """Produce everything that commands show."""
+    """Create records of every kind that commands show."""
     posd, terminal = place.daemon, place.terminal
     assert (await place.charge("approved", sale=SHORT)).status == 201
     assert await place.event("approved", "CARD_PRESENTED") == 200
@@ -93,7 +92,7 @@ async def settle_all(place: Place) -> None:
     terminal.search = answering(500, f"<html>{ALL}</html>".encode())
     await posd.call("POST", f"/transactions/{place.ids['doubtful']}/reconcile")
     await place.charge("moving")
-    assert await place.event("moving", SHORT) == 200, "an unknown state is accepted"
+    assert await place.event("moving", SHORT) == 200, "posd accepts an event with an unknown status"
     await place.charge("decided")
     word = {"operator": SHORT, "note": ALL[:1000]}
     for call, more in (("release", {}), ("resolve", {"result": "declined"})):
@@ -132,7 +131,7 @@ async def announced(place: Place) -> None:
             listed = (await place.daemon.call("GET", "/terminals?all=true")).json["terminals"]
             if any(not item.get("in_fleet", True) for item in listed):
                 return
-            await asyncio.sleep(0.05)  # the daemon does not report it, so the test polls
+            await asyncio.sleep(0.05)  # the daemon does not report a new device, so the test polls
 
 
 #: Announcements of devices outside the fleet, as serial, brand and model.
@@ -177,9 +176,9 @@ async def place() -> AsyncIterator[Place]:
                 yield place
 
 
-#: Arguments of one call, in which {name} is the id of that name.
+#: Arguments of one call. {name} stands for the id of this name.
 Call = str
-#: Command -> its calls here. A text: why it has none.
+#: Command -> calls in this test, or the reason why the command has none.
 COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "run": "its log is read below",
     "demo": "its terminal, till and daemon are its own",
@@ -238,7 +237,7 @@ COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "openapi": "it asks no daemon",
     "completion": "it asks no daemon; what it offers: tests/cli/test_strange_texts.py",
 }
-#: Commands that must show a stranger's text.
+#: Commands whose output must contain a stranger's text.
 SHOWING = (
     *("show {approved}", "await {declined}", "report --timezone UTC --metadata table"),
     *("print-jobs {printed}", "terminals --all", "logs {log}"),
@@ -278,7 +277,7 @@ def _words(call: str) -> list[str]:
 
 
 async def run_here(place: Place, *given: str) -> Done:
-    """Run a command while the terminals of this process run."""
+    """Run a command without blocking the terminals of this process."""
     daemon = place.daemon
     return await asyncio.to_thread(posd, *given, config=daemon.config_file, socket=daemon.admin_socket)
 
@@ -310,7 +309,7 @@ def judge(given: tuple[str, ...], done: Done) -> None:
         assert_csv(done.stdout)
     elif "--html" in given:
         assert_html(done.stdout)
-    elif given[:2] == ("quarantine", "1"):  # its body has several lines, with a margin that none of posd's lines has
+    elif given[:2] == ("quarantine", "1"):  # the body has several lines with a margin, and no line of posd has a margin
         said, body = done.stdout.split(" bytes:\n")
         assert_lines(said)
         assert body
@@ -322,10 +321,10 @@ def judge(given: tuple[str, ...], done: Done) -> None:
 async def test_the_texts_of_strangers_are_still_shown(place: Place) -> None:
     for command in SHOWING:
         given = arguments(place, "", command)
-        assert FORGED in (await run_here(place, *given)).stdout, f"{command} shows nothing of strangers"
+        assert FORGED in (await run_here(place, *given)).stdout, f"{command} shows no text of a stranger"
 
 
-#: Calls whose screen output each run tests. --whole tests the others.
+#: Calls whose output on a screen each run tests. `--whole` tests the other calls.
 QUICK = {("show", "{approved}"), ("await", "{moving} --timeout 0.5"), ("terminals", "--all"), ("list", "--all")}
 
 
@@ -343,7 +342,7 @@ async def test_no_command_lets_a_stranger_control_the_screen(place: Place, comma
 
 async def test_every_fact_is_one_log_line_for_any_text(place: Place) -> None:
     for line in place.daemon.lines:
-        # `Daemon` has parsed each line as JSON, and checked that it is printable
+        # `Daemon` has parsed each line as JSON, and checked that the line is printable
         assert line["event"] in events(), line
     assert FORGED in json.dumps(place.daemon.lines)
 

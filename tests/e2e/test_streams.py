@@ -1,4 +1,4 @@
-"""Streams of the real daemon: over restarts and restores without a gap, and slow readers during payments."""
+"""Streams of the real daemon. They have no gap over restarts and restores. Slow readers do not delay payments."""
 
 import asyncio
 import signal
@@ -19,28 +19,28 @@ from tests.support.senders import ask_on, crowd
 from tests.support.shop import Shop
 from tests.support.streams import Message, messages, stream, told
 
-#: Most seconds of any wait.
+#: Most seconds of a wait.
 PATIENCE_SECONDS = 60.0
-#: Seconds until a stopped daemon is called again.
+#: Seconds until a client calls a stopped daemon again.
 AGAIN_SECONDS = 0.05
 #: Number of simultaneous streams, and of slow readers during a payment.
 THOUSAND = 1000
 
 
 class Reader:
-    """Follower of a stream through restarts, as a client should do it: it resumes with the id of the last event."""
+    """Follower of a stream over restarts. It resumes with the id of the last event, as clients should."""
 
     def __init__(self, socket: Path, path: str, last: int | str | None = None) -> None:
         self._socket = socket
         self._path = path
         self._news = asyncio.Event()
         self.last = last
-        #: Messages with an id, and names of those without.
+        #: Messages with an id, and the names of messages without an id.
         self.found: list[Message] = []
         self.told: list[str] = []
 
     async def follow(self) -> None:
-        """Follow until cancelled, or until the outcome is there."""
+        """Follow the stream until cancelled or until the outcome arrives."""
         while "outcome" not in self.told:
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, AssertionError, ValueError):
                 async with stream(self._socket, self._path, self.last) as source:
@@ -76,7 +76,7 @@ async def following(*readers: Reader) -> AsyncIterator[None]:
 
 
 async def feed(posd: Daemon, after: str | int = 0) -> list[Any]:
-    """Return all pages of the feed after a place."""
+    """Return all pages of the feed after a number."""
     found: list[Any] = []
     while (page := (await posd.call("GET", f"/feed?after={after}&limit=500")).json)["changes"]:
         found += page["changes"]
@@ -106,7 +106,7 @@ async def test_the_feed_continues_over_many_restarts_without_a_gap_or_a_repeat(o
             other = await own.started()
             assert await payment.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 200
             last = (await newest(posd))["next_after"]
-            for reader in (plain, checked):  # so that a stream is open when posd stops
+            for reader in (plain, checked):  # a stream must be open when posd stops
                 await reader.until(lambda it, last=last: it.found and it.found[-1].json["seq"] >= last)
             running = asyncio.create_task(payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED"))
             await posd.stop(number)
@@ -159,7 +159,7 @@ async def test_a_reader_continues_after_a_restore(own: Shop, home: Path, lost: b
     code, _, said = await posd_command(posd, "restore", str(home / "backup.db"))
     assert code == 0, said
     await posd.start()
-    if lost:  # until an operator has checked, no new id can be started
+    if lost:  # posd starts no new id until an operator confirms the restore
         code, _, said = await posd_command(posd, "restore", "--seen", "--operator", "Ana")
         assert code == 0, said
     later = await own.started()
@@ -172,7 +172,7 @@ async def test_a_reader_continues_after_a_restore(own: Shop, home: Path, lost: b
         assert reader.told == ["notice"]
         told = documents(reader)
         assert min(change["seq"] for change in told) > place["next_after"], "numbers never decrease"
-        if not lost:  # records that were taken over are reported again, so none is missed
+        if not lost:  # the feed reports records again that the restore took over
             assert {(item["id"], item["reason"], item["at"]) for item in kept} <= {
                 (item["id"], item["reason"], item["at"]) for item in told
             }

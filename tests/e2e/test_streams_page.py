@@ -1,4 +1,4 @@
-"""docs/guides/streams.md: its example runs unchanged, and its numbers and names are those of the code."""
+"""docs/guides/streams.md. The example runs unchanged. The numbers and names are the same as in the code."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "streams.md").read_text(
 
 
 def outline(output: str) -> list[str]:
-    """Return the lines of a stream, with only those values that every run has."""
+    """Return the lines of a stream, without values that differ between runs."""
     return [line if line.startswith(("event:", "retry:")) else line.partition(":")[0] for line in output.splitlines()]
 
 

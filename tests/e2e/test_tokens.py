@@ -1,4 +1,4 @@
-"""No callback token leaves posd except in the request to its terminal. The test plays a day and searches every
+"""A callback token leaves posd only in the request to its terminal. The test runs payments and searches every
 output.
 """
 
@@ -35,7 +35,7 @@ SIMULATED = "SN-1"
 
 
 class Day:
-    """Daemon, its responses, and the callback URL of each payment and print job."""
+    """A daemon, all responses, and the callback URL of each payment and print job."""
 
     def __init__(self, posd: Daemon, terminal: ScriptedTerminal) -> None:
         self.posd = posd
@@ -52,7 +52,7 @@ class Day:
         return await self.call("GET", f"{path}/outcome?timeout=60")
 
     async def started(self) -> tuple[str, str]:
-        """Start a payment of the scripted terminal. Return its id and its callback URL."""
+        """Start a payment of the scripted terminal. Return the id and the callback URL."""
         identity = str(uuid4())
         known = await self.call("PUT", f"/transactions/{identity}", CHARGE | {"terminal": self.terminal.serial})
         assert known.get("client_transaction_id") == identity, known
@@ -77,7 +77,7 @@ async def with_simulator(day: Day) -> None:
 
 
 async def refused(day: Day) -> None:
-    """Send requests that the terminal refuses, does not accept or answers invalidly, and quotes."""
+    """Send requests that the terminal refuses or answers with an error. The replies quote the callback URL."""
 
     async def quoting(status: int, request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(http(status, request.body))
@@ -93,11 +93,11 @@ async def refused(day: Day) -> None:
     day.terminal.start = day.terminal.print_start = None
 
 
-#: Placeholder of the URL in the terminal's messages.
+#: Placeholder of the callback URL in the terminal's messages.
 HERE = "@@"
 SAID = {"type": HERE, "code": HERE, "message": HERE}
 RECEIPT = {"transaction_reference": HERE, "ticket_number": HERE, "franchise": HERE, HERE: {HERE: HERE}}
-#: Kinds of payments: status and further members. Some are unusable for posd.
+#: Kinds of events: status and further members. posd cannot use some of them.
 EVENTS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("CARD_PRESENTED", {"reading_type": HERE}),
     (HERE, {}),
@@ -112,7 +112,7 @@ USED_OR_KEPT = (200, 400, 403)
 
 
 async def echoed(day: Day, echo: Callable[[str], str]) -> None:
-    """Send events that echo the callback URL in every text. A search returns it too."""
+    """Send events that echo the callback URL in every text. Search replies echo the URL too."""
     identity, url = await day.started()
     operation = {"type": "CHARGE", "events_webhook_url": HERE, HERE: [HERE]}
 
@@ -135,7 +135,7 @@ async def echoed(day: Day, echo: Callable[[str], str]) -> None:
 
 
 async def echoed_in_print(day: Day, echo: Callable[[str], str]) -> None:
-    """Send print webhooks that do the same."""
+    """Send print webhooks that echo the callback URL."""
     job = str(uuid4())
     await day.call("PUT", f"/print-jobs/{job}", {"terminal": day.terminal.serial, "document": {"text": "x"}})
     url = day.terminal.prints[-1].print_callback
@@ -158,17 +158,15 @@ async def misnamed(day: Day) -> None:
 
 
 async def all_gets(posd: Daemon, socket: Path) -> dict[str, bytes]:
-    """Return the responses of each GET in the description at a socket, for each id, each choice of a query, and as a
-    stream.
-
-    A new call is covered when it is described. A new kind of id fails until `known` has it.
+    """Return the responses of each GET in the API description, for each id and each choice of a query, and as a stream.
+    A new call in the description is covered at once. A new kind of id fails until `known` has the kind.
     """
     with disk(posd) as db:
         known = {
             "client_transaction_id": [row[0] for row in db.execute("SELECT client_transaction_id FROM transactions")],
             "print_job_id": [row[0] for row in db.execute("SELECT print_job_id FROM print_jobs")],
             "serial": [SIMULATED],
-            "id": [row[0] for row in db.execute("SELECT id FROM quarantine")][::9],  # the list has them all
+            "id": [row[0] for row in db.execute("SELECT id FROM quarantine")][::9],  # the list has all ids
         }
     assert all(known.values())
     described = (await posd.call("GET", "/openapi.json")).json
@@ -193,7 +191,9 @@ async def all_gets(posd: Daemon, socket: Path) -> dict[str, bytes]:
 
 
 def queries(parameters: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield each value of the parameters with a choice, one at a time. Lists are complete, and nothing waits."""
+    """Yield queries with each value of the parameters with a choice, one at a time. Lists are complete, and no call
+    waits.
+    """
     ends = {"limit": "maximum", "timeout": "minimum"}
     whole = {name: item["schema"][ends[name]] for item in parameters if (name := item["name"]) in ends}
     yield whole
@@ -203,7 +203,7 @@ def queries(parameters: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]
 
 
 async def streamed(client: httpx2.AsyncClient, path: str, query: Mapping[str, Any], count: int) -> bytes:
-    """Return a stream up to that many numbered messages, and everything after the last of them."""
+    """Return a stream up to this many numbered messages, with the rest of the last chunk."""
     lines = []
     async with client.stream("GET", path, params=query, headers={"accept": "text/event-stream"}) as response:
         async for line in response.aiter_lines():
@@ -243,7 +243,7 @@ def all_tokens(posd: Daemon) -> set[str]:
 
 
 def found(tokens: set[str], answers: Mapping[str, bytes | str]) -> list[str]:
-    """Return which responses contain a token, in any form."""
+    """Return the responses that contain a token in any form."""
     places = []
     for name, answer in answers.items():
         text = answer if isinstance(answer, str) else answer.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""One charge from the till's socket to the terminal and back, and its log lines."""
+"""One charge from the till's socket to the terminal and back, and the log lines."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ async def test_an_event_is_logged_with_its_own_status(posd: Daemon, terminal: Sc
     assert await deliver(callback, body(identity, "CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"), posd.ca) == 200
     line = await posd.log_line("webhook.event", status="CARD_PRESENTED")
     assert (line["verdict"], line["phase"]) == ("after_final", "final")
-    assert list(line)[:3] == ["timestamp", "level", "event"], "what a person looks for first comes first"
+    assert list(line)[:3] == ["timestamp", "level", "event"], "the members that people search for come first"
 
 
 async def test_an_abort_needs_no_body(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:

@@ -1,4 +1,4 @@
-"""A suspicious approval counts and is reported: it is applied, with `approval_unlikely`."""
+"""A suspicious approval counts. posd applies it and reports `approval_unlikely`."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ def approval(
 
 
 async def asked(shop: Shop, serial: str | None = None) -> Payment:
-    """Return an open payment of 112.00, on its own terminal or on this one."""
+    """Return an open payment of 112.00 on a new terminal or on this terminal."""
     payment = shop.payment()
     payment.serial = serial or payment.serial
     shop.terminal.start = acknowledging(payment.serial)
@@ -38,14 +38,14 @@ async def asked(shop: Shop, serial: str | None = None) -> Payment:
 
 
 async def approved(shop: Shop, serial: str | None = None, **changes: Any) -> Payment:
-    """Return a payment with such an approval."""
+    """Return a payment with this approval."""
     payment = await asked(shop, serial)
     assert await payment.deliver(json.dumps(approval(payment, **changes)).encode()) == 200
     return payment
 
 
 async def said(payment: Payment) -> str:
-    """Return the report about an approval, empty without one. Check that the outcome is the terminal's."""
+    """Return the text of the report about an approval, or "". Check that the outcome is approved by the terminal."""
     document = await payment.get()
     assert (document["outcome"]["result"], document["next_step"]) == ("approved", "done")
     assert attention(document) <= {"approval_unlikely"}
@@ -58,7 +58,7 @@ YEAR_AGO = iso(datetime.now(UTC) - timedelta(days=365))
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.usefixtures("complete_journal")
 class TestOneShop:
-    """Tests with one daemon. At the end everything is derived again from the record."""
+    """Tests with one daemon. At the end posd derives all payments again from their records."""
 
     @pytest.mark.parametrize(
         ("changes", "part"),
@@ -86,13 +86,15 @@ class TestOneShop:
         shop.terminal.search = knowing(found)
         assert (await payment.post("reconcile")).status == 200
         assert "0.01" in await said(payment)
-        # The same by an event is not reported twice.
+        # posd does not report the same approval twice when it also arrives as an event.
         assert await payment.deliver(json.dumps(found).encode()) == 200
         assert [item["kind"] for item in await payment.history()].count("approval_unlikely") == 1
 
 
-async def test_another_currency_than_the_terminals_earlier_ones_is_reported_even_after_a_restart(own: Shop) -> None:
-    """The first approval of a terminal sets its currency. So does one that an operator has checked and acknowledged."""
+async def test_a_new_currency_of_a_terminal_is_reported_even_after_a_restart(own: Shop) -> None:
+    """The first approval of a terminal sets the expected currency. An approval that an operator has acknowledged sets
+    it too.
+    """
     first = await approved(own)
     other = await approved(own, currency="EUR")
     assert (await said(first), await said(other)) == ("", "")
@@ -109,7 +111,7 @@ async def test_another_currency_than_the_terminals_earlier_ones_is_reported_even
     await nothing_to_correct(own.daemon)
 
 
-async def test_another_currency_than_the_configured_one_is_reported_from_the_first_approval_on(home: Path) -> None:
+async def test_a_currency_that_is_not_configured_is_reported_from_the_first_approval_on(home: Path) -> None:
     async with open_shop(home, '[merchant]\ncurrency = "USD"\n') as shop:
         assert "it is in COP, and not in USD" in await said(await approved(shop, currency="COP"))
         assert await said(await approved(shop)) == ""

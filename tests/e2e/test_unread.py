@@ -28,7 +28,7 @@ Read = Callable[[Shop, str], Awaitable[None]]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop() -> AsyncIterator[Shop]:
-    """Yield a daemon with one terminal, whose clock the tests move."""
+    """Yield a daemon with one terminal. The tests move the daemon's clock."""
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         async with (
@@ -40,7 +40,7 @@ async def shop() -> AsyncIterator[Shop]:
 
 
 async def approved(shop: Shop, **request: Any) -> Payment:
-    """Return a payment that its terminal has approved. No program has read it since its start."""
+    """Return an approved payment. No program has read the payment since its start."""
     payment = await shop.started(**request)
     for item in APPROVED:
         assert await payment.event(*item) == 200
@@ -48,7 +48,7 @@ async def approved(shop: Shop, **request: Any) -> Payment:
 
 
 async def unread(shop: Shop) -> set[str]:
-    """Advance the clock by ten minutes. Return the payments with the attention, including earlier ones."""
+    """Advance the clock by ten minutes. Return all payments with the attention, also of earlier tests."""
     sentinel = await approved(shop)
     ahead.move(shop.daemon, UNREAD_SECONDS)
     await shop.daemon.log_line("payment.attention", transaction=sentinel.identity, code=CODE)
@@ -56,7 +56,7 @@ async def unread(shop: Shop) -> set[str]:
 
 
 def marked(daemon: Daemon) -> set[str]:
-    """Return the payments with the attention on disk."""
+    """Return the payments with the attention in the database file."""
     with disk(daemon) as db:
         found = db.execute("SELECT client_transaction_id FROM transactions WHERE instr(attention, ?)", (CODE,))
         return {row[0] for row in found}
@@ -78,7 +78,7 @@ def calling(path: str, method: str = "GET", body: Any = None) -> Read:
 
 
 def following(path: str, until: str) -> Read:
-    """Return a reader of a stream, up to the first message about the payment with that text."""
+    """Return a reader of a stream. It reads up to the first message about the payment with this text."""
 
     async def read(shop: Shop, identity: str) -> None:
         async with stream(shop.daemon.till_socket, path.replace("{id}", identity)) as messages:
@@ -117,7 +117,7 @@ async def test_the_ten_minutes_of_an_approval_found_by_a_search_begin_with_the_s
     shop.terminal.start = hanging_up
     await payment.put()
     ahead.move(shop.daemon, 2 * UNREAD_SECONDS)
-    await shop.daemon.wait_for(payment.identity, lambda shown: shown["last_search"])  # the next search is planned
+    await shop.daemon.wait_for(payment.identity, lambda shown: shown["last_search"])  # posd has planned the next search
     shop.terminal.search = knowing(event(payment.identity, "APPROVAL", serial=payment.serial))
     ahead.move(shop.daemon, 60)
     await shop.daemon.log_line("payment.outcome", transaction=payment.identity, result="approved")
@@ -163,7 +163,7 @@ async def test_a_till_disconnected_before_the_response_has_not_read_it(shop: Sho
     payment = await shop.started()
     waiting = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}/outcome")
     shown = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}")
-    await shown.reply()  # so the call before it is waiting
+    await shown.reply()  # a later call has its reply, so the earlier call is waiting
     waiting.hang_up()
     shown.hang_up()
     for item in APPROVED:

@@ -1,6 +1,5 @@
-"""Voids: their body, and whether one is a cancellation or a refund (spec 3.1, rule 3).
-
-The terminal's times of the approvals of original and void count, by the merchant's calendar.
+"""Voids: the body, and the distinction between cancellation and refund (spec 3.1, rule 3). The terminal's times of both
+approvals count, by the merchant's calendar.
 """
 
 import json
@@ -22,7 +21,7 @@ from tests.support.simulated import configured_otherwise
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Approval times of an original: a last moment of its day in Guayaquil, and the first moment of the next.
+#: Approval times of an original: a last moment of a day in Guayaquil, and the first moment of the next day.
 DAYS = (
     ("2025-11-20T10:42:03.120Z", "2025-11-21T04:59:59.999Z", "2025-11-21T05:00:00.000Z"),
     ("2024-12-31T23:59:59.999-05:00", "2024-12-31T10:00:00.000Z", "2025-12-31T10:00:00.000Z"),
@@ -31,7 +30,7 @@ DAYS = (
 
 @asynccontextmanager
 async def merchant(timezone: str) -> AsyncIterator[Shop]:
-    """Run a daemon with a merchant in that time zone, and one terminal."""
+    """Run a daemon with a merchant in this time zone and one terminal."""
     with TemporaryDirectory(prefix="posd-") as directory:
         settings = f'[merchant]\ntimezone = "{timezone}"\n{QUIET}'
         async with open_counters(Path(directory), 1, settings) as (counter,):
@@ -41,14 +40,14 @@ async def merchant(timezone: str) -> AsyncIterator[Shop]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counter() -> AsyncIterator[Shop]:
-    """Yield a merchant in a zone where it is about noon, so that midnight does not fall into a test."""
+    """Yield a merchant in a time zone with a local time near noon, so that no test runs over midnight."""
     hours = 12 - datetime.now(UTC).hour
     async with merchant(f"Etc/GMT{-hours:+}" if hours else "UTC") as counter:
         yield counter
 
 
 async def voided(counter: Shop, to: Operation, occurred_at: str, **request: Any) -> Operation:
-    """Return a void of an original that its terminal approved at that time."""
+    """Return a void of an original. The terminal approved the original at this time."""
     void = await operation(counter, "void").begin(**{"original": to.identity} | request)
     return await void.finish(occurred_at=occurred_at)
 
@@ -76,12 +75,14 @@ async def test_a_void_before_midnight_is_a_cancellation_and_after_it_a_refund() 
         assert [await reversal(void) for void, _ in voids] == [expected for _, expected in voids]
 
 
-# When posd learns the two times.
+# How posd receives the two approval times.
 
 
 @pytest.mark.slow
 async def test_an_original_reported_late_was_approved_at_the_terminals_time(counter: Shop) -> None:
-    """Late by its event, by a search alone, or by a search and then its event; and a void found by a search."""
+    """The original arrives by a late event, by a search, or by a search and then the event. Also, a search finds the
+    void.
+    """
     zone = stated_zone(counter)
     day = [datetime(2025, 11, 20, hour, tzinfo=zone).isoformat() for hour in (1, 23)]
     next_day = datetime(2025, 11, 21, tzinfo=zone).isoformat()
@@ -99,7 +100,7 @@ async def test_an_original_reported_late_was_approved_at_the_terminals_time(coun
 
 
 async def told_late(counter: Shop, way: str, at: str) -> Operation:
-    """Return a charge approved at that time, which posd learned in this way after a lost reply."""
+    """Return a charge with this approval time. After a lost reply, posd received the approval in this way."""
     original = operation(counter, "charge")
     counter.terminal.start = hanging_up
     await original.put()
@@ -117,7 +118,7 @@ def stated_zone(counter: Shop) -> ZoneInfo:
     return ZoneInfo(counter.daemon.config.split('timezone = "')[1].split('"')[0])
 
 
-async def test_a_void_by_reference_finds_its_original_and_without_one_has_no_reversal(counter: Shop) -> None:
+async def test_a_void_by_reference_finds_its_original_and_without_an_original_has_no_reversal(counter: Shop) -> None:
     for written in (str, str.upper):
         original = await approved(counter, "charge")
         reference = written(original.reference)
@@ -128,7 +129,7 @@ async def test_a_void_by_reference_finds_its_original_and_without_one_has_no_rev
 
 
 async def test_a_re_authorization_does_not_have_the_day_of_its_original(counter: Shop) -> None:
-    """The pre-authorization, which reserved the money, was made on another machine. Its day is not known here."""
+    """The pre-authorization reserved the money on another machine. posd does not know its day."""
     re_auth = await approved(counter, "re-auth")
     void = await voided(counter, re_auth, AT, original=None, transaction_reference=re_auth.reference)
     assert await reversal(void) is None

@@ -1,4 +1,6 @@
-"""Waits for the outcome: long-poll, streams and the feed; many at once, with disconnections, over restarts."""
+"""Waits for the outcome by long-poll, streams and the feed. Many clients wait at once, disconnect, or wait over
+restarts.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def sockets(posd: Daemon) -> int:
-    """Count the sockets of the daemon; those beyond its listening sockets are its connections."""
+    """Return the number of sockets of the daemon. The sockets beyond the listening sockets are connections."""
     count = 0
     for entry in Path(f"/proc/{there(posd.process).pid}/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -35,7 +37,7 @@ async def settles(posd: Daemon, count: int) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_a_killed_till_does_not_affect_another_that_waits(shop: Shop) -> None:
+async def test_a_killed_till_does_not_affect_another_waiting_till(shop: Shop) -> None:
     payment = await shop.started()
     before = sockets(shop.daemon)
     path = f"/transactions/{payment.identity}/outcome"
@@ -83,7 +85,7 @@ async def page(posd: Daemon, after: int, limit: int = 500) -> Any:
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_a_till_waits_over_a_restart_by_asking_again(
+async def test_a_till_waits_over_a_restart_by_a_repeated_call(
     terminal: ScriptedTerminal, posd: Daemon, identity: str
 ) -> None:
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201

@@ -1,4 +1,4 @@
-"""A terminal with `webhook_signature`: a wrongly signed event is kept, searched for, and not applied."""
+"""A terminal with `webhook_signature`. posd keeps a wrongly signed event, does not apply it, and searches."""
 
 import hashlib
 import hmac
@@ -24,13 +24,13 @@ SECRET = "whs-example-0001"
 
 
 def hexadecimal(content: bytes, secret: str = SECRET) -> str:
-    """Return the signature header of the kind wh-secret-body-hex."""
+    """Return a signature header of the scheme wh-secret-body-hex."""
     return f"X-Kushki-Signature: {hmac.digest(secret.encode(), content, hashlib.sha256).hex()}\r\n"
 
 
 @dataclass
 class Two:
-    """A daemon and two terminals, one of which signs its webhooks."""
+    """A daemon and two terminals. One terminal signs its webhooks."""
 
     daemon: Daemon
     signing: Shop
@@ -39,17 +39,17 @@ class Two:
 
     @property
     def text(self) -> str:
-        """The configuration at the start, with the port."""
+        """The first configuration, with the port."""
         return self.daemon.config.replace("127.0.0.1:0", f"127.0.0.1:{self.daemon.port}")
 
     async def started(self, shop: Shop) -> Payment:
-        """Return a payment that its terminal has acknowledged."""
+        """Return an acknowledged payment of the terminal."""
         payment = Payment(shop, str(uuid4()), shop.terminal.serial)
         assert (await payment.put()).status == 201
         return payment
 
     async def deliver(self, payment: Payment, content: bytes, headers: str = "") -> int:
-        """Deliver these bytes with these headers to its callback address. Return the HTTP status."""
+        """Deliver these bytes and headers to the payment's callback URL. Return the HTTP status."""
         return (await deliver(self.daemon, payment.requests[0].callback, content, headers=headers)).status
 
     def job(self, shop: Shop) -> Job:
@@ -77,17 +77,17 @@ async def shops(home: Path) -> AsyncIterator[Two]:
         yield shops
 
 
-async def test_an_event_is_applied_only_with_the_right_signature_and_never_lost(shops: Two) -> None:
+async def test_an_event_is_applied_only_with_the_right_signature_and_is_never_lost(shops: Two) -> None:
     posd = shops.daemon
     payment = await shops.started(shops.signing)
     taken = body(payment.identity, "TERMINAL_ACKNOWLEDGED", None, SIGNING)
     assert await shops.deliver(payment, taken, hexadecimal(taken)) == 200
-    assert await shops.deliver(payment, taken) == 200, "a recorded event is not recorded again"
+    assert await shops.deliver(payment, taken) == 200, "posd does not record the event again"
     before = await payment.get()
     assert (before["phase"], attention(before)) == ("active", set())
 
-    # No signature, that of another body, and one with another secret: refused, kept, searched for at once, and not
-    # applied.
+    # The event has no signature, a signature of another body, or a signature with another secret. posd refuses and
+    # keeps the event, and searches at once.
     search = shops.signing.terminal.search = held(found(event(payment.identity, "APPROVAL", None, SIGNING)))
     bodies = [body(payment.identity, "APPROVAL", None, SIGNING) for _ in range(3)]
     wrong = ["", hexadecimal(taken), hexadecimal(bodies[2], "another")]
@@ -107,14 +107,14 @@ async def test_an_event_is_applied_only_with_the_right_signature_and_never_lost(
     ]
     assert f'terminal {SIGNING} has webhook_signature = "wh-secret-body-hex"' in reasons[0]
 
-    # A body that claims to be from the terminal without signatures is refused too.
+    # posd also refuses a body that names the terminal without signatures.
     other = body(payment.identity, "APPROVAL", None, PLAIN)
     assert await shops.deliver(payment, other) == 403
     # The search finds the refused events.
     search.release.set()
     assert (await posd.outcome(payment.identity))["evidence"][0]["kind"] == "search"
 
-    # The other terminal needs none. Commissioning reports which one does.
+    # The other terminal needs no signature. Commissioning reports which terminal signs.
     for serial, kind in ((SIGNING, "wh-secret-body-hex"), (PLAIN, "")):
         asked = await posd.call("POST", f"/terminals/{serial}/probe", socket=posd.admin_socket)
         assert asked.json["webhook_signature"] == kind

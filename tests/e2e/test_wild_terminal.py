@@ -1,4 +1,4 @@
-"""A terminal that breaks the rules: each body matches a row of the reply table, and nothing is lost."""
+"""A terminal that breaks the rules. Each body gets the reply of its row in the reply table, and nothing is lost."""
 
 import json
 from collections.abc import Iterator
@@ -29,12 +29,12 @@ def approval(payment: Payment, **changes: Any) -> dict[str, Any]:
 
 
 async def hand_in(payment: Payment, content: bytes) -> Answer:
-    """Deliver bytes to the payment's own address."""
+    """Deliver bytes to the payment's own callback URL."""
     return await deliver(payment.shop.daemon, payment.requests[0].callback, content)
 
 
 async def still_works(payment: Payment) -> None:
-    """End the payment as a correct terminal would."""
+    """Deliver the payment's events as a correct terminal does."""
     content = body(payment.identity, "TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED", payment.serial)
     assert (await hand_in(payment, content)).status == 200
     assert (await payment.get())["outcome"]["result"] == "canceled"

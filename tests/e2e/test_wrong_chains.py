@@ -1,5 +1,5 @@
-"""Chains: which reference is sent to the terminal and which comes back. Wrong ones are refused before anything is
-sent.
+"""Chains: the reference in the request and the reference in the reply. posd refuses a wrong chain before it sends a
+request.
 """
 
 import json
@@ -39,7 +39,7 @@ def ended(status: str, **changes: Any) -> Callable[..., Awaitable[None]]:
     return end
 
 
-#: State of an original -> how to reach it, and the reason in the problem if its type fits.
+#: State of an original -> how to reach the state, and the reason in the problem if the type fits.
 STATES: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
     "open": (begun, "{id} is not approved: it is still open; wait for its outcome"),
     "declined": (ended("DECLINED"), "{id} is not approved: it ended as declined"),
@@ -61,7 +61,7 @@ async def _all_follows_from_what_was_recorded(shop: Shop) -> AsyncIterator[None]
 async def test_an_operation_that_its_original_does_not_allow_is_refused_and_leaves_nothing(
     shop: Shop, state: str
 ) -> None:
-    """tests/core/test_chains.py and tests/store/test_chain_place.py test which types fit, and the texts."""
+    """tests/core/test_chains.py and tests/store/test_chain_place.py test the fitting types and the texts."""
     bring, why = STATES[state]
     charge = operation(shop, "charge")
     await bring(charge)
@@ -89,7 +89,8 @@ async def test_an_unknown_original_is_refused(shop: Shop, kind: str) -> None:
     for unknown in (str(uuid4()), item.identity):
         problem = await item.refused("unknown_original", original=unknown)
         assert f"no transaction {unknown} is known here; check the id" in problem["detail"]
-    # A reference is not an id, and an id is not a reference. posd cannot recognize an id there, and sends it unchanged.
+    # An id is not a reference, and a reference is not an id. posd cannot recognize an id in `transaction_reference`,
+    # and sends it unchanged.
     await item.refused("unknown_original", original=known.reference)
     assert (everything(shop.daemon), len(shop.terminal.requests)) == (before, sent)
     foreign = str(uuid4())
@@ -98,7 +99,7 @@ async def test_an_unknown_original_is_refused(shop: Shop, kind: str) -> None:
     assert (await item.get())["original"] is None
 
 
-async def test_an_original_fits_as_soon_as_it_is_approved(shop: Shop) -> None:
+async def test_an_original_permits_operations_as_soon_as_it_is_approved(shop: Shop) -> None:
     pre_auth = await operation(shop, "pre-auth").begin()
     capture = operation(shop, "capture")
     await capture.refused("unknown_original", original=pre_auth.identity)
@@ -108,13 +109,13 @@ async def test_an_original_fits_as_soon_as_it_is_approved(shop: Shop) -> None:
 
 
 async def test_a_busy_terminal_does_not_hide_a_wrong_chain(shop: Shop) -> None:
-    """An impossible operation is reported before a busy terminal."""
+    """posd reports an impossible operation before a busy terminal."""
     busy = await operation(shop, "charge").begin()
     await operation(shop, "capture", busy).refused("unknown_original", original=busy.identity)
     await operation(shop, "charge", busy).refused("terminal_busy")
 
 
-#: Whose reference each step sends: see `chain`.
+#: Operation -> the operation whose reference posd sends (see `chain`).
 CHAINS = (
     "p=pre-auth, r=re-auth p, c=capture p:r, v=void c",
     "p=pre-auth, r=re-auth p, s=re-auth p, c=capture p:s, v=void c",
@@ -127,7 +128,7 @@ CHAINS = (
 )
 
 
-#: How the till can name an original: see `play`.
+#: How the till can name an original (see `play`).
 WAYS = ("original", "transaction_reference", "TRANSACTION_REFERENCE")
 
 
@@ -153,15 +154,15 @@ async def test_a_chain_on_the_simulated_terminal_has_the_right_references(
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["re-auth", "capture"])
 async def test_the_sent_reference_is_never_mistaken_for_the_new_one(shop: Shop, kind: str) -> None:
-    """Echoes of the request in the acknowledgement and the event are shown as sent. The outcome has those of the
-    reply.
+    """posd shows the references that the acknowledgement and the event echo as sent references. The outcome has the
+    reply's references.
     """
     for new in (str(uuid4()), str(uuid4()).upper()):
         pre_auth = await approved(shop, "pre-auth")
         item = await operation(shop, kind, pre_auth).begin(original=pre_auth.identity)
         before = await item.get()
         assert (before["transaction_reference"], before["outcome"]) == (pre_auth.reference, None)
-        assert stored(item)["given_reference"] is None, "the acknowledgement echoed the other reference"
+        assert stored(item)["given_reference"] is None, "the acknowledgement echoes the other reference"
         item.reference = new
         await item.finish()
         outcome = (await item.get())["outcome"]
@@ -175,7 +176,7 @@ async def test_the_sent_reference_is_never_mistaken_for_the_new_one(shop: Shop, 
 
 
 async def test_references_in_upper_case_are_sent_and_compared_correctly(shop: Shop) -> None:
-    """Its references are shown and sent as it wrote them, and compared without case."""
+    """posd shows and sends references in the original case, and compares them without case."""
     pre_auth = operation(shop, "pre-auth")
     pre_auth.reference = str(uuid4()).upper()
     await pre_auth.begin()
@@ -193,7 +194,7 @@ async def test_references_in_upper_case_are_sent_and_compared_correctly(shop: Sh
     await (await re_auth.begin(original=upper)).finish()
     assert re_auth.sent["transaction_reference"] == pre_auth.reference
     capture = await operation(shop, "capture", pre_auth).begin(transaction_reference=re_auth.reference)
-    # the till's reference, in canonical lower case
+    # the till's reference in lower case
     assert capture.sent["transaction_reference"] == re_auth.reference.lower()
     await capture.finish()
     document = await pre_auth.get()
@@ -216,7 +217,7 @@ async def test_an_operation_by_reference_is_linked_as_soon_as_its_original_is_kn
 async def test_a_re_authorization_of_another_machines_payment_is_captured_or_voided_by_its_reference(
     shop: Shop, kind: str
 ) -> None:
-    """The pre-authorization was made on another machine. Only its reference is known here."""
+    """The pre-authorization was made on another machine. posd has only its reference."""
     re_auth = await approved(shop, "re-auth")
     item = operation(shop, kind, re_auth)
     shop.terminal.start = taking
@@ -226,7 +227,7 @@ async def test_a_re_authorization_of_another_machines_payment_is_captured_or_voi
 
 
 async def shop_doubt(shop: Shop, kind: str, **request: Any) -> Operation:
-    """Return an operation whose terminal read the request and disconnected."""
+    """Return an operation in doubt. The terminal read the request and disconnected."""
     item = operation(shop, kind)
     shop.terminal.start = hanging_up
     assert (await item.put(**request)).json["phase"] == "in_doubt"

@@ -1,6 +1,6 @@
-"""`python -m tests.support.ahead FILE PYTHON -m MODULE …`: run a module whose monotonic clock a test moves ahead.
+"""`python -m tests.support.ahead FILE PYTHON -m MODULE …` runs a module with a monotonic clock that a test moves ahead.
 
-SIGUSR1 sets the clock of its loops to the system's clock plus the seconds in the file.
+SIGUSR1 sets the clock of the module's loops to the system's clock plus the seconds in the file.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from pathlib import Path
 
 from tests.support.daemon import Daemon
 
-#: The module's own name.
+#: Name of this module for `python -m`.
 MODULE = "tests.support.ahead"
 
 
 def entering(file: Path) -> tuple[str, ...]:
-    """Return the command that runs a daemon with such a clock (`Daemon.entering`)."""
+    """Return the command that runs a daemon with this clock (`Daemon.entering`)."""
     file.write_text("0")
     return (sys.executable, "-m", MODULE, str(file))
 

@@ -1,4 +1,4 @@
-"""Generated payments in a database of posd, for code that reads many of them."""
+"""Generated payments in a database of posd, for code that reads many payments."""
 
 import functools
 import json
@@ -38,7 +38,7 @@ STATUSES = {
     "rejected": Status.TERMINAL_REJECTED,
     "canceled": Status.TERMINAL_CANCELED,
 }
-#: Result -> its frequency in a hundred payments; brand -> its frequency.
+#: Result -> frequency in a hundred payments. Brand -> frequency.
 RESULTS = {"approved": 88, "declined": 6, "canceled": 3, "rejected": 2, "not_started": 1}
 CARDS = {"VISA": 48, "MASTERCARD": 33, "DINERS CLUB": 12, "AMEX": 7}
 
@@ -85,7 +85,7 @@ class Book:
         terminal: str = "SN-0001",
         **fields: Any,
     ) -> str:
-        """Store a payment, or replace it. Return its id. `event` replaces its final event."""
+        """Store or replace a payment. Return the id. `event` replaces the payment's final event."""
         found = identity(number)
         decided = at + timedelta(milliseconds=int(seconds * 1000))
         amount = {"iva": Decimal("1.20"), "subtotal_iva": Decimal("10.00")} if amount is None else amount
@@ -171,7 +171,7 @@ def book() -> Iterator[Book]:
 
 
 def whole(steps: Generator[None, None, T]) -> T:
-    """Run all steps. Return the result of the last one."""
+    """Run all steps. Return the result of the last step."""
     while True:
         try:
             next(steps)
@@ -194,12 +194,12 @@ def days_of(first: date, last: date, zone: ZoneInfo, terminal: str | None = None
 def reported(
     book: Book, span: report.ReportSpan, now: datetime, metadata: str | None = None, clock: Any = ()
 ) -> PaymentReport:
-    """Return the report of a span."""
+    """Return the report of a span of days."""
     return whole(report.of_span(book.db, span, context(now, metadata), clock))
 
 
 def fill_day(book: Book, count: int, morning: datetime, terminals: int = 3, seed: int = 1) -> None:
-    """Add the payments of a day: most at noon and in the evening, some tips, voids and reservations."""
+    """Add the payments of a day. Most are at noon and in the evening. Some are tips, voids and reservations."""
     draw = Random(seed)
     approved: list[tuple[int, datetime, Decimal, str]] = []
     for number in range(count):
@@ -237,9 +237,7 @@ def fill_day(book: Book, count: int, morning: datetime, terminals: int = 3, seed
 
 
 def fill_trouble(book: Book, morning: datetime) -> None:
-    """Add the payments of a bad day: open, in doubt, contradicted, with another amount, decided by a person,
-    corrected.
-    """
+    """Add payments that are open, in doubt, contradicted, of another amount, decided by a person, or corrected."""
     at = [morning.astimezone(UTC) + timedelta(hours=10, minutes=17 * number) for number in range(6)]
     book.put(900001, at[0], result=None)
     book.put(900002, at[1], result=None, phase=Phase.IN_DOUBT, terminal="SN-0002", attention=("in_doubt",))

@@ -1,4 +1,4 @@
-"""Certificates with one fault each, and servers that show them and record every received byte."""
+"""Certificates with one fault each, and servers that use them and record every received byte."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ TOMORROW, LATER = NOW + timedelta(days=1), NOW + timedelta(days=30)
 
 @dataclass(frozen=True)
 class Leaf:
-    """A server certificate with its key, as files, and its fingerprint."""
+    """Files of a server certificate and its key, and the fingerprint."""
 
     certificate: Path
     private_key: Path
@@ -40,7 +40,7 @@ class Leaf:
         return hashlib.sha256(self.der).hexdigest()
 
     def context(self) -> ssl.SSLContext:
-        """Return a server context that shows it, also if it is invalid."""
+        """Return a server context with the certificate, even if the certificate is invalid."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, self.private_key)
         return context
@@ -83,14 +83,14 @@ def self_signed(directory: Path, *names: str, not_after: datetime = LATER) -> Le
 
 
 def public_key_sha256(der: bytes) -> str:
-    """Return the SHA-256 of a certificate's public key, by another implementation than posd's."""
+    """Return the SHA-256 of a certificate's public key. The code is independent of posd."""
     key = x509.load_der_x509_certificate(der).public_key()
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
 @dataclass
 class Recorder:
-    """A TLS server that never replies. `received` has the bytes of each established connection."""
+    """A TLS server that never replies. `received` has the bytes of each connection."""
 
     received: list[bytes] = field(default_factory=list)
     port: int = 0
@@ -102,7 +102,7 @@ class Recorder:
         return f"https://127.0.0.1:{self.port}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Read until the client closes, or has sent a complete head."""
+        """Read until the client closes or a head is complete."""
         self._open += 1
         self._quiet.clear()
         data = bytearray()
@@ -136,7 +136,7 @@ async def recording(context: ssl.SSLContext) -> AsyncIterator[Recorder]:
 
 @dataclass(frozen=True)
 class PrivateCa:
-    """A CA like those of shops and vendors, without extensions that strict rules require (RFC 5280)."""
+    """A private CA of a shop or vendor, without extensions that strict rules require (RFC 5280)."""
 
     key_usage: bool = True
     critical: bool = True
@@ -144,7 +144,7 @@ class PrivateCa:
     path_length: int | None = None
 
     def write(self, directory: Path, *names: str) -> tuple[Path, Leaf]:
-        """Make the CA and a leaf for these names. Return the CA's file and the leaf."""
+        """Make the CA and a server certificate for these names. Return the CA's file and the certificate."""
         directory.mkdir(parents=True, exist_ok=True)
         authority, own = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
         root = self._begun("shop CA", "shop CA", authority).add_extension(
@@ -202,7 +202,7 @@ def _alternative(text: str) -> x509.GeneralName:
     return x509.DNSName(text)
 
 
-#: Private CAs that default verification accepted until Python 3.12, and that strict rules refuse.
+#: Private CAs that strict rules refuse. The default verification of Python accepted them until version 3.12.
 OLD_STYLE = {
     "not critical": PrivateCa(critical=False),
     "no key usage": PrivateCa(key_usage=False),

@@ -1,4 +1,4 @@
-"""Chains of operations on scripted terminals. The test sees and chooses each reference, in requests and in the
+"""Chains of operations on scripted terminals. A test chooses and compares each reference, in requests and in the
 terminal's replies.
 """
 
@@ -14,7 +14,7 @@ from tests.support.streams import Reply
 from tests.support.terminal import Request, http
 from tests.support.webhooks import disk
 
-#: Operation -> its path on the local network; in the cloud the serial is before `async` (spec 4.1).
+#: Operation -> path on the local network. In the cloud the path has the serial before `async` (spec 4.1).
 PATHS = {
     "charge": "/terminal/v1/async/charge",
     "pre-auth": "/terminal/v1/async/authorization",
@@ -25,7 +25,7 @@ PATHS = {
     "refund": "/terminal/v1/async/refund",
 }
 KINDS = tuple(PATHS)
-#: Operation -> its possible originals (local API, `unknown_original`).
+#: Operation -> possible originals (local API, `unknown_original`).
 FITS = {
     "re-auth": ("pre-auth",),
     "capture": ("pre-auth",),
@@ -33,7 +33,7 @@ FITS = {
     "void": ("charge", "pre-auth", "capture"),
     "refund": ("charge", "capture"),
 }
-#: Operation -> its name in the final event (spec 2.1). Of the last three nothing is published.
+#: Operation -> name in the final event (spec 2.1). The vendor has not published the last three names.
 WORDS = {
     "charge": "CHARGE",
     "pre-auth": "PREAUTH",
@@ -43,14 +43,14 @@ WORDS = {
     "void": "ANNULMENT",
     "refund": "GIVEN_BACK",
 }
-#: Final -> the events before it (spec 3.1).
+#: Final -> events before the final (spec 3.1).
 BEFORE = {
     "APPROVAL": ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"),
     "DECLINED": ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"),
     "TERMINAL_REJECTED": ("TERMINAL_ACKNOWLEDGED",),
     "TERMINAL_CANCELED": ("TERMINAL_ACKNOWLEDGED",),
 }
-#: Amount as the terminal has processed it. No part of it may come back in a request.
+#: Amount that the terminal has processed. No later request may have a part of it.
 PROCESSED = {
     "currency": "USD",
     "subtotal_iva0": 987654.32,
@@ -76,14 +76,14 @@ async def taking(request: Request, writer: asyncio.StreamWriter) -> None:
 
 @dataclass
 class Operation(Payment):
-    """One operation of a test. `reference`: the one in its approval, as the terminal wrote it."""
+    """One operation of a test. `reference`: the reference in the approval, as the terminal wrote it."""
 
     kind: str = "charge"
     reference: str = ""
 
     async def put(self, **changes: Any) -> Reply:
-        """Start it, or repeat the call. Keyword arguments replace fields of the request. A void or refund has no amount
-        by default.
+        """Start the operation or repeat the call. Keyword arguments replace fields of the request. A void or refund has
+        no amount by default.
         """
         request = {"terminal": self.serial, "type": self.kind} | (
             {} if self.kind in ("void", "refund") else {"amount": AMOUNT}
@@ -91,7 +91,7 @@ class Operation(Payment):
         return await self.shop.daemon.call("PUT", f"/transactions/{self.identity}", request | changes)
 
     async def begin(self, **changes: Any) -> "Operation":
-        """Start it; its terminal accepts it."""
+        """Start the operation. Check that the terminal accepts it."""
         self.shop.terminal.start = taking
         reply = await self.put(**changes)
         assert reply.status == 201, reply.body
@@ -99,7 +99,7 @@ class Operation(Payment):
         return self
 
     async def refused(self, code: str, **changes: Any) -> Any:
-        """Try to start it. Check that posd refuses with that code, and sends and records nothing. Return the
+        """Start the operation. Check that posd refuses with this code, and sends and records nothing. Return the
         problem.
         """
         self.shop.terminal.start = taking
@@ -114,12 +114,12 @@ class Operation(Payment):
 
     @property
     def sent(self) -> Any:
-        """Return the only request for it that the terminal received."""
+        """Return the only request of this operation that the terminal received."""
         (request,) = self.requests
         return request.json
 
     def states(self, status: str = "APPROVAL", previous: str | None = None, **changes: Any) -> dict[str, Any]:
-        """Return an event of it. A final event has the operation as the terminal has processed it (spec 2.1)."""
+        """Return an event of the operation. A final event has the data that the terminal has processed (spec 2.1)."""
         if status in ("APPROVAL", "TERMINAL_REJECTED", "TERMINAL_CANCELED"):
             operation = {"type": WORDS[self.kind], "amount": PROCESSED, "client_transaction_id": self.identity}
             if self.kind in ("re-auth", "capture"):
@@ -140,7 +140,9 @@ class Operation(Payment):
         return {name: value for name, value in answer.items() if value is not None}
 
     async def finish(self, status: str = "APPROVAL", **changes: Any) -> "Operation":
-        """Deliver all its events. Keyword arguments replace fields of the final event; None removes one."""
+        """Deliver all events of the operation. Keyword arguments replace fields of the final event. None removes a
+        field.
+        """
         previous = None
         for name in BEFORE[status]:
             assert await self.event(name, previous) == 200
@@ -150,14 +152,13 @@ class Operation(Payment):
 
 
 def operation(shop: Shop, kind: str, on: Payment | None = None) -> Operation:
-    """Return a new operation, on the terminal of another operation or on its own terminal."""
+    """Return a new operation on the terminal of another operation, or on a new terminal."""
     return Operation(shop, str(uuid4()), on.serial if on else next(shop.serials), kind)
 
 
 async def approved(shop: Shop, kind: str, original: Operation | None = None, **changes: Any) -> Operation:
-    """Return an approved operation. If it needs an original, it has one, or one that posd does not know.
-
-    It runs on the terminal of the original. Keyword arguments replace fields of the request.
+    """Return an approved operation. An operation runs on the terminal of its original. Without `original` posd does
+    not know the original. Keyword arguments replace fields of the request.
     """
     if kind in FITS:
         changes = {"original": original.identity} | changes if original else {"transaction_reference": str(uuid4())}

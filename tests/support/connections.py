@@ -1,4 +1,4 @@
-"""Accepted connections of a test's server, which end with the server in any state."""
+"""Accepted connections of a test's server. They end with the server in any state."""
 
 import asyncio
 import ssl
@@ -9,10 +9,10 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Connections:
-    """Callback of `asyncio.start_server` that passes each connection to `serve`, and records the open ones.
+    """Callback of `asyncio.start_server`. It passes each connection to `serve`, and records the open connections.
 
-    A closed TLS connection stays until the peer has closed too. If the loop ends before, the garbage collector finds
-    its socket, and an unrelated test gets the warning.
+    A closed TLS connection stays until the peer has also closed. If the loop ends before that, the garbage collector
+    finds the socket, and an unrelated test gets the warning.
     """
 
     def __init__(self, serve: Serve) -> None:
@@ -20,18 +20,18 @@ class Connections:
         self._open: set[asyncio.StreamWriter] = set()
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection, and close it."""
+        """Serve a connection and close it."""
         self._open.add(writer)
         try:
             await self._serve(reader, writer)
         finally:
-            if not writer.is_closing():  # if closed twice, asyncio 3.11 loses the connection below TLS
+            if not writer.is_closing():  # after a second close asyncio 3.11 loses the connection below TLS
                 writer.close()
             await _gone(writer)
             self._open.discard(writer)
 
     async def close(self, *servers: asyncio.Server) -> None:
-        """Close the servers, end open and just accepted connections, and wait for their end."""
+        """Close the servers and all accepted connections. Wait until they have ended."""
         await shut(*servers)
         await _let_in()
         left = tuple(self._open)
@@ -42,7 +42,7 @@ class Connections:
 
 
 async def shut(*servers: asyncio.Server) -> None:
-    """Close the servers. Accepted connections stay, also those accepted just before.
+    """Close the servers. All accepted connections stay open.
 
     When a server closes, asyncio drops connections accepted in the same turn of the loop. The garbage collector then
     finds their sockets, and an unrelated test gets the warning.
@@ -56,14 +56,13 @@ async def shut(*servers: asyncio.Server) -> None:
 
 
 async def _let_in() -> None:
-    """Wait until every accepted connection has reached `serve`. With TLS, that is after the handshake.
-
+    """Wait until every accepted connection has reached `serve`. A TLS connection reaches `serve` after the handshake.
     asyncio has no function for this.
     """
     tasks = [task for task in asyncio.all_tasks() if "_accept_connection2" in repr(task.get_coro())]
     if tasks:
         await asyncio.wait(tasks)
-    await asyncio.sleep(0)  # its task begins
+    await asyncio.sleep(0)  # the task of the connection begins
 
 
 async def _gone(writer: asyncio.StreamWriter) -> None:

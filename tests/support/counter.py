@@ -1,4 +1,4 @@
-"""A shop made of processes, as a person sees it: simulated terminals, and a daemon that can be killed."""
+"""A shop of processes: simulated terminals, and a daemon that a test can kill."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.support import forks
 from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve
 
-#: Most seconds of any wait, far above what it takes here.
+#: Most seconds of a wait, far more than any wait takes.
 PATIENCE = 60.0
 
 CONFIG = """
@@ -46,14 +46,13 @@ T = TypeVar("T")
 
 
 class Counter:
-    """Context manager for the processes of a shop in a directory. They end with the block."""
+    """Context manager for the processes of a shop in a directory. The processes end with the block."""
 
     def __init__(
         self, home: Path, terminals: int = 1, *, speed: float = 200.0, extra: str = "", also: Sequence[str] = ()
     ) -> None:
-        """Create the shop. `also`: serials of further terminals.
-
-        `extra` is added to the daemon's configuration. It may have a serial without a simulated terminal.
+        """Create the shop. `also`: serials of further terminals. `extra`: lines for the daemon's configuration. They
+        may have a serial without a simulated terminal.
         """
         self.home = home
         self.serials = [*(f"SN-{number:04}" for number in range(1, terminals + 1)), *also]
@@ -106,7 +105,7 @@ class Counter:
             self._end(name, signal.SIGKILL)
 
     def start_daemon(self) -> None:
-        """Start the daemon, and wait until it answers."""
+        """Start the daemon, and wait until it replies to a call."""
         self._start("posd", "--config", str(self.config), "run")
         self.until(lambda: self.get("/version") is not None, "posd does not answer")
 
@@ -115,17 +114,18 @@ class Counter:
         self._end("posd", signal.SIGKILL)
 
     def tidy(self) -> None:
-        """Start the daemon if it is stopped, and end the open payments."""
+        """Start the daemon if it is stopped. End the open payments."""
         if "posd" not in self._processes:
             self.start_daemon()
         for payment in self.get("/transactions", {"open": "true"})["transactions"]:
             with suppress(Problem), Api(self.socket) as api:
                 api.post(f"/transactions/{payment['client_transaction_id']}/abort")
-            self._hand("approve", payment["terminal"])  # for a payment that can no longer be aborted
+            # A payment that can no longer be aborted needs an approval at the terminal.
+            self._hand("approve", payment["terminal"])
             self.ended(payment["client_transaction_id"])
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """Return a response of the local API, None if there is none."""
+        """Return a response of the local API, or None without a response."""
         try:
             with Api(self.socket) as api:
                 return api.get(path, query).body
@@ -133,7 +133,7 @@ class Counter:
             return None
 
     def charge(self, amount: float = 11.2, serial: str = "", *, scenario: str = "", **request: Any) -> str:
-        """Start a payment with a scenario. Return its id: `identity` if given."""
+        """Start a payment with a scenario. Return the id, which is `identity` if given."""
         identity = request.pop("identity", None) or str(uuid4())
         metadata = {"scenario": scenario} if scenario else {}
         exact = {"subtotal_iva0": Decimal(str(amount))}
@@ -143,7 +143,7 @@ class Counter:
         return identity
 
     def hand(self, deed: str, serial: str = "") -> None:
-        """Do something at a terminal: present-card, approve, unplug."""
+        """Perform an action at a terminal: present-card, approve, unplug."""
         answer = self._hand(deed, serial or self.serials[0])
         assert answer.status_code == 200, answer.text
 
@@ -152,11 +152,11 @@ class Counter:
             return client.post(f"http://{self._controls[serial]}/terminals/{serial}/{deed}", json={})
 
     def transaction(self, identity: str) -> Any:
-        """Return a payment as the local API shows it."""
+        """Return a payment from the local API."""
         return self.get(f"/transactions/{identity}")
 
     def ended(self, identity: str) -> Any:
-        """Wait for the outcome of a payment, and return it."""
+        """Wait for the outcome of a payment. Return the outcome."""
         return self.until(lambda: self.transaction(identity)["outcome"], "it does not end")
 
     def ledger(self, serial: str = "") -> list[dict[str, Any]]:
@@ -165,7 +165,7 @@ class Counter:
         return [json.loads(line) for line in lines]
 
     def until(self, look: Callable[[], T | None], otherwise: str) -> T:
-        """Poll until there is a result. Fail with this text if none comes."""
+        """Poll until there is a result. Fail with this text without a result."""
         deadline = time.monotonic() + PATIENCE
         while not (found := look()):
             assert time.monotonic() < deadline, f"{otherwise}: {self.tail()}"

@@ -1,4 +1,4 @@
-"""A real posd process with its own directory: start, call, kill and restart it."""
+"""A real posd process in a directory of its own, with functions to start, call, kill and restart it."""
 
 import asyncio
 import fcntl
@@ -21,10 +21,10 @@ from tests.support.ports import reserve
 from tests.support.program import NOT_JSON, Output
 from tests.support.streams import Reply, call, stream
 
-#: Listen address of the webhooks in a test's configuration. The first start sets a port.
+#: Listen address of the webhooks in a test's configuration. The first start replaces the port.
 ANY_PORT = "127.0.0.1:0"
 
-#: Most seconds until a daemon reports its start; it takes about half a second.
+#: Most seconds until a daemon reports its start. A start takes about half a second.
 START_SECONDS = 60.0
 
 #: Log events that show a fault in any test.
@@ -33,20 +33,20 @@ FAULTS = ("posd.internal_error", NOT_JSON, "not printable")
 
 @dataclass
 class Daemon(Output):
-    """One posd with its files. `config`: the TOML of its configuration."""
+    """One posd with its files. `config`: the configuration as TOML."""
 
     directory: Path
     config: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: Command that runs it, such as one that enters a network namespace and then executes its arguments.
+    #: Prefix of the daemon's command line, such as a command that enters a network namespace.
     entering: tuple[str, ...] = ()
-    #: Descriptors that it inherits.
+    #: Descriptors that the daemon inherits.
     passing: tuple[int, ...] = ()
-    #: Descriptor for its log, instead of `lines`.
+    #: Descriptor for the daemon's log, instead of `lines`.
     log_to: int | None = None
     process: forks.Process | asyncio.subprocess.Process | None = None
     port: int = 0
-    #: Owner of the process, also if another test starts it again; see `tests.support.leftovers`.
+    #: Owner of the process (see `tests.support.leftovers`). The owner stays if another test starts the process again.
     _owner: str = field(default_factory=owner)
 
     @property
@@ -70,9 +70,11 @@ class Daemon(Output):
         return self.directory / "config.toml"
 
     async def start(self, *, wait: bool = True) -> None:
-        """Start the process. With `wait`, wait until it reports its start; raise with its log if it does not."""
+        """Start the process. With `wait`, wait until the daemon reports its start. Raise AssertionError with the log
+        without a report.
+        """
         assert self.process is None
-        if ANY_PORT in self.config:  # this daemon keeps its port when it is killed and started
+        if ANY_PORT in self.config:  # this daemon keeps its port after a kill
             self.config = self.config.replace(ANY_PORT, f"127.0.0.1:{reserve()}")
         self.config_file.write_text(self.config)
         self.lines.clear()
@@ -105,11 +107,11 @@ class Daemon(Output):
 
     @contextmanager
     def unread(self) -> Iterator[None]:
-        """Stop reading its log for the block, after it is full."""
+        """Shrink the pipe of the log, and stop reading it for the block."""
         assert self.process is not None
         assert self.process.stdout is not None
         transport = self.process.stdout._transport  # type: ignore[attr-defined]
-        with suppress(OSError):  # it already has unread lines
+        with suppress(OSError):  # the pipe already has unread lines
             fcntl.fcntl(transport.get_extra_info("pipe").fileno(), fcntl.F_SETPIPE_SZ, 4096)
         transport.pause_reading()
         try:
@@ -118,16 +120,15 @@ class Daemon(Output):
             transport.resume_reading()
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal, wait for the end, return the exit code."""
+        """Send a signal and wait for the end. Return the exit code."""
         assert self.process is not None
         if self.process.returncode is None:
             self.process.send_signal(number)
         return await self.ended()
 
     async def ended(self) -> int:
-        """Wait until the process has ended after a signal of the test. Return the exit code.
-
-        A second SIGTERM would kill posd once it has removed its signal handlers.
+        """Wait until the process has ended after a signal of the test. Return the exit code. A second SIGTERM would
+        kill a posd that has removed its signal handlers.
         """
         assert self.process is not None
         code = await self.process.wait()
@@ -141,12 +142,12 @@ class Daemon(Output):
         await self.stop(signal.SIGKILL)
 
     async def restart(self) -> None:
-        """Kill it and start it on the same port, so that callback addresses of open payments stay valid."""
+        """Kill the process and start it on the same port. So callback URLs of open payments stay valid."""
         await self.kill()
         await self.start()
 
     async def cannot_start(self) -> tuple[int, str]:
-        """Start it and wait for its end. Return the exit code and its whole output."""
+        """Start the process and wait for its end. Return the exit code and the whole output."""
         await self.start(wait=False)
         assert self.process is not None
         async with asyncio.timeout(START_SECONDS):
@@ -173,15 +174,15 @@ class Daemon(Output):
         return reply
 
     async def metrics(self, socket: Path | None = None) -> str:
-        """Return its metrics from a socket."""
+        """Return the daemon's metrics from a socket."""
         return (await self.call("GET", "/metrics", base="", socket=socket)).body.decode()
 
     async def transaction(self, identity: str) -> Any:
-        """Return a transaction as the local API shows it."""
+        """Return a transaction from the local API."""
         return (await self.call("GET", f"/transactions/{identity}")).json
 
     async def outcome(self, identity: str, timeout: float = 60) -> Any:
-        """Wait for the outcome; None if the time-out passed."""
+        """Wait for the outcome. Return None after the time-out."""
         reply = await self.call("GET", f"/transactions/{identity}/outcome?timeout={timeout}")
         return reply.json if reply.status == 200 else None
 
@@ -199,12 +200,12 @@ class Daemon(Output):
         yield None
         async with stream(self.till_socket, "/feed") as messages:
             async for message in messages:
-                if "seq" in (document := json.loads(message.data)):  # otherwise the message gives the end of the stream
+                if "seq" in (document := json.loads(message.data)):  # other messages report the end of the stream
                     yield document
 
 
 def toml(directory: Path, terminals: str, extra: str = "", discovery: str = "enabled = false") -> str:
-    """Return a configuration for tests: one directory, loopback, any free port, no mDNS."""
+    """Return a configuration for tests, with one directory, loopback, any free port, and no mDNS."""
     return f"""
 [local_api]
 directory = "{directory}/run"
@@ -223,7 +224,7 @@ path = "{directory}/state/posd.db"
 
 @asynccontextmanager
 async def living(daemon: Daemon) -> AsyncIterator[None]:
-    """Run a created daemon for the block. At the end its log must have no internal errors."""
+    """Run a created daemon for the block. Check at the end that the log has no internal errors."""
     issue.init(daemon.directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     await daemon.start()
     try:
@@ -244,7 +245,7 @@ async def running(
     environment: Mapping[str, str] | None = None,
     entering: tuple[str, ...] = (),
 ) -> AsyncIterator[Daemon]:
-    """Run a daemon for the block. At the end its log must have no internal errors."""
+    """Run a daemon for the block. Check at the end that the log has no internal errors."""
     daemon = Daemon(directory, toml(directory, terminals, extra, discovery), environment or {}, entering)
     async with living(daemon):
         yield daemon

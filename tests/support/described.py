@@ -1,6 +1,6 @@
-"""Strict check of responses against the description of the API: anything undescribed is a fault.
+"""Strict check of responses against the description of the API. Any undescribed part is a fault.
 
-Each response that a test gets by `Daemon.call` is checked.
+`Daemon.call` checks each response.
 """
 
 import json
@@ -15,14 +15,14 @@ from posd.api.openapi import document
 
 Schema = dict[str, Any]
 
-#: Keyword of types for which the description allows further words later.
+#: Keyword of types to which later versions may add words.
 OPEN_WORDS = "x-extensible-enum"
 #: Prefix of references within the description.
 BASE = "urn:posd"
 
 
 def strict(schema: Any) -> Any:
-    """Return a schema that allows no further fields and no further words. Its references begin with BASE."""
+    """Return a schema that allows no further fields and no further words. Its references have BASE as prefix."""
     if isinstance(schema, list):
         return [strict(item) for item in schema]
     if not isinstance(schema, dict):
@@ -62,15 +62,13 @@ class Described:
         return None
 
     def errors(self, schema: Schema, value: Any) -> list[str]:
-        """Return the faults of a value, checked strictly."""
+        """Return the faults of a value in a strict check."""
         validator = Draft202012Validator(strict(schema), registry=self._registry, validate_formats=True)
         return [f"{error.instance_path}: {error.message[:300]}" for error in validator.iter_errors(value)]
 
     def hold(self, method: str, path: str, status: int, media: str, body: bytes) -> None:
-        """Check a response against the description. Raise AssertionError.
-
-        The description permits differences for amounts as texts. A response to an unknown call belongs to no described
-        call.
+        """Check a response against the description. Raise AssertionError. Responses with amounts as texts and responses
+        to unknown calls are not checked.
         """
         operation = self.operation(method, path)
         if operation is None or "amounts=text" in path or (status == 404 and b'"there is nothing at ' in body):

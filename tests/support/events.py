@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from posd.base.times import iso
 
-#: Final of the terminal -> result of posd (spec 3.1).
+#: Final of the terminal -> posd's result (spec 3.1).
 RESULTS = {
     "APPROVAL": "approved",
     "DECLINED": "declined",
@@ -16,7 +16,7 @@ RESULTS = {
 }
 FINALS = tuple(RESULTS)
 
-#: An approved contactless charge, in order, with the state before each (spec 3.1, rule 7).
+#: Events of an approved contactless charge, each with the previous state (spec 3.1, rule 7).
 APPROVED = (
     ("TERMINAL_ACKNOWLEDGED", None),
     ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"),
@@ -28,7 +28,7 @@ APPROVED = (
 def event(
     identity: str, status: str, /, previous: str | None = None, serial: str = "SN-TEST", **changes: Any
 ) -> dict[str, Any]:
-    """Return an event. Keyword arguments replace or add top-level fields; None removes one."""
+    """Return an event. Keyword arguments replace or add top-level fields. None removes a field."""
     document: dict[str, Any] = {
         "event_id": str(uuid4()),
         "occurred_at": iso(datetime.now(UTC)),
@@ -58,5 +58,5 @@ def event(
 
 
 def body(*arguments: Any, **changes: Any) -> bytes:
-    """Return an event as bytes; see `event`."""
+    """Return an event as bytes (see `event`)."""
     return json.dumps(event(*arguments, **changes)).encode()

@@ -1,6 +1,5 @@
-"""A wall clock for processes of a test, which the test moves while they run (Debian: libfaketime).
-
-The clocks that count from the boot do not change.
+"""A wall clock for processes of a test (Debian: libfaketime). The test moves the clock while the processes run. The
+clocks that count from the boot do not change.
 """
 
 from dataclasses import dataclass
@@ -8,13 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 
 #: Path of the library for programs with threads, for this machine's processor. With Debian's other library, threads
-#: that read the time at once stop for seconds.
+#: stop for seconds if they read the time simultaneously.
 LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), Path("libfaketimeMT.so.1"))
 
 
 @dataclass
 class FakeTime:
-    """The clock of processes that get its `environment`. It begins at the machine's time."""
+    """The clock of processes with this `environment`. The clock begins at the machine's time."""
 
     file: Path
 
@@ -22,17 +21,15 @@ class FakeTime:
         self.move()
 
     def move(self, **ahead: float) -> None:
-        """Set it ahead of the machine's clock by a `timedelta` of these arguments."""
+        """Set the clock ahead of the machine's clock by a `timedelta` of these arguments."""
         beside = self.file.with_name(f".{self.file.name}")
         beside.write_text(f"{timedelta(**ahead).total_seconds():+.0f}\n")
         beside.replace(self.file)
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables of a process with this clock.
-
-        The library wrongly assumes that glibc waits by the wall clock, so threads would wait for each other for
-        seconds. A variable turns that off.
+        """Environment variables of a process with this clock. The library assumes that glibc waits by the wall clock.
+        This is wrong, and threads would wait for each other for seconds. One variable turns the assumption off.
         """
         return {
             "LD_PRELOAD": str(LIBRARY),
@@ -44,6 +41,6 @@ class FakeTime:
 
 
 def remove_shared_memory(pid: int) -> None:
-    """Remove the shared memory of a killed process that had such a clock."""
+    """Remove the shared memory of a killed process with a moved clock."""
     for name in ("faketime_shm_", "sem.faketime_sem_"):
         Path(f"/dev/shm/{name}{pid}").unlink(missing_ok=True)

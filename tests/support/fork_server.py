@@ -1,12 +1,13 @@
-"""`python -m tests.support.fork_server KIND DESCRIPTOR`: a process that has imported posd and forks from there.
+"""`python -m tests.support.fork_server KIND DESCRIPTOR` imports posd, and then forks a process for each request.
 
-A start of posd takes half a second of processor time, nearly all of it for imports, and the tests start posd some
-thousand times. A fork takes a hundredth of that. The result is an ordinary process. It has its own pid, descriptors,
-environment and memory, can be killed at any instant, and ends as an interpreter ends.
+A start of posd takes half a second of processor time. Imports take nearly all of this time, and the tests start posd
+some thousand times. A fork takes a hundredth of the time. The result is an ordinary process with its own pid,
+descriptors, environment and memory. A test can kill the process at any instant. The process ends as an interpreter
+ends.
 
-`tests.support.forks` is the other end. Each message over a socket is one start: JSON, and the descriptors of its
-standard streams and of its status socket. The server sends the pid and then the exit status over the status socket.
-When all other ends are closed, this process kills the processes that it has started, and ends.
+`tests.support.forks` is the other end. Each message over a socket requests one start. A message has JSON, and the
+descriptors of the standard streams and of a status socket. The server sends the pid and then the exit status over the
+status socket. When all other ends are closed, the server kills the processes that it has started, and ends.
 """
 
 import gc
@@ -24,14 +25,14 @@ import time
 from contextlib import suppress
 from typing import Any
 
-#: Format of the pid and of the exit status. As in `subprocess`, a status below 0 is a signal.
+#: Format of the pid and of the exit status. A status below 0 is a signal, as in `subprocess`.
 NUMBER = struct.Struct("=i")
-#: Longest request, in bytes: the command line and the environment.
+#: Longest request with command line and environment, in bytes.
 MAX_REQUEST_BYTES = 262_144
 #: Number of descriptors in a request: stdin, stdout, stderr and the status socket.
 DESCRIPTORS = 4
 
-#: Kind of server -> its imports. `posd run` omits some, see `posd.cli.run`.
+#: Kind of server -> imports. `posd run` omits some imports (see `posd.cli.run`).
 IMPORTS = {
     "run": (
         "posd.cli.entry",
@@ -39,7 +40,7 @@ IMPORTS = {
         "posd.config",
         "posd.logs.output",
         "posd.daemon.main",
-        # modules that the daemon imports at first use
+        # modules that the daemon imports at their first use
         "posd.terminals.client",
         "concurrent.futures.thread",
         "encodings.ascii",
@@ -66,7 +67,7 @@ IMPORTS = {
 
 
 def serve(control: socket.socket) -> dict[str, Any] | None:
-    """Fork for each request. Return the request in the forked process, and None in this one at the end."""
+    """Fork for each request. Return the request in the forked process. Return None in the server at its end."""
     wake, woken = socket.socketpair()
     for end in (control, wake, woken):
         end.setblocking(False)

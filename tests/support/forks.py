@@ -1,9 +1,8 @@
-"""Start of `python -m posd`, or of a till in Python, as a fork of a process that has already imported most modules.
+"""Starts of `python -m posd`, or of a till in Python, as forks of a process that has already imported most modules.
 
-See `tests.support.fork_server`.
-
-`Forked` has the interface of `subprocess.Popen`. The result of `start` has that of `asyncio.subprocess.Process`.
-`subprocess` does starts that need other settings of the interpreter: callers ask `can_fork`.
+See `tests.support.fork_server`. `Forked` has the interface of `subprocess.Popen`. The result of `start` has the
+interface of `asyncio.subprocess.Process`. A start that needs other settings of the interpreter uses `subprocess`.
+`can_fork` tells callers which starts can be forks.
 """
 
 import asyncio
@@ -27,10 +26,10 @@ EXECUTABLE = sys.executable
 
 #: Variables that the interpreter, the loader or the C library read at the start of a process.
 AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "FAKETIME")
-#: Exceptions: the streams use UTF-8 in any case.
+#: Variables of that kind without an effect, because the streams use UTF-8 in any case.
 SAID_ANYWAY = {"PYTHONIOENCODING", "PYTHONUNBUFFERED"}
 
-#: The audit event of a start.
+#: Name of the audit event of a start.
 FORKED = "tests.forked"
 
 #: Most seconds that a server takes to import posd and to fork.
@@ -38,17 +37,19 @@ START_SECONDS = 120.0
 
 
 def can_fork(environment: Mapping[str, str]) -> bool:
-    """Return whether a fork can be used with this environment. No variable may differ that matters before `main`."""
-    if sys.executable != EXECUTABLE:  # a test has set another command, to enter a namespace
+    """Return whether a fork can be used with this environment. Variables with an effect before `main` must not
+    differ.
+    """
+    if sys.executable != EXECUTABLE:  # a test has set another command that enters a namespace
         return False
     names = {name for name in environment.keys() | os.environ.keys() if name.startswith(AT_START)} - SAID_ANYWAY
     return all(environment.get(name) == os.environ.get(name) for name in names)
 
 
 class Forked:
-    """A forked process: `python -m posd ARGUMENT…`, or another module or file. The streams are descriptors.
-
-    Without `stdin` it has no input. Without `stdout` that descriptor is closed. With `session` it has its own session.
+    """A forked process of `python -m posd ARGUMENT…`, or of another module or file. The streams are descriptors.
+    Without `stdin` the process has no input. Without `stdout` the descriptor 1 is closed. With `session` the process
+    has its own session.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Forked:
         sys.audit(FORKED)
 
     def poll(self) -> int | None:
-        """Return the exit code, None while the process runs."""
+        """Return the exit code, or None while the process runs."""
         if self.returncode is None:
             self.status.setblocking(False)
             with suppress(BlockingIOError):
@@ -95,7 +96,7 @@ class Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end. Raise TimeoutExpired if it does not end in time."""
+        """Wait for the end of the process. Raise TimeoutExpired if it does not end in time."""
         if self.returncode is None:
             self.status.settimeout(timeout)
             try:
@@ -119,7 +120,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def ended(self, told: bytes) -> None:
-        """Read its exit code from the server."""
+        """Read the exit code from the server."""
         if self.returncode is None:
             self.returncode = NUMBER.unpack(told)[0] if told else -signal.SIGKILL
             self.status.close()
@@ -154,13 +155,13 @@ class Process:
             self.stdin.close()
 
     async def wait(self) -> int:
-        """Wait for its end."""
+        """Wait for the end of the process."""
         await asyncio.shield(self._waiting)
         assert self.returncode is not None
         return self.returncode
 
     async def communicate(self) -> tuple[bytes, bytes]:
-        """Read to the end of its output, and wait for its end."""
+        """Read the whole output, and wait for the end of the process."""
         read = [await stream.read() if stream else b"" for stream in (self.stdout, self.stderr)]
         await self.wait()
         return read[0], read[1]
@@ -180,14 +181,14 @@ class Process:
 
 
 def _kind(arguments: Sequence[str]) -> str:
-    """Return the kind of server that has imported what a command of posd needs."""
+    """Return the kind of server with the imports of a command of posd."""
     if arguments[-1] == "run":
         return "run"
     return "office" if {"relay", "collect"} & set(arguments) else "command"
 
 
 def command(program: str, arguments: Sequence[str]) -> list[str]:
-    """Return the command line of a Python program: a file, or a module by its name."""
+    """Return the command line of a Python program. The program is a file or the name of a module."""
     return [sys.executable, *([program] if program.endswith(".py") else ["-m", program]), *arguments]
 
 
@@ -200,7 +201,7 @@ async def start(
     stderr: int | IO[bytes] = subprocess.PIPE,
     session: bool = False,
 ) -> "Process | asyncio.subprocess.Process":
-    """Start `python -m posd ARGUMENT…`, or another module or file, by a fork if that makes no difference."""
+    """Start `python -m posd ARGUMENT…`, or another module or file. Use a fork if the result is the same."""
     if not can_fork(env):
         return await asyncio.create_subprocess_exec(
             *command(program, arguments), stdin=stdin, stdout=stdout, stderr=stderr, env=env, start_new_session=session
@@ -231,7 +232,7 @@ async def start(
 
 
 async def _pipe() -> tuple[asyncio.StreamReader, int]:
-    """Return a reader, and the descriptor of the other end for a process."""
+    """Return a reader, and the descriptor of the other end of the pipe for a process."""
     reader = asyncio.StreamReader()
     read, write = os.pipe()
     await asyncio.get_running_loop().connect_read_pipe(
@@ -257,7 +258,7 @@ def descriptors() -> set[int]:
 
 @atexit.register
 def close() -> None:
-    """End the servers, and with them all processes that they have forked."""
+    """End the servers and all processes that they have forked."""
     while _servers:
         _, server = _servers.popitem()
         server.control.close()
@@ -280,7 +281,7 @@ class _Server:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env={name: value for name, value in os.environ.items() if name != "TESTS_OWNER"},
-                start_new_session=True,  # Ctrl-C ends the tests, which then end the server
+                start_new_session=True,  # Ctrl-C ends the tests, and the tests end the server
             )
         return cls(process, ours)
 

@@ -1,4 +1,4 @@
-"""Raw HTTPS to the webhook listener: it sends exactly the bytes of a test and returns the response."""
+"""Raw HTTPS to the webhook listener. It sends exactly the bytes of a test."""
 
 import asyncio
 import functools
@@ -13,8 +13,8 @@ async def connect(port: int, ca: Path) -> tuple[asyncio.StreamReader, asyncio.St
 
 
 def _context(ca: Path) -> ssl.SSLContext:
-    """Return a context that trusts the present content of a file. It is cached, because making one takes as long as a
-    handshake.
+    """Return a context that trusts the present content of a file. Contexts are cached, because a new context takes as
+    long as a handshake.
     """
     return _trusting(ca.read_text())
 
@@ -36,7 +36,7 @@ async def send(port: int, ca: Path, data: bytes) -> bytes:
 
 
 def post(url: str, body: bytes, *, method: str = "POST", headers: str = "") -> bytes:
-    """Return the bytes of a request that asks to close the connection afterwards."""
+    """Return the bytes of a POST with `connection: close`."""
     parts = urlsplit(url)
     head = f"{method} {parts.path} HTTP/1.1\r\nhost: {parts.netloc}\r\ncontent-type: application/json\r\n"
     return f"{head}{headers}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body

@@ -1,4 +1,4 @@
-"""A webhook listener in the test's process, with everything behind it, for tests of slow limits and of leaked tasks."""
+"""A webhook listener in the test's process, with inbox and database, for tests of slow limits and of leaked tasks."""
 
 import asyncio
 import ssl
@@ -32,7 +32,7 @@ from tests.support.webhooks import Answer, parse
 
 #: Every time-out of the listener under test, in seconds.
 SHORT = 0.25
-#: Most seconds of any wait; the real time-outs of the daemon are longer.
+#: Most seconds of a wait. The real time-outs of the daemon are longer.
 PATIENCE = 30.0
 KEY = bytes(32)
 
@@ -71,14 +71,14 @@ class Lan:
         return answer
 
     async def empty(self, tasks: set[asyncio.Task[Any]] | None = None) -> None:
-        """Wait until no connection is left, and no other task than these."""
+        """Wait until no connection and no other task than these tasks is left."""
         async with asyncio.timeout(PATIENCE):
             while self.listener.connections or (tasks is not None and asyncio.all_tasks() - tasks):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)  # the listener has no event for the end of a connection
 
 
 async def until_closed(reader: asyncio.StreamReader) -> bytes:
-    """Return the bytes until the peer closes or resets. It must do so in time."""
+    """Return the bytes until the peer closes or resets. Raise TimeoutError if it does neither in time."""
     received = bytearray()
     with suppress(ConnectionError, ssl.SSLError):
         async with asyncio.timeout(PATIENCE):
@@ -89,7 +89,7 @@ async def until_closed(reader: asyncio.StreamReader) -> bytes:
 
 @asynccontextmanager
 async def listening(home: Path, gate: AdmissionGate | None = None, **limits: Any) -> AsyncIterator[Lan]:
-    """Run a listener for the block. At the end its log must have no internal errors."""
+    """Run a listener for the block. Check at the end that the log has no internal errors."""
     issue.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
     files = tls.files(home / "tls")
     async with AsyncExitStack() as stack:

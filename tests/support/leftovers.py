@@ -1,9 +1,9 @@
-"""Remains of a test: processes, threads, descriptors and files. They are found, ended, and reported with the test's
-name.
+"""Remains of a test: processes, threads, descriptors and files. This module finds and ends them, and reports them with
+the test's name.
 
-Each process inherits TESTS_OWNER: the run, and the test or the shared fixture that started it. Processes are searched
-for after each test that has started one. Threads, descriptors and files are searched for after each test file, and
-reported with the test after which they first appeared.
+Each process inherits TESTS_OWNER. The variable has the run, and the test or the shared fixture that started the
+process. A search for processes follows each test that has started a process. A search for threads, descriptors and
+files follows each test file. They are reported with the test after which they first appeared.
 """
 
 import gc
@@ -23,7 +23,7 @@ from tests.support import forks, ports
 OWNER = "TESTS_OWNER"
 RUN = "TESTS_RUN"
 
-#: Most seconds to wait for the end of a thread whose owner was collected.
+#: Most seconds until a thread ends after Python has collected its owner.
 ENDING_SECONDS = 5.0
 #: Audit events of the start of a process.
 STARTING = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", forks.FORKED})
@@ -31,19 +31,19 @@ STARTING = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spa
 
 _DESCRIPTORS = "/proc/self/fd"
 
-#: Owner of processes that this context starts. The environment alone is not enough: a task of a shared fixture runs
-#: during a test, and starts processes of the fixture.
+#: Owner of processes that this context starts. A task of a shared fixture can start processes during a test. They
+#: belong to the fixture, so an environment variable is not enough.
 _owner: ContextVar[str] = ContextVar("owner", default="")
 
 
 def owner() -> str:
-    """Return TESTS_OWNER for a process that this context starts."""
+    """Return the value of TESTS_OWNER for processes that this context starts."""
     return _owner.get()
 
 
 @contextmanager
 def owned_by(named: str) -> Iterator[None]:
-    """Assign the processes that tasks of this block start to an owner that `owner` has returned elsewhere."""
+    """Assign processes to an owner that `owner` has returned. Tasks of this block start the processes."""
     token = _owner.set(named)
     try:
         yield
@@ -53,7 +53,7 @@ def owned_by(named: str) -> Iterator[None]:
 
 @contextmanager
 def owning(place: str) -> Iterator[None]:
-    """Set the owner of processes that this block starts: the id of a test, or the scope of a fixture."""
+    """Set the owner of processes that this block starts. The owner is the id of a test or the scope of a fixture."""
     before = os.environ.get(OWNER)
     os.environ[OWNER] = f"{os.environ[RUN]} {place}"
     try:
@@ -67,12 +67,12 @@ def owning(place: str) -> Iterator[None]:
 
 
 def owning_file() -> AbstractContextManager[None]:
-    """Assign the processes that a test starts in this block to the users of its file's fixtures."""
+    """Assign the processes that a test starts in this block to the fixtures of the file."""
     return owning(os.environ[OWNER].removeprefix(f"{os.environ[RUN]} ").partition("::")[0])
 
 
 def end_processes(place: str) -> list[str]:
-    """Kill the remaining processes of a test, or of the users of a fixture. Return a line for each."""
+    """Kill the remaining processes of a test, or of the users of a fixture. Return a line for each process."""
     owned = f"{os.environ[RUN]} {place}"
     found = []
     for forked in forks.living():
@@ -84,14 +84,14 @@ def end_processes(place: str) -> list[str]:
 
 
 def end_all_processes() -> list[str]:
-    """Kill the remaining processes of this run. Return a line with the owner for each."""
+    """Kill the remaining processes of this run. Return a line with the owner for each process."""
     return list(_kill(f"{OWNER}={os.environ[RUN]} "))
 
 
 def _kill(mark: str) -> Iterator[str]:
     """Kill the processes with this text in their environment."""
     for entry in _processes():
-        with suppress(OSError):  # it has ended, or belongs to another user
+        with suppress(OSError):  # the process has ended, or belongs to another user
             _, found, rest = (b"\0" + (entry / "environ").read_bytes()).partition(f"\0{mark}".encode())
             if found and int(entry.name) != os.getpid():
                 owner = rest.partition(b"\0")[0].decode("utf-8", "replace")
@@ -102,7 +102,7 @@ def _kill(mark: str) -> Iterator[str]:
 
 
 def _wait_for(pid: int) -> None:
-    """Wait for the process through the Popen that started it. Otherwise another test gets a ResourceWarning."""
+    """Wait for the process by the Popen that started it. Without this wait another test gets a ResourceWarning."""
     for item in gc.get_objects():
         if isinstance(item, subprocess.Popen) and item.pid == pid:
             item.wait()
@@ -126,7 +126,7 @@ def _command_line(entry: Path) -> str:
 
 
 class Starts:
-    """Counter of the processes that this one starts, by audit events of the interpreter."""
+    """Counter of the processes that this process starts. It uses audit events of the interpreter."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -138,7 +138,9 @@ class Starts:
 
 
 class Held:
-    """Threads, descriptors, files and children of this process, compared with those at the beginning of a file."""
+    """Threads, descriptors, files and children of this process, compared with the state at the beginning of a test
+    file.
+    """
 
     def __init__(self) -> None:
         self._before: set[str] = set()
@@ -146,13 +148,11 @@ class Held:
         self._numbers: list[object] = []
 
     def begin(self) -> None:
-        """Record the present state. It belongs to no test."""
+        """Record the present state, which belongs to no test."""
         self._before = _held()
 
     def look(self, test: str) -> None:
-        """Record new remains after this test, so that they can be reported with its name. If all counts are unchanged,
-        nothing is new.
-        """
+        """Record new remains after this test, with the test's name. If all counts are unchanged, nothing is new."""
         before, self._numbers = self._numbers, _numbers()
         if before == self._numbers:
             return
@@ -161,18 +161,18 @@ class Held:
 
     @contextmanager
     def allowing(self) -> Iterator[None]:
-        """Permit new remains of this block, which belong to the whole run."""
+        """Permit new remains of this block, because they belong to the whole run."""
         before = _held()
         yield
         self._before |= _held() - before
 
     def left(self) -> list[str]:
-        """Return a line for each remaining object, and forget it."""
+        """Return a line for each remaining object. Clear the record of objects."""
         new = _held() - self._before
         if new:
-            gc.collect()  # an uncollected object is reported by its own ResourceWarning
+            gc.collect()  # Python reports an uncollected object by a ResourceWarning
             for thread in threading.enumerate():
-                if _name(thread) in new:  # the thread of a closing database reports its end before it returns
+                if _name(thread) in new:  # the thread of a closed database may still run for a moment
                     thread.join(ENDING_SECONDS)
             new = _held() - self._before
         lines = [f"{item}; seen first after {self._first_seen.get(item, 'the last test')}" for item in sorted(new)]
@@ -187,7 +187,7 @@ def _name(thread: threading.Thread) -> str:
 
 
 def _numbers() -> list[object]:
-    """Return counts that change with new threads, files or descriptors. Counts are quick; names take milliseconds."""
+    """Return counts that change with new threads, files or descriptors. Counts are quick. Names take milliseconds."""
     return [{thread.ident for thread in threading.enumerate()}, *map(os.listdir, (tempfile.gettempdir(), _DESCRIPTORS))]
 
 

@@ -1,4 +1,4 @@
-"""A service manager for a daemon: a socket for its notifications, and sockets that are passed to it."""
+"""A service manager for a daemon: a socket for notifications, and sockets that the manager passes to the daemon."""
 
 import asyncio
 import socket
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: Program that becomes the daemon and passes it one socket (sd_listen_fds(3)). Its first argument is the descriptor.
+#: Program that executes the daemon with one passed socket (sd_listen_fds(3)). The first argument is the descriptor.
 PASSING = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3)
@@ -29,7 +29,7 @@ class Manager:
         return dict(line.split("=", 1) for line in text.splitlines())
 
     async def heard_of(self, name: str) -> dict[str, str]:
-        """Wait for the next notification with that name."""
+        """Wait for the next notification with this name."""
         while name not in (said := await self.heard()):
             pass
         return said
@@ -55,7 +55,7 @@ def manager(home: Path) -> Iterator[Manager]:
 
 @contextmanager
 def passed_socket(path: Path) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Create a listening socket as a systemd unit does. Yield the command that passes it to a daemon, and its
+    """Create a listening socket as a systemd unit does. Yield the command that passes the socket to a daemon, and the
     descriptor.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Requirements of a test on the machine. If one is missing, the test is skipped before its first fixture."""
+"""Requirements of a test on the machine. If a requirement is missing, the test is skipped before its first fixture."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-#: Tools that a bare Debian may lack -> the packages with them.
+#: Tools that a bare Debian may lack -> packages with the tools.
 PACKAGES = {
     "avahi-daemon": "avahi-daemon",
     "bash": "bash",
@@ -41,7 +41,7 @@ PACKAGES = {
     "zsh": "zsh",
 }
 PHP_CURL = next(Path("/usr/lib/php").glob("*/curl.so"), Path("curl.so"))
-#: Some users' path lacks the directories of administrators' tools.
+#: Directories of administrators' tools. The path of some users lacks them.
 SEARCH_PATH = os.pathsep.join(
     (
         os.environ.get("PATH", os.defpath),
@@ -54,19 +54,21 @@ SEARCH_PATH = os.pathsep.join(
 
 
 def find(tool: str) -> str | None:
-    """Return the path of a tool, also in directories for administrators."""
+    """Return the path of a tool. Search the directories for administrators too."""
     return shutil.which(tool, path=SEARCH_PATH)
 
 
 def lacking(*tools: str, root: bool = False) -> str:
-    """Return the missing tools with their Debian packages; empty if none is missing."""
+    """Return the missing tools with their Debian packages, or ""."""
     missing = ["root"] if root and os.geteuid() != 0 else []
     missing += [f"{tool} (Debian: {PACKAGES[tool]})" for tool in tools if find(tool) is None]
     return f"needs {', '.join(missing)}" if missing else ""
 
 
 def needs(*tools: str, root: bool = False) -> pytest.MarkDecorator:
-    """Return a mark that skips a test if one of these tools is missing, or if it does not run as root."""
+    """Return a mark that skips a test if one of these tools is missing, or if the test needs root and runs as another
+    user.
+    """
     for tool in tools:
         if tool not in PACKAGES:
             raise ValueError(f"tests/support/needs.py does not name the Debian package of {tool}")
@@ -75,7 +77,7 @@ def needs(*tools: str, root: bool = False) -> pytest.MarkDecorator:
 
 
 def needs_paths(brought_by: Mapping[Path, str]) -> pytest.MarkDecorator:
-    """Return a mark that skips a test if one of these paths is missing. Each path is given with its package."""
+    """Return a mark that skips a test if one of these paths is missing. The argument has the package of each path."""
     missing = [f"{path.name} ({how})" for path, how in brought_by.items() if not path.exists()]
     return pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}" if missing else "nothing is missing")
 

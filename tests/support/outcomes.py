@@ -8,7 +8,7 @@ from tests.support.prints import Job
 from tests.support.shop import Payment, Shop, answering, knowing
 from tests.support.webhooks import deliver as deliver_to
 
-#: Final of a payment -> its result.
+#: Final of a payment -> result.
 FINALS = {
     "APPROVAL": "approved",
     "DECLINED": "declined",
@@ -18,10 +18,11 @@ FINALS = {
 
 
 async def every_outcome(shop: Shop) -> dict[str, Payment]:
-    """End a payment in each way; leave one in doubt and one active; print one job that works and one that fails.
+    """End a payment in each way. Leave one payment in doubt and one active. Print one job that works and one that
+    fails.
 
-    Meanwhile there are a successful search, an abort, a refused start, a repeated event, a quarantined event, and a
-    stranger's event. Return the payments by their result, `in_doubt` and `active` among them.
+    Also make a successful search, an abort, a refused start, a repeated event, a quarantined event, and a stranger's
+    event. Return the payments by result. `in_doubt` and `active` are keys too.
     """
     done: dict[str, Payment] = {}
     for status, result in FINALS.items():
@@ -32,7 +33,7 @@ async def every_outcome(shop: Shop) -> dict[str, Payment]:
         final = body(payment.identity, status, "APPROVAL_REQUESTED" if status == "APPROVAL" else None, payment.serial)
         assert await payment.deliver(final) == 200
         if status == "APPROVAL":
-            assert await payment.deliver(final) == 200  # its terminal did not receive the first reply
+            assert await payment.deliver(final) == 200  # the terminal sends the event again, as after a lost reply
     done["not_started"] = refused = shop.payment()
     shop.terminal.start = answering(400, b'{"error":"no"}')
     assert (await refused.put()).json["phase"] == "final"

@@ -1,8 +1,9 @@
-"""Ports for listeners that are closed and opened again. The kernel gives none of them to a program that binds port 0.
+"""Ports for listeners that are closed and opened again. The kernel never gives these ports to a program that binds port
+0.
 
-A killed process that is started again listens on the same port. If the kernel had chosen that port, another test could
-get it in between, and the second start would sometimes fail. So each process claims a block of ports, also against
-other runs of the tests: it binds the first port of the block.
+A process that is killed and started again listens on the same port. If the kernel had chosen this port, another test
+could get the port between kill and start. So each process of the tests claims a block of ports. It binds the first port
+of the block, so other runs of the tests cannot claim the block.
 """
 
 import atexit
@@ -12,15 +13,16 @@ import random
 import socket
 from collections.abc import Iterator
 
-#: Below the kernel's range (net.ipv4.ip_local_port_range begins at 32768), above the ports of usual services.
+#: First and last port. The kernel's range begins above (net.ipv4.ip_local_port_range: 32768). The ports of usual
+#: services are below.
 FIRST = 12_000
-#: Ports of a block, more than the tests of one file need. After the last one, the first is used again.
+#: Number of ports in a block, more than the tests of one file need. After the last port, the first port is used again.
 BLOCK = 500
 BLOCKS = 40
 
 
 def reserve(host: str = "127.0.0.1") -> int:
-    """Return a TCP port without a listener, which no other test gets for a long time."""
+    """Return a TCP port without a listener. No other test gets this port for a long time."""
     _, ports = _claimed()
     while True:
         port = next(ports)
@@ -40,7 +42,9 @@ def descriptors() -> set[int]:
 
 @functools.cache
 def _claimed() -> tuple[socket.socket, Iterator[int]]:
-    """Claim a block for the life of this process. Return the claim, and an endless iterator over the other ports."""
+    """Claim a block for the life of this process. Return the bound socket, and an endless iterator over the other
+    ports.
+    """
     for block in random.sample(range(BLOCKS), BLOCKS):
         first = FIRST + block * BLOCK
         claim = socket.socket()

@@ -1,4 +1,4 @@
-"""Print jobs on a scripted terminal, with one daemon for a whole test file. The jobs do not affect each other."""
+"""Print jobs on a scripted terminal, with one daemon for a test file. The jobs do not affect each other."""
 
 import asyncio
 import json
@@ -34,27 +34,27 @@ class Job:
     identity: str
 
     async def put(self, **changes: Any) -> Reply:
-        """Print it, or repeat the call. Keyword arguments replace fields of the request."""
+        """Print the job or repeat the call. Keyword arguments replace fields of the request."""
         return await self.daemon.call("PUT", f"/print-jobs/{self.identity}", {"document": RECEIPT} | changes)
 
     async def started(self, **changes: Any) -> "Job":
-        """Print it; its terminal accepts it."""
+        """Print the job. Check that the terminal accepts it."""
         reply = await self.put(**changes)
         assert (reply.status, reply.json["phase"]) == (201, "active"), reply.body
         return self
 
     @property
     def requests(self) -> list[Request]:
-        """Requests that create it, as the terminal received them."""
+        """Requests that create the job, as received by the terminal."""
         return [item for item in self.terminal.prints if item.json["printJobId"] == self.identity]
 
     @property
     def polls(self) -> list[Request]:
-        """The polls for it that the terminal received."""
+        """Polls for the job, as received by the terminal."""
         return [item for item in self.terminal.polls if item.path.endswith(f"={self.identity}")]
 
     async def polled(self, count: int = 1) -> None:
-        """Wait until the terminal has received this many polls for it."""
+        """Wait until the terminal has received this many polls for the job."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while len(self.polls) < count:
                 self.terminal.polled.clear()
@@ -62,31 +62,31 @@ class Job:
 
     @property
     def address(self) -> str:
-        """Path of its callback address, as this daemon would make it."""
+        """Path of the job's callback URL, computed with the daemon's key."""
         key = bytes.fromhex(key_file(self.daemon).read_text().split()[0])
         return ids.path(Channel.PRINT, self.identity, ids.token(key, Channel.PRINT, self.identity))
 
     def words(self, status: str = "COMPLETED", **changes: Any) -> bytes:
-        """Return a webhook of it (spec 2.3)."""
+        """Return a webhook of the job (spec 2.3)."""
         document = {"printJobId": self.identity, "status": status, "externalReference": ""} | changes
         return json.dumps(document).encode()
 
     async def call(self, content: bytes, **options: Any) -> Answer:
-        """Deliver these bytes to its callback address."""
+        """Deliver these bytes to the job's callback URL."""
         return await deliver(self.daemon, self.address, content, **options)
 
     async def webhook(self, status: str = "COMPLETED", **changes: Any) -> int:
-        """Deliver a webhook of it. Return the HTTP status."""
+        """Deliver a webhook of the job. Return the HTTP status."""
         return (await self.call(self.words(status, **changes))).status
 
     async def get(self) -> Any:
-        """Return it as the local API shows it."""
+        """Return the job from the local API."""
         reply = await self.daemon.call("GET", f"/print-jobs/{self.identity}")
         assert reply.status == 200, reply.body
         return reply.json
 
     async def outcome(self) -> Any:
-        """Wait for its end."""
+        """Wait for the end of the job."""
         reply = await self.daemon.call("GET", f"/print-jobs/{self.identity}/outcome?timeout={PATIENCE_SECONDS}")
         assert reply.status == 200, reply.body
         return reply.json
@@ -101,18 +101,18 @@ class Job:
         raise AssertionError("the feed ended")
 
     async def history(self) -> list[dict[str, Any]]:
-        """Return its history."""
+        """Return the job's history."""
         reply = await self.daemon.call("GET", f"/print-jobs/{self.identity}/history")
         return list(reply.json["history"])
 
     async def resolve(self, result: str = "COMPLETED", **changes: Any) -> Reply:
-        """Record its end as an operator."""
+        """Record the job's end as an operator."""
         body = {"result": result, "operator": "Ana", "note": "the paper came out"} | changes
         path = f"/print-jobs/{self.identity}/resolve"
         return await self.daemon.call("POST", path, body, socket=self.daemon.admin_socket)
 
     async def changes(self) -> list[dict[str, Any]]:
-        """Return its lines of the feed."""
+        """Return the job's lines of the feed."""
         found, after = [], 0
         while True:
             page = (await self.daemon.call("GET", f"/feed?after={after}&limit=500")).json
@@ -123,7 +123,7 @@ class Job:
 
     @property
     def kept(self) -> list[bytes]:
-        """Bodies of its webhooks that are on the disk."""
+        """Stored bodies of the job's webhooks."""
         with disk(self.daemon) as db:
             query = "SELECT body FROM print_journal WHERE print_job_id = ? AND body IS NOT NULL ORDER BY seq"
             return [row[0] for row in db.execute(query, (self.identity,))]
@@ -137,7 +137,7 @@ class Printer:
     terminal: ScriptedTerminal
 
     def job(self, start: Script | None = None, poll: Script | None = None) -> Job:
-        """Return a new job. Its terminal follows these scripts for its creation and for its polls."""
+        """Return a new job. The terminal follows these scripts for the job's creation and polls."""
         self.terminal.print_start, self.terminal.print_poll = start, poll
         self.terminal.instead = None
         return Job(self.daemon, self.terminal, f"job-{uuid4()}")
@@ -150,7 +150,7 @@ class Printer:
 
 
 def knowing(job: Job, *, otherwise: Script = nowhere, **answer: Any) -> Script:
-    """Return the script of a poll that knows only this job, with these members."""
+    """Return the script of a poll that finds only this job, with these members."""
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
         if request.path.endswith(f"={job.identity}"):
@@ -162,7 +162,7 @@ def knowing(job: Job, *, otherwise: Script = nowhere, **answer: Any) -> Script:
 
 
 def one_by_one(*scripts: Script) -> Script:
-    """Return a script that uses the first of these for the first request, and so on. The last one stays."""
+    """Return a script that uses one of these scripts for each request, in order. The last script stays."""
     left = list(scripts)
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -172,7 +172,7 @@ def one_by_one(*scripts: Script) -> Script:
 
 
 def calling_before(job: Job, content: Callable[[], bytes], then: Script = taking_print) -> Script:
-    """Return the script of a terminal that calls back before it replies. posd must answer the webhook with 200."""
+    """Return the script of a terminal that calls back before it replies. posd must reply 200 to the webhook."""
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
         assert (await deliver(job.daemon, request.print_callback, content())).status == 200
@@ -183,9 +183,8 @@ def calling_before(job: Job, content: Callable[[], bytes], then: Script = taking
 
 @dataclass
 class Counting:
-    """Script that counts simultaneous requests.
-
-    It calls the daemon before it replies, so that posd can send other requests meanwhile. `most`: their largest number.
+    """Script that counts simultaneous requests. It calls the daemon before it replies, so that posd can send other
+    requests. `most`: largest number of simultaneous requests.
     """
 
     daemon: Daemon

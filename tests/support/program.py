@@ -12,28 +12,28 @@ from typing import Any, Self
 from tests.support import forks
 from tests.support.leftovers import OWNER, owner
 
-#: Longest that a line or an end is waited for, in seconds.
+#: Most seconds of a wait for a line or for the end of a process.
 PATIENCE_SECONDS = 60.0
-#: The event of a line that is no JSON; its `text` is the line.
+#: The event of a line that is not JSON. `text` is the line.
 NOT_JSON = "not json"
 
 
 @dataclass(kw_only=True)
 class Output:
-    """What a process has printed so far: JSON objects, any other line with the event NOT_JSON and its text."""
+    """Output of a process so far, as JSON objects. Any other line has the event NOT_JSON and the text."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
     _reading: asyncio.Task[None] | None = None
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def read(self, stream: asyncio.StreamReader | None) -> None:
-        """Begin to read the output of a process."""
+        """Read the output of a process in a task."""
         assert stream is not None
         self._reading = asyncio.create_task(self._read(stream))
 
     async def _read(self, stream: asyncio.StreamReader) -> None:
         left = b""
-        while piece := await stream.read(65536):  # a report is one line, longer than a stream's limit
+        while piece := await stream.read(65536):  # a report is one line that is longer than a stream's limit
             *whole, left = (left + piece).split(b"\n")
             for raw in whole:
                 self.add(raw)
@@ -51,11 +51,13 @@ class Output:
 
     @property
     def text(self) -> str:
-        """The lines that are no JSON."""
+        """The lines that are not JSON."""
         return "".join(f"{line['text']}\n" for line in self.lines if line.get("event") == NOT_JSON)
 
     async def line(self, what: Callable[[Mapping[str, Any]], bool], after: int = 0) -> dict[str, Any]:
-        """Wait for a line that meets a condition, from line number `after` on. Raise AssertionError if none comes."""
+        """Wait for a line that meets a condition, from line number `after` on. Raise AssertionError without such a
+        line.
+        """
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
@@ -69,7 +71,7 @@ class Output:
             raise AssertionError(f"that line did not come in {PATIENCE_SECONDS:g} s: {self.lines}") from error
 
     async def log_line(self, event: str, after: int = 0, **fields: Any) -> dict[str, Any]:
-        """Wait for a line of that event (and fields), from line number `after` on."""
+        """Wait for a line with this event and these fields, from line number `after` on."""
         wanted = {"event": event} | fields
         return await self.line(lambda line: wanted.items() <= line.items(), after)
 
@@ -87,7 +89,7 @@ class Command(Output):
 
     @classmethod
     async def start(cls, config: Path, *arguments: str) -> Self:
-        """Start it with a configuration."""
+        """Start the command with a configuration."""
         environment = os.environ | {OWNER: owner()}
         command = ("--config", str(config), *arguments)
         found = cls(await forks.start(*command, env=environment, stderr=asyncio.subprocess.STDOUT))
@@ -95,7 +97,7 @@ class Command(Output):
         return found
 
     async def ended(self) -> int:
-        """Wait for its end; return the exit code."""
+        """Wait for the end of the command. Return the exit code."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             code = await self.process.wait()
             await self.whole()
@@ -103,7 +105,7 @@ class Command(Output):
         return code
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """End it with a signal; return the exit code."""
+        """End the command with a signal. Return the exit code."""
         if self.process.returncode is None:
             self.process.send_signal(number)
         return await self.ended()

@@ -1,5 +1,4 @@
-"""A network with faults: TCP proxies that block all data for a while. TLS passes unchanged.
-
+"""A network with faults. TCP proxies block all data for a while. TLS passes unchanged.
 `tests/terminals/test_exchange.py` and the simulation test connections that break within a request or a reply.
 """
 
@@ -10,14 +9,12 @@ from contextlib import suppress
 
 from tests.support.connections import shut
 
-#: struct linger: closing a socket with it resets the connection.
+#: struct linger. Closing a socket with this option resets the connection.
 _RESET = struct.pack("ii", 1, 0)
 
 
 class Lan:
-    """State of a network: whether data passes. `cut` and `refuse` decide about existing and new connections of an
-    outage.
-    """
+    """State of a network. In an outage, `cut` applies to existing connections, and `refuse` to new connections."""
 
     def __init__(self) -> None:
         self.refusing = False
@@ -30,14 +27,14 @@ class Lan:
         await self._up.wait()
 
     def down(self, *, cut: bool, refuse: bool) -> None:
-        """Block all traffic. Open connections are cut, or freeze; new ones are refused, or freeze."""
+        """Block all traffic. Open connections are cut or freeze. New connections are refused or freeze."""
         self._up.clear()
         self.refusing = refuse
         for connection in list(self.connections) if cut else ():
             connection.cut()
 
     def up(self, *, lost: bool = False) -> None:
-        """Unblock the traffic. Frozen connections continue, or their data was `lost`."""
+        """Unblock the traffic. Frozen connections continue. With `lost` they are cut."""
         for connection in list(self.connections) if lost else ():
             connection.cut()
         self.refusing = False
@@ -64,7 +61,9 @@ class Connection:
 
 
 class Proxy:
-    """Proxy that listens on one address and connects to `upstream`, which can change. None: nothing listens there."""
+    """Proxy that listens on one address and connects to `upstream`. A test can change `upstream`. None stands for no
+    upstream.
+    """
 
     def __init__(self, *lans: Lan) -> None:
         self.upstream: tuple[str, int] | None = None
@@ -74,7 +73,7 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, host: str, port: int = 0) -> None:
-        """Listen. Raise OSError."""
+        """Open the listener. Raise OSError."""
         self._server = await asyncio.start_server(self._accept, host, port)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -96,7 +95,7 @@ class Proxy:
         try:
             await self._serve(connection, reader, writer)
         except (OSError, asyncio.CancelledError):
-            # an end is gone, or `stop` was called: a server would report a task that ends as cancelled
+            # an end is gone, or `stop` was called; asyncio's server would report a cancelled task
             connection.cut()
         finally:
             connection.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-#: Place of a secret -> its content. A test puts a value into each; none may be in the log.
+#: Place of a secret -> content. A test puts a value into each place. No value may be in the log.
 PLACES: Mapping[str, str] = {
     "metadata": "what the till writes beside a payment",
     "metadata_name": "its names are the till's as well",
@@ -55,12 +55,12 @@ PLACES: Mapping[str, str] = {
 
 
 def marks() -> dict[str, str]:
-    """Return a unique value for each place, in the form of a path, a name, or a header."""
+    """Return a unique value for each place. A value has the form of a path, a name, or a header."""
     return {place: f"mark{number:02}.{place.replace('_', '-')}.qx7" for number, place in enumerate(PLACES)}
 
 
 def forms(value: str | bytes) -> Iterator[str]:
-    """Yield the forms of a value: plain, escaped, quoted for a URL, in base64, in hex."""
+    """Yield the forms of a value: plain, escaped, quoted for a URL, base64, and hexadecimal."""
     raw = value.encode() if isinstance(value, str) else value
     plain = raw.decode("utf-8", "replace")
     yield plain
@@ -81,12 +81,12 @@ class Secrets:
         self.values = dict(values)
 
     def add_callbacks(self, name: str, urls: Iterable[str]) -> None:
-        """Add the tokens of callback addresses."""
+        """Add the tokens of callback URLs."""
         for number, url in enumerate(urls):
             self.values[f"{name} {number}"] = urlsplit(url).path.rsplit("/", 1)[1]
 
     def add_requests(self, requests: Iterable[str]) -> None:
-        """Add the tokens of requests that a terminal got."""
+        """Add the tokens of requests that a terminal received."""
         documents = [json.loads(text) for text in requests]
         for name in ("events_webhook_url", "webhookUrl"):
             self.add_callbacks(name, (item[name] for item in documents if item.get(name)))
@@ -114,7 +114,7 @@ class Secrets:
 
 
 def undone(text: str) -> str:
-    """Return a text with all escapes decoded, repeatedly, as a person who searches for a token would read it."""
+    """Return a text with all escapes decoded. Decode until nothing changes."""
     while True:
         plain = unquote(re.sub(r"\\\\+u00([0-7][0-9a-fA-F])", r"%\1", text).replace("\\", ""))
         if plain == text:

@@ -1,7 +1,6 @@
-"""Connections of other processes and other users on this machine.
-
-The kernel records the connecting process (SO_PEERCRED) at that moment. So another process connects and passes the
-sockets to the test. The test then uses the connections of a hundred tills.
+"""Connections of other processes and other users on this machine. The kernel records the connecting process at the
+connect (SO_PEERCRED). So another process connects and passes the sockets to the test. In this way one test uses the
+connections of a hundred tills.
 """
 
 import asyncio
@@ -40,8 +39,8 @@ sys.stdin.read()
 
 @contextmanager
 def process(path: Path, count: int, uid: int = -1) -> Iterator[list[socket.socket]]:
-    """Return this many connections of another process, which ends with the block. `uid`: user of the process; needs
-    root.
+    """Yield this many connections of another process. The process ends with the block. `uid`: user of the process,
+    which needs root.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     arguments = (sys.executable, "-S", "-c", _PROGRAM, str(path), str(count), str(theirs.fileno()), str(uid))
@@ -69,7 +68,7 @@ def _sockets(channel: socket.socket) -> list[socket.socket]:
 
 @contextmanager
 def crowd(path: Path, count: int, each: int = CONNECTIONS_OF_PROCESS.value) -> Iterator[list[socket.socket]]:
-    """Return this many connections of other processes, at most `each` of one process."""
+    """Yield this many connections of other processes. A process has at most `each` connections."""
     with ExitStack() as stack:
         yield [
             item

@@ -1,4 +1,4 @@
-"""The shim in a process (tests/power/shim.c): build it, load it into a daemon, read its record."""
+"""Build the shim (tests/power/shim.c), load it into a process, and read its log."""
 
 import struct
 import subprocess
@@ -26,9 +26,8 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Operation:
-    """One successful operation on the directory or a file in it.
-
-    `offset`: place of a write, or length after a truncation. `end`: length of the log after it.
+    """One successful operation on the directory or on a file in it. `offset`: offset of a write, or length after a
+    truncation. `end`: length of the log after the operation.
     """
 
     kind: Kind
@@ -52,7 +51,7 @@ class Shim:
 
     @property
     def kill_file(self) -> Path:
-        """Path of a file. When it exists, the process dies instead of its next sync."""
+        """Path of a file. If the file exists, the process dies instead of its next sync."""
         return self.log.with_suffix(".kill")
 
     def environment(self, sync_us: int = 0) -> dict[str, str]:
@@ -91,7 +90,7 @@ class Shim:
 
 
 def build(home: Path, directory: Path) -> Shim:
-    """Compile the shim for a directory of files. Its log is in `home`. It needs `cc`."""
+    """Compile the shim for a directory of files. The log is in `home`. The machine needs `cc`."""
     library = home / "shim.so"
     command = ["cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-shared", "-fPIC"]
     subprocess.run([*command, "-o", str(library), str(SOURCE), "-ldl", "-lpthread"], check=True)

@@ -1,4 +1,4 @@
-"""One daemon for a whole test file, with many terminals. A payment in doubt blocks only its own terminal."""
+"""One daemon for a test file, with many terminals. A payment in doubt blocks only its own terminal."""
 
 import asyncio
 import json
@@ -16,20 +16,20 @@ from tests.support.https import deliver
 from tests.support.streams import Reply
 from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, nowhere, scripted_terminal
 
-#: Number of terminals; each test uses new ones.
+#: Number of terminals. Each test uses new terminals.
 TERMINALS = 120
 QUICK_TERMINALS = 10
-#: Time-outs for a reply and for a connection, for terminals of tests of time-outs. Seconds. On a busy machine too, a
-#: reply must time out and a connection must not. A slow reply has the sum of both.
+#: Seconds that posd waits for a reply and for a connection, in tests of time-outs. On a busy machine a reply must still
+#: time out, and a connection must not. The deadline of a slow reply is the sum of both.
 QUICK_SECONDS, CONNECT_SECONDS = 0.4, 2.0
-#: Most seconds of any wait.
+#: Most seconds of a wait.
 PATIENCE_SECONDS = 30.0
 #: A terminal of the fleet without an address.
 OFFLINE = "SN-OFFLINE"
-#: A terminal of the fleet without payments: for each payment it is another terminal.
+#: A terminal of the fleet without payments. A payment of any other terminal can name it.
 ANOTHER = "SN-000"
 
-#: Payments of other tests are open. posd must not ask about them during a test.
+#: Payments of other tests are open. posd must not search for them during a test.
 QUIET = "[reconcile]\nfirst_event_grace_seconds = 3600\nstall_seconds = 3600\nstall_after_request_seconds = 3600\n"
 
 AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
@@ -37,40 +37,40 @@ AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
 
 @dataclass
 class Payment:
-    """One payment of a test: its id, its terminal, and posd's response."""
+    """One payment of a test, with its id, its terminal, and posd's response."""
 
     shop: "Shop"
     identity: str
     serial: str
 
     async def put(self, **changes: Any) -> Reply:
-        """Start it, or repeat the call. Keyword arguments replace fields of the request."""
+        """Start the payment or repeat the call. Keyword arguments replace fields of the request."""
         request = {"terminal": self.serial, "amount": AMOUNT} | changes
         return await self.shop.daemon.call("PUT", f"/transactions/{self.identity}", request)
 
     @property
     def requests(self) -> list[Request]:
-        """The start requests for it that the terminal received."""
+        """Start requests of the payment, as received by the terminal."""
         return [item for item in self.shop.terminal.requests if self.identity.encode() in item.body]
 
     async def event(self, status: str, previous: str | None = None, **changes: Any) -> int:
-        """Deliver an event of it as the terminal does. Return the HTTP status."""
+        """Deliver an event of the payment as the terminal does. Return the HTTP status."""
         return await self.deliver(body(self.identity, status, previous, self.serial, **changes))
 
     async def deliver(self, content: bytes) -> int:
-        """Deliver these bytes to its callback address. Return the HTTP status."""
+        """Deliver these bytes to the payment's callback URL. Return the HTTP status."""
         return await deliver(self.requests[0].callback, content, self.shop.daemon.ca)
 
     async def end(self, status: str = "TERMINAL_CANCELED") -> None:
-        """End it by a final event without a previous state."""
+        """End the payment by a final event without a previous state."""
         assert await self.event(status) == 200
 
     async def get(self) -> Any:
-        """Return it as the local API shows it."""
+        """Return the payment from the local API."""
         return await self.shop.daemon.transaction(self.identity)
 
     async def post(self, call: str, content: Any = None, *, admin: bool = False) -> Reply:
-        """Call an action on it: abort, reconcile, release, resolve, acknowledge."""
+        """Call an action on the payment: abort, reconcile, release, resolve, acknowledge."""
         socket = self.shop.daemon.admin_socket if admin else None
         return await self.shop.daemon.call("POST", f"/transactions/{self.identity}/{call}", content, socket=socket)
 
@@ -79,17 +79,17 @@ class Payment:
         return await self.shop.daemon.wait_for(self.identity, what)
 
     async def history(self) -> list[dict[str, Any]]:
-        """Return its history."""
+        """Return the payment's history."""
         reply = await self.shop.daemon.call("GET", f"/transactions/{self.identity}/history")
         return list(reply.json["history"])
 
     @property
     def searches(self) -> list[Request]:
-        """The searches for it that the terminal received."""
+        """Searches for the payment, as received by the terminal."""
         return [item for item in self.shop.terminal.searches if self.identity.encode() in item.body]
 
     async def searched(self, count: int = 1) -> None:
-        """Wait until the terminal has received this many searches for it."""
+        """Wait until the terminal has received this many searches for the payment."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while len(self.searches) < count:
                 self.shop.terminal.searched.clear()
@@ -118,19 +118,19 @@ class Shop:
         return payment
 
     async def in_doubt(self, **request: Any) -> Payment:
-        """Return a payment in doubt: its terminal read the request and closed the connection."""
+        """Return a payment in doubt. The terminal read the request and closed the connection."""
         payment = self.payment()
         self.terminal.start = hanging_up
         assert (await payment.put(**request)).json["phase"] == "in_doubt"
         return payment
 
 
-#: Attentions after which posd itself asks the terminal once.
+#: Attentions after which posd searches once by itself.
 ASKED = {"gap", "illegal_transition", "quarantined_event"}
 
 
 async def quiet(posd: Daemon) -> None:
-    """Wait until posd has asked about every payment of earlier tests, and writes nothing more."""
+    """Wait until posd has searched for every payment of earlier tests, and writes nothing more."""
     async with asyncio.timeout(30):
         async for _ in posd.changes():
             listed = (await posd.call("GET", "/transactions?attention=true&limit=500")).json["transactions"]
@@ -149,7 +149,7 @@ async def nothing_to_correct(posd: Daemon) -> None:
 
 
 def acknowledging(serial: str) -> Script:
-    """Return the script of a terminal with that serial that accepts the payment."""
+    """Return the script of a terminal that accepts the payment with this serial."""
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(http(200, acknowledgement(request, serial)))
@@ -172,9 +172,8 @@ async def hanging_up(_request: Request, _writer: asyncio.StreamWriter) -> None:
 
 
 def knowing(*elements: dict[str, Any], otherwise: Script = nowhere) -> Script:
-    """Return the script of a search that knows only these transactions (events, see `tests.support.events`).
-
-    posd also searches for other payments of the shop. For an unknown id it does the same as `otherwise`.
+    """Return the script of a search that finds only these transactions. They are events (see `tests.support.events`).
+    posd also searches for other payments of the shop. For an unknown id the script `otherwise` replies.
     """
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -189,7 +188,9 @@ def knowing(*elements: dict[str, Any], otherwise: Script = nowhere) -> Script:
 
 @dataclass
 class Held:
-    """Script that delays the reply. `arrived` is set when the request has arrived; `release` lets it continue."""
+    """Script that delays the reply. The script sets `arrived` when the request has arrived, and continues when a test
+    sets `release`.
+    """
 
     then: Script
     arrived: asyncio.Event
@@ -202,7 +203,7 @@ class Held:
 
 
 def held(then: Script) -> Held:
-    """Return a script that waits first, and then does the same as this one."""
+    """Return a script that waits before it runs this script."""
     return Held(then, asyncio.Event(), asyncio.Event())
 
 
@@ -225,7 +226,7 @@ async def open_shop(
 
 @asynccontextmanager
 async def open_counters(directory: Path, count: int, extra: str = "") -> AsyncIterator[list[Shop]]:
-    """Run one daemon for the block, with a shop of one serial for each of several terminals."""
+    """Run one daemon with several terminals for the block. Yield a shop for each terminal."""
     async with AsyncExitStack() as stack:
         terminals = [
             await stack.enter_async_context(scripted_terminal(directory, f"SN-{number}")) for number in range(count)
@@ -236,5 +237,5 @@ async def open_counters(directory: Path, count: int, extra: str = "") -> AsyncIt
 
 
 def entry(serial: str, base_url: str, terminal: ScriptedTerminal) -> str:
-    """Return the configuration of one terminal with an address of `terminal`."""
+    """Return the configuration of one serial at an address of `terminal`."""
     return f'[[terminals]]\nserial = "{serial}"\nbase_url = "{base_url}"\nca_file = "{terminal.ca_file}"\n'

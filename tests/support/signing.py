@@ -1,6 +1,5 @@
-"""A client that signs its calls to a terminal, written for the tests from the vectors and the document.
-
-It shares no code with the daemon or the simulator, so that an error in one of them is found.
+"""A client that signs its calls to a terminal. It is written from the vectors and the document. It shares no code with
+the daemon or the simulator, so that the tests find an error in their code.
 """
 
 import hashlib
@@ -17,14 +16,14 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 @dataclass(frozen=True)
 class Signed:
-    """A signed call, and the key of its encrypted reply."""
+    """A signed call, and the key of the encrypted reply."""
 
     headers: dict[str, str]
     content: bytes
     aes_key: bytes = b""
 
     def read(self, answer: bytes) -> bytes:
-        """Return a reply in plain text, whether it is encrypted or not."""
+        """Return a reply in plain text. The reply may be encrypted or not."""
         try:
             data = json.loads(answer)["data"]
             iv, _, text = data.partition(":")
@@ -64,12 +63,12 @@ class Signer:
 
 
 def compact(body: Any) -> bytes:
-    """Encode an object as JavaScript does. Whole numbers must be int."""
+    """Encode an object as JavaScript does. Whole numbers must have the type int."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def encrypted(aes_key: bytes, clear: bytes) -> bytes:
-    """Return the body that has an encrypted text."""
+    """Return a body with an encrypted text."""
     pad = 16 - len(clear) % 16
     iv = os.urandom(16)
     aes = Cipher(algorithms.AES(aes_key), modes.CBC(iv)).encryptor()

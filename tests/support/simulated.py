@@ -1,4 +1,4 @@
-"""A daemon with simulated terminals, and chains on them. Every reference is checked."""
+"""A daemon with simulated terminals, and chains of operations with a check of every reference."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -15,7 +15,7 @@ from posd.tls import issue
 from tests.support.daemon import Daemon, running
 from tests.support.webhooks import disk
 
-#: Factor by which terminals are faster than people: an approved cycle takes some 10 ms.
+#: Factor by which terminals are faster than people. An approved cycle takes some 10 ms.
 SPEED = 2000.0
 
 
@@ -27,10 +27,9 @@ async def simulated(
     own: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     **settings: Any,
 ) -> AsyncIterator[tuple[Daemon, dict[str, Simulator]]]:
-    """Run a daemon and simulated terminals for the block. `terminals`: serial -> further lines of its configuration.
-
-    `settings` apply to all simulators, `own` to the one of a serial. The cloud service calls the daemon by another name
-    than the terminals of the network do.
+    """Run a daemon and simulated terminals for the block. `terminals`: serial -> further lines of the terminal's
+    configuration. `settings` apply to all simulators. `own` applies to the simulator of a serial. The cloud service and
+    the terminals of the network call the daemon by different names.
     """
     async with AsyncExitStack() as stack:
         daemon = await stack.enter_async_context(running(directory, ""))
@@ -63,7 +62,7 @@ def undelivered(ledger: Ledger) -> set[str]:
 
 
 def public(daemon: Daemon) -> dict[str, str]:
-    """Return the setting with which an outside service reaches the listener by another name than terminals."""
+    """Return the setting of the public name. An outside service reaches the listener by this name."""
     return {"[database]": f'public_url = "https://localhost:{daemon.port}"\n[database]'}
 
 
@@ -78,7 +77,7 @@ async def configured_otherwise(daemon: Daemon, changes: Mapping[str, str]) -> No
 
 @dataclass(frozen=True)
 class Step:
-    """One operation of a chain: its name there, its type, its original, and the step whose reference is sent."""
+    """One operation of a chain: the name in the chain, the type, the original, and the step whose reference is sent."""
 
     name: str
     kind: str
@@ -87,9 +86,8 @@ class Step:
 
 
 def chain(text: str) -> tuple[Step, ...]:
-    """Parse a chain: `p=pre-auth, r=re-auth p, c=capture p:r` is a capture of p with the reference of r.
-
-    By default the reference of the original is sent.
+    """Parse a chain. In `p=pre-auth, r=re-auth p, c=capture p:r` the capture of p is sent with the reference of r. By
+    default the reference of the original is sent.
     """
     steps = []
     for item in text.split(", "):
@@ -102,7 +100,7 @@ def chain(text: str) -> tuple[Step, ...]:
 
 @dataclass
 class Played:
-    """Result of a chain: for each step its id and the reference in its approval."""
+    """Result of a chain. Each step has an id and the reference in the approval."""
 
     identities: dict[str, str] = field(default_factory=dict)
     references: dict[str, str] = field(default_factory=dict)
@@ -111,17 +109,17 @@ class Played:
 async def play(
     daemon: Daemon, simulator: Simulator, steps: tuple[Step, ...], *, by: str, mode: str = "local", serial: str = ""
 ) -> Played:
-    """Play a chain. Check each reference on the wire, in the terminal's record, in the database and in the API.
+    """Run a chain. Check each reference on the wire, in the terminal's record, in the database and in the API.
 
-    `by`: how the till names originals. `original`, `transaction_reference` (the one to send, from the outcome), or
-    `TRANSACTION_REFERENCE`, the same in upper case.
+    `by`: how the till names originals. `original` is the id. `transaction_reference` is the reference from the outcome.
+    `TRANSACTION_REFERENCE` is this reference in upper case.
     """
     played = Played()
     for step in steps:
         identity = played.identities[step.name] = str(uuid4())
         request: dict[str, Any] = {"type": step.kind, "terminal": serial or None}
         if step.kind not in ("void", "refund"):
-            # A capture is for at most the reserved amount, so each step has less than the one before.
+            # A capture is for at most the reserved amount, so each step has a smaller amount than the previous step.
             request["amount"] = {"subtotal_iva0": 10.01 - len(played.identities)}
         if step.original:
             request |= named(played, step, by)
@@ -148,7 +146,9 @@ def named(played: Played, step: Step, by: str) -> dict[str, str]:
 
 
 def assert_wire(simulator: Simulator, played: Played, step: Step, mode: str) -> None:
-    """Check that one request came, on the path of its operation and access mode, with only that reference."""
+    """Check that the terminal received one request, on the path of the operation and access mode, with only this
+    reference.
+    """
     identity = played.identities[step.name]
     (sent,) = (json.loads(text) for text in simulator.requests if identity in text)
     assert sent.get("transaction_reference") == played.references.get(step.sends)

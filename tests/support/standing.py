@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 def fill(descriptor: int) -> None:
-    """Write to a pipe or a socket until it is full. Afterwards it blocks again."""
+    """Write to a pipe or a socket until it is full. Then set it to blocking mode again."""
     os.set_blocking(descriptor, False)
     try:
         while True:
@@ -18,7 +18,7 @@ def fill(descriptor: int) -> None:
 
 
 class FullOutput:
-    """A full pipe or stream socket (like the journal's). A log writes to `write`."""
+    """A full pipe or stream socket, like the socket of the journal. A log writes to `write`."""
 
     def __init__(self, kind: str) -> None:
         if kind == "pipe":
@@ -37,7 +37,7 @@ class FullOutput:
             os.close(self.write)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the written lines, read until all other writers have closed."""
+        """Read until all writers have closed. Return the written lines."""
         os.close(self.write)
         self.write = -1
         found = b""

@@ -1,7 +1,7 @@
-"""Texts that a stranger may write, and checks that posd's output of them is still well-formed.
+"""Texts that a stranger may write, and checks that output with these texts is still well-formed.
 
-Each text has a word after a possible beginning of a new line, a cell, a formula, a tag or an assignment. If the output
-begins with that word, a line was forged.
+Each text has a word after a possible beginning of a new line, a cell, a formula, a tag or an assignment. If a line or a
+cell of the output begins with this word, it was forged.
 """
 
 import csv
@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 #: The word. No line or cell of the output may begin with it.
 FORGED = "FORGED"
 
-#: Kind -> text. Each can be a JSON string and an argument. Tests make other texts themselves.
+#: Kind -> text. Each text can be a JSON string and an argument. Tests make other texts themselves.
 STRANGE: Mapping[str, str] = {
     "line feed": f"x\n{FORGED}",
     "carriage return": f"x\r{FORGED}",
@@ -62,7 +62,7 @@ STRANGE: Mapping[str, str] = {
     "accents": "Caf\u00e9 a\u00f1o \u20ac",
 }
 
-#: All texts in one.
+#: All texts in one text.
 ALL = " | ".join(STRANGE.values())
 
 #: posd's own control sequences: colours, and a line that is drawn again.
@@ -70,9 +70,8 @@ OWN_SEQUENCE = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[lh]|2K|1A)")
 
 
 def assert_lines(written: str, *, tabs: bool = False) -> None:
-    """Assert that the output has lines of printable characters, and that no stranger's text begins one.
-
-    `tabs`: tabs separate cells, and no stranger's text begins a cell either.
+    """Assert that all lines of the output are printable, and that no stranger's text begins a line. With `tabs`, tabs
+    separate cells, and no stranger's text begins a cell.
     """
     for line in written.split("\n"):
         cells = line.split("\t") if tabs else [line]
@@ -85,13 +84,13 @@ def assert_lines(written: str, *, tabs: bool = False) -> None:
 
 
 def assert_screen(written: str) -> None:
-    """Assert that line ends and colours are the only control characters in the output to a terminal."""
+    """Assert that line ends and posd's own sequences are the only control characters in the output to a screen."""
     bad = [char for char in OWN_SEQUENCE.sub("", written) if not char.isprintable() and char not in "\r\n"]
     assert not bad, f"{bad!r} in {written!r}"
 
 
 def assert_csv(written: str) -> None:
-    """Assert that it is CSV with one line for each row, and that no cell is a formula, for any separator."""
+    """Assert that a text is CSV with one line for each row. Assert that no cell is a formula for any separator."""
     assert_lines(written.replace("\r\n", "\n"))
     rows = list(csv.reader(io.StringIO(written, newline="")))
     assert len(rows) == len(written.replace("\r\n", "\n").rstrip("\n").split("\n"))
@@ -118,7 +117,7 @@ class _Tags(HTMLParser):
 
 
 def assert_html(written: str) -> None:
-    """Assert that a page has no script, image or handler, and that its whole text is printable."""
+    """Assert that a page has no script, image or handler, and that the whole text is printable."""
     assert_lines(written)
     tags = _Tags()
     tags.feed(written)

@@ -1,4 +1,6 @@
-"""The local API at the level of connections: one for each call, closed at any time, and event streams."""
+"""The local API at the level of connections. Each call has a connection that a test can close at any time. Also event
+streams.
+"""
 
 import asyncio
 import json
@@ -10,15 +12,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-#: Most seconds of any wait.
+#: Most seconds of a wait.
 PATIENCE_SECONDS = 30.0
-#: Characters that need no escape in a path and its query.
+#: Characters that need no escape in a path with a query.
 IN_PATH = "!$&'()*+,;=:/?@%[]~"
 
 
 @dataclass(frozen=True)
 class Reply:
-    """One response. Header names are in lower case; `json` has exact decimals."""
+    """One response. Header names are in lower case. `json` has exact decimals."""
 
     status: int
     headers: Mapping[str, str]
@@ -31,7 +33,7 @@ class Reply:
 
 @dataclass
 class Connection:
-    """One request in progress, on its own connection."""
+    """One request in progress on its own connection."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -39,12 +41,12 @@ class Connection:
     body: bool = True
 
     async def reply(self) -> tuple[int, Any]:
-        """Wait for the response. Return status and JSON."""
+        """Wait for the response. Return the status and the JSON body."""
         answer = await self.answer()
         return answer.status, answer.json
 
     async def answer(self, seconds: float = PATIENCE_SECONDS) -> Reply:
-        """Wait for the complete response. Raise OSError if none comes."""
+        """Wait for the complete response. Raise OSError without a complete response."""
         try:
             async with asyncio.timeout(seconds):
                 line, *fields = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
@@ -57,7 +59,7 @@ class Connection:
         return Reply(int(line.split(" ", 2)[1]), headers, body)
 
     def hang_up(self) -> None:
-        """Close without a message."""
+        """Close the connection."""
         self.writer.transport.abort()
 
 
@@ -72,7 +74,7 @@ async def ask(
     return Connection(reader, writer, method != "HEAD")
 
 
-#: Longest that a call may take, in seconds: a daemon can be held up.
+#: Most seconds of a call. A fault can delay the daemon.
 CALL_SECONDS = 90.0
 
 
@@ -85,7 +87,7 @@ async def call(
     base: str = "/v1",
     headers: Mapping[str, str] | None = None,
 ) -> Reply:
-    """Call on a connection of its own; a body that is not bytes is sent as JSON. Raise OSError if no answer comes."""
+    """Send a call on a new connection. A body that is not bytes is sent as JSON. Raise OSError without a response."""
     content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     sent = ({"content-type": "application/json"} if content is not None else {}) | dict(headers or {})
     fields = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
@@ -98,7 +100,7 @@ async def call(
 
 @dataclass
 class Message:
-    """One server-sent event. `json` is its data with exact decimals. An id that is not a number is a text."""
+    """One server-sent event. `json` is the data with exact decimals. An id that is not a number stays a text."""
 
     id: int | str | None
     event: str
@@ -127,7 +129,7 @@ async def stream(
 
 
 async def messages(reader: asyncio.StreamReader) -> AsyncIterator[Message]:
-    """Read chunked server-sent events by the standard: data lines are joined by line feeds."""
+    """Read chunked server-sent events. Data lines are joined by line feeds, as in the standard."""
     text = ""
     while True:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -156,7 +158,7 @@ async def told(source: AsyncIterator[Message]) -> AsyncIterator[Message]:
 
 
 async def collect(source: AsyncIterator[Message], until: Callable[[Message], bool]) -> list[Message]:
-    """Read messages up to the matching one, and return them."""
+    """Read messages up to the first matching message. Return all of them."""
     read = []
     async for message in source:
         read.append(message)

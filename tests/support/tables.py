@@ -1,7 +1,7 @@
-"""A table as one test. Every row is tried, and all failures are reported together with the names of their rows.
+"""A table as one test. The test tries every row, and reports all failures together with the names of their rows.
 
-It is for cheap rows that share their fixtures. A row that starts something, or leaves something in a fixture, must be
-its own case: `pytest.mark.parametrize`, whose arguments `every` takes too.
+`every` is for cheap rows that share their fixtures. A row that starts a process or changes a fixture must be a test of
+its own by `pytest.mark.parametrize`. `every` accepts the same arguments.
 """
 
 import functools
@@ -16,10 +16,10 @@ import pytest
 Value = TypeVar("Value")
 
 Test = Callable[..., Any]
-#: The name of a row, and its arguments.
+#: The name and the arguments of a row.
 Row = tuple[str, dict[str, Any]]
 
-#: Exceptions of a failing row. Any other (a skip, Ctrl-C) ends the whole test.
+#: Exceptions of a failing row. Any other exception (a skip, Ctrl-C) ends the whole test.
 FAILURES = (Exception, pytest.fail.Exception)
 #: Most failures shown completely, and most further failures named.
 SHOWN, NAMED = 5, 40
@@ -28,7 +28,7 @@ SHOWN, NAMED = 5, 40
 def every(
     names: str | tuple[str, ...], values: Iterable[Any], ids: Iterable[str] | Callable[[Any], str] | None = None
 ) -> Callable[[Test], Test]:
-    """Make one test of a table, as `pytest.mark.parametrize` makes a test of each row. Several tables make their
+    """Make one test of a table. `pytest.mark.parametrize` makes a test of each row. Several tables make their
     product.
     """
     columns = names.replace(",", " ").split() if isinstance(names, str) else list(names)
@@ -40,7 +40,7 @@ def every(
         table = [("-".join(filter(None, (one, two))), a | b) for (one, a), (two, b) in product(others, rows)]
         signature = inspect.signature(inner)
         unknown = table[0][1].keys() - signature.parameters.keys()
-        assert not unknown, f"{inner.__name__} does not take {unknown}"
+        assert not unknown, f"{inner.__name__} has no parameter {unknown}"
         whole = (_awaiting if inspect.iscoroutinefunction(inner) else _calling)(inner, table)
         left = [parameter for name, parameter in signature.parameters.items() if name not in table[0][1]]
         whole.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def there(value: Value | None) -> Value:
 
 
 def try_each(table: Iterable[Row], check: Test) -> None:
-    """Call the check with each row of a table that a test builds itself. Report all failures together."""
+    """Call the check with each row of a table. Report all failures together. The test builds the table itself."""
     failed: list[tuple[str, BaseException]] = []
     rows = list(table)
     assert rows, "a table without a row proves nothing"
@@ -92,7 +92,7 @@ def _awaiting(inner: Test, table: list[Row]) -> Test:
 
 
 def _tell(failed: list[tuple[str, BaseException]], count: int) -> None:
-    """Raise the failures: the first ones completely, the others by their names."""
+    """Raise the failures. The message has the first failures completely, and the names of the others."""
     if not failed:
         return
     for name, error in failed:
@@ -105,13 +105,13 @@ def _tell(failed: list[tuple[str, BaseException]], count: int) -> None:
 
 
 def _rows(columns: list[str], values: list[Any], ids: Iterable[str] | Callable[[Any], str] | None) -> Iterable[Row]:
-    """Yield each row with its name: an explicit one, one of `ids`, or one of its values."""
+    """Yield each row with its name. The name is explicit, from `ids`, or from the row's values."""
     given = list(ids) if ids is not None and not callable(ids) else None
-    assert given is None or len(given) == len(values), "as many names as rows"
+    assert given is None or len(given) == len(values), "the number of names differs from the number of rows"
     for number, value in enumerate(values):
         own, cells = None, value if len(columns) > 1 else (value,)
         if isinstance(value, type(pytest.param())):
-            assert not value.marks, "a mark is of a whole test"
+            assert not value.marks, "a mark applies to a whole test, not to a row"
             own, cells = value.id, value.values
         assert len(cells) == len(columns), f"row {number} has {len(cells)} values for {columns}"
         naming = ids if callable(ids) else named
@@ -120,7 +120,7 @@ def _rows(columns: list[str], values: list[Any], ids: Iterable[str] | Callable[[
 
 
 def named(value: object) -> str:
-    """Return a short name for a value, as written in a table."""
+    """Return a short name for a value in a table."""
     if isinstance(value, str | Enum):
         text = str(value) or "empty"
     else:

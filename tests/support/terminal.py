@@ -1,4 +1,4 @@
-"""A scripted terminal: a raw TLS server that counts requests and sends exactly the replies of the test."""
+"""A scripted terminal. This raw TLS server counts requests and sends exactly the replies of the test."""
 
 import asyncio
 import hashlib
@@ -32,16 +32,16 @@ class Request:
 
     @property
     def callback(self) -> str:
-        """The callback URL that it carries."""
+        """The callback URL in the request."""
         return str(self.json["events_webhook_url"])
 
     @property
     def print_callback(self) -> str:
-        """The callback URL that the creation of a print job carries."""
+        """The callback URL in the creation of a print job."""
         return str(self.json["webhookUrl"])
 
 
-#: Function that replies to a request by the writer, or does not. The connection is closed afterwards.
+#: Function that may write a reply to a request. Afterwards the server closes the connection.
 Script = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -64,12 +64,12 @@ def acknowledgement(request: Request, serial: str, **changes: Any) -> bytes:
 
 
 async def nowhere(_request: Request, writer: asyncio.StreamWriter) -> None:
-    """Script of a path that the terminal does not have."""
+    """Script of an unknown path."""
     writer.write(http(404, b"not found", "text/plain"))
 
 
 async def taking_abort(_request: Request, writer: asyncio.StreamWriter) -> None:
-    """Script of a terminal that accepts an abort, whose request has no body."""
+    """Script of a terminal that accepts an abort. The request of an abort has no body."""
     writer.write(http(200, b""))
 
 
@@ -82,10 +82,9 @@ async def taking_print(request: Request, writer: asyncio.StreamWriter) -> None:
 @dataclass
 class ScriptedTerminal:
     """The received requests, and the scripts that reply to them. `start`, `abort` and `search` are the scripts of these
-    paths, `print_start` and `print_poll` those of printing.
-
-    Searches, print jobs and polls have their own lists. Without a script, a search and a poll get 404, which proves
-    nothing. An abort and a print job are accepted.
+    paths. `print_start` and `print_poll` are the scripts of printing. Searches, print jobs and polls have their own
+    lists. Without a script, a search and a poll get 404, which proves nothing. Without a script, the terminal accepts
+    aborts and print jobs.
     """
 
     serial: str
@@ -104,7 +103,8 @@ class ScriptedTerminal:
     polled: asyncio.Event = field(default_factory=asyncio.Event)
     print_start: Script | None = None
     print_poll: Script | None = None
-    #: Runs before a request is read. The connection is closed after it, and no request is counted.
+    #: Script that runs instead of reading a request. Afterwards the server closes the connection, and counts no
+    #: request.
     instead: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] | None = None
     fingerprint: str = ""
     public_key: str = ""
@@ -140,11 +140,11 @@ ca_file = "{self.ca_file}"
         self.start = self.abort = self.search = self.print_start = self.print_poll = self.instead = None
 
     async def unplug(self, number: int = 0) -> None:
-        """Accept no more connections on one of its ports."""
+        """Close one of the listening ports."""
         await shut(self.servers[number])
 
     async def plug_in(self, number: int = 0) -> None:
-        """Listen on that port again."""
+        """Listen on the port again."""
         port = int(self.base_urls[number].rsplit(":", 1)[1])
         self.servers[number] = await asyncio.start_server(self.connections, "127.0.0.1", port, ssl=self.context)
 
@@ -194,9 +194,8 @@ async def scripted_terminal(
     *,
     plain: bool = False,
 ) -> AsyncIterator[ScriptedTerminal]:
-    """Run a scripted terminal on loopback over TLS. `issue` makes its certificate; it listens on `ports` ports.
-
-    `plain`: over HTTP, without TLS.
+    """Run a scripted terminal on loopback over TLS. `issue` makes the certificate. `ports`: number of listening ports.
+    `plain`: use HTTP without TLS.
     """
     authority = trustme.CA()
     ca_file = directory / f"{serial}.ca.pem"

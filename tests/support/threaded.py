@@ -1,4 +1,4 @@
-"""Objects that need a loop, for tests that block. The loop runs in its own thread."""
+"""Objects that need a loop, for tests that block. The loop runs in a thread."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator

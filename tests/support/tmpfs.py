@@ -1,7 +1,6 @@
-"""A small disk: a tmpfs in a mount namespace, which a new interpreter can enter.
-
-It is not visible to the rest of the machine, and ends with the last process in the namespace. For root it is a mount
-namespace. For others it is one inside a user namespace, in which the kernel allows every user to mount.
+"""A small disk, made of a tmpfs in a mount namespace. A new interpreter can enter the namespace. The rest of the
+machine does not see the disk, and it ends with the last process in the namespace. Users other than root also need a
+user namespace, in which the kernel permits every user to mount.
 """
 
 import os
@@ -19,13 +18,15 @@ import pytest
 
 from tests.support.needs import lacking
 
-#: Script that mounts, prints that it is ready, and runs until its input is closed.
+#: Script that mounts the disk, prints that it is ready, and runs until its input is closed.
 _HOLD = 'mount -t tmpfs -o size="$1",mode=0700 posd "$2" && echo mounted && exec cat'
 
 
 @dataclass(frozen=True)
 class SmallDisk:
-    """A mounted tmpfs. `files`: its path for this process. `python`: an interpreter that sees it at its own path."""
+    """A mounted tmpfs. `files`: path of the disk for this process. `python`: interpreter that sees the disk at its
+    mount point.
+    """
 
     files: Path
     python: Path
@@ -35,7 +36,7 @@ class SmallDisk:
         return self.files / "ballast"
 
     def fill(self, spare: int = 0) -> None:
-        """Write to it until it is full, then free some bytes."""
+        """Fill the disk, then free some bytes."""
         descriptor = os.open(self._ballast, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             while True:
@@ -48,16 +49,16 @@ class SmallDisk:
             os.close(descriptor)
 
     def free(self) -> None:
-        """Make room again."""
+        """Free the filled space."""
         self._ballast.unlink()
 
 
 class CannotMount(Exception):
-    """A small disk cannot be mounted here; the message gives the reason."""
+    """Error if this machine cannot mount a small disk. The message gives the reason."""
 
 
 def skip_without_small_disks() -> None:
-    """Skip the test if a small disk cannot be mounted. For a fixture that comes before all others."""
+    """Skip the test if a small disk cannot be mounted. The first fixture of a test calls this function."""
     if reason := lacking("unshare", "nsenter", "mount"):
         pytest.skip(reason)
     try:
@@ -91,7 +92,7 @@ def small_disk(home: Path, at: Path, size: str) -> Iterator[SmallDisk]:
             "nsenter",
             f"--target={holder.pid}",
             "--mount",
-            "--root",  # otherwise nsenter leaves a chroot
+            "--root",  # without the root directory nsenter would leave a chroot
             *([] if root else ["--user", "--preserve-credentials"]),
         ]
         python.write_text(f'#!/bin/sh\nexec {shlex.join([*enter, sys.executable])} "$@"\n')

@@ -1,4 +1,4 @@
-"""Resources of a process, from the kernel: memory, descriptors, processor time."""
+"""Resources of a process as the kernel counts them: memory, descriptors, processor time."""
 
 import asyncio
 import os
@@ -9,19 +9,19 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 KIB = 1024
 MIB = 1024 * KIB
-#: A process that uses less than this share of a processor for so long (seconds) counts as idle.
+#: A process counts as idle if it uses less than this share of a processor for this many seconds.
 QUIET_SHARE, QUIET_SECONDS = 0.01, 0.1
-#: The clock of the scheduler's own accounts (CPUCLOCK_SCHED).
+#: Kind of the clock with the scheduler's own times (CPUCLOCK_SCHED).
 _SCHEDULED = 2
 
 
 def environment(others: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the variables of a process that imports from this checkout, with `others`."""
+    """Return the environment of a process that imports from this checkout. `others` are added."""
     return os.environ | {"PYTHONPATH": str(ROOT)} | dict(others or {})
 
 
 def resident_bytes(pid: int, field: str = "VmRSS") -> int:
-    """Return its resident memory; with `VmHWM` the most since `forget_peak`."""
+    """Return the resident memory of a process. With `VmHWM` return the maximum since `forget_peak`."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1]) * KIB
 
@@ -32,20 +32,19 @@ def forget_peak(pid: int) -> None:
 
 
 def descriptors(pid: int) -> int:
-    """Return how many descriptors a process has open."""
+    """Return the number of open descriptors of a process."""
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time of all its threads, including ended ones, to the nanosecond.
-
-    It is the process's own clock, as clock_getcpuclockid(3) names it; /proc/PID/stat counts in steps of 10 ms.
+    """Return the processor time of all threads of a process in seconds, including ended threads. The process's own
+    clock (clock_getcpuclockid(3)) counts nanoseconds. /proc/PID/stat counts in steps of 10 ms.
     """
     return time.clock_gettime((~pid << 3) | _SCHEDULED)
 
 
 async def quiet(pid: int) -> None:
-    """Wait until a process has had nothing to do for so long."""
+    """Wait until a process is idle."""
     used = processor_seconds(pid)
     while True:
         await asyncio.sleep(QUIET_SECONDS)

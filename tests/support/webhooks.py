@@ -1,4 +1,4 @@
-"""Parts of tests of the webhook listener: complete responses, callback addresses, and the rows on disk."""
+"""Parts of tests of the webhook listener: complete responses, callback URLs, and stored rows."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ class Answer:
 
 
 def parse(raw: bytes) -> list[Answer]:
-    """Return the responses in a connection's bytes, in order. Raise AssertionError if one is incomplete."""
+    """Return the responses in a connection's bytes, in order. Raise AssertionError for an incomplete response."""
     answers = []
     while raw:
         head, _, rest = raw.partition(b"\r\n\r\n")
@@ -39,7 +39,7 @@ def parse(raw: bytes) -> list[Answer]:
 
 
 async def answer_to(posd: Daemon, data: bytes) -> Answer:
-    """Send raw bytes of one request. Return the complete response."""
+    """Send the raw bytes of one request. Return the complete response."""
     (answer,) = parse(await send(posd.port, posd.ca, data))
     return answer
 
@@ -47,7 +47,7 @@ async def answer_to(posd: Daemon, data: bytes) -> Answer:
 async def deliver(
     posd: Daemon, address: str, content: bytes = b"{}", *, method: str = "POST", headers: str = ""
 ) -> Answer:
-    """Call an address (a URL or a path) of the listener. Return the complete response."""
+    """Call a URL or a path of the listener. Return the complete response."""
     path = urlsplit(address).path if address.startswith("https://") else address
     url = f"https://127.0.0.1:{posd.port}{path}"
     return await answer_to(posd, post(url, content, method=method, headers=headers))
@@ -60,12 +60,12 @@ def chunked(content: bytes, size: int = 16_000) -> bytes:
 
 
 def key_file(posd: Daemon) -> Path:
-    """Path of the key from which every token is made."""
+    """Path of the key of all callback tokens."""
     return posd.directory / "state" / "callback.key"
 
 
 def address(posd: Daemon, identity: str) -> str:
-    """Return the path of the callback address of an id, as this daemon would make it."""
+    """Return the path of the callback URL of an id, computed with the daemon's key."""
     key = bytes.fromhex(key_file(posd).read_text().split()[0])
     return ids.path(Channel.TRANSACTION, identity, ids.token(key, Channel.TRANSACTION, identity))
 
@@ -81,8 +81,8 @@ def disk(posd: Daemon) -> Iterator[sqlite3.Connection]:
 
 
 def everything(posd: Daemon) -> dict[str, list[tuple[Any, ...]]]:
-    """Return every row of every table, without the times of posd's last questions. It asks about open payments of other
-    tests.
+    """Return every row of every table, without the times of the last searches. posd also searches for open payments of
+    other tests.
     """
     with disk(posd) as db:
         tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
@@ -102,7 +102,7 @@ def recorded(posd: Daemon, identity: str) -> list[tuple[str, bytes]]:
 
 
 def quarantined(posd: Daemon, identity: str) -> list[tuple[str, bytes]]:
-    """Return reason and raw bytes of each refused body at a transaction's address."""
+    """Return reason and raw bytes of each refused body at a transaction's callback URL."""
     with disk(posd) as db:
         return db.execute("SELECT reason, body FROM quarantine WHERE subject = ? ORDER BY id", (identity,)).fetchall()
 

@@ -30,9 +30,12 @@ from posd.config import Config, load
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-    from posd.collect.questions import CompletenessCheck
+    from posd.collect.questions import CompletenessCheck, DayTotal, TotalsGap
 
 T = TypeVar("T")
+
+#: Most incomplete lanes that the totals name.
+NAMED = 10
 
 #: Packages for `posd collect` besides posd: module -> package.
 PACKAGES = {"nats": "nats-py", "psycopg": "psycopg"}
@@ -102,9 +105,11 @@ def collect(
 def totals(
     ctx: click.Context, output: Output, day: str, last: str | None, timezone: str | None, as_table: bool
 ) -> None:
-    """Total what the lanes have charged, by day, lane, type and currency, as `posd report` counts it."""
-    from posd.collect.questions import DayTotal
-    from posd.collect.questions import totals as ask
+    """Total what the lanes have charged, by day, lane, type and currency, as `posd report` counts it.
+
+    It names lanes whose payments may be missing, and counts payments without an outcome.
+    """
+    from posd.collect import questions
 
     config = _config(ctx)
     zone = timezone or config.merchant.timezone
@@ -115,11 +120,18 @@ def totals(
     except (ZoneInfoNotFoundError, ValueError) as error:
         raise click.UsageError(str(error)) from error
 
-    found: list[DayTotal] = _asked(config, output, lambda connection: ask(connection, first_day, last_day, zone))
+    async def ask(connection: "AsyncConnection[Any]") -> "tuple[list[DayTotal], TotalsGap]":
+        days = (first_day, last_day, zone)
+        return await questions.totals(connection, *days), await questions.totals_gap(connection, *days)
+
+    found, gap = _asked(config, output, ask)
     if output.as_json:
         rows = [{**row._asdict(), "total": row.total} for row in found]
-        output.json(encode({"timezone": zone, "totals": rows}))
+        lacks = [{"merchant": merchant, "lane": lane, "complete_to_at": at} for merchant, lane, at in gap.lanes]
+        document = {"timezone": zone, "totals": rows, "incomplete": lacks}
+        output.json(encode({**document, "open": gap.open, "unreadable": gap.unreadable}))
         return
+    _note_gap(output, gap)
     columns = ("day", "merchant", "lane", "type", "payments", "total", "currency")
     cells = [
         (
@@ -142,6 +154,23 @@ def totals(
         of_it = [row for row in found if _code(row.currency) == currency]
         sums = f"{money(total(row.total for row in of_it))} {currency}".rstrip()
         output.note(f"{counted(sum(row.payments for row in of_it), 'payment')}, {sums}; days of {zone}")
+
+
+def _note_gap(output: Output, gap: "TotalsGap") -> None:
+    """Print what the totals may lack."""
+    lines = [
+        f"{shown(f'{merchant}.{lane}')} is complete up to {moment(at, date=True) if at else 'an unknown time'}: later "
+        "payments may be missing"
+        for merchant, lane, at in gap.lanes[:NAMED]
+    ]
+    if len(gap.lanes) > NAMED:
+        lines.append(f"{len(gap.lanes) - NAMED} more lanes are not complete (posd collect --check)")
+    if gap.open:
+        lines.append(f"{counted(gap.open, 'payment')} of these days without an outcome: not counted")
+    if gap.unreadable:
+        lines.append(f"{counted(gap.unreadable, 'message')} could not be used (posd.unreadable): not counted")
+    if lines:
+        output.note(lines, style="yellow")
 
 
 def _code(currency: str | None) -> str:

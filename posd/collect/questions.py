@@ -88,6 +88,16 @@ class DayTotal(NamedTuple):
     currency: str | None
 
 
+class TotalsGap(NamedTuple):
+    """What the totals of some days may lack: changes of lanes that are not complete up to their end (merchant, lane,
+    complete up to), payments without an outcome, and unusable messages.
+    """
+
+    lanes: Sequence[tuple[str, str, datetime | None]]
+    open: int
+    unreadable: int
+
+
 class CompletenessCheck(NamedTuple):
     """State of all lanes, the gaps, and the number of unusable messages. `counted`: from every row."""
 
@@ -190,6 +200,22 @@ async def totals(connection: AsyncConnection[Any], first: date, last: date, zone
         await connection.execute("SELECT set_config('TimeZone', %s, true)", (zone,))
         query = "SELECT * FROM posd.totals WHERE day BETWEEN %s AND %s ORDER BY 1, 2, 3, 4, currency"
         return [DayTotal(*row) for row in await _rows(connection, query, (first, last))]
+
+
+async def totals_gap(connection: AsyncConnection[Any], first: date, last: date, zone: str) -> TotalsGap:
+    """Return what the totals of these days may lack. Of the last ten minutes no lane is expected to be complete."""
+    behind = await _rows(
+        connection,
+        "SELECT merchant, lane, complete_to_at FROM posd.lanes WHERE retired_at IS NULL AND coalesce(complete_to_at"
+        " < least((%s::date + 1)::timestamp AT TIME ZONE %s, now() - interval '10 minutes'), true) ORDER BY 1, 2",
+        (last, zone),
+    )
+    query = (
+        "SELECT count(*) FROM posd.payments"
+        " WHERE result IS NULL AND (created_at AT TIME ZONE %s)::date BETWEEN %s AND %s"
+    )
+    ((unsettled,),) = await _rows(connection, query, (zone, first, last))
+    return TotalsGap([tuple(row) for row in behind], int(unsettled), await unreadable(connection))
 
 
 async def started(

@@ -81,8 +81,8 @@ async def test_without_a_database_the_message_names_the_setting(tmp_path: Path) 
     assert "collect.dsn" in done.stderr
 
 
-def short_life() -> LaneLife:
-    lane = LaneLife(Random(1))
+def short_life(seed: int = 1) -> LaneLife:
+    lane = LaneLife(Random(seed))
     lane.begin()
     lane.live(2)
     return lane
@@ -116,6 +116,34 @@ async def test_a_check_says_whether_it_counts_the_rows(office: Path, store: Coll
         found = json.loads((await run(office, "--check", *arguments, "--json")).stdout)
         assert (found["ok"], found["rows_counted"]) == (not counted, counted)
     assert (await run(office, "--quick")).returncode == 2
+
+
+async def test_totals_say_what_they_may_lack(office: Path, store: CollectorStore) -> None:
+    """Otherwise the sum of the lanes that sent is taken for the sum of all lanes."""
+    lane = short_life(3)
+    assert await store.write(parsed(as_messages(lane.sent))) == 0
+    payments = [identity for kind, identity in lane.newest if kind == "transaction"]
+    (unsettled,) = set(payments) - set(lane.standing)
+
+    async def totals(day: str) -> tuple[str, Any]:
+        shown = await run(office, "totals", "--timezone", "UTC", "--day", day)
+        found = await run(office, "totals", "--timezone", "UTC", "--day", day, "--json")
+        assert (shown.returncode, found.returncode) == (0, 0)
+        return shown.stderr, json.loads(found.stdout)
+
+    said, found = await totals(f"{BEGAN - timedelta(days=1):%Y-%m-%d}")
+    assert "may be missing" not in said
+    assert (found["incomplete"], found["open"], found["unreadable"]) == ([], 0, 0)
+
+    said, found = await totals(f"{BEGAN:%Y-%m-%d}")
+    assert "m1.a is complete up to 20 Nov" in said
+    assert [(item["merchant"], item["lane"]) for item in found["incomplete"]] == [("m1", "a")]
+    assert (found["open"], "1 payment of these days without an outcome" in said) == (1, True), unsettled
+
+    await store.connection.execute("UPDATE posd.lanes SET complete_to_at = %s", (BEGAN + timedelta(days=1),))
+    said, found = await totals(f"{BEGAN:%Y-%m-%d}")
+    assert "may be missing" not in said
+    assert found["incomplete"] == []
 
 
 async def test_a_closed_lane_is_not_reported_as_silent(config: Path) -> None:

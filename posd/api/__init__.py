@@ -1,1 +1,1 @@
-"""The local API of tills and operators, the webhooks of terminals, and their description and metrics."""
+"""Local API of tills and operators, and webhooks of terminals, with their description and metrics."""

@@ -1,10 +1,10 @@
 """Certificate of the webhook listener: its reload, its renewal, and the devices that refuse it.
 
-Changed files are loaded into a new context and tested there. Only a matching, valid pair replaces the served one, for
-new connections. So a half-written or mismatched pair causes only a log line, and open connections are unaffected.
+Changed files are loaded into a new context and tested there. Only a matching, valid pair replaces the served pair, for
+new connections. A half-written or mismatched pair causes only a log line. Open connections are unaffected.
 
-`posd tls renew` renews the certificate of `posd tls init` in a process of its own: the library for making certificates
-is large, and the daemon needs it once a year.
+A separate process, `posd tls renew`, renews the certificate of `posd tls init`. The library that creates certificates
+is large, and the daemon needs it only once a year.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ RENEWAL_PAUSE_SECONDS = 3600.0
 HELPED_PAUSE_SECONDS = 10.0
 #: Longest renewal, in seconds; it takes about one.
 RENEWAL_SECONDS = 120.0
-#: For this many days before a new CA begins to sign, the health check is degraded.
+#: Number of days before a new CA begins to sign in which the health check is degraded.
 NEW_CA_DAYS = 90
 #: Seconds between two reminders of the operator.
 REMINDER_SECONDS = 86_400.0
-#: Most characters of a failed renewal's output that are logged.
+#: Maximum number of characters of a failed renewal's output in the log.
 MAX_WORDS = 1000
 
 #: Remedy for a bad certificate while the clock is not trusted.
@@ -53,9 +53,9 @@ listener_log = structlog.get_logger("posd.listener")
 class CertificatePair(msgspec.Struct, frozen=True):
     """Files of a certificate, and the way to renew it.
 
-    `renewable`: the configuration file for `posd tls renew`, None for the shop's own PKI. `wanted`: returns the names
-    by which terminals call this machine; it may block. `own`: the files of posd's own CA, and the directory where every
-    user may read the CA; None for the shop's own PKI.
+    `renewable`: configuration file for `posd tls renew`; None for a PKI of the shop. `wanted`: returns the names by
+    which terminals call this machine; it may block. `own`: files of posd's CA, and the directory where every user may
+    read the CA; None for a PKI of the shop.
     """
 
     certificate: Path
@@ -66,7 +66,7 @@ class CertificatePair(msgspec.Struct, frozen=True):
 
     @property
     def cure(self) -> Sequence[RemedyStep]:
-        """Return the steps that give the listener a new certificate."""
+        """Return the steps to give the listener a new certificate."""
         if self.renewable is not None:
             by_itself = RemedyStep("posd renews it by itself within a minute")
             return by_itself, RemedyStep("if it does not", "posd tls renew")
@@ -74,20 +74,20 @@ class CertificatePair(msgspec.Struct, frozen=True):
 
 
 class ServedCertificate(msgspec.Struct, eq=False):
-    """The served certificate, and the one on disk. Run `run` as a task; cancel it to stop."""
+    """Served certificate, and certificate on disk. Run `run` as a task; cancel it to stop."""
 
     pair: CertificatePair
     loaded_from: "State"
     served: tls.ServingContext
     now: Callable[[], datetime]
     check_seconds: float
-    #: Returns whether the clock is trusted. Otherwise dates are not checked, and nothing is renewed.
+    #: Returns whether the clock is trusted. If it is not, dates are not checked, and nothing is renewed.
     sure: Callable[[], bool]
-    #: Record of posd's own CA, to detect that it was lost. None: nothing is recorded.
+    #: Record of posd's CA, to detect its loss. None: the CA is not recorded.
     known_ca: KnownCa | None = None
     #: Reason why the certificate on disk is not served, or None.
     trouble: str | None = None
-    #: Time at which a new CA begins to sign, or None. The terminals must have the new CA by then.
+    #: Time at which a new CA begins to sign, or None. Until then the terminals must receive the new CA.
     new_ca_from: datetime | None = None
     _listeners: list[Callable[[tls.ServingContext], None]] = []
     _asked: bool = False
@@ -107,7 +107,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
     ) -> "ServedCertificate":
         """Load the pair. Renew it first if it has expired or is not valid yet.
 
-        While the clock is not trusted, the pair is served without a check of its dates. Raise TlsError.
+        While the clock is not trusted, the dates of the pair are not checked. Raise TlsError.
         """
         if known_ca is not None and pair.renewable is not None:
             await known_ca.look()
@@ -144,7 +144,10 @@ class ServedCertificate(msgspec.Struct, eq=False):
         self._wake.set()
 
     def check(self) -> tuple[documents.State, str, Sequence[RemedyStep], str]:
-        """Return state, text, remedy and reason of the health check: the certificate's end, and faults of the files."""
+        """Return state, text, remedy and reason of the health check.
+
+        It reports the certificate's end, and faults of the files.
+        """
         info, now = self.served.info, self.now()
         days = info.days_left(now)
         if self.pair.renewable is not None and self.known_ca is not None and self.known_ca.trouble is not None:
@@ -161,7 +164,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
         if validity is tls.Validity.ENDS:
             words.append(f"the certificate ends in {days} days")
             todo, reason = tuple(self.pair.cure), "ends"
-        if self.trouble is not None:  # it would break the next start
+        if self.trouble is not None:  # the pair on disk would prevent the next start
             words.append(f"the certificate on disk is not served: {self.trouble}")
             todo = todo or (RemedyStep("put a certificate and its key in place", "posd tls status"),)
             reason = reason or "not_served"
@@ -191,7 +194,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
         return "ok", f"valid {until}", (), ""
 
     async def run(self) -> None:
-        """Check, renew and remind, until cancelled."""
+        """Check and renew the certificate, and remind the operator, until cancelled."""
         while True:
             self._wake.clear()
             asked, self._asked = self._asked, False
@@ -208,7 +211,10 @@ class ServedCertificate(msgspec.Struct, eq=False):
                     await self._wake.wait()
 
     async def _look(self) -> "tuple[State, tls.Subjects]":
-        """Read the state of the files and the names of this machine, in one call, because each call wakes a thread."""
+        """Read the state of the files and the names of this machine.
+
+        One call reads both, because each call wakes a thread.
+        """
         state, wanted, self.new_ca_from = await asyncio.to_thread(
             lambda: (_state(self.pair), self.pair.wanted(), _new_ca_from(self.pair))
         )
@@ -227,7 +233,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
                 log.warning("certificate.refused", error=self.trouble, detail=detail, retry_s=self.check_seconds)
             return
         self.trouble = None
-        # Read before the files, so that a change meanwhile counts as another change.
+        # Read the state before the files, so that a change during the load is found by the next check.
         self.loaded_from = state
         same = served.info == self.served.info
         self.served = served
@@ -280,15 +286,15 @@ class ServedCertificate(msgspec.Struct, eq=False):
 
 
 def _load(pair: CertificatePair, at: datetime | None) -> tls.ServingContext:
-    """Load the pair, valid at that moment (None: dates are not checked). Raise TlsError."""
+    """Load the pair, which must be valid at `moment` (None: dates are not checked). Raise TlsError."""
     return tls.load(pair.certificate, pair.private_key, at)
 
 
 async def _renew_first(pair: CertificatePair, error: tls.OutsideDates) -> None:
-    """Renew a pair that is outside its dates by a trusted clock. Raise TlsError if it has expired and cannot be
+    """Renew the pair if it is outside its dates, by a trusted clock. Raise TlsError if it has expired and cannot be
     renewed.
 
-    A pair that is not valid yet is served even if it cannot be renewed: a refused start would not help.
+    A pair that is not yet valid is served even if it cannot be renewed, because a refused start would not help.
     """
     ended = error.validity is tls.Validity.EXPIRED
     if pair.renewable is None:
@@ -304,7 +310,7 @@ async def _renew_first(pair: CertificatePair, error: tls.OutsideDates) -> None:
 
 
 async def renew(config_file: Path) -> str:
-    """Run `posd tls renew --if-needed`. Return the reason of a failure and the cure; empty if there was none."""
+    """Run `posd tls renew --if-needed`. Return the reason of a failure and what to do, or an empty text."""
     command = ("-P", "-m", "posd", "--config", str(config_file), "tls", "renew", "--if-needed", "--no-reload")
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -329,9 +335,9 @@ async def renew(config_file: Path) -> str:
 
 
 def _new_ca_from(pair: CertificatePair) -> datetime | None:
-    """Publish the CA for all users; return the time from which a waiting one signs, or None. Blocking."""
+    """Publish the CA for all users. Return the time at which a waiting CA begins to sign, or None. Blocking."""
     if pair.own is not None:
-        with suppress(OSError, LookupError, tls.TlsError):  # the CA cannot be read: `posd tls status` reports it
+        with suppress(OSError, LookupError, tls.TlsError):  # the CA cannot be read; `posd tls status` reports this
             tls.publish_ca(*pair.own)
             return tls.new_ca_signs_from(pair.own[0])
     return None
@@ -341,7 +347,7 @@ State = tuple[object, ...]
 
 
 def _state(pair: CertificatePair) -> State:
-    """Return the state of the files: a replaced or rewritten file has another inode, size or time."""
+    """Return the state of the files. A replaced or rewritten file has another inode, size or time."""
     return tuple(_stamp(path) for path in (pair.certificate, pair.private_key))
 
 
@@ -354,11 +360,11 @@ def _stamp(path: Path) -> object:
 
 
 # Terminals that refuse this machine's certificate: their TLS alerts, counted per address. A device that does not trust
-# our CA sends an alert (RFC 8446, 6.2) and disconnects. Without this count the operator would only find a payment
+# our CA sends an alert (RFC 8446, 6.2) and disconnects. Without this count, the operator would only see payments
 # without events. OpenSSL reports the alert as the reason of an SSLError, mostly in the handshake. In TLS 1.3 the alert
-# can follow later, because our side's handshake ends before the device checks the certificate.
+# can arrive later, because our handshake ends before the device has checked the certificate.
 
-#: Alert about a certificate (RFC 8446, 6.2) -> its meaning and the remedy.
+#: Alert about a certificate (RFC 8446, 6.2) -> meaning and remedy.
 WORDS: Final[Mapping[str, str]] = {
     "unknown_ca": "it does not trust the CA: put ca.crt on it (posd tls ca)",
     "bad_certificate": "it does not trust the CA, or called a name or address that is not in the "
@@ -370,19 +376,19 @@ WORDS: Final[Mapping[str, str]] = {
     "unsupported_certificate": "it cannot use this kind of certificate: ask its vendor which kind it accepts",
 }
 
-#: Time for which a refusal is shown after the newest one.
+#: Time for which an address is shown after its newest refusal.
 SHOWN_FOR = timedelta(days=1)
-#: Seconds between two log lines about one address, and most lines in that time for all addresses.
+#: Seconds between two log lines about one address, and maximum number of lines in that time for all addresses.
 LINE_EVERY_SECONDS = 3600.0
 MAX_LINES = 32
-#: Most stored addresses; a shop has fewer terminals. The address with the oldest refusal is dropped first.
+#: Maximum number of stored addresses. A shop has fewer terminals. The address with the oldest refusal is dropped first.
 MAX_ADDRESSES = 64
-#: Most addresses that one sentence names.
+#: Maximum number of addresses in one sentence.
 MAX_NAMED = 3
 
 
 def refusal(error: BaseException | None) -> str | None:
-    """Return the alert by which the peer refused our certificate, else None."""
+    """Return the alert with which the peer refused our certificate, or None."""
     reason = getattr(error, "reason", None) if isinstance(error, ssl.SSLError) else None
     _, found, name = (reason or "").partition("_ALERT_")  # as in TLSV1_ALERT_UNKNOWN_CA
     alert = name.lower()
@@ -390,7 +396,10 @@ def refusal(error: BaseException | None) -> str | None:
 
 
 class AddressRefusals(msgspec.Struct):
-    """Refusals of one address. `told_at`: time of the last log line (monotonic). `untold`: refusals since then."""
+    """Refusals by one address.
+
+    `told_at`: time of the last log line (monotonic). `untold`: number of refusals since then.
+    """
 
     alert: str
     first_at: datetime
@@ -403,7 +412,7 @@ class AddressRefusals(msgspec.Struct):
 class CertificateRefusals:
     """Counts of refusals per address, in a bounded table, and their log lines.
 
-    The lines are not limited by an `Allowance`. It refills within the hour, so twice MAX_LINES could be logged.
+    An `Allowance` cannot limit the lines, because it refills within the hour, so twice MAX_LINES could be logged.
     """
 
     def __init__(self, now: Callable[[], datetime], is_own: Callable[[str], bool] = lambda _address: False) -> None:
@@ -416,7 +425,7 @@ class CertificateRefusals:
         self._lines: list[float] = []
 
     def told(self, peer: str, error: BaseException) -> bool:
-        """Count a refusal of our certificate. Return whether the error is such a refusal."""
+        """Count a refusal of our certificate. Return whether the error is a refusal of the certificate."""
         alert = refusal(error)
         if alert is not None and not self._is_own(plain(peer)):
             self.note(peer, alert)
@@ -428,7 +437,7 @@ class CertificateRefusals:
         entry = self._addresses.pop(address, None) or AddressRefusals(alert, now, now)
         if len(self._addresses) >= MAX_ADDRESSES:
             del self._addresses[next(iter(self._addresses))]
-        self._addresses[address] = entry  # last in the order: the newest
+        self._addresses[address] = entry  # reinsert, so that the newest is last
         entry.alert, entry.last_at = alert, now
         entry.count += 1
         entry.untold += 1
@@ -445,15 +454,15 @@ class CertificateRefusals:
         listener_log.warning("listener.distrusted", peer=address, kind=entry.alert, count=count, detail=detail)
 
     def recent(self) -> dict[str, AddressRefusals]:
-        """Return the addresses that refused within `SHOWN_FOR`, the newest last."""
+        """Return the addresses that refused the certificate within `SHOWN_FOR`, the newest last."""
         oldest = self._now() - SHOWN_FOR
         return {address: entry for address, entry in self._addresses.items() if entry.last_at > oldest}
 
     def words(self, terminals: Mapping[str, str], *, complete: bool) -> str | None:
-        """Return a sentence with the terminals that refuse the certificate, and the cure; None without any.
+        """Return a sentence with the terminals that refuse the certificate and what to do, or None.
 
-        `terminals`: address -> serial. `complete`: all of the fleet are among them; otherwise any address may be a
-        terminal.
+        `terminals`: address -> serial. `complete`: whether `terminals` has the whole fleet. Otherwise any address may
+        be a terminal.
         """
         found = {address: item for address, item in self.recent().items() if address in terminals or not complete}
         if not found:

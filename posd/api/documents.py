@@ -24,7 +24,7 @@ from posd.upkeep.restore_guard import UnknownPayment
 
 
 class QuarantinedBody(msgspec.Struct, frozen=True):
-    """A body that was refused though its callback address was authentic."""
+    """A body that was refused although its callback address was authentic."""
 
     id: Annotated[int, Meta(description="its number; ascending")]
     received_at: Annotated[Moment, Meta(description="when it arrived")]
@@ -49,7 +49,7 @@ class Quarantine(msgspec.Struct, frozen=True):
 
 
 class Reprocessed(reprocess.TransactionReport):
-    """What was applied from the quarantine, and where stored data differs from data derived from the record."""
+    """Bodies applied from the quarantine, and differences between stored data and data derived from the record."""
 
     printing: Annotated[PrintReport, Meta(description="the same for print jobs")] = msgspec.field(
         default_factory=PrintReport
@@ -57,14 +57,14 @@ class Reprocessed(reprocess.TransactionReport):
 
 
 class RestoresSeen(msgspec.Struct, frozen=True):
-    """What a person has now looked at."""
+    """Restores that an operator has confirmed by this call."""
 
     restores: Annotated[list[Restored], Meta(description="restores, oldest first")]
     gone_back: Annotated[list[GoneBack], Meta(description="starts that found it behind its witness, oldest first")]
 
 
 class Restores(RestoresSeen, frozen=True):
-    """Restores and steps back in time that no person has confirmed yet."""
+    """Restores and steps back in time that no operator has confirmed."""
 
     refusing: Annotated[bool, Meta(description="whether new payments are refused until a person has looked")]
     transactions: Annotated[
@@ -73,20 +73,20 @@ class Restores(RestoresSeen, frozen=True):
 
 
 class PruneProgress(msgspec.Struct, frozen=True):
-    """What the removal of old records does now."""
+    """Progress of the removal of old records."""
 
     retention_days: Annotated[int, Meta(description="days for which records are kept, 0: without limit")]
     doing: Annotated[str | None, Meta(description="state of a run, null if none runs")]
     removed: Annotated[int, Meta(description="what that run has removed so far")]
 
 
-# Terminals, the feed and the daemon itself (local API, Terminals, feed, service).
+# Documents of terminals, the feed and the daemon (local API, Terminals, feed, service).
 
 State = Literal["ok", "degraded", "failing"]
 
 
 class Terminals(msgspec.Struct, frozen=True):
-    """The fleet, and what else was asked for."""
+    """The fleet, and other announced terminals if requested."""
 
     terminals: Annotated[list[Terminal], Meta(description="the configured fleet, then announced terminals outside it")]
 
@@ -176,7 +176,7 @@ class CertificateCheck(Check, frozen=True, kw_only=True):
 
 
 class ConfigurationError(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a configuration."""
+    """One fault of a configuration."""
 
     file: Annotated[str, Meta(description="in which file")]
     line: Annotated[int | None, Meta(description="line of the file, null if not known")]
@@ -185,7 +185,7 @@ class ConfigurationError(msgspec.Struct, frozen=True):
 
 
 class RefusedConfiguration(msgspec.Struct, frozen=True):
-    """A changed configuration that was not taken up."""
+    """A changed configuration that is not in use."""
 
     at: Annotated[Moment, Meta(description="when")]
     errors: Annotated[list[ConfigurationError], Meta(description="all mistakes in it")]
@@ -254,7 +254,7 @@ class Version(msgspec.Struct, frozen=True):
 
 
 class LastPayment(msgspec.Struct, frozen=True):
-    """The payment that a terminal was asked for last."""
+    """The last payment on a terminal."""
 
     client_transaction_id: Annotated[Uuid, Meta(description="its id")]
     at: Annotated[Moment, Meta(description="when it was started")]
@@ -263,13 +263,13 @@ class LastPayment(msgspec.Struct, frozen=True):
 
 
 class TerminalStatus(Terminal, frozen=True, kw_only=True):
-    """A terminal of the fleet, and what it did last."""
+    """A terminal of the fleet, and its last payment."""
 
     last_payment: Annotated[LastPayment | None, Meta(description="null if there is none, or it cannot be read")]
 
 
 class Counters(msgspec.Struct, frozen=True):
-    """Numbers of records that may need a person."""
+    """Numbers of records that an operator may have to check."""
 
     open_payments: Annotated[int, Meta(description="payments without an outcome")]
     in_doubt: Annotated[int, Meta(description="payments that the terminal may or may not have")]
@@ -280,7 +280,7 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 class Disk(msgspec.Struct, frozen=True):
-    """The file system of the database; null if the system does not report it."""
+    """The file system of the database, or null if the system does not report it."""
 
     free_bytes: Annotated[int | None, Meta(description="bytes free for posd")]
     size_bytes: Annotated[int | None, Meta(description="its size")]

@@ -1,7 +1,7 @@
-"""The feed: every recorded change, ascending, as a page or live.
+"""Feed: every recorded change in ascending order, as a page or a live stream.
 
-Before the next changes, the feed reports a gap by a notice. A gap exists where retention has removed changes after the
-given place. It also exists if the place belongs to another database, as after a backup or an older copy was installed.
+A notice before the next changes reports a gap. There is a gap if retention has removed changes after the given place.
+There is also a gap if the place belongs to another database, for example after a backup or an older copy was installed.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ NO_METADATA = (
     "configuration of posd, and reload posd"
 )
 
-#: Cached reads at different places, for clients with equal requests between two changes.
+#: Maximum number of cached reads at different places. Clients with equal requests between two changes share them.
 MAX_READS = 8
-#: A reader is catching up if it is behind by more changes than this. Its next page is full, and another one follows.
+#: A reader is far behind if more than this number of changes follow. Its next page is full, and another page follows.
 FAR_BEHIND = 500
-#: For BUSY_SECONDS after the newest change, each page of a reader that is catching up is delayed by GIVE_WAY_SECONDS.
+#: For BUSY_SECONDS after the newest change, each page of a reader that is far behind is delayed by GIVE_WAY_SECONDS.
 #: Payments come first. With the usual page of 100 changes, the reader still gets 2,000 changes a second.
 BUSY_SECONDS = 5.0
 GIVE_WAY_SECONDS = 0.05
@@ -46,8 +46,8 @@ GIVE_WAY_SECONDS = 0.05
 class FeedChunk(msgspec.Struct, frozen=True):
     """Changes after a number, as messages.
 
-    `after`: number of the last of them. `more`: whether more may follow. `removed`: newest number that retention has
-    removed. `approvals`: payments with an approval among the changes.
+    `after`: number of the last change. `more`: whether more changes may follow. `removed`: newest number that retention
+    has removed. `approvals`: payments with an approval among the changes.
     """
 
     data: bytes
@@ -58,7 +58,7 @@ class FeedChunk(msgspec.Struct, frozen=True):
 
 
 class _StreamQuery(NamedTuple):
-    """Request of a stream: at most `rows` changes after a number, with or without check codes in their places."""
+    """Request of a stream for at most `rows` changes after a number, with or without check codes in their places."""
 
     after: int
     checked: bool
@@ -73,12 +73,13 @@ class FeedStream:
         self._context = context
         self._relays_metadata = relays_metadata
         self._reads: dict[_StreamQuery, asyncio.Task[FeedChunk]] = {}
-        self._newest = 0  # highest `seq` of this run
+        self._newest = 0  # highest `seq` known in this process
         self._moved_at = float("-inf")
         context.hub.listen(self._changed, batch.RecordedChange)
 
     async def read_feed(self, request: Request) -> Response:
-        """`GET /feed`: every recorded change, ascending, as a page or a stream; `Last-Event-ID` overrides `after`.
+        """`GET /feed`: every recorded change in ascending order, as a page or a stream. `Last-Event-ID` overrides
+        `after`.
 
         Raise Problem.
         """
@@ -96,7 +97,7 @@ class FeedStream:
         return self._context.streams.answer(request, "feed", changes.ANY, reader.read)
 
     async def stretch(self, asked: _StreamQuery) -> FeedChunk:
-        """Read the changes after a number. Equal requests share one read until something changes."""
+        """Read the changes after a number. Equal requests share one read until the next change."""
         if (task := self._reads.get(asked)) is None:
             task = asyncio.ensure_future(self._context.read(partial(_stretch, asked=asked)))
             task.add_done_callback(partial(self._done, asked))
@@ -105,12 +106,12 @@ class FeedStream:
         return await asyncio.shield(task)
 
     async def give_way(self, after: int) -> None:
-        """Delay a reader that is catching up, so that payments come first."""
+        """Delay a reader that is far behind, so that payments come first."""
         if self._newest > after + FAR_BEHIND and asyncio.get_running_loop().time() - self._moved_at < BUSY_SECONDS:
             await asyncio.sleep(GIVE_WAY_SECONDS)
 
     def _done(self, key: _StreamQuery, task: asyncio.Task[FeedChunk]) -> None:
-        """Remove the read from the cache unless it reached the end of the feed. Streams wait there and share it."""
+        """Remove the read from the cache unless it has reached the end of the feed, where streams share it."""
         keep = not task.cancelled() and task.exception() is None and not task.result().more
         if not keep and self._reads.get(key) is task:
             del self._reads[key]
@@ -129,7 +130,7 @@ class _FeedReader(msgspec.Struct, eq=False):
     rows: int
     adds: FeedWith | None
     after: int | None = None  # None until the place is resolved
-    told: int = 0  # newest removed number that was reported
+    told: int = 0  # highest removed number that was reported
 
     async def read(self) -> MessageBatch:
         """Return the next messages. Raise Problem."""
@@ -153,7 +154,7 @@ def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWit
     notices = [] if known else [_unknown(place, after)]
     if removed > after:
         notices.append(_removed(removed))
-    # No changes follow a number beyond the feed: the next page begins where the feed continues.
+    # After a number beyond the end of the feed, no changes follow. The next page begins at the end of the feed.
     back = after < place.seq
     found = [] if back else changes.after(db, after, limit)
     last = found[-1].seq if found else after
@@ -163,7 +164,7 @@ def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWit
     numbers = metrics.read_gauges(db) if adds is not None and len(found) < limit else None
     return FeedPage(
         database_id=present.database_id,
-        # Before this number are changes of an earlier database, and gaps left by retention.
+        # Before this number there are changes of an earlier database, and gaps left by retention.
         first_seq=max(present.first_seq, removed + 1),
         changes=[*_documents(db, found, adds)],
         next_after=last,

@@ -1,6 +1,6 @@
-"""Calls for operators on the whole database and the clock: quarantine, reprocessing, backup, restores, prune.
+"""Calls for operators on the whole database (quarantine, reprocessing, backup, restores, prune) and on the clock.
 
-The calls on the clock show its witnesses and the waiting work, and record an operator's confirmation.
+The calls on the clock show the evidence for it and the delayed work, and record an operator's confirmation.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ from posd.upkeep.retention import Retention
 
 # Bodies of the calls.
 
-#: Most days of retention, as in the configuration.
+#: Maximum number of days of retention, as in the configuration.
 MOST_DAYS = 36_500
 #: An absolute path on this machine.
 AbsolutePath = Annotated[str, Meta(pattern="^/", min_length=1)]
@@ -116,7 +116,7 @@ def read_backup(body: bytes) -> BackupRequest:
 def read_prune(body: bytes, configured: int) -> PruneRequest:
     """Read the body of `POST /prune`. Raise Problem.
 
-    `configured`: days for which the configuration keeps records, 0: without limit.
+    `configured`: days for which the configuration keeps records; 0: without limit.
     """
     reader = read_body(PruneRequest, body or b"{}", "nothing was removed")
     days, dry_run = reader.members.get("older_than_days"), reader.members.get("dry_run", False)
@@ -163,7 +163,7 @@ class Witnesses(msgspec.Struct, frozen=True):
 
 
 class ClockState(msgspec.Struct, frozen=True):
-    """Whether posd trusts the clock, and why not."""
+    """Whether posd trusts the clock, and the reason if it does not."""
 
     sure: Annotated[bool, Meta(description="whether posd trusts it")]
     reason: Annotated[Doubt | None, Meta(description="reason as a word, null if posd trusts the clock")]
@@ -177,7 +177,7 @@ class ClockState(msgspec.Struct, frozen=True):
 
 
 class ClockRequest(msgspec.Struct, frozen=True):
-    """A person says that the clock of this machine is right now."""
+    """Operator's confirmation that the clock of this machine is right."""
 
     operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
     note: Annotated[
@@ -200,7 +200,7 @@ def read_confirmation(body: bytes) -> ClockRequest:
 
 log = structlog.get_logger("posd.backup")
 
-#: Bytes of a backup that are read and sent at a time.
+#: Number of bytes of a backup that are read and sent at a time.
 PIECE_BYTES = 256 * 1024
 
 
@@ -235,7 +235,9 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         return json_response(quarantine_document(found))
 
     async def reprocess(self, request: Request) -> Response:
-        """`POST /reprocess`: apply what can be applied now, derive everything again, report differences."""
+        """`POST /reprocess`: apply the usable bodies of the quarantine, derive all records again, and report
+        differences.
+        """
         parameters.check_no_body(request)
         with storage_problem("reprocessing broke off ({error}); what it did is kept. Check the disk, and call again"):
             done, quarantined = await self.reprocessing.run()
@@ -249,7 +251,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
     async def back_up(self, request: Request) -> Response:
         """`POST /backup`: copy the database while payments continue.
 
-        The target is the file `path`, the directory `into`, which keeps the newest ones, or the response (`send`).
+        The target is the file `path`, the directory `into` (which keeps the newest backups), or the response (`send`).
         """
         asked = read_backup(request.state.body)
         now = self.context.now()
@@ -260,7 +262,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         elif asked.into is not None:
             work = partial(backup.write_into, self.store.path, asked.into, asked.keep, self.keys, now, stopping)
         else:
-            assert asked.path is not None  # noqa: S101 - one of the three is asked for
+            assert asked.path is not None  # noqa: S101 - one of the three members is set
             work = partial(backup.write, self.store.path, asked.path, self.keys, iso(now), stopping)
         async with self._one_at_a_time:
             done = await self._do(work, asked.field)
@@ -282,7 +284,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
             errors = [{"path": f"/{target}", "message": str(error)}]
             raise Problem("invalid_request", f"nothing was done: /{target} {error}", errors=errors) from error
         except (StorageUnavailable, OSError) as error:
-            log.error("store.backup_failed", error=str(error))  # noqa: TRY400 - the message is the whole story
+            log.error("store.backup_failed", error=str(error))  # noqa: TRY400 - the traceback adds nothing to the message
             raise Problem("storage_unavailable", f"no backup was made: {error}") from error
         except BackupStopped as error:
             raise Problem("draining", "posd is stopping; no backup was made. Ask again in a moment") from error
@@ -295,8 +297,11 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         return json_response(documents.Restores(restores, gone_back, self.restore_guard.refuses, payments))
 
     async def confirm_restore(self, request: Request) -> Response:
-        """`POST /restore/seen`: record that the operator has checked the restores; health is ok again."""
-        # The body is the one of a release: operator and reason.
+        """`POST /restore/seen`: record that the operator has checked the restores.
+
+        Then their health check is ok again.
+        """
+        # The body is the same as for a release: operator and reason.
         decision = decided(DECISIONS["release"], request.state.body, request.state.uid, "nothing was done")
         detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
         with storage_problem("not possible now: {error}; check the disk, and try again"):
@@ -311,7 +316,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         return json_response(PruneProgress(retention_days=self.retention.days, doing=doing or None, removed=count))
 
     async def prune(self, request: Request) -> Response:
-        """`POST /prune`: remove records that ended longer ago than the given days, while payments continue."""
+        """`POST /prune`: remove records that ended before the given number of days, while payments continue."""
         asked = read_prune(request.state.body, self.retention.days)
         try:
             report = await self.retention.prune(asked.older_than_days, dry_run=asked.dry_run)
@@ -335,7 +340,7 @@ class ClockCalls(msgspec.Struct, eq=False):
     clock: WallClock
 
     async def get_clock(self, _request: Request) -> Response:
-        """`GET /clock`: the witnesses, and what waits."""
+        """`GET /clock`: the evidence for the clock, and the delayed work."""
         return json_response(await self._clock_state())
 
     async def confirm_clock(self, request: Request) -> Response:
@@ -371,7 +376,7 @@ class ClockCalls(msgspec.Struct, eq=False):
 
 
 def quarantine_document(item: QuarantineEntry) -> documents.QuarantinedBody:
-    """Return one refused body, in base64 without callback tokens, with the id of its callback address."""
+    """Return one refused body with the id of its callback address. The body is in base64, without callback tokens."""
     printed = item.channel == Channel.PRINT
     return documents.QuarantinedBody(
         id=item.id,
@@ -394,13 +399,13 @@ def _see(unit: WriteTransaction, at: str, detail: dict[str, Any]) -> RestoresSee
 
 
 async def tell_restores(store: Store) -> None:
-    """Log the unconfirmed restores at the daemon's start. Raise StorageUnavailable."""
+    """Log the unconfirmed restores when the daemon starts. Raise StorageUnavailable."""
     for item in await store.read(marks.unseen_restores):
         log.warning("store.restored", detail=item.words)
 
 
 class DescriptorStream(StreamingResponse):
-    """Response with the content of a descriptor, in pieces. It closes the descriptor in any case."""
+    """Response with the content of a descriptor, in pieces. It always closes the descriptor."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor

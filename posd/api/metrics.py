@@ -1,4 +1,4 @@
-"""Figures of payments and print jobs: counts since the start of the process, and counts in the database."""
+"""Metrics of payments and print jobs: counts since the start of the process, and counts in the database."""
 
 import sqlite3
 from collections import Counter
@@ -17,8 +17,8 @@ from posd.printing.rows import PrintJobChanged
 from posd.records.model import Phase
 from posd.storage import changes
 
-#: Bounds of the histogram of payment durations, in seconds. They allow for a customer who searches for the card and
-#: types the PIN.
+#: Limits of the histogram of payment durations, in seconds. They include the time in which a customer finds the card
+#: and enters the PIN.
 OUTCOME_BOUNDS = (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 900)
 #: Label of a terminal outside the fleet, and of an unknown operation.
 OTHER, UNKNOWN = "other", "unknown"
@@ -32,7 +32,7 @@ class EventCounters:
 
     def __init__(self, fleet: Container[str]) -> None:
         self._fleet = fleet
-        #: Open payments -> start by this process (monotonic seconds), or None if another process started the payment.
+        #: Open payment -> time of its start (monotonic seconds), or None if another process started it.
         self._open: dict[str, float | None] = {}
         self._open_prints: set[str] = set()
         self.started: Counter[tuple[str, str]] = Counter()
@@ -81,7 +81,7 @@ _OPEN = (
     f" WHERE {rows.OPEN} GROUP BY phase"
 )
 _OPEN_PRINTS = "SELECT phase, count(*) FROM print_jobs INDEXED BY print_jobs_open WHERE phase <> 'final' GROUP BY phase"
-#: SQLite counts them on its thread, since attentions can accumulate for years.
+#: SQLite counts them on the database thread, because attentions can accumulate for years.
 _ATTENTION = (
     "SELECT json_extract(a.value, '$.code'), count(*) FROM transactions INDEXED BY transactions_attention,"
     " json_each(attention) a WHERE attention <> '[]' GROUP BY 1"
@@ -102,7 +102,7 @@ class DatabaseGauges(msgspec.Struct, frozen=True):
 
 
 def read_gauges(db: sqlite3.Connection, known: DatabaseGauges | None = None) -> DatabaseGauges:
-    """Read the figures. Without a change since `known`, reuse the figures that only a change can alter."""
+    """Read the figures. If nothing has changed since `known`, reuse the numbers that only a change can alter."""
     seq = changes.newest_seq(db)
     quarantined = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
     if known is not None and known.seq == seq:

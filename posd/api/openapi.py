@@ -1,6 +1,7 @@
-"""Description of the local API (OpenAPI 3.1), from the table of its calls and the types of their documents.
+"""Description of the local API (OpenAPI 3.1), generated from the table of its calls and the types of its documents.
 
-It does not depend on the configuration. The first request for it loads this module; the daemon's start does not.
+It does not depend on the configuration. This module is loaded by the first request for the description, and not at the
+daemon's start.
 """
 
 import inspect
@@ -30,13 +31,13 @@ from posd.printing.documents import PrintJob
 from posd.printing.model import PrintStatus
 from posd.records.model import Line, Phase
 
-# Types as JSON schemas (Draft 2020-12), for responses and requests. A response has every field, unless it can be unset
-# or its struct omits defaults; words of an open kind may increase (`x-extensible-enum`). A request may have only
-# described fields.
+# Types as JSON schemas (Draft 2020-12), for responses and requests. A response has every field, unless the field can be
+# unset or its struct omits defaults. Later versions may add words to an open set (`x-extensible-enum`). A request may
+# have only described fields.
 
 Schema = dict[str, Any]
 
-#: Enumerations that never get further words, because a till decides by them.
+#: Enumerations to which no version adds words, because a till decides by them.
 CLOSED = frozenset({Result, Phase, NextStep, PrintStatus})
 
 PLAIN: dict[Any, Schema] = {
@@ -79,14 +80,14 @@ NAMED: dict[str, Any] = {
 
 
 class Schemas:
-    """Builder of schemas. It stores the schemas of structs and enumerations as named components."""
+    """Builder of schemas. Schemas of structs and enumerations are named components."""
 
     def __init__(self) -> None:
         self.components: dict[str, Schema] = {}
         self._made: dict[str, tuple[Any, bool]] = {}
 
     def of(self, kind: Any, *, asked: bool = False) -> Schema:
-        """Return the schema of a type. `asked`: the type is part of a request."""
+        """Return the schema of a type. `asked`: whether the type is part of a request."""
         if get_origin(kind) is Annotated:
             return self._annotated(kind, asked=asked)
         if isinstance(kind, str):
@@ -101,7 +102,8 @@ class Schemas:
         if origin in (list, tuple):
             return {"type": "array", "items": self.of(arguments[0], asked=asked)}
         if origin is dict:
-            # Stated even if any value is allowed: otherwise generators for TypeScript make an object without members.
+            # Stated even if any value is allowed, because otherwise generators for TypeScript make an object without
+            # members.
             return {"type": "object", "additionalProperties": self.of(arguments[1], asked=asked)}
         if isinstance(kind, EnumMeta):
             words = _words([item.value for item in list[Enum](kind)])
@@ -129,7 +131,7 @@ class Schemas:
         return schema
 
     def _with_later(self, schema: Schema, name: str) -> Schema:
-        """Return a union of entries, extended by a last kind of that name for entries of later versions."""
+        """Return a union of entries. Its last kind, with that name, is for entries of later versions."""
         kinds = [self.components[item["$ref"].rpartition("/")[2]]["properties"]["kind"] for item in schema["anyOf"]]
         known = [word for kind in kinds for word in kind.get("enum", [kind.get("const")])]
         later = self._object(Line, asked=False) | {"description": "A line of a kind that this description lacks"}
@@ -160,7 +162,7 @@ class Schemas:
         name = kind.__name__
         if name not in self._made:
             self._made[name] = (kind, asked)
-            self.components[name] = {}  # reserved first, because the type can contain itself
+            self.components[name] = {}  # reserve the name first, because the type can contain itself
             self.components[name] = self._object(kind, asked=asked)
         return self._component(kind, self.components[name], asked=asked)
 
@@ -190,7 +192,7 @@ class Schemas:
         }
         schema |= {"required": required} if required else {}
         if (more := getattr(kind, "MORE", None)) is not None:
-            # For a request body, generators make no index signature from this keyword. A misspelt field then fails to
+            # With this keyword, generators make no index signature for a request body. So a misspelt field does not
             # compile.
             word = "unevaluatedProperties" if asked else "additionalProperties"
             return schema | {word: self.of(more, asked=asked)}
@@ -198,7 +200,7 @@ class Schemas:
 
 
 def _first_paragraph(words: str) -> str:
-    """Return the first paragraph of a docstring; the rest is for readers of the code."""
+    """Return the first paragraph of a docstring. The other paragraphs are for readers of the code."""
     return " ".join(inspect.cleandoc(words).partition("\n\n")[0].split())
 
 
@@ -209,7 +211,7 @@ def _words(words: list[Any]) -> Schema:
 
 
 def _constant(value: str | int) -> Schema:
-    """Return the schema of one value, with its type, which generators of clients require."""
+    """Return the schema of one value, including its type, which generators of clients require."""
     return PLAIN[type(value)] | {"const": value}
 
 
@@ -247,8 +249,8 @@ def name(code: str, *, printing: bool = False) -> str:
     return ("ProblemPrint" if own else "Problem") + "".join(word.capitalize() for word in code.split("_"))
 
 
-#: Schema of a problem with an unknown code. It is the last kind of each refusal, so that a generated client can read
-#: codes of a later version.
+#: Schema of a problem with an unknown code. It is the last alternative of each refusal, so that a generated client can
+#: read codes of a later version.
 LATER = "Problem"
 
 
@@ -281,7 +283,7 @@ def later_schema(schemas: Schemas) -> Schema:
 
 
 def _next_step(step: Schema) -> Schema:
-    """Return the member `next_step`, which problems have in calls that start something."""
+    """Return the member `next_step` of problems in calls that start something."""
     words = "in calls that start something: the till's next step. A till treats an unknown word as `ask_person`"
     return {"next_step": step | {"description": words}}
 
@@ -328,7 +330,7 @@ def _problem_answer(route: Route, status: int, codes: list[str], examples: "Exam
 
 
 def example_name(code: str, calls: str) -> str:
-    """Return the name of the example of a code in these calls, as in `Examples.problems`."""
+    """Return the name of the example of a code for these calls, as in `Examples.problems`."""
     return name(code) if calls == EVERY_CALL else f"{name(code)}.{calls.split()[0]}"
 
 
@@ -369,22 +371,22 @@ SERVICE = ("Service", "posd itself")
 OPERATORS = ("Operators", "operators' actions on all records")
 
 
-#: Members that responses repeat unchanged. The examples have the blanks that most tills and terminals write.
+#: Members that responses repeat unchanged. Blanks in the examples, as most tills and terminals write them.
 REPEATED = frozenset({"amount", "metadata", "options", "event", "final_event"})
 
 
 #: Calls that start something.
 STARTING = frozenset(route.name for route in routes.ALL if route.method == STARTS)
 
-#: Key for all calls that have no example of their own for a code.
+#: Key for all calls without an example of their own for a code.
 EVERY_CALL = "*"
 
 
 class Examples(msgspec.Struct, frozen=True):
     """Content of `examples.json`: bodies by call and name, responses by call and status, problems by code and calls.
 
-    A response, and the `outcome` of a problem, is given in full or by its name among the documents. The calls of a
-    problem are names with a blank between, or `*`. Its example has the detail and the code's own fields, as the daemon
+    A response, or the `outcome` of a problem, is a full document or the name of one. The calls of a problem are names
+    with a blank between them, or `*`. The example of a problem has the detail and the code's own fields, as the daemon
     writes them.
     """
 
@@ -395,7 +397,7 @@ class Examples(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls) -> "Examples":
-        """Read the file; its numbers keep their digits."""
+        """Read the file. Its numbers keep their digits."""
         found = decode(resources.files("posd.api").joinpath("examples.json").read_bytes())
         return cls(found.pop("bodies"), **_as_sent(found))
 
@@ -524,7 +526,7 @@ def _parameter(place: str, row: Parameter) -> Schema:
 
 
 def _metadata(row: Parameter) -> Schema:
-    """Return one parameter for all query parameters with that prefix: an object with one member for each."""
+    """Return one parameter for all query parameters with a prefix: an object with one member for each."""
     schema = {
         "type": "object",
         "propertyNames": {"pattern": "^metadata\\."},

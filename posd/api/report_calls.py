@@ -1,4 +1,4 @@
-"""Calls on the report and on shifts. The first call loads the code, because most daemons never need it."""
+"""Calls on the report and on shifts. Their code is loaded by the first call, because most daemons never need it."""
 
 import asyncio
 from datetime import timedelta
@@ -19,13 +19,13 @@ from posd.clock.clock import WallClock
 from posd.records.service import storage_problem
 from posd.storage.store import Store
 
-#: Most shifts in a response: each may have thousands of payments.
+#: Maximum number of shifts in a response. Each may have thousands of payments.
 MOST = 20
 LIMIT = Parameter("limit", parameters.whole(1, MOST), "at most so many", default=1)
 BEFORE = Parameter("before", parameters.whole(1, parameters.MAX_SEQ), "only those before this number", example=8)
-#: Years that a report can cover. Dates near the ends of the calendar would overflow.
+#: Years that a report can contain. Dates near the ends of the calendar would overflow.
 YEARS = range(1970, 9000)
-#: Words for the present shift, and for the last closed one.
+#: Words for the present shift, and for the last closed shift.
 OPEN, LAST = "open", "last"
 
 
@@ -104,7 +104,7 @@ class ReportCalls:
         return json_response(shifts.Shifts(found[:limit], found[limit - 1].number if more else None))
 
     async def close_shift(self, request: Request) -> Response:
-        """`POST /shifts`: 201 with the shift; 200 with the last one where nothing is to be closed."""
+        """`POST /shifts`: 201 with the closed shift, or 200 with the last shift if there is nothing to close."""
         from posd.api import shift_reports, shifts
 
         asked = shifts.read_close(request.state.body)
@@ -130,7 +130,7 @@ class ReportCalls:
 
 
 def _span(since: str | None, until: str | None, most_days: int) -> Any:
-    """Return the two moments. Raise Problem if they are no span."""
+    """Return the first and the last moment of the span. Raise Problem if they are not in order."""
     if since is None or until is None:
         raise invalid("since", "and `until` are required, or `shift`")
     begin, end = parse_iso(since), parse_iso(until)

@@ -1,7 +1,7 @@
-"""The local API as one table: calls, parameters, and responses.
+"""Table of the local API: calls, parameters, and responses.
 
-Each row is served, and the description of the API is made from it. `api.openapi` resolves a type that is given as a
-string.
+Each row is served, and the description of the API is generated from it. `api.openapi` resolves a type that is given as
+a string.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,8 @@
-"""Counting of a shift: each payment once, and later differences as corrections (see `api.shifts`).
+"""Computation of a shift. Each payment is counted once, and later differences are corrections (see `api.shifts`).
 
-It runs in short steps on one state of the database, up to a change of the feed. The result is stored unless another
-shift was closed meanwhile. A change between count and close has a higher number, so it belongs to the next shift.
+It runs in short steps on one state of the database, up to a number of the feed. The result is stored unless another
+shift was closed meanwhile. A change between the count and the close has a higher number, so it belongs to the next
+shift.
 """
 
 import sqlite3
@@ -45,9 +46,9 @@ from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import changes, database_id, marks
 from posd.storage.batch import WriteTransaction
 
-#: Most payments of one shift, since a response can have twenty shifts.
+#: Maximum number of payments in one shift, because a response can have twenty shifts.
 MOST = 2_000
-#: Changes of the feed that are read at a time.
+#: Number of changes of the feed that are read at a time.
 _CHANGES = 200
 #: Reasons of the first change of a payment, in the feed.
 _BEGINS = ("intent", "orphan")
@@ -63,7 +64,7 @@ class ReportOptions(msgspec.Struct, frozen=True):
 
 
 class CountedAmount(NamedTuple):
-    """Amount of a payment that a shift has counted; `amount` is None for an open one."""
+    """Amount of a payment that a shift has counted. `amount` is None for an open payment."""
 
     shift: int
     amount: Decimal | None
@@ -104,7 +105,7 @@ def _opened(db: sqlite3.Connection, context: RowContext) -> Generator[None, None
     same = last is None or database_id.present(db).database_id == last.database_id
     sought = {identity for identity, fresh in begun.items() if not (fresh and same) and identity not in carried}
     known, begins_later = yield from _known(db, sought)
-    # A payment that began before the first shift and is in no shift was decided before it.
+    # A payment that began before the first shift and is in no shift was decided before the first shift.
     before_first = {identity for identity, fresh in begun.items() if not fresh and identity not in known}
     payments = [row for row in found if not (begins_later and row.client_transaction_id in before_first)]
     return OpenShift(last, *_account(payments, known), up_to, more)
@@ -115,8 +116,8 @@ def _changed(
 ) -> Generator[None, None, tuple[dict[str, bool], int, bool]]:
     """Return the payments that changed after a number.
 
-    The dictionary says whether each began there. The number is that of the last change; the flag says whether more
-    follow.
+    The dictionary maps each payment to whether it began in this part. The number is that of the last change. The flag
+    is true if more changes follow.
     """
     begun = dict.fromkeys(carried, False)
     least, up_to, place = len(begun), after, after
@@ -137,7 +138,7 @@ def _changed(
 def _known(db: sqlite3.Connection, sought: set[str]) -> Generator[None, None, tuple[dict[str, CountedAmount], bool]]:
     """Return the counted amounts of payments, and whether the first shift began after number 0.
 
-    Reads older shifts until every payment is found.
+    Older shifts are read until every payment is found.
     """
     known: dict[str, CountedAmount] = {}
     begins_later = False
@@ -154,7 +155,10 @@ def _known(db: sqlite3.Connection, sought: set[str]) -> Generator[None, None, tu
 def _account(
     payments: Iterable[ReportPayment], known: Mapping[str, CountedAmount]
 ) -> tuple[list[ReportPayment], list[ShiftPayment]]:
-    """Return the rows of a shift, and its counted amounts: each payment once, later changes as corrections."""
+    """Return the rows of a shift, and its counted amounts.
+
+    Each payment has one row, and later changes are corrections.
+    """
     found: list[ReportPayment] = []
     lines: list[ShiftPayment] = []
     for row in payments:
@@ -177,7 +181,7 @@ def _account(
 
 
 def _correct(row: ReportPayment, line: ShiftPayment) -> list[ReportPayment]:
-    """Return the rows of a correction: one for each currency, and one more if the payment is open again."""
+    """Return the rows of a correction: one for each currency, and another one if the payment is open again."""
     was, now = line.was or ZERO, line.counted or ZERO
     currency = row.currency if line.currency is UNSET else line.currency
     parts = [(currency, total((now, -was)))]
@@ -274,7 +278,7 @@ def of_open(db: sqlite3.Connection, options: ReportOptions) -> Generator[None, N
 def of_closed(
     db: sqlite3.Connection, options: ReportOptions, number: int | None
 ) -> Generator[None, None, PaymentReport]:
-    """Return the report of a closed shift, None for the last one. Raise Problem not_found."""
+    """Return the report of a closed shift. `number`: None for the last one. Raise Problem not_found."""
     found = shifts.page(db, None if number is None else number + 1, 2)
     if not found or number not in (None, found[0].number):
         newest = shifts.last(db)
@@ -389,7 +393,10 @@ def count(
 
 
 def close(unit: WriteTransaction, shift: Shift) -> tuple[Shift, bool]:
-    """Store a counted shift. Return it and True, or the last shift and False if another was closed meanwhile."""
+    """Store a counted shift.
+
+    Return the shift and True, or the last shift and False if another shift was closed meanwhile.
+    """
     last = shifts.last(unit.db)
     if last is not None and last.number != shift.number - 1:
         return last, False

@@ -1,7 +1,7 @@
-"""Shifts: an operator closes one, and its totals stay as counted, also after later removals and corrections.
+"""Shifts: an operator closes a shift, and its totals then stay unchanged, even after removals and corrections.
 
-A shift holds the payments since the previous one. It reaches up to a number of the feed; no clock decides its content.
-A payment that changes later is compared with its counted amount.
+A shift holds the payments since the previous one. A shift ends at a number of the feed, so its content does not depend
+on a clock. A payment that changes later is compared with its counted amount.
 """
 
 import sqlite3
@@ -22,7 +22,7 @@ from posd.storage import marks
 
 
 class ShiftPayment(msgspec.Struct, frozen=True):
-    """What a shift has counted of a payment."""
+    """Amount of a payment that a shift has counted."""
 
     client_transaction_id: Annotated[Uuid, Meta(description="its id")]
     counted: Annotated[
@@ -45,7 +45,7 @@ class ShiftPayment(msgspec.Struct, frozen=True):
 
 
 class ShiftRequest(msgspec.Struct, frozen=True):
-    """A person closes a shift: all payments since the last one. The daemon counts them."""
+    """Operator's request to close a shift. The daemon counts all payments since the last shift."""
 
     operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
     note: Annotated[
@@ -89,7 +89,7 @@ class Shift(msgspec.Struct, frozen=True):
 
     @property
     def open(self) -> dict[str, int]:
-        """Payments that were open at the close, with the shift's number."""
+        """Payments that were open at the close -> number of the shift."""
         return {item.client_transaction_id: self.number for item in self.payments if item.counted is None}
 
     @property
@@ -105,7 +105,7 @@ class Shifts(msgspec.Struct, frozen=True):
     next_before: Annotated[int | None, Meta(description="`before` of the next page, null if there is none")]
 
 
-#: Members that older callers send. They counted the shift themselves.
+#: Members that callers of older versions send. They counted the shift themselves.
 _COUNTED_BY_CALLER = frozenset({"/up_to", "/totals", "/payments"})
 _OLD_CALLER = "Omit it; if an older `posd report` sent it, install the version of the daemon"
 _SHIFT = msgspec.json.Decoder(Shift)
@@ -137,7 +137,7 @@ def read_close(body: bytes) -> ShiftRequest:
 
 
 def page(db: sqlite3.Connection, before: int | None, limit: int) -> list[Shift]:
-    """Return the shifts before a number, None for all, the newest first."""
+    """Return the shifts before a number (None: all), the newest first."""
     found = (shift for shift in newest_first(db) if before is None or shift.number < before)
     return list(islice(found, limit))
 

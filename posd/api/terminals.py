@@ -32,7 +32,7 @@ MAX_URL = 300
 
 
 class IdentityDecision(Signed, frozen=True):
-    """An operator's decision which device is the terminal."""
+    """Operator's decision which device is the terminal."""
 
     base_url: Annotated[
         str,
@@ -45,7 +45,7 @@ class IdentityDecision(Signed, frozen=True):
     ]
 
 
-#: Base URL, operator, note, user id.
+#: (base URL, operator, note, user id).
 _Decision = tuple[str, str, str, int | None]
 
 
@@ -57,7 +57,7 @@ IDENTITY_ROW: DecisionRow[_Decision] = (_read_decision, IdentityDecision)
 
 
 class CommissionRequest(Signed, frozen=True):
-    """What was seen working with a terminal."""
+    """Operator's record of functions that work with a terminal."""
 
     proven: Annotated[
         list[Part],
@@ -68,7 +68,7 @@ class CommissionRequest(Signed, frozen=True):
     ]
 
 
-#: Operator, note, user id, and what was seen working.
+#: (operator, note, user id, functions that were seen working).
 _Seen = tuple[str, str, int | None, tuple[Part, ...]]
 
 
@@ -117,7 +117,8 @@ class TerminalCalls:
     async def list_terminals(self, request: Request) -> Response:
         """`GET /terminals`: the fleet, and with `all=true` announced terminals outside it.
 
-        `check=true` waits for probes of terminals without a recent one; otherwise they run in the background.
+        With `check=true` the call waits for probes of terminals without a recent probe. Otherwise they run in the
+        background.
         """
         query = request.state.query
         if query["check"]:
@@ -138,7 +139,7 @@ class TerminalCalls:
         raise Problem("not_found", f"terminal {serial} is neither in the fleet nor announced in this network")
 
     async def decide_identity(self, request: Request) -> Response:
-        """`POST /terminals/{serial}/identity`: trust the device at that address to be the terminal."""
+        """`POST /terminals/{serial}/identity`: trust the device at an address to be the terminal."""
         serial = parameters.path(request, parameters.SERIAL)
         decision = decided(IDENTITY_ROW, request.state.body, request.state.uid, "nothing was decided")
         terminal = self._fleet.known(serial)
@@ -147,7 +148,7 @@ class TerminalCalls:
         return await self._document(serial)
 
     async def probe_terminal(self, request: Request) -> Response:
-        """`POST /terminals/{serial}/probe`: search the terminal for a payment that never existed."""
+        """`POST /terminals/{serial}/probe`: search on the terminal for a payment that never existed."""
         serial = parameters.path(request, parameters.SERIAL)
         parameters.check_no_body(request)
         terminal, unknown = self._fleet.known(serial), str(uuid4())

@@ -1,8 +1,8 @@
-"""The webhook app: it serves only callbacks to the LAN.
+"""App of the webhook listener. It serves only callbacks to the LAN.
 
-Two checks precede the body: the path is a callback address, and its token belongs to it. Both use only the path, so an
-unknown sender costs no look-up and no disk. Channels share only this app: each has its own path, token, parser of ids,
-limit and inbox.
+Two checks precede the body: the path is a callback address, and its token belongs to it. Both checks use only the path,
+so a request of an unknown sender causes no look-up and no disk access. The channels share only this app. Each has its
+own path, token, parser of ids, limit and inbox.
 
 Source: terminal API, Events, Printing, Delivery.
 """
@@ -30,20 +30,21 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.inbox import UnreadableCallback
 from posd.records.replies import UNPARSABLE, CallbackResult
 
-#: Most seconds for receiving a body. A terminal sends an event in one piece.
+#: Time-out for receiving a body, in seconds. A terminal sends an event in one piece.
 BODY_SECONDS = 10.0
 #: Delay of a 429 response, in seconds, so that an endless sender does not occupy the loop. A terminal waits longer for
 #: a response (terminal API, Delivery).
 BRAKE_SECONDS = 0.25
 PREFIX = "/webhooks/"
-#: Bytes of large bodies in memory at one time. There is room for at least two of the largest.
+#: Maximum number of bytes of large bodies in memory. There is room for at least two of the largest.
 ROOM_BYTES = 4 * 1024 * 1024
-#: Bytes of each body that are not counted. Events have a few thousand bytes, and 20,000 with the till's metadata.
+#: Number of bytes of each body that are not counted. Events have a few thousand bytes, or 20,000 with the till's
+#: metadata.
 SMALL_BYTES = 24 * 1024
-#: Bodies of one subject at one time that have SMALL_BYTES free: one, and its retries after the terminal's time-out. All
-#: bytes of further bodies are counted.
+#: Number of concurrent bodies of one subject with SMALL_BYTES not counted: one, and its retries after the terminal's
+#: time-out. All bytes of further bodies are counted.
 FREE_BODIES_OF_SUBJECT = 8
-#: Longest print webhook, in bytes: it has five short fields (terminal API, Printing).
+#: Longest print webhook, in bytes. It has five short fields (terminal API, Printing).
 MAX_PRINT_BYTES = 65_536
 #: Bounds of the histogram of callback durations, from the first byte to the response. Seconds.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
@@ -52,7 +53,7 @@ log = structlog.get_logger("posd.webhooks")
 
 
 class ChannelRow(msgspec.Struct, frozen=True):
-    """One channel: parser of its ids, its inbox, limit of its bodies, and crash point."""
+    """One channel, with its parser of ids, inbox, limit of bodies, and crash point."""
 
     channel: Channel
     read_id: Callable[[str], str | None]
@@ -87,14 +88,14 @@ class _Callback(msgspec.Struct, frozen=True):
 
 
 class BodyBudgetFull(Exception):
-    """No room for more bodies at present."""
+    """Error: there is no room for more bodies at present."""
 
 
 class BodyBudget:
-    """Limits on the bytes of bodies in memory: in total, and of one subject.
+    """Limits of the bytes of bodies in memory, in total and for one subject.
 
-    A terminal sends one event of a transaction at a time. So a sender with one callback address cannot use up the room
-    of others. The first bytes of a subject's first bodies always have room.
+    A terminal sends one event of a transaction at a time. So a sender with one callback address cannot use up the
+    memory of others. The first bytes of a subject's first bodies always have room.
     """
 
     def __init__(self, size: int, of_subject: int) -> None:
@@ -106,10 +107,10 @@ class BodyBudget:
     def reserve(self, subject: str) -> Iterator[Callable[[int], None]]:
         """Reserve the share of one body for the block.
 
-        Yield a function that reserves room for so many more bytes. It raises BodyBudgetFull.
+        Yield a function that reserves room for a number of further bytes. It raises BodyBudgetFull.
         """
         free, taken = SMALL_BYTES, 0
-        if not self.bodies.try_take(subject):  # this subject has used up its bodies with free bytes
+        if not self.bodies.try_take(subject):  # this subject has no further bodies with uncounted bytes
             self.bodies.take(subject)
             free = 0
 
@@ -173,7 +174,7 @@ class WebhookApp:
             await bodies.refuse(receive, send, 403)
             return
         row, identity = found
-        if scope["method"] != "POST":  # not a callback: posd's own check of the listener
+        if scope["method"] != "POST":  # not a callback, but posd's own check of the listener
             await bodies.answer_early(receive, send, 405, headers=((b"allow", b"POST"),))
             return
         clock, status = asyncio.get_running_loop().time, 500
@@ -189,9 +190,12 @@ class WebhookApp:
                 self.seconds[row.channel].observe(clock() - began)
 
     async def answer_unreadable(self, refused: RefusedRequest, peer: str) -> int:
-        """Return the status for unparsable input. If it was a callback, ask the terminal about its payment or job."""
+        """Return the status for unparsable input.
+
+        If the request was a callback, query the terminal about its payment or job.
+        """
         found = self._authentic(refused.path) if refused.path.startswith(PREFIX) else None
-        if found is None or refused.status == 503:  # with 503 the terminal sends it again
+        if found is None or refused.status == 503:  # after a 503 the terminal sends the callback again
             return refused.status
         row, identity = found
         lost = UnreadableCallback(
@@ -205,7 +209,7 @@ class WebhookApp:
         return status
 
     async def _answer(self, call: _Callback) -> int:
-        """Handle a callback with a valid token. Return the status, 0 if the client is gone."""
+        """Handle a callback with a valid token. Return the status, or 0 if the client has disconnected."""
         try:
             with self._room.reserve(call.identity) as take:
                 if (place := call.scope["state"]["place"]) is not None:
@@ -219,7 +223,7 @@ class WebhookApp:
             return reply.status
 
     async def _take(self, call: _Callback, take: Callable[[int], None]) -> int:
-        """Read the body of an authentic callback, respond, and return the status; 0 if the client is gone.
+        """Read the body of an authentic callback, and respond. Return the status, or 0 if the client has disconnected.
 
         Raise BodyBudgetFull before any response.
         """

@@ -1,4 +1,4 @@
-"""Shared code of the use cases of payments and print jobs, such as an operator's decision and the recovery at a start."""
+"""Shared code of the use cases of payments and print jobs."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -159,9 +159,9 @@ def publish(
 async def take_over(
     kind: RecordKind[R], store: Store, crash: str, work: Callable[[WriteTransaction], list[R]]
 ) -> list[R]:
-    """Commit the result of `work` for the open records.
+    """Commit the result of `work` for the open records, and log these records.
 
-    Return and log them. `crash` is the prefix of the crash points.
+    Return them. `crash` is the prefix of the crash points.
     """
     crash_point(f"{crash}.before_commit")
     taken_over = await store.write(work)

@@ -49,8 +49,8 @@ class StartRules(msgspec.Struct, Generic[R, Q, D], frozen=True, kw_only=True):
     """Differences between the starts of payments and of print jobs.
 
     `read` parses a body. `request`: stands for an unreadable body. `draft` checks a request. `run` records and sends
-    the draft. It returns the record, and whether this call started it. Each raises Problem. `cannot` says what cannot
-    be done. `used_for`, `new_id_for`: see `require_same`.
+    the draft. It returns the record, and whether this call started it. Each raises Problem. `cannot`: text about the
+    refused action. `used_for`, `new_id_for`: see `require_same`.
     """
 
     kind: RecordKind[R]
@@ -109,10 +109,10 @@ class Starts(Generic[R, Q, D]):
             del self._calls[identity]
 
     async def recorded(self, identity: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Do `work` about a record. Raise its Problem.
+        """Run `work` about a record. Raise its Problem.
 
-        While calls that start an unknown id are open, its Problem `not_found` does not count: one of them may still
-        send it. So `work` is repeated when the id is recorded or such a call ends.
+        While calls that start the unknown id are open, a Problem `not_found` does not count, because such a call may
+        still send the request. So `work` is repeated when the id is recorded or such a call ends.
         """
         if identity.lower() not in self._calls:
             return await work()

@@ -132,10 +132,10 @@ P = TypeVar("P", bound=Pruned | PrunedJob)
 
 
 class PrunedRecords(msgspec.Struct, Generic[P], frozen=True):
-    """Table of the tombstones of one kind of record.
+    """Access to the tombstones of one kind of record.
 
-    The columns are the fields of the tombstone, the first is the id. `noun`: its name in sentences. `ids_in_any_case`:
-    ids that differ only in case are equal.
+    The columns are the fields of the tombstone, and the first is the id. `noun`: name of the record in sentences.
+    `ids_in_any_case`: ids that differ only in case are equal.
     """
 
     table: str
@@ -178,8 +178,8 @@ PRUNED_PRINT_JOBS = PrunedRecords("pruned_print_jobs", PrunedJob, "print job", i
 class RecordKind(msgspec.Struct, Generic[R], frozen=True):
     """One kind of record.
 
-    `word`: prefix of its log events. `name`: name of the id in log lines, and `kind` in the feed. `noun`: its name in
-    sentences.
+    `word`: prefix of its log events. `name`: name of the id in log lines, and `kind` in the feed. `noun`: name of the
+    record in sentences.
     """
 
     channel: Channel

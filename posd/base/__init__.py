@@ -1,1 +1,1 @@
-"""Base of all parts, independent of the others: JSON, money, times, ids, locks, crash points, meters."""
+"""Common base of all packages, without imports from them: JSON, money, times, ids, locks, crash points, metrics."""

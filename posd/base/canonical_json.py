@@ -1,4 +1,4 @@
-"""Two canonical forms of JSON: the text that JavaScript writes, and the words of an index.
+"""Two canonical forms of JSON: the text that JavaScript writes, and the index words of its members.
 
 The first form is the text that a terminal gets when it parses JSON and serialises it again.
 
@@ -20,10 +20,10 @@ import msgspec
 
 from posd.base.json_types import Place, check, decode, encode, number_or_nan, parts, pointer
 
-#: First limit: at and above it JavaScript writes an exponent. Second limit: below it.
+#: JavaScript writes an exponent for numbers from the first limit on, and for numbers below the second limit.
 _LARGE, _SMALL = Decimal("1e21"), Decimal("1e-6")
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,9}")
-#: Largest array index. JavaScript puts such names first, in ascending order.
+#: Largest array index. Names that JavaScript puts first, in ascending order.
 _LAST_INDEX = 2**32 - 2
 
 
@@ -56,7 +56,7 @@ def _faults(document: Any) -> Iterator[tuple[Place, str]]:
             yield place, f"has more digits than a terminal reads exactly: it would be {_nearest(value)} there"
 
 
-#: The last value of a repeated name counts, in the place of the first, as in JavaScript.
+#: As in JavaScript, the last value of a repeated name counts, at the place of the first.
 _DECODER = json.JSONDecoder(object_pairs_hook=dict, parse_float=number_or_nan, parse_int=number_or_nan)
 
 
@@ -106,21 +106,21 @@ def _text(value: str) -> str:
 # Index words of a JSON object's members: name and decoded value.
 #
 # A word is the JSON of `[name, value]`. Numbers are compared by value, and members of an object are sorted by name. So
-# equal members have the same word, and different ones do not. A long word is cut and ends in a hash of the whole word.
-# A word that ends in a bracket is complete.
+# equal members have the same word, and different members have different words. A long word is cut and ends in a hash of
+# the whole word. A word that ends in a bracket is not cut.
 
-#: Most characters of a word.
+#: Maximum number of characters of a word.
 WORD_LENGTH = 100
-#: Bytes of the hash at the end of a longer word.
+#: Number of bytes of the hash at the end of a cut word.
 _HASH_BYTES = 16
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number", order="sorted")
-#: Does not round numbers, and expands no exponent.
+#: Encoder that neither rounds numbers nor expands exponents.
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def index_words(text: bytes) -> list[str]:
-    """Return a word for each name of a JSON object; nothing for another type.
+    """Return a word for each name of a JSON object, or no words for another type.
 
     The last value of a repeated name counts.
     """

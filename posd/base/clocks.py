@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-#: Returns the wall clock of this machine, in UTC. posd never sorts by it.
+#: Returns the wall clock of this machine, in UTC. posd never sorts by this clock.
 wall: Callable[[], datetime] = partial(datetime.now, UTC)
-#: Returns the seconds since the boot, sleep included.
+#: Returns the seconds since the boot, including sleep.
 elapsed: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
-#: Least movement of the wall clock against the boot clock that counts as a setting of the clock.
+#: Smallest change of the wall clock against the boot clock that counts as a clock that was set.
 SET = timedelta(seconds=2)
 
 
@@ -33,7 +33,7 @@ def monotonic() -> float:
 def next_tick(seconds: float) -> float:
     """Return the next multiple of `seconds` on the running loop's clock.
 
-    Periodic checks use it. Their pauses are multiples of each other, so they wake the processor together and save
+    Periodic checks use it. Their pauses are multiples of each other, so they wake the processor together, which saves
     power.
     """
     now = monotonic()
@@ -46,8 +46,8 @@ async def tick(seconds: float) -> None:
 
 
 def started() -> float:
-    """Return the start of this process, on the clock of `elapsed` (field 22 of proc(5) stat); now if the kernel hides
-    it.
+    """Return the start of this process, on the clock of `elapsed` (field 22 of proc(5) stat). Return the present time
+    if the kernel hides it.
     """
     with suppress(OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text("ascii").rpartition(")")[2].split()
@@ -56,9 +56,9 @@ def started() -> float:
 
 
 class ProcessMoment:
-    """Moment of this process, shown by the present wall clock, which may have been corrected since then.
+    """Moment in the life of this process, in terms of the present wall clock, even if that clock was corrected since.
 
-    `elapsed`: seconds since the boot, sleep included. `then`: the moment on that clock; None: now.
+    `elapsed`: seconds since the boot, including sleep. `then`: the moment on that clock; None: now.
     """
 
     def __init__(self, elapsed: Callable[[], float], then: float | None = None) -> None:
@@ -72,9 +72,7 @@ class ProcessMoment:
         return self._elapsed() - self._then
 
     def at(self, wall: datetime) -> datetime:
-        """Return the moment on a wall clock that shows `wall` now. The result is the same each time, unless the clock
-        was set.
-        """
+        """Return the moment on a wall clock that shows `wall` now. The result changes only if the clock is set."""
         found = wall - timedelta(seconds=self.seconds)
         if self._told is None or abs(found - self._told) > SET:
             self._told = found

@@ -8,9 +8,9 @@ import os
 import signal
 from collections import Counter
 
-# Each line has the points of: a start, an event, an abort, a search, a recorded silence or proof, an operator's
-# decision; for print jobs: start, webhook, poll, recovery; replies to a till, the recovery of payments; a backup, a
-# restore up to the new file, the replacement of a file, retention, each COMMIT.
+# Each line has the points of one action. Payments: start, event, abort, search, recorded silence or proof, operator's
+# decision. Print jobs: start, webhook, poll, recovery. Then replies to a till, and the recovery of payments. Storage:
+# backup, restore up to the new file, replacement of a file, retention, each COMMIT.
 _POINTS = """
 start.before_intent start.intended start.before_send start.written start.replied start.concluded
 event.before_commit event.committed event.answered

@@ -1,6 +1,6 @@
 """Prometheus' text exposition format, version 0.0.4: metrics, and the format of values.
 
-Every monitored process of posd has a table of its metrics, and writes them in that order.
+Every monitored process of posd has a table of its metrics, and writes them in the order of the table.
 """
 
 import ipaddress
@@ -33,8 +33,8 @@ class Family(msgspec.Struct, frozen=True):
 def table(text: str) -> Mapping[str, Family]:
     """Return metrics by name, in the order of display.
 
-    A line has the type, the name, the labels with commas between (- for none), and the help. An indented line continues
-    the line before.
+    Each line has the type, the name, the labels separated by commas (- for none), and the help. An indented line
+    continues the previous line.
     """
     rows = (line.split(" ", 3) for line in text.replace("\n  ", " ").split("\n") if line)
     return {
@@ -43,13 +43,13 @@ def table(text: str) -> Mapping[str, Family]:
     }
 
 
-# Code counts measurements where they happen, at low cost. The text of the metrics is produced on request.
+# Counting a value where it occurs costs little. The text of the metrics is produced only on request.
 
 
 class Histogram:
     """Histogram: counts of values by size.
 
-    `bounds` ascend. A bucket counts the values up to its bound, the last one all larger values.
+    `bounds` ascend. A bucket counts the values up to its limit. The last bucket counts all larger values.
     """
 
     __slots__ = ("bounds", "counts", "sum")
@@ -65,7 +65,7 @@ class Histogram:
         self.sum += value
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
-        """Yield each bound, infinity last, with the number of values up to it."""
+        """Yield each limit, the last one infinity, with the number of values up to that limit."""
         total = 0
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
             total += count
@@ -73,15 +73,15 @@ class Histogram:
 
 
 Value = float | Histogram
-#: Values of one metric by its labels: a text for one label, texts in order for several. A metric without labels has one
-#: value. None: the value is not known.
+#: Values of one metric by its labels. The key is a text for one label, or texts in order for several. A metric without
+#: labels has one value. None: the value is unknown.
 Values = Mapping[str, Value] | Mapping[tuple[str, str], Value] | Mapping[tuple[str, str, str], Value] | Value | None
 #: Name of one metric, and its values.
 Samples = tuple[str, Values]
 
 
 def render(families: Mapping[str, Family], samples: Iterator[Samples]) -> str:
-    """Return all values as text, in the order of the table, without metrics that have none."""
+    """Return all values as text, in the order of the table. Metrics without values are omitted."""
     found = dict(samples)
     lines: list[str] = []
     for name, family in families.items():
@@ -93,7 +93,7 @@ def render(families: Mapping[str, Family], samples: Iterator[Samples]) -> str:
             lines += _head(family)
         for labels, value in by_labels.items():
             lines += _lines(family, (labels,) if isinstance(labels, str) else labels, value)
-    assert not found, found.keys()  # noqa: S101 - every metric stands in the table
+    assert not found, found.keys()  # noqa: S101 - every metric is in the table
     return "\n".join(lines) + "\n"
 
 
@@ -132,7 +132,7 @@ def _escaped(text: str) -> str:
 
 
 def refusal(method: str, path: str, host: str | None) -> tuple[int, str, tuple[tuple[bytes, bytes], ...]] | None:
-    """Return status, words and headers of a refusal, or None for a request of the metrics.
+    """Return status, text and headers of a refusal, or None for a valid request.
 
     The request's host must be an address or a name of this machine. Otherwise a web page could read the metrics by a
     domain name that resolves to this machine.
@@ -162,7 +162,7 @@ def _is_here(host: str) -> bool:
 
 
 def process_table(prefix: str) -> str:
-    """Return the lines of a process, for `table`, with the prefix in the names."""
+    """Return the lines about a process for `table`, with the prefix in the names."""
     return f"""
 gauge {prefix}_process_resident_memory_bytes - Memory of the process.
 counter {prefix}_process_cpu_seconds_total - Processor time of the process.
@@ -174,7 +174,7 @@ counter {prefix}_log_lines_dropped_total - Dropped lines of its log: the reader 
 
 
 def process_values(prefix: str, started: float, log_lines_dropped: int) -> Iterator[Samples]:
-    """Yield the values that are readable. `started` in seconds since 1970."""
+    """Yield the readable values. `started`: seconds since 1970."""
     with suppress(OSError, ValueError, IndexError):
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
         yield f"{prefix}_process_resident_memory_bytes", pages * resource.getpagesize()

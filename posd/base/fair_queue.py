@@ -1,8 +1,8 @@
-"""Fair queue of work: a few pieces run at a time, and their owners take turns.
+"""Fair queue of work. A few pieces of work run at a time, and their owners take turns.
 
-The event loop serves all connections in turn. A process with hundreds of busy connections would get hundreds of turns,
-and a till with one connection one turn. In the queue each owner gets one turn, so it waits for a few pieces of work
-only.
+The event loop serves all connections in turn. Without a queue, a process with hundreds of busy connections would have
+hundreds of turns, and a till with one connection one turn. In the queue each owner has one turn, so an owner waits only
+for a few pieces of work.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 
 
 class FairQueue:
-    """Queue of work by owner. `at_once`: pieces of work that run at a time.
+    """Queue of work by owner. `at_once`: number of pieces of work that run at a time.
 
-    `seconds`: length of a turn. Work that takes longer goes on, and the next one starts, so that work that waits for
-    the disk blocks no other work. None: a turn ends with its work.
+    `seconds`: length of a turn. Work that takes longer continues, and the next piece starts, so that work that waits
+    for the disk does not block other work. None: a turn ends with its work.
     """
 
     def __init__(self, at_once: int, seconds: float | None = None) -> None:
@@ -47,7 +47,7 @@ class FairQueue:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # given in the same step
+            if not turn.cancelled():  # the turn was passed on in the same step
                 self.pass_on(owner)
             raise
 
@@ -92,7 +92,7 @@ def end_turn() -> None:
 # Work on large input in a separate thread, so that the loop and the commits continue.
 #
 # One piece of work runs at a time, because more threads would take the interpreter's lock from the loop. The wait
-# depends on the number of senders, not on the load of one.
+# depends on the number of senders, and not on the load of one sender.
 
 #: Size above which input is read in the thread, in bytes. Nearly all data of a terminal is smaller, and a thread switch
 #: takes longer than reading it.

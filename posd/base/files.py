@@ -1,6 +1,6 @@
-"""Files: create them private, replace them atomically, sync and lock them. Root acts as the owner of their folder.
+"""Files: creation with private access, atomic replacement, sync and locks.
 
-Another account can write to the daemon's state folder. Any name in it can be a link to a file of root.
+Another account can write to the daemon's state folder. So any name in that folder can be a link to a file of root.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from pathlib import Path
 
 #: Errors of file systems that cannot sync a folder: some network shares and user-space file systems.
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
-#: Bytes that are rewritten at a time.
+#: Number of bytes that are rewritten at a time.
 CHUNK_BYTES = 1 << 18
 #: struct flock (fcntl(2)): type, whence, start, length, process. SQLite's own locks are near 2^30.
 _OF_INODE = ("@hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 1 << 40, 1, 0)
@@ -28,7 +28,7 @@ def acting_as_owner(file: Path) -> Iterator[None]:
         yield
         return
     before = os.geteuid(), os.getegid(), os.getgroups()
-    os.seteuid(0)  # also inside a block for another folder's owner
+    os.seteuid(0)  # even inside a block for the owner of another folder
     try:
         if (owner := _owner(file)) is not None:
             os.setgroups(owner[2])
@@ -62,7 +62,8 @@ def _check_python() -> None:
 
 
 def _owner(file: Path) -> tuple[int, int, list[int]] | None:
-    """Return user id, group id and groups of the owner of a file's folder, also through links; None if it is root.
+    """Return user id, group id and groups of the owner of a file's folder, after links are followed. Return None for
+    root.
 
     For a missing folder, return the owner of its nearest existing parent.
     """
@@ -86,7 +87,7 @@ def login_name(uid: int) -> str | None:
 
 
 def user_name(uid: int) -> str:
-    """Return the login name of a user id; the number if there is no name, as in a container."""
+    """Return the login name of a user id, or the number if there is no name, as in a container."""
     return login_name(uid) or str(uid)
 
 
@@ -96,7 +97,7 @@ def create_private(path: Path) -> None:
 
 
 def replace(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replace a file atomically, also through a power loss. Raise OSError."""
+    """Replace a file atomically, even if the power fails. Raise OSError."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
     try:
@@ -122,7 +123,10 @@ def sync(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> bool:
-    """Wait until the names in a folder are on disk; return False if its file system cannot do that. Raise OSError."""
+    """Wait until the names in a folder are on disk.
+
+    Return False if its file system cannot sync a folder. Raise OSError.
+    """
     try:
         sync(folder)
     except OSError as error:
@@ -133,7 +137,7 @@ def sync_folder(folder: Path) -> bool:
 
 
 def reserve(descriptor: int, size: int) -> bool:
-    """Reserve disk blocks for a file up to a size, without a change of its content; return whether that succeeded.
+    """Reserve disk blocks for a file up to a size, without changing its content. Return whether that succeeded.
 
     Writes within the reserved blocks succeed on a full disk (fallocate(2), FALLOC_FL_KEEP_SIZE).
     """
@@ -145,7 +149,7 @@ def reserve(descriptor: int, size: int) -> bool:
 
 
 def rewrite_and_fsync(path: Path) -> int:
-    """Rewrite a file's bytes in place and wait until they are on disk; return their number. Raise OSError.
+    """Rewrite a file's bytes in place and wait until they are on disk. Return their number. Raise OSError.
 
     A sync after a failed one may report success without the data on disk, because the kernel considers it written.
     Rewritten data must be written again, so this sync is reliable.
@@ -162,7 +166,7 @@ def rewrite_and_fsync(path: Path) -> int:
 
 
 def lock(path: Path) -> int:
-    """Lock a file, which is created if missing; return its descriptor, whose close releases the lock.
+    """Lock a file, and create it if it is missing. Return its descriptor. The lock ends when the descriptor is closed.
 
     Raise BlockingIOError if another process holds the lock, or another OSError.
     """
@@ -170,11 +174,11 @@ def lock(path: Path) -> int:
 
 
 def lock_inode(path: Path) -> int:
-    """Lock a database's file itself, under any name; return its descriptor.
+    """Lock a database file, whatever its name. Return its descriptor.
 
     The lock belongs to this descriptor, and covers a byte that SQLite does not lock. So it does not conflict with
-    SQLite's locks, on a network file system either. Close the descriptor after SQLite has closed the file, because that
-    close ends SQLite's locks. Raise BlockingIOError if another process holds the lock, or another OSError.
+    SQLite's locks, not even on a network file system. Close the descriptor after SQLite has closed the file, because
+    that close ends SQLite's locks. Raise BlockingIOError if another process holds the lock, or another OSError.
     """
     return _locked(os.open(path, os.O_RDWR | os.O_CLOEXEC), whole=False)
 

@@ -21,7 +21,7 @@ def canonical_uuid(text: str) -> str | None:
     return lowered if _UUID.fullmatch(lowered) else None
 
 
-#: RFC 9562, 5.9 and 5.10: values of an id that a program forgot to set. Two payments would share it.
+#: Values of an id that a program forgot to set (RFC 9562, 5.9 and 5.10). Two payments would have the same id.
 NIL_AND_MAX = frozenset({"00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"})
 #: Pattern of a UUID that excludes these values.
 NIL_OR_MAX = "^([0-]+|[Ff-]+)$"
@@ -63,7 +63,7 @@ def is_print_job_id(text: str) -> bool:
 # a database query. It survives the loss or restore of the database, and other devices on the LAN cannot guess it. (See
 # architecture, The way of a webhook; no signature or secret on deliveries is published.)
 
-#: 256 bits, which HMAC-SHA256 uses completely.
+#: 256 bits, all of which HMAC-SHA256 uses.
 KEY_BYTES = 32
 #: Pattern of a key in its file.
 KEY_LINE = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -72,13 +72,14 @@ TOKEN_CHARACTERS = 43
 
 
 class Channel(StrEnum):
-    """The two webhook channels; they share neither payload nor token (terminal API, Events)."""
+    """The two webhook channels. They share neither payloads nor tokens (terminal API, Events)."""
 
     TRANSACTION = "transactions"
     PRINT = "print-jobs"
 
 
-@lru_cache(maxsize=128)  # cached: each event of a payment needs it, and the digest takes as long as reading the event
+# Cached: each event of a payment needs the token, and its digest takes as long as parsing the event.
+@lru_cache(maxsize=128)
 def token(key: bytes, channel: Channel, subject: str) -> str:
     """Return the URL-safe token of one id on one channel."""
     digest = hmac.digest(key, f"posd:{channel}:{subject}".encode(), sha256)
@@ -88,14 +89,17 @@ def token(key: bytes, channel: Channel, subject: str) -> str:
 def verify(keys: Sequence[bytes], channel: Channel, subject: str, given: str) -> bool:
     """Return whether `given` is the token of an id under any key (newest first). The time for each key is constant."""
     candidate = given.encode("utf-8", "surrogatepass")
-    for key in keys:  # noqa: SIM110 - each event comes by here: a generator takes twice as long
+    for key in keys:  # noqa: SIM110 - called for each event; a generator takes twice as long
         if hmac.compare_digest(token(key, channel, subject).encode("ascii"), candidate):
             return True
     return False
 
 
 def tokens(keys: Sequence[bytes], subjects: Iterable[str]) -> set[str]:
-    """Return the tokens of ids on either channel under each key, without the cache, as they may be many."""
+    """Return the tokens of ids on both channels under each key.
+
+    The cache is not used, because there may be many ids.
+    """
     every = itertools.product(keys, Channel, subjects)
     return {token.__wrapped__(*one) for one in every}
 

@@ -1,4 +1,4 @@
-"""JSON: strict and exact decoding, the intact parts of damaged text, exact encoding, and descriptions of fields.
+"""JSON: strict and exact decoding, reading of damaged text, exact encoding, and descriptions of fields.
 
 The description of the local API is generated from those fields. A field with JSON as bytes has a `WireFormat`. The
 annotations have types, limits and allowed words (`msgspec.Meta`).
@@ -20,13 +20,13 @@ from posd.base.text import shown
 
 # External JSON: strict (RFC 8259, UTF-8), every number exact, repeated names detected.
 #
-# The depth limit is fixed and does not depend on the stack. So a text that posd has read once stays readable.
+# The depth limit is fixed and does not depend on the stack. So a text that was accepted once always stays readable.
 
-#: Most levels of arrays and objects in a text. A terminal's data has about five, and those of the echoed metadata (at
-#: most `requests.MAX_FREE_FORM_DEPTH`).
+#: Maximum depth of arrays and objects in a text. A terminal's data has about five levels, and those of the echoed
+#: metadata (at most `requests.MAX_FREE_FORM_DEPTH`).
 MAX_DEPTH = 128
 
-#: Rejects NaN and lone surrogates, which the standard library accepts.
+#: Parser that rejects NaN and lone surrogates, which the standard library accepts.
 _STRICT = msgspec.json.Decoder(float_hook=str)
 
 _ALL_BUT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
@@ -37,13 +37,13 @@ class TooDeep(ValueError):
 
 
 class Object(dict[str, Any]):
-    """JSON object that records its repeated names with different values."""
+    """JSON object that records the names that occur repeatedly with different values."""
 
     repeated: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, pairs: list[tuple[str, Any]]) -> "Object":
-        """Return an object from pairs; the last value of a repeated name counts."""
+        """Return an object from pairs. The last value of a repeated name counts."""
         members = cls(pairs)
         if len(members) != len(pairs):
             members.repeated = frozenset(name for name, value in pairs if members[name] != value)
@@ -51,9 +51,9 @@ class Object(dict[str, Any]):
 
 
 def decode(body: bytes) -> Any:
-    """Decode JSON; objects are `Object`, numbers Decimal.
+    """Decode JSON. Objects become `Object`, and numbers Decimal.
 
-    Raise ValueError with the reason, or TooDeep for a text nested deeper than MAX_DEPTH.
+    Raise ValueError with the reason, or TooDeep if the text is nested deeper than MAX_DEPTH.
     """
     return exact(check(body))
 
@@ -62,7 +62,7 @@ def check(body: bytes) -> str:
     """Return the text of JSON. Raise ValueError with the reason, or TooDeep if it is nested deeper than MAX_DEPTH."""
     if not body.strip():
         raise ValueError("it is empty, and has to be JSON")
-    if deeper_than(body, MAX_DEPTH):  # first, because the decoders' own limit depends on the stack
+    if deeper_than(body, MAX_DEPTH):  # check it first, because the decoders' own limit depends on the stack
         raise TooDeep(f"it is nested too deeply: more than {MAX_DEPTH} levels")
     try:
         _STRICT.decode(body)
@@ -73,7 +73,7 @@ def check(body: bytes) -> str:
         raise ValueError(_unreadable_part(body) or f"it is not JSON: {error}") from error
 
 
-#: Most digits of a whole number: CPython's default, set so that PYTHONINTMAXSTRDIGITS has no effect.
+#: Maximum number of digits of a whole number. It is CPython's default, set so that PYTHONINTMAXSTRDIGITS has no effect.
 _MAX_DIGITS = 4300
 sys.set_int_max_str_digits(_MAX_DIGITS)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -82,7 +82,7 @@ _HALF = "has half of a surrogate pair (\\ud800 to \\udfff alone), which is no ch
 
 
 def _unreadable_part(body: bytes) -> str:
-    """Return the fault, with its place, of a text with valid JSON grammar; "" for another text."""
+    """Return the fault in a text with valid JSON grammar, with its place, or "" if there is none."""
 
     def limited(literal: str) -> object:
         return _LONG if len(literal) > _MAX_DIGITS else None
@@ -107,7 +107,7 @@ Place = tuple[str | int, ...]
 
 
 def parts(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """Yield a decoded text and all its parts, each with its path of names and positions.
+    """Yield a decoded value and all its parts, each with its path of names and positions.
 
     An object is a dict, or a tuple of its pairs.
     """
@@ -149,7 +149,7 @@ def deeper_than(text: bytes, levels: int) -> bool:
 
 
 def number(literal: str) -> Decimal | str:
-    """Return an exact number; text for a number that Decimal cannot hold, which posd does not use."""
+    """Return an exact number. A number that Decimal cannot hold stays text, and posd does not use it."""
     try:
         return Decimal(literal)
     except InvalidOperation:
@@ -157,20 +157,20 @@ def number(literal: str) -> Decimal | str:
 
 
 def number_or_nan(literal: str) -> Decimal:
-    """Return an exact number; NaN for a number that Decimal cannot hold."""
+    """Return an exact number, or NaN for a number that Decimal cannot hold."""
     found = number(literal)
     return found if isinstance(found, Decimal) else Decimal("NaN")
 
 
-#: Most digits of a number before and after its point, without an exponent. Every database and every language with
-#: decimals holds them; PostgreSQL has 131,072 and 16,383.
+#: Maximum number of digits before and after the point, without an exponent. Every database and language with decimals
+#: supports them. PostgreSQL supports 131,072 and 16,383.
 MAX_NUMBER_DIGITS = 1000
-#: Matches every number with more digits, and few others.
+#: Pattern that matches every number with more digits, and few others.
 _MAY_BE_LONG = re.compile(rb"[eE][+-]?[0-9]{3,}[\s,}\]]|[0-9]{500}")
 
 
 def within_digits(value: Decimal, before: int = MAX_NUMBER_DIGITS, after: int = MAX_NUMBER_DIGITS) -> bool:
-    """Return whether a number is finite and has at most that many digits before and after its point."""
+    """Return whether a number is finite and has at most `most` digits before and after its point."""
     exponent = value.as_tuple().exponent
     return isinstance(exponent, int) and value.adjusted() < before and -exponent <= after
 
@@ -183,14 +183,14 @@ def long_numbers(text: bytes) -> Iterator[Place]:
                 yield place
 
 
-#: Most digits of a whole number as text: more than any id has.
+#: Maximum number of digits of a whole number as text: more than any id has.
 MAX_WHOLE_DIGITS = 64
 
 
 def as_text(value: object) -> str | None:
-    """Return an id, a code or digits as text; None for other types.
+    """Return an id, a code or digits as text, or None for other types.
 
-    Text stays unchanged. A whole number becomes its digits, from any notation (7, 7.0, 0.7E1). Another number becomes
+    Text stays unchanged. A whole number in any notation becomes its digits (7, 7.0, 0.7E1). Another number becomes
     Decimal's text.
     """
     if isinstance(value, str):
@@ -206,10 +206,10 @@ exact: Callable[[str], Any] = json.JSONDecoder(object_pairs_hook=Object.of, pars
 _PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_float=number_or_nan, parse_int=number_or_nan)
 
 
-# Reader of partly damaged JSON, which returns the intact parts.
+# Reader of partly damaged JSON. It returns the intact parts.
 #
-# The structure must be complete: all brackets, quotes, colons, commas and the end are present. So no member is mistaken
-# for another one, and no part of a text for a member. The parts between may be damaged:
+# The structure must be complete: all brackets, quotes, colons, commas and the end must be present. So no member is
+# mistaken for another member, and no part of a text for a member. The parts between may be damaged:
 #
 # | damage                                                                  | read in its place                      |
 # | ----------------------------------------------------------------------- | -------------------------------------- |
@@ -223,11 +223,11 @@ _PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_float=number_or_nan, pa
 #
 # Each place is reported, so that a reader can refuse a damaged member that it needs.
 
-#: Longest damaged text that is read, in bytes: several times an event that echoes 16 KiB of metadata. The parser is
-#: slow, and one terminal must not delay the others.
+#: Longest damaged text that is read, in bytes. It is several times as long as an event that echoes 16 KiB of metadata.
+#: The parser is slow, and one terminal must not delay the others.
 MAX_DAMAGED_BYTES = 131_072
 
-#: Levels left for a nested value. A response adds some around it and must stay readable.
+#: Levels that are allowed for a nested value. A response adds levels around it and must stay readable.
 LEVELS = MAX_DEPTH - 8
 
 #: Replacement of an unreadable part.
@@ -247,7 +247,7 @@ _CLOSES = {"{": "}", "[": "]"}
 
 
 class BrokenStructure(ValueError):
-    """Text with a broken structure. The message has the place of the break."""
+    """Text with a broken structure. The message has the place."""
 
 
 class RepairedText(msgspec.Struct, frozen=True):
@@ -321,7 +321,7 @@ class _Repairer:
         self._take(closes)
 
     def _read_text(self) -> tuple[str, bool]:
-        """Read a text; return it in displayable form, and whether it is intact."""
+        """Read a text. Return it in displayable form, and whether it is intact."""
         found = _TEXT.match(self._text, self._at)
         if found is None:
             raise BrokenStructure("it breaks off inside a text")
@@ -338,7 +338,7 @@ class _Repairer:
         return shown, False
 
     def _literal(self, place: Place) -> None:
-        """Read a value without quotes and brackets. If a comma or a closing bracket follows directly, the value is
+        """Read a value without quotes and brackets. If a comma or a closing bracket follows at once, the value is
         missing.
         """
         found = _VALUE.match(self._text, self._at)
@@ -371,7 +371,7 @@ class _Repairer:
         self._damaged.add(place)
 
     def _next(self) -> str:
-        """Return the next character that is no space, without consuming it; empty at the end."""
+        """Return the next character that is no space, without consuming it. Return an empty text at the end."""
         found = _SPACE.match(self._text, self._at)
         assert found is not None  # noqa: S101 - it matches nothing at all, too
         self._at = found.end()
@@ -393,7 +393,7 @@ class _Repairer:
 
 
 def readable(body: bytes) -> RepairedText:
-    """Return valid JSON unchanged, other text mended. Raise ValueError with the reason."""
+    """Return valid JSON unchanged, and other text mended. Raise ValueError with the reason."""
     try:
         check(body)
     except ValueError as error:
@@ -407,7 +407,7 @@ def readable(body: bytes) -> RepairedText:
 def decoded(body: bytes) -> tuple[Any, frozenset[Place]]:
     """Return the decoded text (see `json_types.decode`) and the places of damaged parts.
 
-    Valid JSON is checked once, because each event passes here. Raise ValueError as `readable`.
+    Valid JSON is parsed only once, because this runs for each event. Raise ValueError as `readable`.
     """
     try:
         return decode(body), frozenset()
@@ -417,19 +417,19 @@ def decoded(body: bytes) -> tuple[Any, frozenset[Place]]:
 
 
 def presentable(body: bytes) -> bytes:
-    """Return a stored readable text as JSON for a response; an empty object for an unreadable one."""
+    """Return a stored text as JSON for a response, or an empty object if it is unreadable."""
     try:
         return readable(body).body
     except ValueError:
         return b"{}"
 
 
-#: Most places that the text names, and most characters of a name.
+#: Maximum number of places in the text, and of characters of a name.
 _MAX_NAMED, _MAX_NAME = 5, 40
 
 
 def named(places: Collection[Place]) -> tuple[str, ...]:
-    """Return places as text, escaped to ASCII: the first ones, and the number of the others."""
+    """Return places as text, escaped to ASCII. The text has the first places, and the number of the others."""
     if not places:
         return ()
     words = sorted({_named(place) for place in places})
@@ -444,20 +444,20 @@ def _named(place: Place) -> str:
 
 # Encoding, and the types of fields.
 
-#: Encoder of all stored and sent JSON: decimals stay numbers with their digits.
+#: Encoder of all stored and sent JSON. Decimals stay numbers with their digits.
 ENCODER = msgspec.json.Encoder(decimal_format="number")
 #: Encodes to JSON with exact decimals.
 encode: Callable[[Any], bytes] = ENCODER.encode
 
 
-#: A stored amount: its members, and those of `extra_taxes`, each with its original digits.
+#: Stored amount: its members, and those of `extra_taxes`, each with its original digits.
 AMOUNT = msgspec.json.Decoder(dict[str, Decimal | dict[str, Decimal]])
 
 
 class WireFormat(msgspec.Struct, frozen=True):
     """Wire type of a field that is stored as another type. `required`: the field must be present.
 
-    A type given as text belongs to the API's documents, which the core does not import.
+    A type that is given as text belongs to the API's documents, which this package does not import.
     """
 
     type: Any
@@ -465,12 +465,12 @@ class WireFormat(msgspec.Struct, frozen=True):
 
 
 #: Marks an open set of words in a response: a client must accept words of later versions. `later` does the same for the
-#: lines of a history; its value is the schema of unknown lines.
+#: lines of a history. Its value is the schema of unknown lines.
 OPEN = Meta(extra={"open": True})
 
 #: A time in posd's format.
 Moment = Annotated[str, Meta(description="ISO 8601, UTC, milliseconds", extra_json_schema={"format": "date-time"})]
-#: A UUID: accepted in any case, written in lower case.
+#: A UUID. It is accepted in any case, and written in lower case.
 Uuid = Annotated[
     str,
     Meta(
@@ -478,7 +478,7 @@ Uuid = Annotated[
         extra_json_schema={"format": "uuid"},
     ),
 ]
-#: A UUID that a program chose: neither nil nor max.
+#: A UUID that a program chose. It is neither nil nor max.
 ChosenUuid = Annotated[Uuid, Meta(extra_json_schema={"not": {"type": "string", "pattern": NIL_OR_MAX}})]
 #: An amount in a response: a JSON number with its digits.
 Exact = Annotated[Decimal, Meta(description="an exact decimal: read it as one, never as a binary float")]
@@ -495,7 +495,10 @@ Money = Annotated[
 
 
 class ExtraTaxes(msgspec.Struct, frozen=True):
-    """Further taxes. Others are refused, unless `[amounts] extra_taxes` in the configuration of posd admits them."""
+    """Further taxes.
+
+    Further members are refused, unless `[amounts] extra_taxes` in the configuration of posd allows them.
+    """
 
     MORE: ClassVar[Any] = Money
 
@@ -506,8 +509,8 @@ class ExtraTaxes(msgspec.Struct, frozen=True):
 
 
 class AskedAmount(msgspec.Struct, frozen=True):
-    """What is to be paid. The sum of all has to be above 0. Further members are refused, unless `[amounts] members` in
-    the configuration of posd admits them.
+    """Amount to be paid. The sum of all members must be above 0. Further members are refused, unless `[amounts]
+    members` in the configuration of posd allows them.
     """
 
     MORE: ClassVar[Any] = Money
@@ -520,8 +523,8 @@ class AskedAmount(msgspec.Struct, frozen=True):
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """What was asked for, as it went to the terminal; empty if nothing is known of it, and for a void that named
-    none. Further members are those that the till wrote.
+    """Requested amount, as it was sent to the terminal. It is empty if it is unknown, and for a void without an amount.
+    Further members are from the till.
     """
 
     MORE: ClassVar[Any] = Exact

@@ -1,4 +1,4 @@
-"""Limits on the data of one sender, in one table: amount and owner.
+"""Table of the limits on the data of one sender: amount and owner.
 
 A sender is authentic: a terminal with a valid token, or a program on this machine that may open a socket.
 `posd.httpd.admission` limits unknown senders on the LAN. The response beyond a limit can be retried (429, 503), and
@@ -6,7 +6,7 @@ other senders are not affected. `posd_limit_reached_total` counts refusals. docs
 table.
 
 A limit for a day is a budget. It is full at the start of the process and refills continuously within a day. So a sender
-with a used budget is admitted again at that rate, not only the next day.
+that has used its budget is admitted again at that rate, and not only the next day.
 """
 
 from typing import NamedTuple
@@ -15,15 +15,16 @@ KIB = 1024
 MIB = 1024 * KIB
 #: Seconds in which an empty budget refills.
 DAY_SECONDS = 86_400.0
-#: Longest document to print, in bytes. A receipt is a few KiB, one with a logo some 100 KiB. With the other fields it
-#: has to fit a body of the local API, which is at most 256 KiB.
+#: Longest document to print, in bytes. A receipt has a few KiB, or about 100 KiB with a logo. Together with the other
+#: fields, the document must fit into a body of the local API, which has at most 256 KiB.
 MAX_DOCUMENT_BYTES = 240 * KIB
 
 
 class Limit(NamedTuple):
     """A limit: its name in metrics, logs and responses, its value and unit, and its owner.
 
-    `posd explain` has the response beyond it and the reason, as has docs/reference/resource-limits.md.
+    `posd explain` and docs/reference/resource-limits.md describe the response above the limit, and the reason for the
+    limit.
     """
 
     name: str
@@ -71,17 +72,19 @@ _PARTS = {FREE_FOR_EXTRAS.name: 100, FREE_FOR_PAYMENTS.name: 200}
 
 
 def floor(limit: Limit, size: int) -> int:
-    """Return the bytes that must stay free on a disk of that size."""
+    """Return the number of bytes that must stay free on a disk of that size."""
     return min(limit.value, size // _PARTS[limit.name])
 
 
-#: Bytes that posd stores for an event besides its body, and for a start (payment or print job).
+#: Number of bytes that posd stores for an event in addition to its body, and for a start (payment or print job).
 EVENT_BYTES = 1 * KIB
 START_BYTES = 4 * KIB
 
 
 class ConnectionLimits(NamedTuple):
-    """Most connections: to the till socket, by user, by process, to the admin socket and to the feed socket."""
+    """Maximum number of connections: to the till socket, by user, by process, to the admin socket and to the feed
+    socket.
+    """
 
     tills: int
     user: int
@@ -90,12 +93,12 @@ class ConnectionLimits(NamedTuple):
     feed: int
 
 
-#: Descriptors reserved from local sockets: for the LAN listener, and for the database, the terminals, mDNS, metrics and
+#: Descriptors that local sockets must not use: for the LAN listener, and for the database, terminals, mDNS, metrics and
 #: refused connections.
 LAN_DESCRIPTORS = 512
 OWN_DESCRIPTORS = 256
-#: Descriptors that all limits need together. posd raises its own limit to this if allowed (systemd/posd.service allows
-#: more).
+#: Number of descriptors that all limits need together. posd raises its own limit to this number if allowed
+#: (systemd/posd.service allows more).
 DESCRIPTORS = (
     LAN_DESCRIPTORS
     + OWN_DESCRIPTORS
@@ -106,7 +109,8 @@ DESCRIPTORS = (
 
 
 def places(descriptors: int) -> ConnectionLimits:
-    """Return the most connections of each kind for a number of descriptors; their sum never exceeds it.
+    """Return the maximum number of connections of each kind for a number of descriptors. Their sum never exceeds that
+    number.
 
     A user gets at most five sixths of the till socket and a process a quarter, so that others can connect.
     """

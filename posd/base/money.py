@@ -1,4 +1,5 @@
-"""Exact decimal amounts, from the till's JSON to the terminal's wire. Never a binary float, never an exponent.
+"""Exact decimal amounts, from the till's JSON to the terminal's wire. They are never binary floats, and never have
+exponents.
 
 JSON is decoded with `float_hook=Decimal`. So a number is an int or a Decimal with the till's digits; `10.10` stays
 `10.10`. The limits are those of the local API (amount: 12 digits before and 4 after the point).
@@ -12,9 +13,9 @@ from typing import Final, Literal
 MAX_INTEGER_DIGITS = 12
 MAX_FRACTION_DIGITS = 4
 ZERO = Decimal(0)
-#: Most digits before, and after, the point of a number on the wire. A longer number is not an amount.
+#: Maximum number of digits before and after the point of a number on the wire. A longer number is not an amount.
 MAX_WIRE_DIGITS = 24
-#: Holds the sum of more numbers than any shop has; rounding raises Inexact.
+#: Context for sums of more numbers than any shop has. Rounding raises Inexact.
 EXACT = Context(prec=120, traps=[Inexact])
 
 _WIRE_NUMBER = re.compile(r"-?\d{1,24}(\.\d{1,24})?", re.ASCII)
@@ -32,8 +33,8 @@ def to_decimal(text: str) -> Decimal:
 def parse_money(value: object) -> Decimal:
     """Return an amount as an exact, finite, non-negative Decimal in fixed notation.
 
-    `value`: from a JSON decoder: int, Decimal, or a decimal string such as `"10.10"`. Raise ValueError with the reason,
-    in words for the till's developer.
+    `value`: an int or Decimal from a JSON decoder, or a decimal string such as `"10.10"`. Raise ValueError with a
+    reason for the till's developer.
     """
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
         raise ValueError('must be a number, or a decimal string such as "10.10"')  # noqa: TRY004 - one kind of error
@@ -92,10 +93,10 @@ def total(numbers: Iterable[Decimal]) -> Decimal:
 
 # Units of amounts on the wire.
 
-#: The till's unit; the same without a fraction; hundredths.
+#: The till's unit, the same unit without fractions, and hundredths.
 AmountUnit = Literal["main", "whole", "hundredths"]
 AMOUNT_UNITS: Final[tuple[AmountUnit, ...]] = ("main", "whole", "hundredths")
-#: Most digits after the point of a till's amount, by unit; the wire cannot carry more.
+#: Unit -> maximum number of digits after the point of a till's amount. The wire supports no more digits.
 MOST_DIGITS: Final[Mapping[AmountUnit, int]] = {"main": MAX_FRACTION_DIGITS, "whole": 0, "hundredths": 2}
 
 
@@ -110,10 +111,10 @@ _USUAL_DIGITS = 2
 
 
 def digits_of(currencies: Iterable[str]) -> int:
-    """Return the most digits after the point of an amount in one of these currencies.
+    """Return the largest number of digits after the point of an amount in one of these currencies.
 
-    An unknown currency has two. In all but nine currencies more digits are a mistake. A merchant with one of the nine
-    configures it.
+    An unknown currency has two. Only nine currencies have more digits, and a merchant with such a currency configures
+    it.
     """
     return max((_digits(currency) for currency in currencies), default=_USUAL_DIGITS)
 
@@ -129,7 +130,7 @@ def fits(number: Decimal, digits: int) -> bool:
 
 
 def to_wire(number: Decimal, unit: AmountUnit) -> Decimal:
-    """Return an amount in a unit of the wire; in the till's unit it keeps its digits."""
+    """Return an amount in a unit of the wire. In the till's unit it keeps its digits."""
     if unit == "main":
         return number
     return number.scaleb(MOST_DIGITS[unit], EXACT).quantize(Decimal(1), context=EXACT)

@@ -1,10 +1,12 @@
-"""A client's preferences for a response: the headers `Accept` and `Accept-Language` (RFC 9110, 12.5), bounded."""
+"""Preferences of a client for a response: the headers `Accept` and `Accept-Language` (RFC 9110, 12.5), limited in
+length.
+"""
 
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-#: Most parts of such a header; posd ignores the rest.
+#: Maximum number of parts of such a header. posd ignores the other parts.
 MAX_PARTS = 32
 
 
@@ -16,13 +18,13 @@ class Language(StrEnum):
 
 
 class Text(NamedTuple):
-    """A text in each language; {amount} is the amount with a space before it, empty if none is known."""
+    """A text in each language. {amount} is the amount with a leading space, or empty if it is unknown."""
 
     en: str
     es: str
 
     def of(self, language: Language, amount: str = "") -> str:
-        """Return it in one language."""
+        """Return the text in one language."""
         return (self.es if language is Language.ES else self.en).format(amount=amount)
 
 
@@ -50,9 +52,9 @@ def _weight(options: list[str]) -> float:
 
 
 def language(headers: Iterable[str], otherwise: Language) -> Language:
-    """Return the language with the highest weight in `Accept-Language`; of equal ones the first.
+    """Return the language with the highest weight in `Accept-Language`. Of equal weights the first counts.
 
-    A regional tag (`es-EC`) selects its language, `*` selects `otherwise`, which is also the default.
+    A regional tag (`es-EC`) selects its language. `*` selects `otherwise`, which is also the default.
     """
     best, highest = otherwise, 0.0
     for name, weight in weights(headers).items():

@@ -1,8 +1,8 @@
-"""The operation types, one row each: how a terminal is asked for them, what they do to money, what may follow what.
+"""Operation types, one row each: request to the terminal, effect on money, and allowed following operations.
 
-The terminal API shows the charge, and of the others their words and their references; their paths are assumptions
-(`posd.config.profile`). A further operation is a word of `OperationType` and a row here. What a reply to the request
-means is the same for all of them: `posd.payments.answers`.
+The terminal API describes the charge. For the other types it has only the words and references, and their paths are
+assumptions (`posd.config.profile`). To add an operation, add a word to `OperationType` and a row here. The meaning of a
+reply does not depend on the type: see `posd.payments.answers`.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from posd.base.negotiation import Text
 
 
 class OperationType(StrEnum):
-    """What is asked of the terminal (local API, `type`)."""
+    """Requested operation (local API, `type`)."""
 
     CHARGE = "charge"
     PRE_AUTH = "pre-auth"
@@ -37,19 +37,20 @@ _NONE: _Types = frozenset()
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One operation type.
 
-    `path`: the last word of its path. `published`: the terminal API has that path.
-    `wire`: what a final event calls it (terminal API, Events); None if not published.
-    `undone`: what a cashier is shown where it ended without approval (`posd.payments.display`).
-    `asks_for_card`: it is known to ask for the card; of the others that is not known.
+    `path`: last part of the path. `published`: whether the terminal API has that path.
+    `wire`: word for the type in a final event (terminal API, Events); None if not published.
+    `undone`: text for a cashier if the operation was not approved (`posd.payments.display`).
+    `asks_for_card`: whether it certainly asks for the card. For the other types this is unknown.
 
-    `originals`: the types that it can be derived from; empty if it begins a chain and takes no reference.
-    `takes_newest`: it is sent the reference of the original's newest approved re-authorization, if there is one.
-    `ended_by`: after an approved one of these from the same original it is never started.
-    `repeats`: after an approved one of these from the same original it needs `additional`. Source: local API, Chains.
+    `originals`: types from which it can derive; empty if it begins a chain and has no reference.
+    `takes_newest`: whether it is sent with the reference of the original's newest approved re-authorization.
+    `ended_by`: types; after an approved operation of these on the same original it is never started.
+    `repeats`: types; after an approved operation of these on the same original it needs `additional`.
+    Source: local API, Chains.
 
-    `compares`: whether what the acquirer authorizes is known to be the amount that was asked for.
-    `reserves`: it moves a reservation, and no money. `reverses`: it gives back, or releases.
-    `by_original`: what it moves depends on its original.
+    `compares`: whether the authorized amount must equal the requested amount.
+    `reserves`: whether it changes a reservation, and moves no money. `reverses`: whether it returns or releases money.
+    `by_original`: whether its effect depends on the original.
     """
 
     path: str
@@ -92,7 +93,7 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = {
         ended_by=frozenset({VOID}),
         repeats=frozenset({CAPTURE}),
     ),
-    # The reference that is sent is the pre-authorization's (terminal API, Events).
+    # It is sent with the reference of the pre-authorization (terminal API, Events).
     RE_AUTH: Operation(
         path="re_authorization",
         wire="REAUTHORIZATION",
@@ -111,8 +112,8 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = {
         compares=False,
         by_original=True,
     ),
-    # What is held for a re-authorized pre-authorization stands under the newest reference (terminal API, Events).
-    # After a capture the capture is the original to void.
+    # The reservation of a re-authorized pre-authorization has the newest reference (terminal API, Events).
+    # After a capture, the capture is the original to void.
     VOID: Operation(
         path="void",
         undone=Text("NOT REVERSED: all is as before", "NO REVERSADO: todo sigue como antes"),
@@ -137,11 +138,11 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = {
     ),
 }
 
-#: Wire names of operation types in a final event; an orphan's type is read from them.
+#: Words for operation types in a final event. They give the type of an orphan.
 WIRE_TYPES: Final[Mapping[str, OperationType]] = {
     row.wire: kind for kind, row in OPERATIONS.items() if row.wire is not None
 }
-#: Types that move a reservation, that give back, and whose effect no original changes.
+#: Types that change a reservation, types that return money, and types whose effect does not depend on an original.
 RESERVING: Final = frozenset(kind for kind, row in OPERATIONS.items() if row.reserves)
 REVERSING: Final = frozenset(kind for kind, row in OPERATIONS.items() if row.reverses)
 STANDALONE: Final = frozenset((None, *(kind for kind, row in OPERATIONS.items() if not row.by_original)))

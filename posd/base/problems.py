@@ -1,4 +1,4 @@
-"""Problems: the stable codes of posd's refusals (local API, Problems; RFC 9457)."""
+"""Problems, with the stable codes of posd's refusals (local API, Problems; RFC 9457)."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -28,7 +28,7 @@ class IdentityClaim(msgspec.Struct, frozen=True):
 
 
 class RemedyStep(msgspec.Struct, frozen=True):
-    """One step of what a person should do."""
+    """One step that an operator should take."""
 
     does: Annotated[str, Meta(description="in words; empty if the command says it")]
     command: Annotated[
@@ -37,7 +37,7 @@ class RemedyStep(msgspec.Struct, frozen=True):
 
 
 def remedy(steps: Iterable[RemedyStep]) -> str:
-    """Return steps in words, in one line."""
+    """Return steps as one line of text."""
     return "; ".join(": ".join(filter(None, (step.does, step.command))) for step in steps)
 
 
@@ -51,10 +51,10 @@ class StartStep(StrEnum):
 
 
 class ProblemRow(NamedTuple):
-    """A code: HTTP status, title, condition, and its own fields: name -> type.
+    """A code: Properties of a problem code: HTTP status, title, condition, and its own fields (name -> type).
 
     `optional`: fields that some problems of the code lack. `print_extra`: fields in calls for print jobs, if they
-    differ. `next_step`: in calls that start something; None if no such call returns the code.
+    differ. `next_step`: next step in calls that start something; None if no such call returns the code.
     """
 
     status: int
@@ -85,7 +85,7 @@ UNKNOWN_ID: Mapping[str, Any] = {
     ],
 }
 
-#: Codes without these members: the id is known, may be known by now, or was not searched for.
+#: Codes without these members, because the id is known, may be known by now, or was not looked up.
 NOT_OF_UNKNOWN_ID = frozenset({"id_reused", "pruned", "internal_error", "forbidden", "method_not_allowed"})
 
 _TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of the transactions in the way")]}
@@ -301,9 +301,9 @@ PROBLEMS: Mapping[str, ProblemRow] = {
 
 
 class Problem(Exception):
-    """Refused call: a code of `PROBLEMS`, the next step in words, and the code's own fields.
+    """Refused call, with a code of `PROBLEMS`, the next step as text, and the code's own fields.
 
-    The detail is one line that tills can show and log; quoted text in it is escaped.
+    The detail is one line that tills can show and log. Quoted text in it is escaped.
     """
 
     def __init__(self, code: str, detail: str, **extra: Any) -> None:

@@ -16,21 +16,21 @@ from posd.base.clocks import monotonic
 
 #: Replacement of a token.
 REDACTED = "[redacted]"
-#: Bytes of a piece of a body, plus a few. Each piece takes at most a few milliseconds.
+#: Approximate number of bytes of a piece of a body. Each piece takes at most a few milliseconds.
 PIECE_BYTES = 4 * 1024
-#: Most bytes of a piece without a place to cut. No genuine echo is so long.
+#: Maximum number of bytes of a piece without a place to cut. No genuine echo is so long.
 MAX_PIECE_BYTES = 16 * 1024
-#: Seconds of the event loop's time for one step.
+#: Duration of one step on the event loop, in seconds.
 TURN_SECONDS = 0.005
-#: Most levels of nested encodings that are undone. JSON in a string of JSON in a query has three.
+#: Maximum number of nested encodings that are decoded. JSON in a string of JSON in a query has three.
 MAX_LEVELS = 8
 
 _ESCAPE = re.compile(r'(\\u00[0-7][0-9a-fA-F]|\\["\\/]|%[0-7][0-9a-fA-F]|&#(?:x2[fF]|47);)')
 _CHARACTERS = {"\\/": "/", "\\\\": "\\", '\\"': '"', "&#x2f;": "/", "&#x2F;": "/", "&#47;": "/"} | {
     f"{prefix}{code:02{case}}": chr(code) for code in range(128) for prefix in ("\\u00", "%") for case in "xX"
 }
-#: A backslash without its escape, or an escape without its backslash. Another encoding between two of JSON, which
-#: encodes some characters only, leaves these: in JSON twice, `%5c\\u0072` is an r.
+#: A backslash without its escape, or an escape without its backslash. They remain if another encoding, which encodes
+#: only some characters, is between two levels of JSON. For example, `%5c\\u0072` is an r in doubly encoded JSON.
 _STRAY = re.compile(r"(\\?u00[0-7][0-9a-fA-F]|\\[\w/.~=-])", re.ASCII)
 _CALLBACK = re.compile(r"webhooks/(?:transactions|print-jobs)/[^/\s\"]*/([\w.~=-]+)", re.ASCII)
 #: Characters that are never part of a token, of a callback URL, or of an escape in one.
@@ -40,7 +40,7 @@ _SUBJECT = re.compile(
     r"([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})|(?:[iI]d|print_job)\"?\s*[:=]\s*\"?([\w.-]{1,64})",
     re.ASCII,
 )
-#: One letter for all characters of a token, escaped or not, so that a search for its shape is fast.
+#: The same letter for all characters of a token, escaped or not, so that a search for its shape is fast.
 _SHAPE = re.sub(rb"[^ ]", b"A", re.sub(rb"[^\w\\%-]", b" ", bytes(range(256))))
 _LONG_RUN = b"A" * ids.TOKEN_CHARACTERS
 #: Escapes of the letters in the word `webhooks`, and of the first character of an escape.
@@ -48,7 +48,7 @@ _ESCAPED_LETTER = re.compile(rb"(?:\\u00|%)(?:25|5[cC]|[67])")
 
 
 class Redactor:
-    """Redactor of callback tokens. Without the `keys` of the callback URLs it finds tokens only in URLs."""
+    """Redactor of callback tokens. Without the `keys` of the callback URLs, it finds tokens only in URLs."""
 
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
         self.keys = keys
@@ -87,7 +87,7 @@ class Redactor:
                 began = monotonic()
 
     def _steps(self, body: bytes, subjects: Iterable[str]) -> Generator[None, None, bytes]:
-        """Redact a body in pieces: yield after each piece, and return the redacted body.
+        """Redact a body in pieces. Yield after each piece, and return the redacted body.
 
         The pieces share little state, to save memory.
         """
@@ -169,7 +169,7 @@ def _may_have_tokens(body: bytes) -> bool:
 
 
 def _parts(body: bytes) -> Iterator[bytes]:
-    """Yield a body in parts, never cut inside a token or callback URL, escaped or not."""
+    """Yield a body in parts. A part never ends inside a token or callback URL, even if it is escaped."""
     begin = 0
     while len(body) - begin > PIECE_BYTES:
         found = _CUT.search(body, begin + PIECE_BYTES, begin + MAX_PIECE_BYTES)
@@ -183,7 +183,7 @@ def _parts(body: bytes) -> Iterator[bytes]:
 REDACTOR = Redactor()
 
 
-#: For each level of escapes: the ends of undone escapes, and the number of characters removed up to there.
+#: For each level of escapes: the ends of decoded escapes, and the number of characters removed up to there.
 Levels = list[tuple[list[int], list[int]]]
 
 
@@ -205,7 +205,7 @@ def _unescaped(
 def _one_level(
     text: str, escape: re.Pattern[str], character: Callable[[str], str]
 ) -> tuple[str, tuple[list[int], list[int]]] | None:
-    """Return a text with each escape replaced by its one character, None if it has no escapes."""
+    """Return a text with each escape replaced by its character, or None if it has no escapes."""
     if len(pieces := escape.split(text)) == 1:
         return None
     lengths = list(map(len, pieces))

@@ -1,14 +1,14 @@
-"""Untrusted text in displayable form (architecture, Rules that hold everywhere).
+"""Conversion of untrusted text to displayable form (architecture, Rules that hold everywhere).
 
-A serial, a terminal's message or a till's note may start a new line, move the cursor, reverse the direction of text or
-be invisible. All output for people and for the log uses these functions.
+A serial, a terminal's message or a till's note may contain line ends, cursor movements, reversed text or invisible
+characters. All output for people and for the log uses these functions.
 """
 
 import json
 from collections.abc import Sequence
 
-#: Unicode's wide and narrow spaces (category Zs) except the usual one. Listed here, because `unicodedata` takes a
-#: megabyte.
+#: Unicode's wide and narrow spaces (category Zs) except the usual space. They are listed here, because `unicodedata`
+#: takes a megabyte.
 _SPACES = frozenset("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
 
 
@@ -31,14 +31,14 @@ def composed(text: str) -> str:
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """Return a question with the known name nearest to `name`, with a leading space; "" if no name is near."""
+    """Return a question with the known name nearest to `name`, with a leading space, or "" if no name is near."""
     near = nearest(name.lower(), known)
     return f" (did you mean {near}?)" if near is not None else ""
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
     """Return the known name nearest to `name`, or None."""
-    import difflib  # takes a quarter of a megabyte, and most daemons never need it
+    import difflib  # the module takes a quarter of a megabyte, and most daemons never need it
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return near[0] if near else None
@@ -51,7 +51,10 @@ def _shown(char: str) -> str:
 
 
 def escaped(document: str) -> str:
-    """Return a JSON document with unprintable characters escaped, line feeds kept. It stays valid, with its values."""
+    """Return a JSON document with unprintable characters escaped, except line feeds.
+
+    It stays valid, with the same values.
+    """
     if document.isprintable():
         return document
     return "".join(char if char.isprintable() or char == "\n" else _as_json(char) for char in document)

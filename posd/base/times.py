@@ -1,4 +1,4 @@
-"""Format of a time: ISO 8601, UTC, milliseconds, `Z`."""
+"""Times as text: ISO 8601, UTC, milliseconds, `Z`."""
 
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -9,7 +9,7 @@ from posd import RELEASED
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
-@lru_cache(maxsize=8)  # cached: one time is written in several places
+@lru_cache(maxsize=8)  # cached: the same time is written in several places
 def iso(moment: datetime) -> str:
     """Return an aware datetime as `2026-11-20T10:42:03.120Z`."""
     written = moment if moment.tzinfo is UTC else in_utc(moment)
@@ -17,7 +17,7 @@ def iso(moment: datetime) -> str:
 
 
 def parse_iso(text: str) -> datetime:
-    """Parse any ISO 8601 time; one without an offset is UTC. Raise ValueError for another text."""
+    """Parse any ISO 8601 time. A time without an offset is UTC. Raise ValueError for another text."""
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
@@ -25,7 +25,7 @@ def parse_iso(text: str) -> datetime:
 def read_moment(text: object) -> datetime:
     """Parse a time from a caller, in UTC, limited to the calendar.
 
-    Raise ValueError with the reason for an invalid time, and for one without an offset, whose zone is unknown.
+    Raise ValueError with the reason for an invalid time, or for a time without an offset, whose zone is unknown.
     """
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else None
@@ -45,5 +45,5 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def released() -> datetime:
-    """Return the release day of this version. A correct clock is never before it."""
+    """Return the release day of this version. A correct clock is never before that day."""
     return parse_iso(RELEASED)

@@ -10,23 +10,23 @@ from pathlib import Path
 OLDEST = ssl.TLSVersion.TLSv1_2
 
 #: Suites of TLS 1.2, forward secrecy first. Keys have at least 112 bits of security (RSA: 2048), and certificates
-#: signed by SHA-1 are refused. Builds of Python differ: Debian's use OpenSSL's list, others one of their own. Static
-#: RSA and CBC stay, for old terminals.
+#: signed by SHA-1 are refused. The list of suites depends on the build of Python: Debian's uses OpenSSL's list, others
+#: use their own. Static RSA and CBC stay allowed, for old terminals.
 CIPHERS = (
     "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20:ECDHE+AES:DHE+AES:RSA+AESGCM:RSA+AES"
     ":!aNULL:!eNULL:!aDSS:!PSK:!SRP:!AESCCM:@SECLEVEL=2"
 )
 
-#: Verification of a chain. Each certificate of a CA file is an anchor, including an intermediate CA, as by default
-#: since Python 3.13. VERIFY_X509_STRICT, the default since then, is off, because it refuses the certificates of some
+#: Verification of a chain. Each certificate of a CA file is a trust anchor, even an intermediate CA. This is the
+#: default since Python 3.13. VERIFY_X509_STRICT, also a default since then, is off. It refuses the certificates of some
 #: terminals in use: CAs without a key usage, without critical basic constraints or without key identifiers.
 VERIFY = ssl.VerifyFlags.VERIFY_X509_TRUSTED_FIRST | ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
 
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME (x509_vfy.h), which Python's ssl does not name.
 NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
 
-#: No compression and no renegotiation. A connection may end without close_notify: many devices never send it, and HTTP
-#: marks the end of a response.
+#: No compression and no renegotiation. A connection may end without close_notify, because many devices never send it,
+#: and HTTP marks the end of a response.
 OPTIONS = ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_IGNORE_UNEXPECTED_EOF
 
 
@@ -41,9 +41,10 @@ def _stated(protocol: int) -> ssl.SSLContext:
 
 
 def client(ca_file: Path | None = None, *, system: bool = False) -> ssl.SSLContext:
-    """Return the context of a client that verifies chain and name, by `ca_file` and, if `system`, by the system's CAs.
+    """Return the context of a client that verifies chain and name, with `ca_file`, and with the system's CAs if
+    `system`.
 
-    Without both it trusts no certificate. Raise OSError if the file cannot be used.
+    Without both, the context trusts no certificate. Raise OSError if the file cannot be used.
     """
     context = _stated(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = True
@@ -57,7 +58,10 @@ def client(ca_file: Path | None = None, *, system: bool = False) -> ssl.SSLConte
 
 
 def strict_client(ca_file: Path | None = None, *, system: bool = False) -> ssl.SSLContext:
-    """Return such a context with OpenSSL's strict rules (RFC 5280), as in other programs. Raise OSError."""
+    """Return the context of a verifying client with OpenSSL's strict rules (RFC 5280), as other programs use them.
+
+    Raise OSError.
+    """
     context = client(ca_file, system=system)
     context.verify_flags = ssl.VerifyFlags.VERIFY_X509_TRUSTED_FIRST | ssl.VerifyFlags.VERIFY_X509_STRICT
     return context

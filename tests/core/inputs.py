@@ -57,7 +57,7 @@ def content(status: str, previous: str | None = None, reference: str = "r-1", **
 
 
 def final_of(data: bytes) -> tuple[str, ...]:
-    """Return the final state that an event reports, with its reference, as a tuple of at most one item."""
+    """Return the final state and the reference of an event, or (). The tuple has at most one item."""
     event = read(data)
     if event.status not in FINALS:
         return ()
@@ -76,7 +76,9 @@ def event(data: bytes) -> Input:
 
 
 def events(path: Path, most: int) -> list[Deck]:
-    """Return the events of a path, each up to this many times. Events with the same content are equal."""
+    """Return decks of the events of a path. Each event occurs up to this many times. Events with the same content are
+    equal.
+    """
     return [Deck((event(content(*edge)),), most, kind=str(edge)) for edge in path]
 
 
@@ -86,7 +88,7 @@ def search(name: str, answer: Answer, finals: Sequence[str] = (), *, full: bool 
 
 
 def found(*bodies: bytes) -> Input:
-    """Return an input for a search that finds these."""
+    """Return an input for a search that finds these events."""
     finals = [final for data in bodies for final in final_of(data)]
     names = ", ".join(read(data).event_id for data in bodies)
     return search(names, SearchHit(tuple(data.decode() for data in bodies)), finals, full=True)
@@ -107,7 +109,7 @@ def answers(path: Path) -> list[Input]:
 
 
 def poor_answers(path: Path) -> list[Input]:
-    """Return replies that report only a state: no acquirer's response, no reason, no reading type."""
+    """Return replies that report only a state, without the acquirer's response, the reason, and the reading type."""
     bare = {"raw_response": None, "failure_reason": None, "reading_type": None}
     edges = {status: (status, previous) for status, previous in path}.values()
     bodies = [content(*edge, previous_status=None, **bare) for edge in edges]
@@ -127,16 +129,16 @@ def reply(judgement: Judgement) -> Callable[[Transaction], Transaction]:
 
 
 def _interrupted(transaction: Transaction) -> Transaction:
-    """Recover it as a daemon does at its start. A transaction beyond `starting` stays unchanged."""
+    """Recover a transaction as a daemon does at its start. A transaction beyond `starting` stays unchanged."""
     return interrupted(transaction, NOW) if transaction.phase is Phase.STARTING else transaction
 
 
-#: How the start can end: with a reply that is judged, or with a daemon that died meanwhile.
+#: Ends of a start: a judged reply, or the death of the daemon.
 REPLIES = (*(Input(name, reply(judgement)) for name, judgement in JUDGEMENTS.items()), Input("crash", _interrupted))
 
 
 def while_open(effect: Callable[[Transaction], Transaction]) -> Callable[[Transaction], Transaction]:
-    """Return an effect that a final transaction refuses."""
+    """Return an effect that does not change a final transaction."""
     return lambda transaction: transaction if transaction.phase is Phase.FINAL else effect(transaction)
 
 
@@ -160,5 +162,5 @@ CALLBACK = Input("unusable callback", lambda transaction: quarantined(transactio
 
 
 def named(value: object) -> str:
-    """Return a name for a parameter, the same in every process, although sets have no order."""
+    """Return a name for a parameter. The name is the same in every process, although sets have no order."""
     return str(sorted(value)) if isinstance(value, set) else str(value)

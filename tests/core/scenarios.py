@@ -1,4 +1,4 @@
-"""Lifecycles of the terminal API as lists of events: each a (status, previous_status), the last one final."""
+"""Lifecycles of the terminal API as lists of events. An event is (status, previous_status). The last event is final."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -100,6 +100,6 @@ def starting(**changes: object) -> Transaction:
 
 
 def acknowledgement_of(body: bytes) -> StartAcknowledgement | None:
-    """Read the reply to a start as posd does; None if it contradicts itself."""
+    """Read the reply to a start as posd does. Return None if the reply contradicts itself."""
     members, _ = decoded(body)
     return read_acknowledgement(members)

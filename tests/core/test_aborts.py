@@ -31,7 +31,7 @@ from tests.support.tables import every
     ],
     ids=str,
 )
-def test_judge_abort(attempt: Attempt, answer: AbortAnswer) -> None:
+def test_each_reply_to_an_abort_has_its_judgement(attempt: Attempt, answer: AbortAnswer) -> None:
     assert judge_abort(attempt) is answer
 
 
@@ -70,7 +70,7 @@ def test_only_an_explicit_reply_means_that_a_payment_runs(attempt: Attempt) -> N
     ],
     ids=str,
 )
-def test_a_payment_that_the_terminal_runs_is_never_proved_not_started(
+def test_a_payment_that_runs_on_the_terminal_is_never_proved_not_started(
     status: int, document: object, *, heard: bool
 ) -> None:
     doubtful = apply(starting(), Attempted(ReplyLost("reset")), NOW)
@@ -98,11 +98,11 @@ ANSWERS: dict[str, Entry] = {
         ((ASKED,), True),  # the daemon may be killed before the reply is recorded
         ((ASKED, ANSWERS["taken"]), True),
         ((ASKED, ANSWERS["unknown"]), True),
-        ((ASKED, ANSWERS["nothing_running"]), True),  # the terminal shows nothing that a customer could act on
+        ((ASKED, ANSWERS["nothing_running"]), True),  # the terminal shows no dialog to the customer
         ((ASKED, ANSWERS["not_taken"]), False),
         ((ASKED, ANSWERS["unreachable"]), False),
         ((AbortRequested(probe=True), ANSWERS["taken"]), False),
-        ((ASKED, ANSWERS["taken"], Status.CARD_PRESENTED), True),  # it may have been under way
+        ((ASKED, ANSWERS["taken"], Status.CARD_PRESENTED), True),  # the event may have been under way before the abort
         ((ASKED, ANSWERS["taken"], Status.APPROVAL_REQUESTED), False),
         ((ASKED, ANSWERS["taken"], Status.APPROVAL), False),
         ((Status.TERMINAL_CANCELED, ASKED), False),

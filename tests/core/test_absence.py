@@ -1,4 +1,4 @@
-"""When and how long a downtime of the listener needs a person (spec 6.2)."""
+"""The downtimes of the listener that need a person, and the time until a person is no longer needed (spec 6.2)."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -24,7 +24,7 @@ def absence(*, seconds: float | None = 720.0, cause: DowntimeCause = "stopped", 
         (240, 240.0, False),
         (241, 241.0, True),
         (86_400, 86_400.0, True),
-        (-1, None, True),  # the clock was set back: the length is unknown, and posd must not report that all is well
+        (-1, None, True),  # the clock was set back, so the length is unknown, and posd must report the downtime
         (-86_400, None, True),
     ],
 )
@@ -43,7 +43,12 @@ def test_a_downtime_of_four_minutes_is_reported_and_no_time_is_negative(
         (None, LastSearch(SINCE, SearchResult.FOUND), False, True),
         (None, LastSearch(SINCE, SearchResult.NONE), False, False),
         (None, LastSearch(SINCE, SearchResult.NO_ANSWER), False, False),
-        (BEFORE, LastSearch(BEFORE, SearchResult.FOUND), False, False),  # found before the downtime, not since
+        (
+            BEFORE,
+            LastSearch(BEFORE, SearchResult.FOUND),
+            False,
+            False,
+        ),  # a search found the payment before the downtime, but not after it
         (BEFORE, LastSearch(SINCE, SearchResult.FOUND), False, True),
         (BEFORE, LastSearch(SINCE, SearchResult.NONE), True, True),
     ],
@@ -92,7 +97,7 @@ def test_the_check_says_how_long_how_many_and_what_to_do(item: Absence, left: in
     [(NOON - timedelta(days=7), 7 * 86_400.0), (NOON + timedelta(hours=1), None), (None, 720.0)],
 )
 def test_the_times_are_shown_by_the_present_clock(last_sign: datetime | None, seconds: float | None) -> None:
-    """At the start the clock was five years behind. A minute later it was corrected."""
+    """At the start the clock is five years behind. A minute later a person corrects the clock."""
     found = EndedAbsence(absence(seconds=None if last_sign else 720.0, a=None), 1000.0, last_sign, None)
     now = found.now(NOON + timedelta(seconds=60), 1060.0)
     assert (now.until, now.seconds) == ("2026-11-20T12:00:00.000Z", seconds)

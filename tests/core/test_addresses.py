@@ -1,5 +1,5 @@
-"""A change of this machine's address during a payment: the payment is marked, searched for more often, and ends as
-usual.
+"""A change of this machine's address during a payment. posd marks the payment and searches more often. The payment ends
+as usual.
 """
 
 from typing import Any
@@ -61,7 +61,7 @@ def test_acknowledging_the_attention_does_not_end_its_cause() -> None:
     assert (dismissed_one.callback_lost, dismissed_one.attention) == (True, ())
 
 
-def test_an_event_that_arrives_does_not_prove_that_the_next_one_will() -> None:
+def test_an_event_that_arrives_does_not_prove_that_the_next_event_arrives() -> None:
     lost = address_lost(running(), OLD, NOW)
     after, _ = advance(lost, read(content(CARD, ACK)), seen=RepeatedEvent.NEW, now=NOW)
     assert (after.status, after.callback_lost, codes(after)) == (CARD_PRESENTED, True, {"address_changed"})
@@ -102,7 +102,7 @@ def test_searches_are_frequent_enough_for_a_waiting_person_after_any_reply(phase
     assert pauses[-2:] == [MAX_BACKOFF_SECONDS] * 2
 
 
-def test_its_silence_is_that_of_a_waiting_terminal() -> None:
+def test_the_limit_of_silence_is_that_of_a_waiting_terminal() -> None:
     assert (callback_lost().silence, silence_limit(callback_lost(), LIMITS)) == (AttentionCode.STALLED, 300.0)
     assert silence_limit(callback_lost(Phase.IN_DOUBT, None), LIMITS) == LIMITS.first_event_grace_seconds
     assert overdue(callback_lost(), LIMITS, 399.0) is None
@@ -134,6 +134,6 @@ def test_searches_begin_with_the_end_of_the_start() -> None:
     assert due(after_change(beginning, Phase.ACTIVE, ACKNOWLEDGED, 120.0, event=False, gap=False), LIMITS) == 120.0
 
 
-def test_with_its_address_back_one_reply_is_enough() -> None:
+def test_after_the_return_of_the_address_one_reply_is_enough() -> None:
     item = TransactionWatch("SN-1", Phase.ACTIVE, ACKNOWLEDGED, quiet_since=100.0, wanted=True)
     assert answered(item, SearchResult.FOUND, LIMITS, 120.0, 0.0).search_at is None

@@ -1,5 +1,5 @@
-"""The rule of all limits: never more than the allowance plus the returned amounts, for each key, for a bounded number
-of keys.
+"""The rule of all limits. A key never gets more than the allowance plus the returned amounts. The number of keys is
+bounded.
 """
 
 import math
@@ -44,7 +44,7 @@ def test_no_key_ever_gets_more_than_its_room_and_the_returned_amounts(steps: lis
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), AMOUNTS), max_size=40), st.integers(1, 10))
-def test_a_returned_amount_frees_exactly_that_and_the_key_is_forgotten(steps: list, room: int) -> None:
+def test_a_returned_amount_frees_exactly_this_amount_and_the_key_is_removed(steps: list, room: int) -> None:
     allowance = Allowance(room)
     held = [(key, amount) for key, amount in steps if allowance.try_take(key, amount)]
     for key in "ab":
@@ -71,7 +71,7 @@ def test_an_amount_larger_than_the_room_waits_until_the_room_is_full() -> None:
     assert allowance.seconds_until("a", 10) == 1000
 
 
-def test_the_number_of_stored_keys_is_bounded_and_the_idle_one_is_dropped_first() -> None:
+def test_the_number_of_stored_keys_is_bounded_and_an_idle_key_is_dropped_first() -> None:
     allowance = Allowance(10, 1, Clock(), most=3)
     for key in ("a", "b", "a", "c", "d"):
         allowance.take(key, 5)

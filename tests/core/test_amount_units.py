@@ -1,4 +1,4 @@
-"""Units of amounts: exact in both directions, and refused if an amount does not fit."""
+"""Units of amounts. The conversion is exact in both directions. An amount that does not fit is refused."""
 
 from decimal import Decimal
 
@@ -64,7 +64,7 @@ def test_an_unknown_member_names_its_setting() -> None:
     for fault, key in ((member, "members"), (tax, "extra_taxes")):
         assert f"[amounts] {key} in the configuration" in fault.message
     assert ("tip, extra_taxes" in member.message, "tip" in tax.message) == (True, False)
-    assert tax.message.count("extra_taxes") == 1, "it is not a tax itself"
+    assert tax.message.count("extra_taxes") == 1, "`extra_taxes` is not a tax itself"
 
 
 def test_an_event_without_raw_response_authorizes_nothing() -> None:
@@ -125,7 +125,9 @@ def test_digits_beyond_the_currency_and_the_unit_are_refused(
         (("NONE",), 2),
     ],
 )
-def test_of_several_currencies_the_one_with_the_most_digits_counts(currencies: tuple[str, ...], digits: int) -> None:
+def test_of_several_currencies_the_currency_with_the_most_digits_counts(
+    currencies: tuple[str, ...], digits: int
+) -> None:
     assert digits_of(currencies) == digits
 
 
@@ -155,7 +157,7 @@ def a_charge(answer_unit: AmountUnit | None) -> Transaction:
     ],
     ids=str,
 )
-def test_amounts_of_the_terminal_are_read_in_its_unit(
+def test_amounts_of_the_terminal_are_read_in_the_terminals_unit(
     unit: AmountUnit | None, says: str, tip: str, expected: tuple[str | None, str | None, list[str]]
 ) -> None:
     response = {"transaction_reference": "r-1", "ticket_number": "1", "authorized_amount": float(says)}

@@ -1,4 +1,4 @@
-"""Amounts: allowed members of a till, and limits of an original."""
+"""Amounts: members that a till may send, and limits of an original."""
 
 import json
 from decimal import Decimal
@@ -28,7 +28,7 @@ RULES = NOTHING_MORE
 
 
 def faults(amount: Any, rules: AmountsConfig = RULES) -> dict[str, str]:
-    """Return the faults of an amount, by JSON Pointer."""
+    """Return the faults of an amount, JSON Pointer -> fault."""
     _, found = read_start(json.dumps({"amount": amount}).encode(), rules)
     return {fault.path: fault.message for fault in found}
 
@@ -108,7 +108,7 @@ def test_an_accepted_amount_has_only_known_members_and_a_sum_above_0(amount: dic
 def of(
     kind: OperationType, asked: str | None, number: int = 1, *, took: str | None = None, tip: str = "0"
 ) -> Transaction:
-    """Return an approval with the requested amount, or the authorized one if given, and its tip."""
+    """Return an approval with a requested amount, and with an authorized amount and a tip if given."""
     transaction = msgspec.structs.replace(
         asking(kind, asked, tip=tip), client_transaction_id=f"00000000-0000-4000-8000-{number:012}"
     )
@@ -131,7 +131,7 @@ PARTIAL = msgspec.structs.replace(NOTHING_MORE, partial_void=True)
 @every(
     ("asked", "original", "others", "rules", "allowed"),
     [
-        # captures: at most the reservation, without the tip
+        # captures are for at most the reservation, without the tip
         (asking(CAPTURE, "100"), of(PRE_AUTH, "100"), (), RULES, None),
         (asking(CAPTURE, "60"), of(PRE_AUTH, "100"), (), RULES, None),
         (asking(CAPTURE, "100.01"), of(PRE_AUTH, "100"), (), RULES, "100"),
@@ -145,7 +145,7 @@ PARTIAL = msgspec.structs.replace(NOTHING_MORE, partial_void=True)
         (asking(CAPTURE, "1"), of(PRE_AUTH, "100"), (of(CAPTURE, "130", 2),), RULES, "0"),
         (asking(CAPTURE, "115"), of(PRE_AUTH, "100"), (), PERCENT, None),
         (asking(CAPTURE, "115.01"), of(PRE_AUTH, "100"), (), PERCENT, "115"),
-        # voids: the whole amount
+        # voids are for the whole amount
         (asking(VOID, None), of(CHARGE, "11.20"), (), RULES, None),
         (asking(VOID, "11.20"), of(CHARGE, "11.20"), (), RULES, None),
         (asking(VOID, "11.2000"), of(CHARGE, "11.20"), (), RULES, None),
@@ -158,7 +158,7 @@ PARTIAL = msgspec.structs.replace(NOTHING_MORE, partial_void=True)
         (asking(VOID, "11.70"), of(CHARGE, "11.20"), (of(POST_TIP, "1", 2),), RULES, "12.20"),
         (asking(VOID, "150"), of(PRE_AUTH, "100"), (of(RE_AUTH, "150", 2),), RULES, None),
         (asking(VOID, "100"), of(PRE_AUTH, "100"), (of(RE_AUTH, "150", 2),), RULES, "150"),
-        # refunds: together at most the charge
+        # all refunds together are for at most the charge
         (asking(REFUND, None), of(CHARGE, "11.20"), (), RULES, None),
         (asking(REFUND, "5"), of(CHARGE, "11.20"), (), RULES, None),
         (asking(REFUND, "11.21"), of(CHARGE, "11.20"), (), RULES, "11.20"),
@@ -168,7 +168,7 @@ PARTIAL = msgspec.structs.replace(NOTHING_MORE, partial_void=True)
         (asking(REFUND, None), of(CHARGE, "11.20"), (of(REFUND, "5", 2),), RULES, "6.20"),
         (asking(REFUND, "1"), of(CHARGE, "11.20"), (of(REFUND, None, 2),), RULES, "0"),
         (asking(REFUND, "5"), of(CAPTURE, "11.20", took="4"), (), RULES, "4"),
-        # other types are not limited
+        # other types have no limit
         (asking(RE_AUTH, "500"), of(PRE_AUTH, "100"), (), RULES, None),
         (asking(POST_TIP, "500"), of(CHARGE, "100"), (), RULES, None),
     ],

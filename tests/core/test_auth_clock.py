@@ -1,4 +1,4 @@
-"""What a refused signed call shows about the clocks."""
+"""The difference of the clocks that a refused signed call shows."""
 
 from datetime import UTC, datetime
 
@@ -37,7 +37,7 @@ def test_the_difference_of_the_clocks_is_computed(date: str | None, seconds: int
             "the clock of this machine is 6 min ahead of that of the terminal, which accepts 5 min: that is the",
         ),
         (403, -361, "the clock of this machine is 6 min 1 s behind that of the terminal"),
-        (400, 301, "the clock of this machine is 5 min 1 s ahead of"),  # for a cloud service no cause is named
+        (400, 301, "the clock of this machine is 5 min 1 s ahead of"),  # the text names no cause for a cloud service
         (
             401,
             300,

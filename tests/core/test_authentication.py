@@ -1,4 +1,4 @@
-"""Authentication of a call: a scheme that fails, a header that cannot be sent, and headers of the configuration."""
+"""Authentication of a call: a failing scheme, a header that cannot be sent, and headers of the configuration."""
 
 import pytest
 

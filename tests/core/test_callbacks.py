@@ -22,7 +22,7 @@ def test_a_token_is_valid_only_for_its_id_and_key() -> None:
 
 
 def test_a_token_is_the_same_in_every_version() -> None:
-    """Callbacks under way survive an update of posd. Another channel has other tokens."""
+    """Callbacks under way stay valid after an update of posd. Another channel has other tokens."""
     message = f"posd:transactions:{IDENTITY}".encode()
     expected = base64.urlsafe_b64encode(hmac.new(KEY, message, hashlib.sha256).digest()).decode().rstrip("=")
     assert token(KEY, Channel.TRANSACTION, IDENTITY) == expected

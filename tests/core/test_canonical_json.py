@@ -1,4 +1,4 @@
-"""JSON as JavaScript writes it: tables, properties, and a comparison with JavaScript itself."""
+"""JSON as JavaScript writes it, in tables, properties, and a comparison with JavaScript itself."""
 
 import json
 import subprocess
@@ -93,13 +93,13 @@ def test_an_object_without_fault_keeps_its_meaning_and_its_text(document: Any) -
     assert canonical(written) == written
 
 
-#: Program that reads a list from its input, and writes each item on its own line.
+#: Program that reads a list from its input, and writes each item on a line.
 JAVASCRIPT = "for (const v of JSON.parse(require('fs').readFileSync(0, 'utf8'))) console.log(JSON.stringify(v))"
 
 
 @needs("node")
 def test_the_text_equals_that_of_javascript() -> None:
-    """Numbers of every size and texts of every kind."""
+    """The values are numbers of every size and texts of every kind."""
     rows = [
         f"{digits}e{power}" for power in range(-330, 310) for digits in ("1", "1.5", "9.007199254740993", "1234.56")
     ]

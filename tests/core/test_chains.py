@@ -27,7 +27,7 @@ STATES = ("open", "in_doubt", "approved", "approved by a person", "declined", "r
 
 
 def in_state(kind: OperationType | None, state: str, number: int = 1, **fields: object) -> Transaction:
-    """Return a transaction that reached this state by its own inputs. Its reference is `reference NUMBER`."""
+    """Return a transaction in this state. Inputs bring it there. Its reference is `reference NUMBER`."""
     identity = f"00000000-0000-4000-8000-{number:012}"
     transaction = msgspec.structs.replace(starting(type=kind, **fields), client_transaction_id=identity)
     finals = {"declined": "DECLINED", "rejected": REJECTED, "canceled": CANCELED}
@@ -78,7 +78,9 @@ RE_AUTHS = [(), *(states for count in (1, 2, 3) for states in product(("approved
 @every("kind", [CAPTURE, VOID, RE_AUTH])
 @every("states", RE_AUTHS, ids=str)
 def test_the_right_reference_of_a_chain_is_sent(kind: OperationType, states: tuple[str, ...]) -> None:
-    """A capture and a void have that of the newest approved re-authorization. A re-authorization has the original's."""
+    """A capture and a void are sent under the reference of the newest approved re-authorization. A re-authorization is
+    sent under the reference of the original.
+    """
     original = in_state(PRE_AUTH, "approved", 1)
     derived = [in_state(RE_AUTH, state, number) for number, state in enumerate(states, 2)]
     others = [in_state(VOID, "declined", 90), in_state(CAPTURE, "canceled", 91), in_state(CAPTURE, "approved", 92)]
@@ -99,7 +101,7 @@ OPEN_STATES = ("open", "in_doubt")
 APPROVED_STATES = ("approved", "approved by a person")
 
 FREE, REPEAT, NEVER = "free", "repeat", "never"
-#: (requested, already approved) for one original: permitted, only with `additional`, or never.
+#: (requested, already approved) for one original -> permitted, only with `additional`, or never.
 APPROVED_BEFORE = {
     (RE_AUTH, RE_AUTH): FREE,
     (RE_AUTH, CAPTURE): REPEAT,
@@ -132,7 +134,8 @@ def _after(original: OperationType) -> list[OperationType]:
     return [kind for kind in DERIVED if (original, kind) in FITS]
 
 
-#: Text of the page for "already approved": permitted, permitted with `additional`, or the codes without and with it.
+#: Text of the page for an approved sibling: permitted, permitted with `additional`, or the codes without and with
+#: `additional`.
 PAGE = {
     FREE: "allowed",
     REPEAT: 'with `"additional": true`, else `{code}`',
@@ -160,7 +163,9 @@ def test_the_page_has_the_table() -> None:
 def test_a_second_operation_is_blocked_as_the_table_says(
     pair: tuple[OperationType, OperationType], state: str, repeat: bool
 ) -> None:
-    """All pairs with open, in doubt, approved, declined and other siblings, with `additional` and without."""
+    """All pairs of types are tested with open, doubtful, approved, declined and other siblings, with and without
+    `additional`.
+    """
     kind, before = pair
     other = in_state(before, state)
     found = in_the_way(kind, [other], [other], repeat=repeat)
@@ -182,20 +187,20 @@ def test_a_second_operation_is_blocked_as_the_table_says(
 @every("kind", DERIVED)
 @every("elsewhere", DERIVED)
 @every("state", STATES)
-def test_an_open_operation_anywhere_in_the_chain_blocks(
+def test_an_open_operation_anywhere_in_the_chain_blocks_an_operation(
     kind: OperationType, elsewhere: OperationType, state: str
 ) -> None:
-    """Also for another original: for example a refund of the first capture and an open refund of the second."""
+    """The originals may differ. For example, an open refund of the second capture blocks a refund of the first."""
     other = in_state(elsewhere, state)
     found = in_the_way(kind, [], [other], repeat=True)
     assert (found and found.code) == ("chain_conflict" if state in OPEN_STATES else None)
 
 
-def test_the_original_itself_does_not_block() -> None:
+def test_the_original_itself_blocks_no_operation() -> None:
     assert in_the_way(VOID, [], [in_state(CHARGE, "open")], repeat=False) is None
 
 
-def test_an_open_operation_of_unknown_type_blocks() -> None:
+def test_an_open_operation_of_unknown_type_blocks_an_operation() -> None:
     found = there(in_the_way(VOID, [], [in_state(None, "open")], repeat=True))
     assert found.code == "chain_conflict"
 

@@ -1,4 +1,4 @@
-"""Trust in the wall clock: every doubt, its end, and the movement of the confirmed time."""
+"""Trust in the wall clock: every doubt, the end of the doubt, and the movement of the confirmed time."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -38,7 +38,9 @@ KEPT = StoredClock(NOON, NOON)
 
 
 def at(ahead: timedelta = timedelta(), elapsed: float = 0.0) -> ClockReading:
-    """Return a reading this long after noon, `elapsed` seconds after the reference."""
+    """Return a reading of the clocks. The wall clock is this long after noon. The other clock is `elapsed` seconds
+    after the reference.
+    """
     return ClockReading(NOON + ahead, 1000.0 + elapsed)
 
 
@@ -127,7 +129,7 @@ class Sightings(NamedTuple):
 
 
 def seen(terminal: str, payment: str, ahead: float = 0.0, ago: float = 0.0) -> EventTime:
-    """Return an event of a terminal whose clock is this far ahead, received this long ago."""
+    """Return an event of a terminal, received this long ago. The terminal's clock is this far ahead."""
     return EventTime(terminal, payment, NOON + timedelta(seconds=ahead - ago), 1000.0 - ago)
 
 
@@ -148,7 +150,7 @@ HEARD = {
 
 
 @every("case", HEARD.values(), HEARD)
-def test_several_terminals_confirm_the_clock_and_one_alone_does_not(case: Sightings) -> None:
+def test_several_terminals_confirm_the_clock_and_one_terminal_does_not(case: Sightings) -> None:
     found = rules.heard(case.sightings, at(), LIMIT)
     assert (found.agree, found.ahead_seconds) == (case.agree, case.ahead)
 
@@ -172,7 +174,7 @@ def test_witnesses_are_read_only_if_they_can_change_the_result() -> None:
 def test_the_confirmed_time_moves_with_a_trusted_clock() -> None:
     assert rules.moved(None, at(), 0.0, confirmed=False) == KEPT
     assert rules.moved(KEPT, at(SECOND), 1.0, confirmed=False) == StoredClock(NOON + SECOND, NOON + SECOND)
-    assert rules.moved(KEPT, at(-SECOND), 1.0, confirmed=False) == KEPT, "it never goes back"
+    assert rules.moved(KEPT, at(-SECOND), 1.0, confirmed=False) == KEPT, "the confirmed time never goes back"
     night = at(NIGHT)
     assert rules.moved(KEPT, night, 0.0, confirmed=False) == StoredClock(night.wall, night.wall)
 

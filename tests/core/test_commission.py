@@ -1,4 +1,4 @@
-"""A commissioning counts like `confirmed = true`, and only for its version of the profile."""
+"""A commissioning counts like `confirmed = true`. It counts only for the version of the profile at that time."""
 
 from collections.abc import Mapping
 from itertools import product

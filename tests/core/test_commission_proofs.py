@@ -1,4 +1,4 @@
-"""Functions of a terminal that a commissioning proves, for every combination of observations."""
+"""The functions of a terminal that a commissioning proves, for every combination of observations."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -39,8 +39,8 @@ def test_every_part_can_be_proven_and_a_missing_proof_has_a_text() -> None:
 
 
 def seen_of_search() -> Iterator[tuple[WalkProofs, bool]]:
-    """Yield every pair of payments, by end and searches, with every reply for a payment that never existed; and the
-    expected result.
+    """Yield observations, and whether they prove the search. They have every pair of payments, by end and searches.
+    They also have every reply for a payment that never existed.
     """
     ends = [CANCELED._replace(status=status, searches=found) for status, found in product(STATUSES, SEARCHES)]
     for first, second, unknown in product(ends, [None, *ends], UNKNOWN):
@@ -51,8 +51,10 @@ def seen_of_search() -> Iterator[tuple[WalkProofs, bool]]:
         yield WalkProofs(payments, unknown), found and not denied and none
 
 
-def test_search_is_proven_by_a_found_payment_and_an_explicit_none_unless_it_denied_one() -> None:
-    """A payment canceled before the acquirer got it may be in no index. That does not count as denied."""
+def test_search_is_proven_by_a_found_payment_and_an_explicit_none_unless_it_missed_a_payment() -> None:
+    """A payment that was canceled before it reached the acquirer may be in no index. A search without it is no
+    failure.
+    """
     rows = list(seen_of_search())
     assert {expected for _, expected in rows} == {False, True}
     for seen, expected in rows:
@@ -73,7 +75,7 @@ def test_abort_is_proven_by_an_accepted_abort_and_a_canceled_payment_without_oth
         assert ("abort" in proven(WalkProofs(payments))) == expected, payments
 
 
-def test_start_and_callback_are_proven_if_each_payment_showed_them() -> None:
+def test_start_and_callback_are_proven_if_each_payment_proves_them() -> None:
     for one, two in product(product((False, True), repeat=2), repeat=2):
         payments = [CANCELED._replace(acknowledged=ack, called_back=back) for ack, back in (one, two)]
         found = proven(WalkProofs(payments))
@@ -81,7 +83,7 @@ def test_start_and_callback_are_proven_if_each_payment_showed_them() -> None:
         assert ("callback" in found) == (one[1] and two[1])
 
 
-def test_the_signature_is_proven_if_one_is_expected_and_each_end_came_by_a_callback() -> None:
+def test_the_signature_is_proven_if_it_is_expected_and_each_end_came_by_a_callback() -> None:
     """A callback without a valid signature is refused, so it is not an event of the payment."""
     unsigned = NONE | {"webhook_signature": ""}
     for unknown, back in product((None, unsigned, NONE), (False, True)):
@@ -89,7 +91,7 @@ def test_the_signature_is_proven_if_one_is_expected_and_each_end_came_by_a_callb
         assert ("signature" in found) == (unknown is NONE and back)
 
 
-def test_the_amount_unit_is_proven_by_a_person_or_an_approval_and_never_against_one_of_them() -> None:
+def test_the_amount_unit_is_proven_by_a_person_or_an_approval_if_neither_contradicts() -> None:
     for shown, exact in product((None, False, True), repeat=2):
         expected = False not in (shown, exact) and True in (shown, exact)
         assert ("amount_unit" in proven(WalkProofs((APPROVED._replace(exact=exact),), NONE, shown))) == expected
@@ -119,8 +121,8 @@ HISTORY = [
 def test_a_payment_is_read_from_its_record() -> None:
     canceled = document("canceled", "TERMINAL_CANCELED", "event")
     assert payment(canceled, HISTORY, ["found"], Decimal(1)) == CANCELED
-    # After a search alone it was not reported by a callback. After an operator's decision the terminal reported
-    # nothing.
+    # A payment that only a search has ended has no callback. A payment that an operator has ended has no report of the
+    # terminal.
     by_search = payment(document("canceled", "TERMINAL_CANCELED", "search"), HISTORY[:-1], [], Decimal(1))
     assert (by_search.status, by_search.called_back) == ("TERMINAL_CANCELED", False)
     by_person = payment(document("canceled", "TERMINAL_CANCELED", "operator"), HISTORY, [], Decimal(1))

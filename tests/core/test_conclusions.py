@@ -1,4 +1,4 @@
-"""Conclusions of posd and operators without a final event, and the effect of a search result on a transaction."""
+"""Conclusions of posd and operators without a final event, and the effects of search results on a transaction."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -58,7 +58,7 @@ def in_doubt() -> Transaction:
         (SearchHit((content(CARD, ACK).decode(),)), SearchResult.FOUND),
     ],
 )
-def test_every_search_is_recorded_and_one_without_a_result_changes_nothing_else(
+def test_every_search_is_recorded_and_a_search_without_a_result_changes_nothing_else(
     answer: Answer, result: SearchResult
 ) -> None:
     before = in_doubt()
@@ -87,7 +87,7 @@ def test_a_final_found_by_a_search_closes_a_gap_and_a_silence() -> None:
     gap = event(content(REQUESTED, CARD)).apply(event(content(ACK)).apply(starting()))
     stalled = silent(gap, AttentionCode.STALLED, 60, NOW)
     assert codes(stalled) == {"gap", "stalled"}
-    assert codes(found(content(REQUESTED, CARD)).apply(stalled)) == {"gap", "stalled"}, "its state is unchanged"
+    assert codes(found(content(REQUESTED, CARD)).apply(stalled)) == {"gap", "stalled"}, "the state is unchanged"
     assert codes(found(content("APPROVAL", REQUESTED)).apply(stalled)) == set()
 
 
@@ -145,7 +145,7 @@ def test_a_silence_is_shown_and_concludes_nothing(code: AttentionCode, words: st
     assert (after.phase, after.outcome, after.trail) == (before.phase, None, before.trail)
     item = there(after.attention_of(code))
     assert (item.since, item.detail.startswith(words)) == (LATER_TEXT, True)
-    assert code not in codes(event(content(REQUESTED, CARD)).apply(after)), "an event ends it"
+    assert code not in codes(event(content(REQUESTED, CARD)).apply(after)), "an event ends the silence"
 
 
 def test_the_complete_proof_ends_a_doubt() -> None:
@@ -237,7 +237,7 @@ def test_an_unusable_element_next_to_a_final_is_shown() -> None:
     assert (after.outcome and after.outcome.result, codes(after)) == (Result.APPROVED, {"quarantined_event"})
 
 
-def test_a_payment_that_a_terminal_has_known_is_never_proved_not_started() -> None:
+def test_a_payment_that_a_terminal_has_reported_is_never_proved_not_started() -> None:
     after = touched(in_doubt(), LATER)
     assert (after.phase, after.heard, codes(after)) == (Phase.IN_DOUBT, True, {"in_doubt"})
     assert proved(after, PIECES, LATER) == after
@@ -262,7 +262,7 @@ def test_a_request_to_the_acquirer_withdraws_a_persons_cancellation(
     assert next_step(after, NOW, timedelta(seconds=60)) is NextStep.ASK_PERSON
 
 
-def test_a_request_to_the_acquirer_that_the_person_knew_of_withdraws_nothing() -> None:
+def test_a_request_to_the_acquirer_before_the_persons_decision_withdraws_nothing() -> None:
     known = event(content(REQUESTED, CARD)).apply(in_doubt())
     closed = resolved(known, Result.CANCELED, "Ana", "the terminal was off", None, NOW)
     after = found(content(REQUESTED, CARD)).apply(closed)

@@ -1,4 +1,4 @@
-"""The effect of an operation on money, by vectors; and no reply of a terminal increases the limits of a chain."""
+"""The effect of an operation on money, by vectors. No reply of a terminal increases the limits of a chain."""
 
 import json
 from decimal import Decimal
@@ -94,16 +94,16 @@ RULES = NOTHING_MORE
         (operation(CAPTURE, D(60)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(-60))], 40),
         (operation(REFUND, D(11)), operation(CHARGE, D(10), D(-10)), [], 10),
         (operation(REFUND, D(11)), operation(CHARGE, D(10), D(-12), added=D(2)), [], 10),
-        # a tip that was reported as the new total counts as the tip
+        # a terminal may report the new total instead of the tip, and then the till's tip counts
         (operation(REFUND, D(22)), operation(CHARGE, D(10)), [operation(POST_TIP, D(2), D(12))], 12),
         # an approval of 0 charged nothing, so nothing can be given back
         (operation(REFUND, None), operation(CHARGE, D(10), D(0)), [], 0),
-        # the larger of two numbers counts as given back or captured
+        # of the requested and the reported amount, the larger counts as given back or captured
         (operation(REFUND, D(7)), operation(CHARGE, D(10)), [operation(REFUND, D(4), D(1))], 6),
         (operation(REFUND, D(1)), operation(CHARGE, D(10)), [operation(REFUND, D(4), D(10))], 0),
         (operation(CAPTURE, D(50)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(10))], 40),
         (operation(CAPTURE, D(50)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(70))], 30),
-        # the smaller of two numbers counts as charged or reserved
+        # of the requested and the reported amount, the smaller counts as charged or reserved
         (operation(REFUND, D(11)), operation(CHARGE, D(10), D(1000)), [], 10),
         (operation(CAPTURE, D(101)), operation(PRE_AUTH, D(100), D(500)), [], 100),
         (operation(VOID, D(12)), operation(CHARGE, D(10)), [operation(POST_TIP, D(2), D(1))], 11),
@@ -111,7 +111,7 @@ RULES = NOTHING_MORE
         (operation(REFUND, D(13)), operation(CHARGE, D(10), D(12), added=D(2)), [], 12),
         (operation(CAPTURE, D(41)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(62), added=D(2))], 40),
         (operation(CAPTURE, D(101)), operation(PRE_AUTH, D(100), D(120), added=D(20)), [], 100),
-        # of an unknown amount only one refund is sent
+        # only one refund is sent if the charged amount is unknown
         (operation(REFUND, D(5)), operation(CHARGE, None), [], None),
         (operation(REFUND, D(5)), operation(CHARGE, None), [operation(REFUND, D(5))], 0),
         (operation(CAPTURE, D(5)), operation(PRE_AUTH, None), [], None),
@@ -132,7 +132,7 @@ ANSWERS = st.none() | st.just(D(0)) | st.decimals("-400", "400", places=2)
 
 
 def allowance(kind: OperationType, original: Transaction, members: list[Transaction]) -> Decimal:
-    """Return the largest permitted sum, found with a request far above it."""
+    """Return the largest permitted sum. The refusal of a far larger request has it."""
     found = there(excess(operation(kind, D(10**6)), original, members, RULES))
     allowed: Decimal = found.extra["allowed"]
     return allowed

@@ -1,4 +1,4 @@
-"""An approval with one damaged byte is approved, or quarantined and searched for. Nothing else is possible."""
+"""An approval with one damaged byte is approved, or quarantined and searched for. There is no other effect."""
 
 import json
 import re
@@ -44,7 +44,7 @@ EVENT = body(
         "card_data": {"bank": "Bank", "country": "ECU"},
     },
 )
-#: Replacements of a byte: each of its bits inverted, bytes with a meaning in JSON, and invalid ones.
+#: Replacements of a byte: one bit inverted, a byte with a meaning in JSON, or an invalid byte.
 VALUES = sorted(set(b'\x00\x09\x0a\x1f "\\,:{}[]09-+.eEtfnu\x7f\x80\xc3\xed\xff'))
 
 
@@ -56,13 +56,13 @@ def _damaged() -> list[tuple[int, bytes]]:
     return found
 
 
-#: The quick suite tries five of the some forty values of each byte.
+#: Each byte has about forty replacements. The quick suite tries a part of them.
 DAMAGED = _damaged()[:: examples(7, 1)]
 _REFERENCE = range(EVENT.index(REFERENCE.encode()), EVENT.index(REFERENCE.encode()) + len(REFERENCE))
 
 
 def _was_json(data: bytes) -> bool:
-    """Return whether all of it is readable, with all members that the terminal API marks "always"."""
+    """Return whether the whole event is readable, with all members that the terminal API marks "always"."""
     try:
         members = decode(data)
         texts = [members[name] for name in ("event_id", "occurred_at", "merchant_id", "client_transaction_id")]
@@ -73,8 +73,8 @@ def _was_json(data: bytes) -> bool:
 
 
 def test_one_damaged_byte_of_an_approval_leaves_it_approved_or_searched_for(tell: Callable[[str], None]) -> None:
-    """Each byte is replaced by some forty values. An event that is not approved is quarantined, or has an unknown
-    state; posd searches at once for both (`Reconciler`). There is no other outcome, and no other reference.
+    """Each byte has about forty replacements. An event that is not approved is quarantined or has an unknown state.
+    posd searches at once in both cases (`Reconciler`). There is no other outcome, and no other reference.
     """
     counts: Counter[str] = Counter()
     started = starting()
@@ -111,7 +111,7 @@ def test_one_damaged_byte_of_an_approval_leaves_it_approved_or_searched_for(tell
 
 
 def _check_reference(place: int, data: bytes, reference: str | None) -> None:
-    if reference is None:  # its value, its name or the name of its object is damaged
+    if reference is None:  # the reference, its name or the name of its object is damaged
         return
     if place in _REFERENCE:
         stands = data[_REFERENCE.start - 1 : _REFERENCE.stop + 1]

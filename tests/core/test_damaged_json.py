@@ -1,4 +1,4 @@
-"""Partly damaged JSON: the rest is read, if the structure is complete."""
+"""Partly damaged JSON. posd reads the undamaged part if the structure is complete."""
 
 import json
 from typing import Any
@@ -97,7 +97,7 @@ def test_valid_json_is_not_changed() -> None:
     assert (readable(text).body, readable(text).damaged, presentable(text)) == (text, frozenset(), text)
 
 
-def test_unreadable_json_gives_both_reasons_and_is_shown_as_nothing() -> None:
+def test_unreadable_json_gives_both_reasons_and_is_shown_as_null() -> None:
     with pytest.raises(ValueError, match="not UTF-8; it breaks off"):
         readable(b'{"a": "\xff"')
     assert presentable(b'{"a": "\xff"') == b"{}"

@@ -58,7 +58,7 @@ def test_an_event_is_new_repeated_or_a_reused_id_by_its_bytes(recorded: list[byt
 
 
 def test_a_reply_recorded_twice_counts_once() -> None:
-    """A commit with an uncertain result is repeated, and may already be on disk."""
+    """A commit with an uncertain result is repeated. The first commit may already be on disk."""
     for judgement in (
         StartRefused(409, "busy"),
         Canceled(200, "{}", ErrorEnvelope("TERMINAL-SUNMI", "-1", "canceled")),
@@ -110,7 +110,7 @@ def test_an_approval_has_the_data_that_a_till_needs() -> None:
     assert next_step(after, NOW, GRACE) is NextStep.DONE
 
 
-def test_the_reading_type_is_known_from_its_event() -> None:
+def test_the_reading_type_comes_from_its_event() -> None:
     canceled = along(starting(), (ACK, None), (CARD, ACK), (CANCELED, CARD))
     assert (canceled.reading_type, there(canceled.outcome).reading_type) == ("CONTACTLESS", "CONTACTLESS")
 
@@ -151,7 +151,7 @@ def test_a_persons_decision_stays_until_a_final_differs() -> None:
     assert (moved.phase, moved.outcome, moved.status) == (Phase.FINAL, declined, CARD)
     confirmed = apply(moved, "DECLINED", REQUESTED)
     assert there(confirmed.outcome).supersedes == declined
-    assert "outcome_corrected" not in codes(confirmed), "the terminal reports the same"
+    assert "outcome_corrected" not in codes(confirmed), "the terminal reports the same end"
 
 
 def test_every_change_has_its_time_and_an_input_without_effect_has_none() -> None:
@@ -178,10 +178,10 @@ def test_an_orphan_is_rebuilt_from_its_events() -> None:
     event = read(body(IDENTITY, ACK))
     orphan = rebuild(event, IDENTITY, NOW)
     assert (orphan.phase, orphan.orphan, orphan.type, codes(orphan)) == (Phase.ACTIVE, True, None, {"orphan"})
-    assert not orphan.abortable, "it holds no terminal: an abort could hit another payment"
+    assert not orphan.abortable, "an orphan holds no terminal, because an abort could stop another payment"
     final = apply(along(orphan, *PATH), "APPROVAL", REQUESTED, operation={"type": "PREAUTH"})
     assert (final.type, final.outcome is not None) == ("pre-auth", True)
-    assert "amount_differs" not in codes(final), "the request is not known"
+    assert "amount_differs" not in codes(final), "posd does not know the request of an orphan"
 
 
 def test_a_quarantined_callback_is_shown_once_with_the_newest_reason() -> None:

@@ -1,4 +1,4 @@
-"""Ids and digits are read in the same way everywhere, in any notation of a whole number."""
+"""Ids and digits. Every reader accepts any notation of a whole number and reads the same value."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -15,7 +15,7 @@ from tests.core.scenarios import IDENTITY, acknowledgement_of
 from tests.core.test_printing import starting
 from tests.support.tables import there
 
-#: JSON -> its value as an id.
+#: JSON -> value as an id.
 NOTATIONS = {
     "20000000100": "20000000100",
     "20000000100.0": "20000000100",
@@ -28,7 +28,7 @@ NOTATIONS = {
     "0.0": "0",
     "0e5": "0",
     "1.50": "1.50",
-    "9007199254740993.0": "9007199254740993",  # a double cannot represent it
+    "9007199254740993.0": "9007199254740993",  # a double cannot represent this number
     f"1e{MAX_WHOLE_DIGITS - 1}": "1" + "0" * (MAX_WHOLE_DIGITS - 1),
     f"1e{MAX_WHOLE_DIGITS}": f"1E+{MAX_WHOLE_DIGITS}",
     "1e999999999": "1E+999999999",
@@ -99,7 +99,7 @@ def accepted(literal: str) -> str | None:
     return said.job_id
 
 
-#: Place of an id or digits -> its reader.
+#: Place of an id or of digits -> reader.
 READERS: dict[str, Callable[[str], str | None]] = {
     "event_id": lambda literal: event(f'"event_id": {literal}').event_id,
     "merchant_id": lambda literal: event(f'"merchant_id": {literal}').merchant_id,

@@ -1,4 +1,4 @@
-"""Texts for the cashier: every state has one, and none can cause a second charge."""
+"""Texts for the cashier. Every state has a text, and no text can cause a second charge."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -23,9 +23,9 @@ from tests.support.tables import every
 GRACE = timedelta(seconds=10)
 #: Characters that fit into one or two lines of a till display. The call for a supervisor may be longer.
 SHORT, LONGEST = 60, 80
-#: Displays that say not to charge again.
+#: Displays that tell the cashier not to charge again.
 NEVER_AGAIN = {Language.EN: "Do not charge again", Language.ES: "No cobre otra vez"}
-#: None: an orphan whose events do not give its type.
+#: None stands for an orphan whose events do not give the type.
 KINDS = (*OperationType, None)
 APPROVED = {DisplayCode.PAID, DisplayCode.RESERVED, DisplayCode.REVERSED}
 
@@ -51,7 +51,7 @@ def ended(result: Result, reached_acquirer: bool | None = None, authorized: str 
 
 
 def every_transaction() -> Iterator[Transaction]:
-    """Yield a transaction of every phase, status, result, type and attention, including impossible combinations."""
+    """Yield transactions with every phase, status, result, type and attention. Impossible combinations are included."""
     outcomes = [ended(result, reached) for result, reached in product(Result, (None, False, True))]
     ends = [
         *((phase, None) for phase in Phase if phase is not Phase.FINAL),
@@ -102,7 +102,7 @@ def test_every_state_has_the_code_that_its_next_step_allows() -> None:
 
 
 def test_every_type_has_its_texts() -> None:
-    """A row of OPERATIONS says whether an approval charges, reserves or gives back, and the effect of another end."""
+    """A row of OPERATIONS has the effect of an approval (charge, reserve, give back) and the effect of another end."""
     paid = {kind for kind in KINDS if approval(kind) is DisplayCode.PAID}
     assert paid == {OperationType.CHARGE, OperationType.CAPTURE, OperationType.POST_TIP}
     reserved = {kind for kind in KINDS if approval(kind) is DisplayCode.RESERVED}
@@ -160,7 +160,7 @@ ASKED = b'{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0}'
     [
         (ASKED, "5", Display(DisplayCode.PAID, "PAID 5.00 of 11.20")),  # a gift card can have less than the amount
         (ASKED, "11.2", Display(DisplayCode.PAID, "PAID 11.20")),
-        (ASKED, "12", Display(DisplayCode.PAID, "PAID 12.00")),  # with a tip
+        (ASKED, "12", Display(DisplayCode.PAID, "PAID 12.00")),  # the authorized amount includes a tip
         (ASKED, None, Display(DisplayCode.PAID, "PAID 11.20")),
         (ASKED, "0", Display(DisplayCode.PAID, "PAID 0.00 of 11.20")),
         (b'{"tip": 1.5}', None, Display(DisplayCode.PAID, "PAID 1.50")),
@@ -168,7 +168,7 @@ ASKED = b'{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0}'
         (b"{}", None, Display(DisplayCode.PAID, "PAID")),
     ],
 )
-def test_paid_has_the_authorized_amount_or_else_the_requested_one(
+def test_paid_has_the_authorized_amount_or_else_the_requested_amount(
     asked: bytes, authorized: str | None, said: Display
 ) -> None:
     transaction = next(each for each in every_transaction() if each.type is OperationType.CHARGE)
@@ -182,7 +182,7 @@ def test_paid_has_the_authorized_amount_or_else_the_requested_one(
 @every(
     ("kind", "said"),
     [
-        (OperationType.REFUND, "REVERSED 5.00"),  # an acquirer answers a refund and a void in its own way
+        (OperationType.REFUND, "REVERSED 5.00"),  # acquirers report the amounts of refunds and voids in different ways
         (OperationType.VOID, "REVERSED 5.00"),
         (OperationType.CAPTURE, "PAID 5.00 of 11.20"),
         (None, TEXTS[DisplayCode.CALL_SUPERVISOR].en),
@@ -213,7 +213,7 @@ def test_an_amount_is_shown_exactly(amount: str, said: str) -> None:
     assert written(Decimal(amount)) == said
 
 
-#: Code -> when it is shown, in the words of the API.
+#: Code -> when the display is shown, in the words of the API.
 WHEN = {
     DisplayCode.SENDING: f"`{Phase.STARTING}`",
     **{code: f"`{Phase.ACTIVE}`, `{status}`" for status, code in ACTIVE.items()},

@@ -1,4 +1,4 @@
-"""Journal entries: the effect of each, its name, and that both survive storage."""
+"""Journal entries. The effect and the name of each entry are the same after storage."""
 
 import json
 from base64 import b64encode
@@ -54,7 +54,7 @@ ACKNOWLEDGEMENT = Replied(200, json.dumps({"status": ACK, "terminal": {"serialNu
 PIECE = Evidence(kind=EvidenceKind.SEARCH, at="2026-11-20T10:42:03.000Z", result="none")
 FINAL = SearchHit((content("APPROVAL", REQUESTED).decode(),))
 
-#: Every entry, its word in the feed, and the decision that it records.
+#: Every entry, the word in the feed, and the decision that the entry records.
 ENTRIES = [
     (
         Attempted(ACKNOWLEDGEMENT),
@@ -137,7 +137,7 @@ ENTRIES = [
     (OutcomeRead(), "outcome_read", lambda was: transitions.dismissed(was, AttentionCode.OUTCOME_UNREAD, NOW)),
 ]
 
-#: Transactions on which every entry with an effect has one.
+#: Transactions. Every entry with an effect changes at least one of them.
 BEGINNINGS = (
     starting(),
     transitions.interrupted(starting(), NOW),
@@ -178,7 +178,7 @@ def test_every_entry_has_an_effect_on_some_transaction_except_records_of_a_searc
     assert changed is (entry not in left_to_searches)
 
 
-#: Ends of a payment: by an operator's decision, by an inference, by an event.
+#: Ends of a payment by an operator's decision, by an inference, or by an event.
 ENDS = (
     transitions.resolved(starting(), Result.DECLINED, "Ana", "slip", None, NOW),
     transitions.conclude_start(starting(), NeverSent("refused"), NOW),
@@ -210,7 +210,7 @@ EVENTS = [
     content("APPROVAL", REQUESTED, reference="r-2"),
     content("DECLINED", REQUESTED),
     content(CANCELED, CARD),
-    content(CARD, ACK, event_id=f"{ACK} r-1 after None"),  # an event_id that another event has too
+    content(CARD, ACK, event_id=f"{ACK} r-1 after None"),  # an event_id of another event
     content("DECLINED", REQUESTED, event_id=f"{ACK} r-1 after None"),
     content("WARMING_UP", ACK),
 ]
@@ -244,7 +244,7 @@ def test_replaying_nothing_gives_the_new_transaction() -> None:
 
 
 def written_before(kind: str, status: int, document: object) -> Entry:
-    """Return an entry as a version wrote it that did not read errors."""
+    """Return an entry of an earlier version. That version did not read errors."""
     body = b64encode(json.dumps(document).encode()).decode()
     attempt = {"type": "replied", "status": status, "body": body, "complete": True}
     return msgspec.json.decode(json.dumps({"kind": kind, "attempt": attempt}), type=Entry)
@@ -263,7 +263,7 @@ def written_before(kind: str, status: int, document: object) -> Entry:
     ],
     ids=str,
 )
-def test_a_reply_is_judged_as_when_it_was_recorded(
+def test_a_reply_keeps_the_judgement_of_its_recording(
     status: int, document: object, phase: Phase, result: Result | None
 ) -> None:
     after = apply(starting(), written_before("attempt", status, document), NOW)
@@ -286,7 +286,9 @@ def test_a_persons_decision_stays_after_an_upgrade() -> None:
     ],
     ids=str,
 )
-def test_an_abort_is_judged_as_when_it_was_recorded(status: int, document: object, word: str, *, heard: bool) -> None:
+def test_an_abort_keeps_the_judgement_of_its_recording(
+    status: int, document: object, word: str, *, heard: bool
+) -> None:
     entry = written_before("abort_answered", status, document)
     assert word_of(entry) == word
     assert apply(starting(), entry, NOW).heard is heard

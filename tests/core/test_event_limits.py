@@ -1,4 +1,6 @@
-"""Events of a payment that are stored past its limit: the first of each state always, final ones for longer."""
+"""Events of a payment that are stored beyond the payment's limit. The first event of each state is always stored. Final
+events have a higher limit.
+"""
 
 from posd.base.limits import EVENTS_OF_TRANSACTION, FINALS_OF_TRANSACTION, Limit
 from posd.payments import transitions
@@ -11,7 +13,7 @@ from tests.support.tables import every
 
 EVENTS = EVENTS_OF_TRANSACTION.value
 ALL = EVENTS + FINALS_OF_TRANSACTION.value
-#: Events of a payment that was approved after its card was presented.
+#: Events of an approved payment.
 SAID = step(step(Trail(), "CARD_PRESENTED", None).trail, "APPROVAL", "CARD_PRESENTED").trail
 
 

@@ -1,4 +1,6 @@
-"""The codec is strict about an event's state and payment, lenient about the rest, and loses nothing."""
+"""The codec of events. It is strict about the state and the payment of an event, and lenient about other members. It
+loses nothing.
+"""
 
 import json
 
@@ -14,7 +16,7 @@ from tests.support.tables import every
 
 @every("field", ["event_id", "occurred_at", "merchant_id", "client_transaction_id", "terminal"])
 @every("value", [None, "", [], True], ids=["absent", "empty", "list", "true"])
-def test_an_approval_without_a_member_counts_and_names_the_missing_one(field: str, value: object) -> None:
+def test_an_approval_without_a_member_counts_and_names_the_missing_member(field: str, value: object) -> None:
     event = read_event(body(IDENTITY, "APPROVAL", **{field: value}))
     assert event.status == "APPROVAL"
     assert event.damaged == ("terminal.serial_number" if field == "terminal" and value is not True else field,) or (

@@ -1,9 +1,10 @@
-"""Contradicting final events of the terminal, and earlier conclusions without one: at every position, in every order.
+"""Contradicting final events of the terminal, and conclusions before a final event, at every position and in every
+order.
 
-- Two different final states, each by its event and by a search that finds one or both: the first counts, both are
-  shown, an operator is asked.
-- An operator's decision and the proof, beside the reply, the events and a search: the terminal's final state supersedes
-  them, they are kept, and a different one raises an attention.
+- Two different final states arrive, each by its event and by a search that finds one or both. The first counts, both
+  are shown, and an operator is asked.
+- An operator's decision and the proof arrive beside the reply, the events and a search. The terminal's final state
+  supersedes the conclusions and keeps them. A different final state raises an attention.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ FINALS = {
     "cancellation": content(CANCELED, CARD),
     "rejection": content(REJECTED, CARD),
 }
-#: Repeated card events make no difference here.
+#: Repeated card events have no effect on these checks.
 ONE_CARD = {name: path for name, path in PATHS.items() if (CARD, CARD) not in path}
 
 
@@ -66,12 +67,14 @@ def check_conflict(state: State) -> None:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("path", ONE_CARD.values(), ids=ONE_CARD)
-def test_a_report_of_the_terminal_replaces_a_conclusion_without_it(path: Path, tell: Callable[[str], None]) -> None:
+def test_a_report_of_the_terminal_replaces_a_conclusion_without_a_report(
+    path: Path, tell: Callable[[str], None]
+) -> None:
     states = [found(content(*edge)) for edge in {status: (status, before) for status, before in path}.values()]
     decks = [
         *events(path, most=1),
         Deck(REPLIES, kind="reply"),
-        Deck(PEOPLE, most=2, after="reply"),  # refused while the call is under way
+        Deck(PEOPLE, most=2, after="reply"),  # posd refuses decisions while the call is under way
         Deck((PROOF,), after="reply"),
         Deck((CALLBACK, *SILENCES, *states)),
     ]
@@ -99,5 +102,5 @@ def check_words(state: State, path: Path) -> None:
     corrected = transaction.attention_of(AttentionCode.OUTCOME_CORRECTED)
     old = outcome.supersedes if outcome else None
     if corrected is not None and old is not None and old.result is Result.CANCELED and not old.by_operator:
-        return  # it may have been withdrawn for a while, and confirmed in the end
+        return  # the cancellation may have been withdrawn and then confirmed
     assert (corrected is not None) == (withdrawn or contradicted)

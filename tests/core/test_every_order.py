@@ -1,14 +1,14 @@
-"""Every order, duplication and loss of the events of every path in the spec's table.
+"""Every order, duplication and loss of the events, for every path in the spec's table.
 
-The reply to the start comes anywhere. So do an unusable callback and the results of searches. Each walk covers one of
-these completely:
+The reply to the start, an unusable callback and the results of searches arrive at any position. Each walk completely
+covers one of these cases:
 
-- every event arrives never, once or twice, with the reply and the callback;
-- every event arrives never or once, with the reply and up to two searches. Each search has any reply that a terminal
-  could give at that point of the path: none, no answer, any state of the path (an index is often late), several of
-  them, something unusable.
+- Every event arrives never, once or twice, with the reply and the callback.
+- Every event arrives never or once, with the reply and up to two searches. Each search has any reply that a terminal
+  could give at that point of the path. The reply is none, no answer, any state of the path (an index is often late),
+  several states, or unusable.
 
-The number of states, and of the orders that they stand for, is printed.
+The test prints the number of states and the number of orders that they represent.
 """
 
 from collections.abc import Callable, Sequence
@@ -73,7 +73,7 @@ def check(state: State, path: Path) -> None:
     assert AttentionCode.CONFLICTING_FINAL not in codes
     assert AttentionCode.ILLEGAL_TRANSITION not in codes
     if all(state.dealt[: len(path)]):
-        assert AttentionCode.GAP not in codes, "every event has arrived: nothing is missing"
+        assert AttentionCode.GAP not in codes, "every event has arrived, so nothing is missing"
     outcome = transaction.outcome
     if told.finals:
         assert outcome is not None
@@ -83,11 +83,11 @@ def check(state: State, path: Path) -> None:
         if inferred is not Result.CANCELED:
             assert (AttentionCode.OUTCOME_CORRECTED in codes) == bool(told.words)
         elif outcome.result is not Result.CANCELED:
-            assert AttentionCode.OUTCOME_CORRECTED in codes, "the inference was different"
+            assert AttentionCode.OUTCOME_CORRECTED in codes, "the terminal's end differs from the inference"
     elif outcome is not None:
         assert outcome.evidence[0].kind in ("refusal", "unsent")
         if outcome.result is Result.CANCELED:
-            assert not transaction.trail.approval_requested, "a request to the acquirer contradicts it"
+            assert not transaction.trail.approval_requested, "a request to the acquirer contradicts a cancellation"
         else:
             assert (outcome.result, transaction.heard) == (Result.NOT_STARTED, False)
 
@@ -111,21 +111,20 @@ def hold(before: Transaction, after: Transaction) -> None:
         if after.heard and not outcome.by_operator:
             assert outcome.result is not Result.NOT_STARTED, "a reported payment has started"
         if outcome.result is Result.NOT_STARTED and before.outcome is not None:
-            assert after.trail == before.trail, "no report of it leaves not_started unchanged"
+            assert after.trail == before.trail, "a report of the payment withdraws not_started"
     if before.outcome is not None and before.outcome.stated_by_terminal:
         assert outcome is not None
         assert outcome.status is before.outcome.status, "the first final of the terminal counts"
         assert before.outcome.transaction_reference in (None, outcome.transaction_reference)
 
 
-#: One table for all walks, so that each step of the core is computed once.
+#: All walks share one table, so each step of the core is computed once.
 CORE = Core(starting(), hold)
 
 
 def timeless(outcome: Outcome | None, path: Path) -> Outcome:
-    """Return the facts of an outcome about the payment.
-
-    The event of a cancellation has no reading type (terminal API, Lifecycle). It is known if an earlier event had it.
+    """Return the facts of an outcome about the payment. The event of a cancellation has no reading type (terminal API,
+    Lifecycle). The reading type is known if an earlier event had it.
     """
     assert outcome is not None
     reading = None if path[-1][0] == CANCELED else outcome.reading_type

@@ -1,4 +1,4 @@
-"""Turns of work by owner: the wait of one owner does not depend on the queue of another."""
+"""Turns of work by owner. The wait of one owner does not depend on the queue of another owner."""
 
 import asyncio
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ async def test_no_more_tasks_run_at_once_than_permitted() -> None:
     assert most == 3
 
 
-async def test_a_task_that_waits_for_another_lets_the_next_one_run() -> None:
+async def test_a_task_that_waits_for_another_task_lets_the_next_task_run() -> None:
     queue, answered = FairQueue(1), asyncio.Event()
 
     async def waiting() -> None:
@@ -63,7 +63,7 @@ async def test_a_task_that_waits_for_another_lets_the_next_one_run() -> None:
     assert await _run(queue, "bb") == ["b", "b"]
     answered.set()
     await first
-    assert await _run(queue, "cc") == ["c", "c"], "its turn is returned once"
+    assert await _run(queue, "cc") == ["c", "c"], "the task returns its turn once"
 
 
 async def test_a_turn_ends_by_its_time_while_its_task_continues() -> None:

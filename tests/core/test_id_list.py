@@ -89,7 +89,7 @@ def test_of_many_wrong_lines_the_first_are_named_and_all_are_counted() -> None:
 
 @every("content", [b"", b"\n\n", b"# posd collect ids: lane quito-01-3\n"])
 def test_a_list_without_a_payment_is_refused(content: bytes) -> None:
-    """A failed shell command leaves an empty list, and a restore would rely on it."""
+    """A failed shell command leaves an empty list. A restore with this list would miss payments."""
     said = " ".join(refusal(content))
     assert "names no payment" in said
     assert "without --ids" in said

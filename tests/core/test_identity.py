@@ -1,4 +1,4 @@
-"""Which address of a terminal may be used: every situation, compared with the promises of design 13.2."""
+"""The addresses of a terminal that posd may use, for every situation, compared with the promises of design 13.2."""
 
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -41,7 +41,7 @@ def judge(seen: Situation) -> UsableAddress | AddressConflict:
     return identity.judge(**asdict(seen))
 
 
-#: Every situation there is.
+#: All situations.
 ALL = [
     Situation(**dict(zip(BOOLEANS, flags, strict=True)), old=old, claimants=claimants)
     for *flags, old, claimants in product(*[(False, True)] * len(BOOLEANS), LastTrusted, range(3))
@@ -49,7 +49,7 @@ ALL = [
 
 
 def unproven(**changes: object) -> Situation:
-    """Return a situation without proof, by default with a terminal at its last address."""
+    """Return a situation without proof. By default the terminal is at its last address."""
     base = {
         "pinned": False,
         "proven": False,
@@ -87,7 +87,7 @@ def test_the_trusted_address_is_used_only_if_no_other_device_may_be_the_terminal
             ), seen
 
 
-def test_the_best_claim_is_used_only_if_none_was_ever_trusted_and_there_is_one() -> None:
+def test_the_best_claim_is_used_only_if_it_exists_and_no_claim_was_ever_trusted() -> None:
     for seen in UNPROVEN:
         if seen.old is LastTrusted.NEVER:
             several = seen.claimants == 2

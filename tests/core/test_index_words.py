@@ -1,4 +1,4 @@
-"""Words of JSON members: equal exactly if name and value are equal, and never long."""
+"""Words of JSON members. Two words are equal exactly if name and value are equal. No word is long."""
 
 import json
 from typing import Any
@@ -57,7 +57,7 @@ def word(name: str, value: Any) -> str:
         ('"[1]"', "[1]"),
     ],
 )
-def test_a_member_is_found_by_an_equal_one(stored: str, text: str) -> None:
+def test_a_member_is_found_by_an_equal_member(stored: str, text: str) -> None:
     assert set(index_words(f'{{"k": {stored}}}'.encode())) & set(asked_words("k", text))
 
 
@@ -76,7 +76,7 @@ def test_a_member_is_found_by_an_equal_one(stored: str, text: str) -> None:
         ('"e\\u0301"', "\u00e9"),
     ],
 )
-def test_a_member_is_not_found_by_a_different_one(stored: str, text: str) -> None:
+def test_a_member_is_not_found_by_a_different_member(stored: str, text: str) -> None:
     assert not set(index_words(f'{{"k": {stored}}}'.encode())) & set(asked_words("k", text))
 
 
@@ -100,7 +100,7 @@ def test_different_members_have_different_words(name: str, value: Any, other: st
 
 
 def plain(value: Any) -> Any:
-    """Return a value that equals another exactly if both are the same JSON: true is not 1."""
+    """Return a value for a comparison. Two values are equal exactly if both are the same JSON, so true is not 1."""
     match value:
         case bool():
             return str, value

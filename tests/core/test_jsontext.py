@@ -1,4 +1,4 @@
-"""JSON from outside: its permitted depth does not depend on the stack."""
+"""JSON from outside. The permitted depth does not depend on the stack."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The table of moves compared with the spec's table of transitions; and gaps."""
+"""The table of moves, compared with the spec's table of transitions, and gaps."""
 
 import itertools
 
@@ -23,7 +23,7 @@ from tests.support.tables import every
 
 STATES = (None, *Status)
 EVERY_PAIR = tuple(itertools.product(STATES, Status))
-#: Position of a state in the lifecycle; all finals are at the end.
+#: Position of a state in the lifecycle. All finals are at the end.
 RANK = {None: 0, "TERMINAL_ACKNOWLEDGED": 1, "CARD_PRESENTED": 2, "APPROVAL_REQUESTED": 3} | dict.fromkeys(FINALS, 4)
 
 
@@ -82,12 +82,12 @@ def test_an_event_that_skips_states_marks_a_gap() -> None:
     assert (first.gap, jump.gap, jump.illegal) == (False, True, False)
 
 
-def test_an_event_that_skips_states_but_names_the_last_one_is_illegal_and_no_gap() -> None:
+def test_an_event_that_skips_states_but_names_the_last_state_is_illegal_and_no_gap() -> None:
     jump = walk(("TERMINAL_ACKNOWLEDGED", None), ("APPROVAL", "TERMINAL_ACKNOWLEDGED"))[-1]
     assert (jump.illegal, jump.gap) == (True, False)
 
 
-def test_an_unknown_state_changes_nothing_and_is_the_last_one_if_it_is_in_sequence() -> None:
+def test_an_unknown_state_changes_nothing_and_is_the_last_state_if_it_is_in_sequence() -> None:
     known, unknown, following = walk(
         ("TERMINAL_ACKNOWLEDGED", None),
         ("TERMINAL_WARMING_UP", "TERMINAL_ACKNOWLEDGED"),
@@ -107,7 +107,7 @@ def test_an_unknown_state_out_of_sequence_marks_no_gap_for_the_next_event() -> N
     assert not steps[-1].gap
 
 
-def test_invented_states_cannot_grow_a_trail_without_end_or_hide_a_known_one() -> None:
+def test_invented_states_cannot_grow_a_trail_without_end_or_hide_a_known_state() -> None:
     strange = [(f"STATE_{number}", None) for number in range(MAX_STRANGE_EDGES + 5)]
     trail = walk(*strange, ("APPROVAL_REQUESTED", "CARD_PRESENTED"))[-1].trail
     assert len(trail.edges) == MAX_STRANGE_EDGES + 1
@@ -115,11 +115,12 @@ def test_invented_states_cannot_grow_a_trail_without_end_or_hide_a_known_one() -
 
 
 A, L, F = Verdict.APPLIED, Verdict.LATE, Verdict.AFTER_FINAL
-#: Against the spec's table: an end although the acquirer was asked before, and a request to the acquirer after such an
+#: Moves against the spec's table: an end after a request to the acquirer, and a request to the acquirer after such an
 #: end.
 X, Y = "applied, illegal", "after_final, illegal"
 
-#: state -> meaning of each state in a search: as in an event, but the present state has no effect.
+#: State -> verdict for each state that a search reports. The verdicts are those of events, but the present state has no
+#: effect.
 LEAPS = {
     # reported:           ACKNOWLEDGED  CARD  REQUESTED  CANCELED  REJECTED  DECLINED  APPROVAL
     None:                   (A,         A,    A,         A,        A,        A,        A),
@@ -147,7 +148,7 @@ def test_a_search_with_a_state_has_the_effect_of_the_table(state: Status | None)
         moved = verdict in (A, X)
         assert (leapt.trail.position, leapt.trail.last) == ((reported, reported) if moved else (state, state))
         known = trail.edges if reported == state else (*trail.edges, (None, reported))
-        assert leapt.trail.edges == known, "it counts as reached, once"
+        assert leapt.trail.edges == known, "the state counts as reached once"
         assert apply_search_state(leapt.trail, reported).trail == leapt.trail
 
 

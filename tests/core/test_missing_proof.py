@@ -1,4 +1,4 @@
-"""Missing proofs of `not_started`: the same rule concludes it and tells an operator what is missing."""
+"""Missing proofs of `not_started`. One rule concludes `not_started` and names the missing proofs for an operator."""
 
 from datetime import UTC, datetime
 from itertools import product
@@ -24,7 +24,7 @@ COMPLETE = NotStartedProof(60, first_abort=0, first_none=1, second_abort=62, sec
 ROUNDS = [NotStartedProof(60), msgspec.structs.replace(COMPLETE, second_none=None), COMPLETE]
 TOLD = ProofContext("7f3c", "SN-1", 60.0, probes=False, abortable=True)
 
-#: unmet condition -> the missing proof.
+#: Unmet condition -> missing proof.
 LACKS = {
     "heard": ProofCode.WAS_ACKNOWLEDGED,
     "search_confirmed": ProofCode.SEARCH_NOT_CONFIRMED,

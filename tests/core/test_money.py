@@ -18,7 +18,7 @@ amounts = st.decimals(min_value=0, max_value=Decimal("999999999999.9999"), place
 
 
 def through(literal: str) -> bytes:
-    """Return a literal of the till as sent to the terminal."""
+    """Return the number that posd sends to the terminal for a literal of the till."""
     return encode(parse_money(DECODER.decode(literal.encode())))
 
 

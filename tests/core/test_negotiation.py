@@ -1,4 +1,4 @@
-"""The language that a client requests, for any header."""
+"""The language that a client requests, for any `Accept-Language`."""
 
 import pytest
 from hypothesis import given
@@ -13,13 +13,13 @@ EN, ES = Language
 @every(
     ("header", "asked"),
     [
-        # (Accept-Language, the language; None: the one of the configuration)
+        # (Accept-Language, language). None stands for the language of the configuration.
         (None, None),
         ("es", ES),
         ("ES-ec", ES),
         ("es-419, es;q=0.9", ES),
         ("en-US,en;q=0.9,es;q=0.8", EN),
-        ("en;q=0.5,es;q=0.50", EN),  # equal weights: the first one counts
+        ("en;q=0.5,es;q=0.50", EN),  # the first of equal weights counts
         ("fr, es;q=0.1", ES),
         ("*", None),
         ("es;q=0.5, *;q=0.8", None),
@@ -41,7 +41,7 @@ def test_the_requested_language_is_chosen(header: str | None, asked: Language | 
     assert language([] if header is None else [header], otherwise) is (asked or otherwise)
 
 
-def test_a_repeated_header_counts_as_one() -> None:
+def test_a_repeated_header_counts_as_one_header() -> None:
     assert weights(["es;q=0.2", "en;q=0.1, ES;q=0.3"]) == {"es": 0.3, "en": 0.1}
 
 

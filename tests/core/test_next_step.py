@@ -1,4 +1,4 @@
-"""The till's next step, payments that prevent another charge, and when an abort may be sent."""
+"""The till's next step, the payments that prevent another charge, and the payments that may be aborted."""
 
 from datetime import timedelta
 
@@ -63,10 +63,10 @@ def after(*inputs: Input) -> Transaction:
         ((), WAIT, True),
         ((acknowledged,), WAIT, True),
         ((acknowledged, ack, card, asked), WAIT, True),
-        ((ack, asked), WAIT, True),  # a gap is searched for, without an operator
+        ((ack, asked), WAIT, True),  # posd searches for a gap without an operator
         ((acknowledged, unusable), WAIT, True),
         ((in_doubt,), WAIT, True),  # within the grace
-        # a person has acknowledged it: no time is counted
+        # the grace does not count after a person has acknowledged the doubt
         ((in_doubt, acknowledge(AttentionCode.IN_DOUBT)), ASK_PERSON, True),
         ((in_doubt, release), ASK_PERSON, True),
         ((acknowledged, release), ASK_PERSON, True),
@@ -128,7 +128,7 @@ WEEK = timedelta(days=7)
 @every(
     ("inputs", "later", "step"),
     [
-        # The acquirer does not know a terminal that waits for a card.
+        # A search does not find a payment that waits for a card.
         ((acknowledged, not_found), timedelta(minutes=10), WAIT),
         ((acknowledged, not_found), WEEK, ASK_PERSON),
         ((acknowledged, no_answer), WEEK, ASK_PERSON),

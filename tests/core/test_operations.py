@@ -1,4 +1,4 @@
-"""The table of operation types is complete, with the request of each."""
+"""The table of operation types, and the request of each type."""
 
 import json
 
@@ -58,4 +58,4 @@ def test_the_body_has_the_tills_data_and_the_reference(kind: OperationType, amou
     assert set(document) == fields
     assert document["client_transaction_id"] == IDENTITY
     assert document.get("transaction_reference") == reference
-    assert amount == b"{}" or amount in body, "the digits are the till's own"
+    assert amount == b"{}" or amount in body, "the request has the digits of the till"

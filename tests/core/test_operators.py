@@ -1,4 +1,4 @@
-"""The bodies of operators' decisions: every fault at once, each with its pointer."""
+"""The bodies of operators' decisions. A refusal has every fault with its pointer."""
 
 import json
 
@@ -76,7 +76,11 @@ def test_a_body_that_is_not_json_is_refused(data: bytes) -> None:
         ("release", {"operator": 7, "note": []}, {"/operator", "/note"}),
         ("release", {"operator": "", "note": "  "}, {"/operator", "/note"}),
         ("release", {"operator": "\ufeff", "note": "\u3000\t"}, {"/operator", "/note"}),
-        ("release", {"operator": "\x1c", "note": "\x85"}, set()),  # not white space in the description
+        (
+            "release",
+            {"operator": "\x1c", "note": "\x85"},
+            set(),
+        ),  # the description does not count this character as white space
         ("release", WHO | {"operator": "x" * (MAX_OPERATOR_CHARACTERS + 1)}, {"/operator"}),
         ("release", WHO | {"note": "x" * (MAX_NOTE_CHARACTERS + 1)}, {"/note"}),
         ("release", WHO | {"result": "approved"}, {"/result"}),
@@ -120,7 +124,7 @@ def test_a_missing_word_is_refused_with_the_permitted_ones(call: str, name: str,
     assert faults(call, WHO)[f"/{name}"].endswith(", ".join(words))
 
 
-def test_faults_are_one_problem_that_names_each_of_them() -> None:
+def test_all_faults_are_named_in_one_problem() -> None:
     check((), "cannot release")
     with pytest.raises(Problem) as refused:
         check((RequestFault("/operator", "is required"), RequestFault("", "must be a JSON object")), "cannot release")
@@ -132,7 +136,7 @@ def test_faults_are_one_problem_that_names_each_of_them() -> None:
     ]
 
 
-def test_an_invalid_decision_is_a_problem_that_says_what_was_not_done() -> None:
+def test_the_problem_of_an_invalid_decision_says_what_posd_has_not_done() -> None:
     with pytest.raises(Problem, match=r"^the body cannot be read: .*; nothing was changed$") as refused:
         decided(DECISIONS["release"], b"{", None, "cannot release")
     assert refused.value.code == "malformed_json"

@@ -1,4 +1,6 @@
-"""Two reports of an end: the terminal's replaces a conclusion without it, and its first one counts."""
+"""Two reports of an end. A report of the terminal replaces a conclusion without a report. The terminal's first report
+counts.
+"""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -50,12 +52,12 @@ def kinds(transaction: Transaction) -> list[str]:
 @every(
     ("first", "second", "reference", "proofs", "raised"),
     [
-        # the same final twice: both kinds of evidence are kept
+        # both kinds of evidence of the same final are kept
         (event(R1), found(R1), "r-1", ["event", "search"], set()),
         (found(R1), event(R1), "r-1", ["search", "event"], set()),
         (found(R1), found(R1), "r-1", ["search"], set()),
         (event(R1), event(content("APPROVAL", "CARD_PRESENTED")), "r-1", ["event"], set()),
-        # a search with less data is completed by an input with more, and removes nothing
+        # an input with more data completes a search with less, and a search with less removes nothing
         (found(BARE), event(R1), "r-1", ["search", "event"], set()),
         (found(BARE), found(R1), "r-1", ["search"], set()),
         (found(POOR), event(R1), "r-1", ["search", "event"], set()),
@@ -79,7 +81,7 @@ def kinds(transaction: Transaction) -> list[str]:
         # only an approval has a reference
         (event(DECLINED), event(DECLINED_WITH_REFERENCE), None, ["event"], set()),
         (found(BARE), event(DECLINED), None, ["search"], {"conflicting_final", "missing_reference"}),
-        # an event that is not final does not contradict a final one
+        # an event that is not final does not contradict a final event
         (event(R1), event(content(CARD, ACK)), "r-1", ["event"], set()),
         (event(R1), found(content(CARD, ACK)), "r-1", ["event"], set()),
         (event(R1), found(content(REQUESTED, CARD)), "r-1", ["event"], set()),
@@ -108,7 +110,7 @@ def test_an_event_with_less_data_than_the_search_before_it_removes_nothing() -> 
         (found(R1), event(RICH), RICH),
     ],
 )
-def test_the_first_event_tells_how_an_approval_was_made(first: Input, second: Input, counts: bytes) -> None:
+def test_the_reading_type_of_an_approval_comes_from_the_first_event(first: Input, second: Input, counts: bytes) -> None:
     outcome, alone = there(after(first, second).outcome), there(after(event(counts)).outcome)
     names = ("reading_type", "receipt", "authorized_amount", "currency")
     assert [getattr(outcome, name) for name in names] == [getattr(alone, name) for name in names]
@@ -131,7 +133,7 @@ def test_an_event_completes_a_search_result_and_keeps_its_time() -> None:
     assert [item.event_id for item in later.outcome.evidence] == ["no reason", "DECLINED r-1 after APPROVAL_REQUESTED"]
 
 
-def test_a_superseded_outcome_is_kept_when_the_new_one_is_completed() -> None:
+def test_a_superseded_outcome_is_kept_when_the_new_outcome_is_completed() -> None:
     transaction = after(Input("", reply(StartRefused(409, "busy"))), found(BARE), event(R1))
     assert transaction.outcome is not None
     assert there(transaction.outcome.supersedes).result is Result.NOT_STARTED
@@ -207,7 +209,7 @@ def test_an_outcome_names_its_event() -> None:
     assert by_search is not None
     assert by_event.rests_on(read(R1).event_id)
     assert not by_event.rests_on("another")
-    assert not by_search.rests_on(read(R1).event_id), "no event of it has arrived"
+    assert not by_search.rests_on(read(R1).event_id), "no event of the payment has arrived"
     assert there(after(event(RICH)).outcome).currency == "USD"
     assert there(after(event(DECLINED_WITH_REFERENCE)).outcome).authorized_amount is None
     assert by_event.authorized_amount == by_search.authorized_amount == Decimal("11.2")

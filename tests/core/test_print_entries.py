@@ -1,6 +1,4 @@
-"""Journal of a print job: every order of reply, webhook and poll leads to one end, and the journal gives the same
-job.
-"""
+"""Journal of a print job. Every order of reply, webhook and poll leads to one end. The journal gives the same job."""
 
 from base64 import b64encode
 from datetime import timedelta
@@ -76,7 +74,7 @@ def test_every_order_of_reply_webhook_and_polls_gives_the_same_end(reply: str) -
         if reply != "refused" or isinstance(order[-1], Created):
             assert not job.attention, order
         ends = [state.decided_by for state in states if state.status in FINALS]
-        assert len(set(ends)) == 1, "it ended once"
+        assert len(set(ends)) == 1, "the job ended once"
     assert len(orders) == 720
 
 
@@ -163,7 +161,7 @@ def test_a_webhook_with_the_same_job_and_status_is_a_repeat() -> None:
     job = apply(active(), first, NOW)
     taken = [first.body]
     assert repeats(job, first.body, taken, NOW)
-    assert repeats(job, called("COMPLETED", more="x").body, taken, NOW), "the same job, the same status"
+    assert repeats(job, called("COMPLETED", more="x").body, taken, NOW), "the webhook has the same job and status"
     assert not repeats(job, called("FAILED").body, taken, NOW), "it contradicts"
     assert not repeats(active(), first.body, [], NOW)
     by_poll = apply(active(), polled("COMPLETED"), NOW)
@@ -181,8 +179,8 @@ def test_different_webhooks_are_stored_up_to_a_limit_and_the_end_is_always_store
 @pytest.mark.parametrize(
     ("status", "phase", "decided_by"), [(200, "active", None), (422, "final", "refusal"), (500, "in_doubt", None)]
 )
-def test_a_reply_is_judged_as_when_it_was_recorded(status: int, phase: str, decided_by: str | None) -> None:
-    """Recorded by a version that did not read errors: here one of the acquirer."""
+def test_a_reply_keeps_the_judgement_of_its_recording(status: int, phase: str, decided_by: str | None) -> None:
+    """An earlier version that did not read errors recorded the reply. The reply has an error of the acquirer."""
     body = b64encode(b'{"type": "ACQUIRER", "code": "51"}').decode()
     attempt = {"type": "replied", "status": status, "body": body, "complete": True}
     entry = msgspec.json.decode(msgspec.json.encode({"kind": "attempt", "attempt": attempt}), type=Entry)

@@ -1,4 +1,4 @@
-"""The till's print request: all faults at once, the comparison with a repeated call, the body for the terminal."""
+"""The till's print request: all faults together, the comparison with a repeated call, and the body for the terminal."""
 
 import json
 from typing import Any

@@ -1,4 +1,6 @@
-"""Times of polls for print jobs: soon, then rarely, never after the end, and not while the terminal is unreachable."""
+"""Times of polls for print jobs. Polls are soon, then rare. No poll follows the end or goes to an unreachable
+terminal.
+"""
 
 import msgspec
 from hypothesis import given
@@ -62,13 +64,13 @@ def test_after_a_restart_a_job_is_polled_at_once_and_time_continues() -> None:
     assert schedule.stuck_due(schedule.adopt(True, 1e9, True, LIMITS, 7)) is None
 
 
-def test_after_an_unusable_webhook_a_job_is_polled_soon_but_not_without_a_pause() -> None:
+def test_after_an_unusable_webhook_a_job_is_polled_soon_and_with_a_pause() -> None:
     plan = schedule.begin(True, LIMITS, 0)
     assert schedule.soon(plan, 1).poll_at == 1
     asked = schedule.answered(plan, LIMITS, 10, 0)
     assert schedule.soon(asked, 10.5).poll_at == 10 + CAUSED_PAUSE_SECONDS
     assert schedule.soon(asked, 13).poll_at == 13
-    assert schedule.soon(asked, 99).poll_at == asked.poll_at, "it is due anyway"
+    assert schedule.soon(asked, 99).poll_at == asked.poll_at, "the poll is due without the webhook"
 
 
 def test_a_request_during_a_poll_counts_for_the_next_poll() -> None:

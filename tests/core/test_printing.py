@@ -1,4 +1,4 @@
-"""Print jobs: what each reply proves, and the effect of later reports."""
+"""Print jobs: the conclusion from each reply, and the effect of later reports."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -29,7 +29,7 @@ TAKEN = JobAccepted()
 
 
 def starting(**changes: object) -> PrintJob:
-    """A job whose request is being sent."""
+    """Return a job whose request is being sent."""
     job = PrintJob(
         print_job_id="job-1",
         terminal="SN-1",
@@ -46,7 +46,7 @@ def active() -> PrintJob:
 
 
 def ended(by: DecidedBy) -> PrintJob:
-    """Return a job that ended by that source: COMPLETED if the terminal or an operator reported it."""
+    """Return a job that ended by this source. The status is COMPLETED for the terminal and for an operator."""
     match by:
         case DecidedBy.REFUSAL:
             return model.conclude(starting(), StartRefused(422, "no paper"), NOW)
@@ -118,7 +118,7 @@ def test_the_reply_names_the_terminals_own_id() -> None:
     ],
     ids=["starting", "in_doubt", "orphan"],
 )
-def test_any_id_is_accepted_until_a_reply_names_one_and_then_only_that(job: PrintJob) -> None:
+def test_any_id_is_accepted_until_a_reply_names_the_id(job: PrintJob) -> None:
     assert belongs(job, "T-9")
     job = model.take(job, JobReport("PENDING", "T-9"), DecidedBy.WEBHOOK, NOW)
     assert (job.phase, job.terminal_job_id) == ("active", "T-9")
@@ -242,7 +242,7 @@ def test_a_waiting_job_is_sent_to_the_present_address() -> None:
     )
     assert model.turn(waiting, "https://192.0.2.9", LATER).sent_to == "https://192.0.2.9"
     orphan = starting(sent_to=None)
-    assert model.turn(orphan, "https://192.0.2.9", LATER).orphan, "a restore found only its journal"
+    assert model.turn(orphan, "https://192.0.2.9", LATER).orphan, "a restore found only the journal of the job"
 
 
 def test_only_an_open_job_updates_its_terminal() -> None:

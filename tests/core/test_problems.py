@@ -1,4 +1,4 @@
-"""Problems and times, as the contract writes them."""
+"""Problems and times in the notation of the contract."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -21,7 +21,7 @@ def test_every_problem_has_its_document(code: str) -> None:
     assert 400 <= document["status"] < 600
 
 
-#: Code -> what a till does after the problem of a call that starts something (local API, Problems).
+#: Code -> next step of a till after the problem of a call that starts a transaction (local API, Problems).
 STEPS = {
     "fix_call": "malformed_json invalid_request unknown_terminal unknown_original amount_exceeds not_configured "
     "not_found method_not_allowed request_timeout payload_too_large unsupported_media_type forbidden",
@@ -78,6 +78,6 @@ def test_uuids_are_lower_case() -> None:
     assert canonical_uuid("7F3C1F0E-3B0A-4D7C-9D55-0F6B1C2A9E11") == "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
 
 
-def test_no_field_of_a_code_replaces_one_of_every_problem() -> None:
+def test_no_field_of_a_code_replaces_a_common_field() -> None:
     document = Problem("not_found", "words", type="charge", title="x", status=200, more=1).document()
     assert document == Problem("not_found", "words").document() | {"more": 1}

@@ -1,4 +1,4 @@
-"""The terminal profile: the table itself, how paths are filled, and how the configuration replaces rows."""
+"""The terminal profile: the table, the placeholders of paths, and rows of the configuration."""
 
 from urllib.parse import unquote, urlsplit
 

@@ -1,4 +1,4 @@
-"""The full proof that a transaction never started: two rounds, each with both answers, `settle` seconds apart."""
+"""The full proof that a transaction never started. Two rounds, `settle` seconds apart, each need both answers."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ Answers = list[tuple[AbortAnswer | SearchResult, float]]
 
 
 def rounds(answers: Answers) -> NotStartedProof:
-    """Return the counted rounds after these replies, each with the time of its request."""
+    """Return the counted rounds after these replies. A reply has the time of its request."""
     counted = NotStartedProof(SETTLE)
     for answer, asked in answers:
         if isinstance(answer, AbortAnswer):
@@ -35,30 +35,29 @@ FIRST: Answers = [(IDLE, 0.0), (NONE, 1.0)]
         (FIRST, False),
         ([*FIRST, (IDLE, 61.0), (NONE, 61.0)], True),
         ([*FIRST, (NONE, 30.0), (IDLE, 61.0), (NONE, 62.0)], True),
-        # one of the four is missing
+        # one of the four replies is missing
         ([*FIRST, (NONE, 61.0)], False),
         ([*FIRST, (IDLE, 61.0)], False),
         ([(NONE, 0.0), (NONE, 61.0), (NONE, 122.0)], False),
         ([(IDLE, 0.0), (IDLE, 61.0), (IDLE, 122.0)], False),
-        # in each round the abort must precede the search, so that the search finds a payment that ended before the
-        # abort
+        # in each round the abort must precede the search, because the payment may end just before the abort
         ([(NONE, 0.0), (IDLE, 1.0), (NONE, 61.0), (IDLE, 61.0)], False),
         ([*FIRST, (NONE, 61.0), (IDLE, 62.0)], False),
         ([(NONE, 0.0), *[(answer, at + 1) for answer, at in FIRST], (IDLE, 62.0), (NONE, 62.0)], True),
-        # a search sent at the instant of its abort counts, one before it does not
+        # a search at the instant of its abort counts, and an earlier search does not
         ([(IDLE, 1.0), (NONE, 1.0), (IDLE, 61.0), (NONE, 61.0)], True),
         ([(IDLE, 1.0), (NONE, 0.5), (IDLE, 61.0), (NONE, 61.0)], False),
         ([*FIRST, (IDLE, 62.0), (NONE, 61.5)], False),
-        # the second round begins exactly `settle` seconds after the first was complete
+        # the second round begins exactly `settle` seconds after the end of the first round
         ([*FIRST, (IDLE, 60.999), (NONE, 61.0)], False),
         ([*FIRST, (IDLE, 60.0), (NONE, 62.0)], False),
-        # a request that came too early can be repeated
+        # a request that was too early can be repeated
         ([*FIRST, (IDLE, 60.0), (NONE, 60.5), (IDLE, 61.0), (NONE, 62.0)], True),
-        # of several aborts before the search of a round the last one counts
+        # the last abort before the search of a round counts
         ([(IDLE, 0.0), (IDLE, 5.0), (NONE, 4.0), (NONE, 6.0), (IDLE, 66.0), (NONE, 66.0)], True),
     ],
 )
-def test_the_proof_is_complete_when_both_were_answered_twice(answers: Answers, complete: bool) -> None:
+def test_the_proof_is_complete_after_two_replies_to_abort_and_search(answers: Answers, complete: bool) -> None:
     assert rounds(answers).complete is complete
 
 
@@ -75,7 +74,7 @@ def test_the_second_round_is_due_after_the_first_is_complete() -> None:
 
 
 @pytest.mark.parametrize("answer", [AbortAnswer.TAKEN, AbortAnswer.UNKNOWN, SearchResult.FOUND])
-def test_a_reply_that_may_mean_that_it_runs_restarts_the_proof(answer: AbortAnswer | SearchResult) -> None:
+def test_a_reply_of_a_payment_that_may_run_restarts_the_proof(answer: AbortAnswer | SearchResult) -> None:
     for before in (FIRST, [*FIRST, (IDLE, 61.0)]):
         assert rounds([*before, (answer, 62.0)]) == NotStartedProof(SETTLE)
 
@@ -87,7 +86,7 @@ def test_a_missing_reply_counts_neither_for_nor_against(answer: AbortAnswer | Se
 
 
 @given(st.lists(st.tuples(st.sampled_from([*AbortAnswer, *SearchResult]), st.integers(0, 300))))
-def test_a_complete_proof_has_two_of_each_far_enough_apart_after_any_replies(answers: list[tuple[str, int]]) -> None:
+def test_a_complete_proof_has_two_separate_rounds_after_any_replies(answers: list[tuple[str, int]]) -> None:
     asked = sorted(((answer, float(at)) for answer, at in answers), key=lambda pair: pair[1])
     if not rounds(asked).complete:
         return

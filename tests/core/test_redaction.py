@@ -1,4 +1,4 @@
-"""A callback token is removed from a text in every form in which a terminal can echo it, and nothing else is
+"""posd removes a callback token from a text in every form in which a terminal can echo the token. Nothing else is
 removed.
 """
 
@@ -73,7 +73,9 @@ FORMS = st.one_of(st.lists(st.sampled_from(forms), min_size=1, max_size=8) for f
 def test_a_callback_path_is_found_for_any_form_of_each_character(
     channel: Channel, levels: list[list[Callable[[str], str]]], before: str, after: str
 ) -> None:
-    """Each level encodes the text of the previous one, with these forms for its characters in turn. No key is known."""
+    """Each level encodes the text of the previous level. It uses these forms of a character in turn. No key is
+    known.
+    """
     token = ids.token(KEY, channel, SUBJECTS[channel])
     written = ids.path(channel, SUBJECTS[channel], token)
     for forms in levels:
@@ -84,8 +86,8 @@ def test_a_callback_path_is_found_for_any_form_of_each_character(
     assert token not in undone(html.unescape(redacted))
 
 
-def test_a_backslash_that_the_outermost_encoding_hides_does_not_save_a_token() -> None:
-    """`%5c\\u0072` is an r in JSON twice and in a URL that encodes one of two backslashes."""
+def test_a_token_is_removed_even_if_the_outermost_encoding_hides_a_backslash() -> None:
+    """`%5c\\u0072` is the letter r in doubly encoded JSON inside a URL. The URL encodes one of two backslashes."""
     for channel in Channel:
         token = ids.token(KEY, channel, SUBJECTS[channel])
         path = ids.path(channel, SUBJECTS[channel], token)
@@ -177,7 +179,7 @@ HOSTILE: dict[str, bytes] = {
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_hostile_page_blocks_the_loop_only_for_a_moment_at_a_time(name: str) -> None:
     body = HOSTILE[name] * (2_000_000 // len(HOSTILE[name]))
-    longest, last = 0.0, thread_time()  # only the time of this thread: others may use the processors
+    longest, last = 0.0, thread_time()  # only the time of this thread counts, because others may use the processors
 
     def tick() -> None:
         nonlocal longest, last, timer
@@ -187,7 +189,7 @@ async def test_a_hostile_page_blocks_the_loop_only_for_a_moment_at_a_time(name: 
     loop = asyncio.get_running_loop()
     timer: asyncio.Handle = loop.call_soon(tick)
     gc.collect()
-    gc.disable()  # its duration depends on what else this process has
+    gc.disable()  # the duration of a collection depends on the other objects of this process
     try:
         await REDACTOR.body_in_steps(body)
     finally:

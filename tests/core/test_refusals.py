@@ -1,4 +1,4 @@
-"""Meaning of a terminal's error for a start: as text, and together with later reports (vectors: start-reply)."""
+"""Meaning of a terminal's error for a start, as text and together with later reports (vectors: start-reply)."""
 
 import json
 
@@ -96,7 +96,7 @@ USER = error("TERMINAL-SUNMI", "-1")
     ids=str,
 )
 def test_an_error_in_a_200_is_judged_as_in_the_vectors(document: dict[str, object], trusted: bool, kind: type) -> None:
-    """The vectors (start-reply), at each depth of the reply."""
+    """The vectors (start-reply) are tested at each depth of the reply."""
     judged = judge(Replied(200, json.dumps(document).encode()), IDENTITY, errors_in_2xx=trusted)
     assert type(judged) is kind
     if isinstance(judged, StartRefused | Canceled):
@@ -208,8 +208,8 @@ def test_a_refused_print_job_keeps_the_terminals_text_too() -> None:
     [(302, Doubtful), (401, StartRefused), (403, StartRefused), (409, Doubtful), (422, Doubtful)],
     ids=str,
 )
-def test_an_encrypted_refusal_may_be_the_acquirers(status: int, kind: type) -> None:
-    """A terminal that cannot identify the caller does not ask the acquirer."""
+def test_an_encrypted_refusal_may_come_from_the_acquirer(status: int, kind: type) -> None:
+    """An encrypted reply comes from a terminal that has identified the caller, so the acquirer may have refused."""
     sealed = Replied(status, b"ciphertext", remark="its body cannot be opened", sealed=True)
     assert type(judge(sealed, IDENTITY)) is kind
     assert type(judge_print(sealed)) is kind

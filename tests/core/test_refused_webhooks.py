@@ -1,4 +1,4 @@
-"""Rules by which a webhook with a valid token is refused: each result, and which of two counts."""
+"""Rules by which posd refuses a webhook with a valid token: each result, and the precedence of two rules."""
 
 import pytest
 

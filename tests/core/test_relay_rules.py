@@ -1,4 +1,4 @@
-"""A relay's next message: each situation, and random histories of a feed and a stream, in which every loss is
+"""A relay's next message in each situation. Random histories of a feed and a stream, in which every loss is
 reported.
 """
 
@@ -50,7 +50,9 @@ def page(*databases: Range, seqs: Any = (), notices: tuple[str, ...] = ()) -> Pa
 
 
 def sends(database_id: str, first: int, last: int, *, whole: bool = True) -> Changes:
-    """Return the message with these changes. Its place is that of the page if the changes are all of the page."""
+    """Return the message with these changes. With `whole` the changes are the whole page, and the message has the
+    page's place.
+    """
     run, place = [change(seq) for seq in range(first, last + 1)], "" if whole else None
     return Changes(**SENDER, database_id=database_id, first_seq=first, last_seq=last, changes=run, place=place)
 
@@ -135,7 +137,7 @@ def test_each_situation_has_its_next_message(
         assert following(position, found) == wanted
 
 
-def test_a_lane_begins_again_if_a_person_says_so() -> None:
+def test_a_lane_begins_again_if_a_person_requests_it() -> None:
     assert following(Position(C, 5), page(FULL), begin=True) == begins(FULL, Previous(C, 5))
     # the stream has more changes of this database than the feed
     with pytest.raises(RelayStopped, match="itself has only 9"):
@@ -156,7 +158,7 @@ STATE = {"as_of": "2026-11-26T10:00:00.000Z", "version": "1", "health": {"status
         (Lost(**HEAD, from_seq=2, to_seq=7, reason="not in the feed"), Position(A, 7)),
     ],
 )
-def test_a_message_has_the_place_of_the_next_one(message: messages.AnyMessage, wanted: Position) -> None:
+def test_a_message_has_the_place_of_the_next_message(message: messages.AnyMessage, wanted: Position) -> None:
     read = messages.decode(messages.encode(message))
     assert messages.position(read) == wanted
     document = msgspec.json.decode(messages.encode(message))
@@ -175,10 +177,10 @@ def test_an_invalid_message_is_reported_as_such(data: bytes) -> None:
 
 @dataclass
 class Lane:
-    """A feed like posd's, and the stream. `stored`: the true changes of each database."""
+    """A feed like the feed of posd, and the stream. `stored`: the true changes of each database."""
 
     databases: list[tuple[str, int]] = field(default_factory=lambda: [("db0", 1)])
-    rows: dict[int, str] = field(default_factory=dict)  # seq -> its change
+    rows: dict[int, str] = field(default_factory=dict)  # seq -> change
     newest: int = 0
     removed: int = 0
     stored: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -191,7 +193,7 @@ class Lane:
             self.stored[self.databases[-1][0], self.newest] = self.rows[self.newest]
 
     def prune(self, up_to: int, keeps: int) -> None:
-        """Remove most changes up to a number, except those of open payments, as retention does."""
+        """Remove most changes up to a number, as retention does. Changes of open payments stay."""
         for seq in [seq for seq in self.rows if seq <= up_to and seq % 7 != keeps]:
             del self.rows[seq]
             self.removed = max(self.removed, seq)
@@ -219,7 +221,7 @@ class Lane:
         )
 
     def send(self, limit: int) -> bool:
-        """Run one step of a relay that knows only the last message. Return whether it sent one."""
+        """Run one step of a relay that has only the last message. Return whether it sent a message."""
         position = self.stream[-1][1] if self.stream else None
         page = self.page(position.seq if position else 0, limit)
         step, left = following(position, page), waiting(position, page)
@@ -227,7 +229,9 @@ class Lane:
             assert left == 0
             return False
         if isinstance(step, Lost):
-            assert not any(step.from_seq <= seq <= step.to_seq for seq in self.rows), "it is in the stream"
+            assert not any(step.from_seq <= seq <= step.to_seq for seq in self.rows), (
+                "the stream has a change that the relay reports as lost"
+            )
         self.stream.append((step, messages.position(step)))
         now = self.stream[-1][1]
         told = now.seq - position.seq if position is not None and now.database_id == position.database_id else 0
@@ -247,7 +251,7 @@ EVENTS = st.one_of(
 
 @given(st.lists(EVENTS, max_size=40), st.integers(1, 4))
 def test_in_any_history_every_change_is_in_the_stream_or_reported_as_lost(events: list[Any], limit: int) -> None:
-    """Even if the stream loses its end or is emptied, its messages are true and its content is complete."""
+    """The messages are true and the content is complete, even if the stream loses its end or is emptied."""
     lane = Lane()
     for kind, *numbers in events:
         match kind:
@@ -276,7 +280,7 @@ def test_in_any_history_every_change_is_in_the_stream_or_reported_as_lost(events
                 told |= {(database_id, row["seq"]): row["says"] for row in rows}
             case Lost(database_id=database_id, from_seq=from_seq, to_seq=to_seq):
                 lost |= {(database_id, seq) for seq in range(from_seq, to_seq + 1)}
-    assert told.items() <= lane.stored.items(), "no change of a database is reported as another"
+    assert told.items() <= lane.stored.items(), "the stream has no change that differs from the database"
     assert lane.databases[-1][0] in begun or not any(isinstance(step, Begin) for step, _ in lane.stream)
     for found in lane.page(0, 1).databases:
         if found.database_id in begun:

@@ -1,4 +1,4 @@
-"""Equal events agree in all members that posd reads. Only contradictions raise an attention."""
+"""Repeated events. Equal events agree in all members that posd reads. Only a contradiction raises an attention."""
 
 import json
 from collections.abc import Callable
@@ -55,7 +55,7 @@ SAME: dict[str, Callable[[], bytes]] = {
     "a byte of the metadata is damaged": lambda: replaced(b'"b": 2', b'"\xff": 2'),
 }
 
-#: Events that contradict the first one.
+#: Events that contradict the first event.
 OTHER: dict[str, Callable[[], bytes]] = {
     "state": lambda: changed("status", value="DECLINED"),
     "state before": lambda: changed("previous_status", value="CARD_PRESENTED"),
@@ -79,10 +79,12 @@ def test_an_event_that_agrees_in_all_read_members_is_the_same(name: str) -> None
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_a_contradicting_event_is_another_one(name: str) -> None:
+def test_a_contradicting_event_is_another_event(name: str) -> None:
     other = OTHER[name]()
     assert recognise(other, [written(BASE)]) is RepeatedEvent.REUSED
-    assert recognise(other, [written(BASE), other]) is RepeatedEvent.REPEATED, "its bytes are kept already"
+    assert recognise(other, [written(BASE), other]) is RepeatedEvent.REPEATED, (
+        "the bytes of the event are already stored"
+    )
     assert recognise(other, []) is RepeatedEvent.NEW
 
 

@@ -1,4 +1,4 @@
-"""The till's request: every fault at once with its pointer, and the body for the terminal."""
+"""The till's request: all faults together with their pointers, and the body for the terminal."""
 
 import json
 from datetime import UTC, datetime
@@ -172,7 +172,7 @@ def test_the_terminal_gets_the_tills_own_bytes() -> None:
     assert document["client_transaction_id"] == IDENTITY
 
 
-def test_without_metadata_of_the_till_none_is_sent() -> None:
+def test_without_metadata_of_the_till_no_metadata_is_sent() -> None:
     assert b"metadata" not in start_body(starting(), "https://posd/callback")
 
 
@@ -230,7 +230,7 @@ def test_metadata_is_compared_by_content() -> None:
     other, _ = read_start(b'{"metadata": {"b": [true], "a": 1.1}, "amount": {"iva": 1.20, "subtotal_iva": 10}}')
     assert differing_fields(known, other, ()) == ["metadata"], "true is not 1"
     text, _ = read_start(b'{"metadata": {"b": ["1"], "a": 1.1}, "amount": {"iva": 1.20, "subtotal_iva": 10}}')
-    assert differing_fields(known, text, ()) == ["metadata"], "neither is a text"
+    assert differing_fields(known, text, ()) == ["metadata"], "the text 1 is not the number 1"
     again, wrong = read_start(b'{"metadata": {"b": [1.0], "a": 1.1}, "amount": {"iva": 1.20, "subtotal_iva": 10}}')
     assert differing_fields(known, again, wrong) == []
 
@@ -333,7 +333,7 @@ def test_the_old_name_of_additional_is_accepted_too(name: str) -> None:
     assert differing_fields(before, StartRequest(amount=before.amount), ()) == ["additional"]
 
 
-#: Repeated request for a lost charge of 11.20 that a person has recorded -> its differences.
+#: Repeated request for a lost charge of 11.20 that a person has recorded -> differences from the record.
 OF_A_LOST_CHARGE = [
     ({}, []),
     ({"type": "charge", "amount": {"subtotal_iva0": 11.2}, "sale": "7", "metadata": {"till": 3}}, []),
@@ -357,7 +357,7 @@ def test_a_payment_known_only_from_events_has_no_differences() -> None:
     assert differing_fields(starting(sent_to=None, amount=b"{}"), request, wrong) == []
 
 
-def test_a_body_that_is_not_json_is_a_problem_that_says_what_was_not_done() -> None:
+def test_the_problem_of_a_body_that_is_not_json_says_what_posd_has_not_done() -> None:
     with pytest.raises(Problem, match="nothing was changed") as raised:
         read_body(StartRequest, b"{", "nothing was changed")
     assert raised.value.code == "malformed_json"
@@ -365,7 +365,7 @@ def test_a_body_that_is_not_json_is_a_problem_that_says_what_was_not_done() -> N
 
 
 @pytest.mark.parametrize("field", ["terminal", "type", "sale", "original", "metadata", "not_after"])
-def test_a_number_that_nothing_can_represent_is_never_read_as_a_text(field: str) -> None:
+def test_a_number_that_no_type_can_represent_is_never_read_as_a_text(field: str) -> None:
     _, faults = read_start(b'{"amount": {"iva": 1}, "%s": 1e99999999999999999999}' % field.encode())
     assert f"/{field}" in {fault.path for fault in faults}
 

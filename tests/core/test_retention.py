@@ -1,4 +1,4 @@
-"""What retention may remove, and the later replies about it: the whole table."""
+"""The records that retention may remove, and the later replies about them."""
 
 from datetime import timedelta
 from itertools import product
@@ -23,7 +23,7 @@ ENDED = ("approved", "approved by a person", "declined", "rejected", "canceled",
 
 
 def made(state: str, number: int = 1, **fields: object) -> Transaction:
-    """Return a transaction in a state that needs no operator."""
+    """Return an ended transaction that needs no operator."""
     return msgspec.structs.replace(in_state(OperationType.CHARGE, state, number), attention=(), **fields)
 
 
@@ -37,7 +37,7 @@ def test_a_payment_that_needs_a_person_stays() -> None:
     assert keeps(item, LATER) is RetentionReason.ATTENTION
 
 
-def test_a_payment_changed_since_stays() -> None:
+def test_a_recently_changed_payment_stays() -> None:
     item = made("declined", updated_at=LATER)
     assert keeps(item, LATER) is RetentionReason.RECENT
     assert keeps(item, iso(NOW + timedelta(days=401))) is None
@@ -65,7 +65,7 @@ def test_a_chain_is_removed_completely_or_not_at_all(states: tuple[str, ...], ke
 
 @every(("mine", "theirs"), list(product(ENDED, STATES)))
 def test_a_paid_sale_stays_paid(mine: str, theirs: str) -> None:
-    """A kept payment of a sale never makes the sale seem unpaid because the approved one was removed."""
+    """Retention never removes only the approved payment of a sale. Then the sale would seem unpaid."""
     item = made(mine, sale="s")
     other = made(theirs, 2, sale="s", updated_at=LATER)
     paid, claims = mine.startswith("approved"), theirs.startswith(("approved", "open", "in_doubt"))
@@ -77,7 +77,7 @@ def test_a_sale_without_kept_payments_is_removed(others: list[Transaction]) -> N
     assert not guards_sale(made("approved", sale="s"), others, LATER)
 
 
-def test_a_payment_without_a_sale_protects_none() -> None:
+def test_a_payment_without_a_sale_protects_no_other_payment() -> None:
     assert not guards_sale(made("approved"), [made("declined", 2, updated_at=LATER)], LATER)
 
 

@@ -1,4 +1,6 @@
-"""A void is a cancellation on the calendar day of its original in the merchant's time zone, and a refund after it."""
+"""Cancellation or refund. A void is a cancellation on the calendar day of its original in the merchant's time zone.
+Later it is a refund.
+"""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from posd.base.times import iso
 from posd.payments.operations import end_of_day, reversal
 
-#: With and without daylight saving. In Santiago, Asuncion, Beirut and Havana the clocks change at midnight.
+#: Zones with and without daylight saving. In Santiago, Asuncion, Beirut and Havana the clocks change at midnight.
 ZONES = (
     "America/Guayaquil",
     "America/Santiago",
@@ -26,7 +28,7 @@ RECEIVED = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def what(zone: str, original: str, void: str) -> str | None:
-    """Return the kind of a void, for times in the local time of the zone or with their own offset."""
+    """Return the kind of a void. A time is in the local time of the zone or has an offset."""
     moments = [datetime.fromisoformat(text) for text in (original, void)]
     approved, voided = (item if item.tzinfo else item.replace(tzinfo=ZoneInfo(zone)) for item in moments)
     return reversal(iso(end_of_day(approved, ZoneInfo(zone))), iso(voided), RECEIVED)
@@ -50,9 +52,19 @@ def what(zone: str, original: str, void: str) -> str | None:
         ("Europe/Berlin", "2026-03-29T00:30:00", "2026-03-30T00:00:00", "refund"),
         ("Europe/Berlin", "2026-10-25T00:00:00", "2026-10-25T22:59:59Z", "cancellation"),  # a day of 25 hours
         ("Europe/Berlin", "2026-10-25T00:00:00", "2026-10-25T23:00:00Z", "refund"),
-        ("America/Santiago", "2026-09-05T12:00:00", "2026-09-06T03:59:59Z", "cancellation"),  # no midnight that night
+        (
+            "America/Santiago",
+            "2026-09-05T12:00:00",
+            "2026-09-06T03:59:59Z",
+            "cancellation",
+        ),  # this night has no midnight
         ("America/Santiago", "2026-09-05T12:00:00", "2026-09-06T04:00:00Z", "refund"),
-        ("America/Santiago", "2026-04-04T12:00:00", "2026-04-05T03:59:59Z", "cancellation"),  # 23:00 comes twice
+        (
+            "America/Santiago",
+            "2026-04-04T12:00:00",
+            "2026-04-05T03:59:59Z",
+            "cancellation",
+        ),  # the hour from 23:00 occurs twice
         ("America/Santiago", "2026-04-04T12:00:00", "2026-04-05T04:00:00Z", "refund"),
     ],
 )
@@ -68,7 +80,7 @@ def test_the_calendar_day_decides(zone: str, original: str, void: str, expected:
 def test_the_result_equals_a_comparison_of_two_dates(zone: ZoneInfo, original: datetime, later: timedelta) -> None:
     void = original + later
     same_day = original.astimezone(zone).date() == void.astimezone(zone).date()
-    # Through the stored text, in milliseconds.
+    # The stored text has milliseconds.
     until = datetime.fromisoformat(iso(end_of_day(original, zone)))
     assert (void < until) is same_day
 

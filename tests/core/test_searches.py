@@ -1,4 +1,4 @@
-"""Replies to a search: found, the explicit none, or no answer. Only an empty list means none."""
+"""Replies to a search. A reply is a find, the explicit none, or no answer. Only an empty list means none."""
 
 import json
 
@@ -50,7 +50,7 @@ def test_a_state_outside_an_element_counts_only_in_a_page() -> None:
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)))
-def test_no_reply_without_the_payment_is_a_find_and_only_the_empty_list_means_none(document: object) -> None:
+def test_a_reply_without_the_payment_is_no_find_and_only_the_empty_list_means_none(document: object) -> None:
     answer = read(json.dumps(document))
     assert isinstance(answer, SearchMiss if document == [] else SearchFailed)
 
@@ -97,7 +97,7 @@ def large(status: str, size: int) -> str:
     return element[:-1] + f', "padding": "{"x" * (size - len(element) - 15)}"}}'
 
 
-def test_of_a_very_long_reply_the_final_element_is_kept_and_then_the_first_ones() -> None:
+def test_of_a_very_long_reply_the_final_element_is_kept_and_then_the_first_elements() -> None:
     size = MAX_KEPT_BYTES // 3
     before = [large("CARD_PRESENTED", size) for _ in range(5)]
     final = large("APPROVAL", size)

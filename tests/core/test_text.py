@@ -1,4 +1,4 @@
-"""Untrusted texts are one printable line, and the values of a document stay unchanged."""
+"""Untrusted texts are shown as one printable line. The values of a document stay unchanged."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""An approval that contradicts its request: what is reported and what is not."""
+"""An approval that contradicts its request: differences that posd reports, and differences that it does not report."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -132,7 +132,7 @@ def test_another_operation_type_is_reported(kind: OperationType | None, word: st
         ((NOW + DAY).isoformat(), False),
         ((NOW + DAY + timedelta(seconds=1)).isoformat(), True),
         ((NOW - timedelta(days=365)).isoformat(), True),
-        ((NOW - timedelta(days=4) - DAY).isoformat(), False),  # requested then, and delayed in the terminal's queue
+        ((NOW - timedelta(days=4) - DAY).isoformat(), False),  # the event was delayed in the terminal's queue
         ((NOW - timedelta(days=4, seconds=2) - DAY).isoformat(), True),
         ("0001-01-01T00:00:00Z", True),
         ("9999-12-31T23:59:59-14:00", True),

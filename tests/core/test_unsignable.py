@@ -1,4 +1,4 @@
-"""Parts of a till's request that do not survive signing are reported with their place before anything is recorded."""
+"""Parts of a till's request that a signed call would change. posd reports their places before it records anything."""
 
 from posd.records.request import unsignable
 from tests.support.tables import every

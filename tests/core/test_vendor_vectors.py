@@ -1,4 +1,4 @@
-"""The published vectors of the schemes, byte for byte, and each of them with one bit changed."""
+"""The published vectors of the schemes, byte for byte, and each vector with one changed bit."""
 
 import base64
 import json
@@ -77,7 +77,7 @@ def test_the_complete_request_equals_the_vectors(case: Mapping[str, Any]) -> Non
     assert sent.opened(sent.body or b"") == plain.body
     got = scheme(replace(plain, method="GET", body=None))
     assert got.body is None
-    posted = scheme(replace(plain, body=None))  # an abort through the cloud
+    posted = scheme(replace(plain, body=None))  # the vector is an abort through the cloud
     assert posted.opened(posted.body or b"") == b"{}"
     assert posted.headers["Authorization"] == got.headers["Authorization"]
     if case["id"] == "empty-object":
@@ -159,7 +159,7 @@ def test_a_plain_text_reply_is_read_unchanged(reply: bytes) -> None:
 
 def test_a_reply_with_another_key_cannot_be_read() -> None:
     ours, other = (moment(case["inputs"]) for case in (CASES[0], CASES[2]))
-    for number in range(2000):  # some of these have valid padding with our key
+    for number in range(2000):  # the padding of some of these replies is valid with our key
         with pytest.raises(UnreadableReply, match="encrypted with another key"):
             ours.opened(other.encrypted(b'{"status":"TERMINAL_ACKNOWLEDGED"}', number.to_bytes(16, "big")))
 
@@ -180,7 +180,7 @@ def test_no_secret_is_shown() -> None:
         assert "Basic " not in shown
 
 
-def test_the_bytes_in_the_guide_are_those_of_the_scheme() -> None:
+def test_the_guide_has_the_bytes_of_the_scheme() -> None:
     guide = (Path(__file__).parents[2] / "docs/guides/real-terminals.md").read_text(encoding="utf-8")
     request = guide.partition("```http\n")[2].partition("\n```")[0]
     head, _, body = request.partition("\n\n")

@@ -1,4 +1,4 @@
-"""The walk itself: it counts every order, and the core treats states alike that the walk merges."""
+"""The walk itself. It counts every order. It merges only states that the core treats equally."""
 
 import random
 from itertools import product
@@ -34,7 +34,9 @@ def nothing(*_steps: object) -> None:
 
 
 def test_every_order_is_counted() -> None:
-    """Compared with all sequences, listed explicitly: three alike, one twice, one after another, two alternatives."""
+    """The count equals the number of listed sequences. The decks are three alike, one used twice, one after another
+    deck, and one with two alternatives.
+    """
     same = Input("same", lambda transaction: transaction)
     other = Input("other", lambda transaction: transaction)
     alike = [Deck((same,), kind="alike")] * 3

@@ -1,4 +1,4 @@
-"""Times of the searches for an open transaction. Elapsed time concludes nothing: posd only searches again."""
+"""Times of the searches for an open transaction. posd concludes nothing from elapsed time, and only searches again."""
 
 from typing import Any
 
@@ -120,7 +120,7 @@ def test_a_change_without_a_new_state_does_not_end_a_silence() -> None:
     assert after_change(old, Phase.ACTIVE, ACK, 500.0, event=False, gap=True) is old
 
 
-def test_an_earlier_event_is_not_forgotten() -> None:
+def test_a_later_change_does_not_remove_an_earlier_event() -> None:
     assert after_change(watch(called_back=True), Phase.ACTIVE, CARD, 500.0, event=False, gap=False).called_back
 
 
@@ -135,7 +135,7 @@ def test_after_an_abort_the_search_is_due_within_seconds_until_the_acquirer_is_a
     assert item.search_at == 101.0 + ABORTED_SECONDS
     assert stopped(msgspec.structs.replace(item, search_at=102.0), LIMITS, 101.0).search_at == 102.0
     assert stopped(item, msgspec.structs.replace(LIMITS, first_event_grace_seconds=1.0), 101.0).search_at == 102.0, (
-        "no later than a doubt"
+        "the search is due no later than after a doubt"
     )
     assert (
         after_change(item, Phase.ACTIVE, CARD, 102.0, event=True, gap=False, aborting=True).search_at == item.search_at
@@ -157,7 +157,7 @@ def test_after_an_abort_the_search_is_due_within_seconds_until_the_acquirer_is_a
         (watch(wanted=True), (NO_ANSWER,)),  # one answer is enough
         (watch(told=True), (FOUND, NONE, NO_ANSWER)),  # it is still silent
         (watch(told=True, wanted=True), (FOUND, NONE, NO_ANSWER)),
-        (watch(Phase.IN_DOUBT), (FOUND, NONE, NO_ANSWER)),  # it is still in doubt
+        (watch(Phase.IN_DOUBT), (FOUND, NONE, NO_ANSWER)),  # the payment is still in doubt
         (watch(Phase.STARTING), ()),
         (watch(Phase.STARTING, wanted=True), (NO_ANSWER,)),
         (watch(Phase.FINAL, wanted=True), (NO_ANSWER,)),
@@ -237,7 +237,7 @@ def test_a_doubt_and_a_silence_are_always_searched_for_again(
 def test_an_open_payment_always_has_a_planned_action(
     item: TransactionWatch, limits: ReconcileConfig, now: float
 ) -> None:
-    """After any input an action is planned, unless its only reply has arrived or its start runs."""
+    """After any input an action is planned, unless the only reply has arrived or the start is under way."""
     for after in (
         search_now(item, now),
         overdue(item, limits, now),

@@ -1,4 +1,6 @@
-"""Signatures of webhooks: the published vectors byte for byte, each with one bit changed, and unusual headers."""
+"""Signatures of webhooks: the published vectors byte for byte, each vector with one changed bit, and unusual
+headers.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -23,7 +25,7 @@ Pairs = list[tuple[bytes, bytes]]
 
 
 def inputs(case: Mapping[str, Any]) -> tuple[str, bytes, bytes, bytes | None]:
-    """Return secret, body, signature, and the id if the kind has one."""
+    """Return secret, body and signature of a vector, and the id if the kind has an id."""
     given = case["inputs"]
     identity = given.get("x_kushki_id")
     secret = given.get("business_code") or given["webhook_secret"]
@@ -43,14 +45,14 @@ def fault(name: Any, secret: str, body: bytes, header: str, signature: bytes, id
 
 
 def flipped(value: bytes) -> Iterator[bytes]:
-    """Yield a text with each one of its bits inverted."""
+    """Yield copies of a text, each with one inverted bit."""
     for place in range(8 * len(value)):
         changed = bytearray(value)
         changed[place // 8] ^= 1 << place % 8
         yield bytes(changed)
 
 
-def test_the_kinds_are_those_of_the_vectors_and_of_the_configuration() -> None:
+def test_the_vectors_and_the_configuration_have_the_same_kinds() -> None:
     assert list(KINDS) == IDS == list(WEBHOOK_SIGNATURES) == list(get_args(WebhookSignature))
 
 
@@ -95,7 +97,7 @@ def test_a_missing_different_or_too_long_header_is_no_signature(case: Mapping[st
             assert fault(case["id"], secret, body, header.decode(), value, identity) == "its signature is wrong"
 
 
-def test_only_the_base64_form_may_have_a_word_before_it() -> None:
+def test_only_the_base64_form_may_have_a_word_before_the_signature() -> None:
     words = {b"HMAC ": "", b"HMAC-SHA256 ": "", b"- ": "wrong", b"HM=AC ": "wrong", b" ": "wrong"}
     for word, expected in words.items():
         secret, body, signature, _ = inputs(CASES[0])
@@ -118,7 +120,7 @@ def test_the_signed_id_must_be_present_once() -> None:
     assert verifier.fault([own, (b"x-kushki-id", b"9" * (MAX_VALUE_BYTES + 1))], body).startswith("it has 0 usable")
 
 
-def test_a_few_short_headers_are_stored_and_verify_like_all_of_them() -> None:
+def test_the_stored_headers_are_few_and_short_and_verify_like_all_headers() -> None:
     secret, body, signature, identity = inputs(CASES[2])
     headers = [
         (b"cookie", b"secret"),
@@ -134,9 +136,8 @@ def test_a_few_short_headers_are_stored_and_verify_like_all_of_them() -> None:
     )
     many = [(b"x-kushki-id", b"%d" % number) for number in range(256)]
     assert len(signature_headers(many)) == MAX_OF_A_NAME
-    assert (
-        Verifier(IDS[1], secret).fault([*many, *headers], body) == "its signature is wrong"
-    )  # and not that it has none
+    # the reason must not be a missing signature
+    assert Verifier(IDS[1], secret).fault([*many, *headers], body) == "its signature is wrong"
 
 
 def test_a_secret_is_not_shown() -> None:

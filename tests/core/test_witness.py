@@ -1,4 +1,4 @@
-"""The lines of the witness, and when they show that a database has gone back in time."""
+"""The lines of the witness, and the comparison that detects a database that has gone back in time."""
 
 import zlib
 from collections.abc import Iterable
@@ -93,14 +93,14 @@ def test_missing_lines_are_counted(unknown: int) -> None:
 @every(
     ("database_id", "seq", "identities", "last", "unknown", "words"),
     [
-        (None, 0, [MADE], 0, 0, None),  # nothing is known about it
+        (None, 0, [MADE], 0, 0, None),  # the witness has no data
         ("first", 7, [MADE], 7, 0, None),
-        ("first", 7, [MADE], 9, 0, None),  # killed before the lines of the newest changes were written
+        ("first", 7, [MADE], 9, 0, None),  # posd was killed before it wrote the lines of the newest changes
         ("first", 7, [MADE], 6, 0, "number 6, and 7"),
         ("first", 7, [MADE], 9, 1, "not in it"),
         ("first", 7, [MADE, RESTORED], 30, 0, None),
         ("first", 7, [MADE, RESTORED], 30, 1, "not in it"),
-        ("another", 7, [RESTORED], 30, 0, None),  # the replaced file could not be read
+        ("another", 7, [RESTORED], 30, 0, None),  # the restore could not read the replaced file
         ("another", 7, [MADE], 30, 0, "not the database"),
         ("another", 7, [RESTORED, BACK], 50, 0, "not the database"),
         ("second", 30, [MADE, RESTORED, BACK], 50, 0, None),  # killed before the file was rewritten

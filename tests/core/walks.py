@@ -1,11 +1,11 @@
 """Memoized walk through every order of the inputs of a transaction.
 
-`Core` is the core as a table: node x input -> node. A node stands for all transactions that the core treats equally. It
-omits the order of the trail's edges and of attentions, the text of an attention, and the result of the newest search
-(`test_data_that_a_node_omits_has_no_effect` checks that).
+`Core` is the core as a table, node x input -> node. A node stands for all transactions that the core treats equally. A
+node omits the order of the trail's edges and of attentions, the text of an attention, and the result of the newest
+search. `test_data_that_a_node_omits_has_no_effect` checks the omissions.
 
-`walk` goes through all orders of the inputs: from each `Deck` up to a number of times, or never. Two orders that lead
-to the same state continue equally, so few states stand for very many orders.
+`walk` goes through all orders of the inputs. Inputs of a `Deck` occur up to a number of times, or never. Two orders
+that lead to the same state continue equally. So few states stand for very many orders.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ Dealt = tuple[int, ...]
 
 
 class Input(NamedTuple):
-    """One possible input: its effect on a transaction, and what it reports."""
+    """One possible input, with its effect on a transaction and the data that it reports."""
 
     name: str
     apply: Callable[[Transaction], Transaction]
@@ -36,7 +36,7 @@ class Input(NamedTuple):
 
 
 class Deck(NamedTuple):
-    """Alternatives, of which `most` occur in total. Equal `kind`: decks that are alike."""
+    """Alternative inputs. At most `most` of them occur in total. Decks of equal `kind` are alike."""
 
     inputs: tuple[Input, ...]
     most: int = 1
@@ -53,7 +53,7 @@ class Told(NamedTuple):
 
 
 class State(NamedTuple):
-    """Result of an order: the core's state, the reports, the number of inputs from each deck, and the number of
+    """Result of orders: the core's state, the reports, the number of inputs from each deck, and the number of
     orders.
     """
 
@@ -75,9 +75,8 @@ def essence(transaction: Transaction) -> Transaction:
 
 
 class Core:
-    """The core as a table that is filled on demand. `hold` checks every step.
-
-    A place is a node with the reports that led to it, identified by its number.
+    """The core as a table that is filled on demand. `hold` checks every step. A place is a node with the earlier
+    reports, identified by a number.
     """
 
     def __init__(self, start: Transaction, hold: Callable[[Transaction, Transaction], None]) -> None:
@@ -114,7 +113,7 @@ def _tell(told: Told, item: Input, before: Transaction, after: Transaction) -> T
 
 
 def walk(core: Core, decks: Sequence[Deck]) -> Iterator[State]:
-    """Yield every state that any order leads to."""
+    """Yield every state that an order can reach."""
     steps: dict[tuple[int, int], Counter[int]] = {}
     deals: dict[Dealt, list[tuple[int, Dealt]]] = {}
     frontier: Counter[tuple[int, Dealt]] = Counter({(0, (0,) * len(decks)): 1})
@@ -138,7 +137,7 @@ def walk(core: Core, decks: Sequence[Deck]) -> Iterator[State]:
 
 
 def _deals(dealt: Dealt, decks: Sequence[Deck]) -> Iterator[tuple[int, Dealt]]:
-    """Yield the decks that may be next, each with the counts after it."""
+    """Yield the decks that may be next, with the counts after the next input."""
     for index, deck in enumerate(decks):
         first = deck.after and not any(dealt[at] for at, other in enumerate(decks) if other.kind == deck.after)
         if dealt[index] < deck.most and not first:
@@ -146,6 +145,6 @@ def _deals(dealt: Dealt, decks: Sequence[Deck]) -> Iterator[tuple[int, Dealt]]:
 
 
 def _in_order(dealt: Dealt, decks: Sequence[Deck]) -> Dealt:
-    """Sort the counts of decks that are alike: it makes no difference which one was used."""
+    """Sort the counts of decks that are alike, because any of these decks may have been used."""
     kinds = groupby(zip(decks, dealt, strict=True), key=lambda pair: pair[0].kind or id(pair[0]))
     return tuple(count for _, pairs in kinds for count in sorted(count for _, count in pairs))

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE
+from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, usual_socket
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -98,8 +98,8 @@ def files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> 
 
 def _ask(ctx: click.Context, path: str) -> Any:
     """Return the daemon's response. Raise Problem or Unreachable."""
-    from posd.cli.app.connection import Call, usual_socket  # imported here, because that file imports this one
-    from posd.client.connection import Connection
+    from posd.client.connection import Connection  # imported here, because every command imports this file
+    from posd.client.plans import Call
 
     given = ctx.find_root().params  # in a completing shell, options that were not typed have no value
     config = given.get("config_path") or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 import click
@@ -13,15 +13,12 @@ import click
 from posd.base.negotiation import Language
 from posd.cli.app import times
 from posd.cli.app.completion_words import payments
-from posd.cli.app.context import CONFIG_FILE, Context, context, drop_lost_output
+from posd.cli.app.context import CONFIG_FILE, Context, context, drop_lost_output, usual_socket
 from posd.cli.app.output import Output
 from posd.cli.explain.catalogue import choose, language
 from posd.client.connection import Connection, probe
 from posd.client.documents import ForeignAnswer, Problem, Unreachable, decode, encode
 from posd.client.plans import REPLY_SECONDS, RETRY_SECONDS, Call, Reply, StreamItem
-
-if TYPE_CHECKING:
-    from posd.config import ConfigProblem
 
 # Local API for the commands: `posd.client`'s connection, called by method and path.
 #
@@ -166,26 +163,3 @@ def found_socket(given: Context) -> Path:
         else:
             Output(as_json=False).note(f"posd: {words}", style="yellow")
     return socket
-
-
-def usual_socket(file: Path) -> tuple[Path, "ConfigProblem | None"]:
-    """Return the admin socket if this user can open it, else the till socket; and why the configuration names none.
-
-    Other faults of the configuration do not matter.
-    """
-    from posd.config import examine, parse  # most of the time that a command takes to begin, unneeded with --socket
-
-    # Without the files that it names, because a till's user may not read the daemon's private key.
-    config, problems = examine(file, check_files=False)
-    why = next((problem for problem in problems if config is None or problem.key.startswith("local_api")), None)
-    local = (config or parse("", file=file)).local_api
-    return local.admin_socket if can_open(local.admin_socket) else local.till_socket, why
-
-
-def can_open(path: Path) -> bool:
-    """Whether a daemon listens on the socket and accepts this user."""
-    try:
-        probe(str(path))
-    except Unreachable:
-        return False
-    return True

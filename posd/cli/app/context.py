@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from posd.cli.app.output import Output
     from posd.client.documents import Problem
+    from posd.config import ConfigProblem
 
 
 class OutputLost(Exception):
@@ -124,6 +126,32 @@ class Context:
 def context(ctx: "click.Context") -> Context:
     """Return the object of this call."""
     return ctx.ensure_object(Context)
+
+
+def usual_socket(file: Path) -> "tuple[Path, ConfigProblem | None]":
+    """Return the admin socket if this user can open it, else the till socket; and why the configuration names none.
+
+    Other faults of the configuration do not matter.
+    """
+    from posd.config import examine, parse  # most of the time that a command takes to begin, unneeded with --socket
+
+    # Without the files that it names, because a till's user may not read the daemon's private key.
+    config, problems = examine(file, check_files=False)
+    why = next((problem for problem in problems if config is None or problem.key.startswith("local_api")), None)
+    local = (config or parse("", file=file)).local_api
+    return local.admin_socket if can_open(local.admin_socket) else local.till_socket, why
+
+
+def can_open(path: Path) -> bool:
+    """Whether a daemon listens on the socket and accepts this user."""
+    from posd.client.connection import probe
+    from posd.client.documents import Unreachable
+
+    try:
+        probe(str(path))
+    except Unreachable:
+        return False
+    return True
 
 
 # Meaning of exit codes ("Command line" in the local API's contract), as tables.

@@ -199,7 +199,7 @@ def check_disk(shop: DoctorContext) -> Findings:
 
 
 def _room(shop: DoctorContext, directory: Path) -> Findings:
-    with suppress(FileNotFoundError):  # the check of the files reports it
+    with suppress(FileNotFoundError, NotADirectoryError):  # the check of the files reports it
         found = os.statvfs(directory)
         free, size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         code = "full" if free < floor(FREE_FOR_EXTRAS, size) else "room"

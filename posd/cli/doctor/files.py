@@ -17,8 +17,6 @@ from posd.base.files import acting_as_owner
 from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings, mount_point, not_seen
 from posd.cli.doctor.service import barrier, being, group_id, group_name, of_id, of_service
 from posd.config import ConfigProblem, HeaderValue, examine
-from posd.config.profile import EDITIONS
-from posd.config.schema import PROFILE_SECTIONS
 from posd.daemon.sockets import SOCKET_MODE
 from posd.records.callback_urls import CREDENTIAL, KeyFileError, load_keys
 from posd.storage import StoreError, database_id
@@ -38,7 +36,6 @@ def configuration(shop: DoctorContext) -> Findings:
         return
     if not found:
         yield shop.tell("configuration.right", shop.config_file)
-    yield from _rows_of_the_other_edition(shop)
     for file in (shop.config_file, *sorted((shop.config_file.parent / "config.d").glob("*.toml"))):
         if file.exists():
             yield from _open_to_others(shop, file)
@@ -126,18 +123,6 @@ def _credential(shop: DoctorContext, key: str, name: str) -> Findings:
         yield shop.tell("configuration.no_credential", key, key=key, name=name)
     elif source and os.geteuid() == 0 and not Path(source).is_file():
         yield shop.tell("configuration.no_secret", key, key=key, name=name, source=source)
-
-
-def _rows_of_the_other_edition(shop: DoctorContext) -> Findings:
-    """Check whether a terminal of the newer edition has values of the older one: a copied row."""
-    classic, newer = EDITIONS["classic"], EDITIONS["2026"]
-    for access_mode in {item.access_mode for item in shop.settings.terminals if item.edition == "2026"}:
-        given = shop.settings.profiles["2026"].table(access_mode)
-        for operation, old in classic.table(access_mode).items():
-            row, new = given[operation], newer.table(access_mode)[operation]
-            if (row.path, row.document_member) != (new.path, new.document_member) and row.path == old.path:
-                where = f"{PROFILE_SECTIONS[access_mode]}.{operation}"
-                yield shop.tell("configuration.copied_row", where, path=row.path, new=new.path)
 
 
 def _open_to_others(shop: DoctorContext, file: Path) -> Findings:

@@ -289,7 +289,7 @@ def logs(
             selected: Iterator[Found] = (found for found in every if _is_wanted(*found, level or "", grep))
             if newest is not None and counted and not follow:
                 selected = iter(deque(selected, newest))
-            told = _write(_raw(output, selected) if output.as_json else _worded(words, selected), live=follow)
+            told = _write((_written(output, words, *found) for found in selected), live=follow)
     except NoLog as error:
         raise Failure(str(error), ExitCode.NOT_DONE, output) from error
     if not told and not follow:
@@ -304,24 +304,21 @@ def _in_journal(at: str | date) -> str:
     return f"@{datetime.fromisoformat(at).timestamp():.0f}"
 
 
-def _worded(words: LineWords, found: Iterable[Found]) -> Iterator[bytes]:
-    for raw, line in found:
-        yield words.of(raw, line).encode(sys.stdout.encoding, "replace")
+def _written(output: Output, words: LineWords, raw: bytes, line: Mapping[str, Any] | None) -> bytes | None:
+    """Return a line as a sentence; with --json unchanged, on a screen escaped, None if it is not JSON."""
+    if not output.as_json:
+        return words.of(raw, line).encode(sys.stdout.encoding, "replace")
+    if line is None:
+        return None
+    return escaped(raw.decode("utf-8", "replace")).encode() if output.stdout.is_terminal else raw
 
 
-def _raw(output: Output, found: Iterable[Found]) -> Iterator[bytes]:
-    """Yield JSON lines unchanged; on a screen escaped."""
-    for raw, line in found:
-        if line is not None:
-            yield escaped(raw.decode("utf-8", "replace")).encode() if output.stdout.is_terminal else raw
-
-
-def _write(texts: Iterable[bytes], *, live: bool) -> bool:
+def _write(texts: Iterable[bytes | None], *, live: bool) -> bool:
     """Write lines, each at once if a person watches. Return whether there were any."""
     stream = sys.stdout.buffer
     at_once = live or sys.stdout.isatty()
     told = False
-    for text in texts:
+    for text in filter(None, texts):
         told = True
         stream.write(text + b"\n")
         if at_once:

@@ -34,8 +34,8 @@ from posd.base import ids
 from posd.base.redaction import REDACTED, Redactor
 from posd.base.text import shown
 from posd.cli.app.completion_words import files as offer_files
-from posd.cli.app.connection import Api, Problem, Unreachable, can_open, json_option
-from posd.cli.app.context import Context, ExitCode, context
+from posd.cli.app.connection import Api, Problem, Unreachable, json_option
+from posd.cli.app.context import Context, ExitCode, can_open, context
 from posd.cli.app.errors import Failure
 from posd.cli.app.output import Output, aside, size
 from posd.cli.app.parameters import asks, confirm

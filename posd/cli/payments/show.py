@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -14,7 +14,7 @@ from posd.cli.app.context import RESULT_CODES, for_transaction
 from posd.cli.app.outcome import Arrived, CurrentState, Disconnected, Update, follow
 from posd.cli.app.output import Output, Pair, asked, inline, money
 from posd.cli.app.subject import Progress, Subject, find, show_advice, show_attention, show_list, show_missing_proof
-from posd.cli.app.tables import Id, Layout, Number
+from posd.cli.app.tables import Cells, Id, Layout, Number
 from posd.cli.app.times import moment
 from posd.cli.explain.catalogue import chosen, glossed, named, say
 from posd.cli.payments.words import (
@@ -191,49 +191,27 @@ PAYMENT = Subject(
 # Chain of a transaction: its original and the derived transactions, as a table.
 
 
-class Link(NamedTuple):
-    """Related transaction: its relation, its id, and its document, or why it cannot be shown."""
-
-    relation: str
-    transaction_id: str
-    transaction: Mapping[str, Any] | None
-    why: str = ""
+def chain_rows(api: Api, transaction: Mapping[str, Any]) -> list[Cells]:
+    """Read the original of a transaction and the derived ones, oldest first. Return a row for each."""
+    related = [("original", transaction["original"])] if transaction["original"] else []
+    related += [("derived", each) for each in transaction["derived"]]
+    return [(relation, Id(identity), *_related(api, identity)) for relation, identity in related]
 
 
-def links(api: Api, transaction: Mapping[str, Any]) -> list[Link]:
-    """Read the original of a transaction, and the derived ones, oldest first. One may be missing."""
-    named = [("original", transaction["original"])] if transaction["original"] else []
-    named += [("derived", each) for each in transaction["derived"]]
-    return [_link(api, relation, each) for relation, each in named]
+def _related(api: Api, identity: str) -> Cells:
+    try:
+        found = api.get(f"/transactions/{identity}").body
+    except Problem as problem:
+        return "-", Number("-"), "not known here" if problem.code == "not_found" else problem.detail, "-"
+    reference = (found["outcome"] or {}).get("transaction_reference")
+    return found["type"] or "-", Number(asked(found["amount"]) or "-"), named(state(found)), reference or "-"
 
 
-def show_chain(output: Output, chain: Sequence[Link]) -> None:
+def show_chain(output: Output, rows: Sequence[Cells]) -> None:
     """Write the table, if there is one."""
     columns = ("chain", "transaction", "type", "amount", "state", "reference")
-    if chain:
-        output.table(columns, map(_row, chain), Layout(whole="transaction", under="reference"))
-
-
-def _link(api: Api, relation: str, transaction_id: str) -> Link:
-    try:
-        return Link(relation, transaction_id, api.get(f"/transactions/{transaction_id}").body)
-    except Problem as problem:
-        return Link(relation, transaction_id, None, "not known here" if problem.code == "not_found" else problem.detail)
-
-
-def _row(link: Link) -> tuple[str, str, str, str, str, str]:
-    if link.transaction is None:
-        return link.relation, Id(link.transaction_id), "-", Number("-"), link.why, "-"
-    transaction = link.transaction
-    outcome = transaction["outcome"] or {}
-    return (
-        link.relation,
-        Id(link.transaction_id),
-        transaction["type"] or "-",
-        Number(asked(transaction["amount"]) or "-"),
-        named(state(transaction)),
-        outcome.get("transaction_reference") or "-",
-    )
+    if rows:
+        output.table(columns, rows, Layout(whole="transaction", under="reference"))
 
 
 @click.command()
@@ -259,7 +237,7 @@ def show(ctx: click.Context, output: Output, given_id: str, only_history: bool) 
 def show_all(output: Output, api: Api, path: str, *, only_history: bool = False) -> None:
     """Write the transaction at that path, or its history alone. Raise Problem or Unreachable."""
     transaction = None if only_history else api.get(path).body
-    chain = links(api, transaction) if transaction else []
+    chain = chain_rows(api, transaction) if transaction else []
     happened = api.get(f"{path}/history").body["history"]
     events = api.get(f"{path}/events").body["events"]
     if transaction is not None:
@@ -268,7 +246,7 @@ def show_all(output: Output, api: Api, path: str, *, only_history: bool = False)
     output.table(("time", "what", "details"), rows(happened, extras))
 
 
-def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequence[Link]) -> None:
+def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequence[Cells]) -> None:
     """Write a transaction's fields, its chain, its outcome, and its attentions."""
     output.panel("transaction", transaction_pairs(transaction), "cyan")
     show_chain(output, chain)

@@ -21,7 +21,7 @@ from posd.cli.app.private_file import write_private_file
 from posd.cli.explain.catalogue import named, use
 from posd.cli.operate.config import is_own_file
 from posd.cli.report import table, view, words
-from posd.cli.report.view import Comparison, Days, ReportView, read_day
+from posd.cli.report.view import Comparison, ReportView, read_day, span
 
 #: Longest wait for the daemon's totals, in seconds: a year of a busy machine.
 READ_SECONDS = 600.0
@@ -105,8 +105,8 @@ def report(
             asked = {"shift": shift or ("open" if since else None)}
             if asked["shift"] is None:
                 zone = zone or merchant_zone(api)
-                days = _days(day, first, last, datetime.now(UTC).astimezone(zone).date(), zone)
-                asked = {"since": iso(days.start), "until": iso(days.end)}
+                begins, ends = span(*_days(day, first, last, datetime.now(UTC).astimezone(zone).date()), zone)
+                asked = {"since": iso(begins), "until": iso(ends)}
             wanted = {name: value for name, value in (asked | asked_of).items() if value is not None}
             made = ReportView(_read(api, wanted), metadata)
             unknown = terminal is not None and not made["payments"] and not _in_fleet(api, terminal)
@@ -241,7 +241,7 @@ def _zone(name: str | None) -> ZoneInfo | None:
         raise click.BadParameter(message, param_hint="--timezone") from error
 
 
-def _days(day: str | None, first: str | None, last: str | None, today: date, zone: ZoneInfo) -> Days:
+def _days(day: str | None, first: str | None, last: str | None, today: date) -> tuple[date, date]:
     if day is not None and (first is not None or last is not None):
         raise click.UsageError("DAY is one day, --from and --to are several: give one or the other")
     if last is not None and first is None:
@@ -250,7 +250,7 @@ def _days(day: str | None, first: str | None, last: str | None, today: date, zon
     end = _day(last, today, "--to") if last else (today if first else begin)
     if end < begin:
         raise click.UsageError(f"the days end ({end}) before they begin ({begin})")
-    return Days(begin, end, zone)
+    return begin, end
 
 
 def _day(text: str, today: date, hint: str) -> date:

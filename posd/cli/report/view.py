@@ -21,23 +21,10 @@ YEARS = range(1970, 9000)
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Days:
-    """The days from `first` to `last`, both of them included, in a time zone."""
-
-    first: date
-    last: date
-    zone: ZoneInfo
-
-    @property
-    def start(self) -> datetime:
-        """First moment, in UTC."""
-        return _midnight(self.first, self.zone)
-
-    @property
-    def end(self) -> datetime:
-        """End, in UTC: the first moment after the days."""
-        return _midnight(self.last + timedelta(days=1), self.zone)
+def span(first: date, last: date, zone: ZoneInfo) -> tuple[datetime, datetime]:
+    """Return the first moment of these days and their end, in UTC: if the clock skips midnight, the moment after it."""
+    start, end = (datetime.combine(day, time.min, zone).astimezone(UTC) for day in (first, last + timedelta(days=1)))
+    return start, end
 
 
 def read_day(text: str, today: date) -> date:
@@ -52,11 +39,6 @@ def read_day(text: str, today: date) -> date:
     if day is None or day.year not in YEARS:
         raise ValueError(f"{text!r} is not a day: write one like 2026-11-20, or today, or yesterday")
     return day
-
-
-def _midnight(day: date, zone: ZoneInfo) -> datetime:
-    """Return the beginning of a day; if the clock skips midnight, the first moment after it."""
-    return datetime.combine(day, time.min, zone).astimezone(UTC)
 
 
 # The daemon's report as it is displayed: its times in the merchant's zone, and its sections.

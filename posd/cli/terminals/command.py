@@ -95,10 +95,11 @@ def terminals(ctx: click.Context, output: Output, everything: bool) -> None:
     query = {"all": "true"} if everything else {}
     with connect(ctx) as api, output.busy("looking at the terminals"):
         reply = api.get("/terminals", query | {"check": "true"})
-    if output.as_json:
-        output.json(reply.raw)
-        return
-    items = reply.body["terminals"]
+    output.reply(reply, _show_list)
+
+
+def _show_list(output: Output, document: Mapping[str, Any]) -> None:
+    items = document["terminals"]
     if not items and output.rich:
         output.line(say("terminals", "nothing"))
         return

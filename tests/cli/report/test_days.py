@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.cli.report.view import Days
+from posd.cli.report.view import span
 
 ZONES = ["America/Guayaquil", "Europe/Madrid", "America/Sao_Paulo", "America/Havana", "Australia/Lord_Howe", "UTC"]
 
@@ -25,8 +25,8 @@ ZONES = ["America/Guayaquil", "Europe/Madrid", "America/Sao_Paulo", "America/Hav
     ],
 )
 def test_a_day_has_the_hours_between_two_midnights(zone: str, day: date, hours: float) -> None:
-    days = Days(day, day, ZoneInfo(zone))
-    assert days.end - days.start == timedelta(hours=hours)
+    start, end = span(day, day, ZoneInfo(zone))
+    assert end - start == timedelta(hours=hours)
 
 
 @given(st.sampled_from(ZONES), st.integers(0, 60 * 365 * 24 * 60))
@@ -34,8 +34,8 @@ def test_every_moment_belongs_to_exactly_one_day(zone: str, minutes: int) -> Non
     moment = datetime(1990, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)
     local = moment.astimezone(ZoneInfo(zone)).date()
     near = [local + timedelta(days=number) for number in range(-2, 3)]
-    assert [day for day in near if _holds(Days(day, day, ZoneInfo(zone)), moment)] == [local]
+    assert [day for day in near if _holds(span(day, day, ZoneInfo(zone)), moment)] == [local]
 
 
-def _holds(days: Days, moment: datetime) -> bool:
-    return days.start <= moment < days.end
+def _holds(days: tuple[datetime, datetime], moment: datetime) -> bool:
+    return days[0] <= moment < days[1]

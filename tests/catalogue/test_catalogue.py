@@ -1,4 +1,4 @@
-"""The catalogue has every kind of bad day, each with a description, and the document matches the files."""
+"""Each scenario of the catalogue has a theme and a description, and the document matches the files."""
 
 from collections import Counter
 from decimal import Decimal
@@ -8,7 +8,7 @@ from posd.records.model import Phase
 from posd.simulator.scenario import payments, prints
 from tests.catalogue.document import DOCUMENT, document
 from tests.catalogue.expected import expect_of
-from tests.catalogue.themes import QUICK, REQUIRED, THEMES
+from tests.catalogue.themes import QUICK, THEMES
 from tests.support.tables import every
 
 
@@ -19,15 +19,6 @@ def test_every_file_belongs_to_one_theme() -> None:
 def test_the_quick_suite_has_some_of_each_theme() -> None:
     assert set(payments()) >= QUICK
     assert [title for title, theme in THEMES.items() if not QUICK & set(theme.names)] == []
-
-
-@every("item", REQUIRED)
-def test_the_catalogue_has_every_required_situation(item: str) -> None:
-    assert set(REQUIRED[item]) <= set(payments())
-
-
-def test_the_catalogue_has_faults_of_printing() -> None:
-    assert {"fails", "out-of-paper", "loses-reply", "error-but-prints", "silent", "calls-twice"} <= set(prints())
 
 
 @every("name", [*payments(), *prints()])

@@ -1,4 +1,4 @@
-"""The catalogue by themes: which payment scenarios belong together, and which kinds of bad days it must have."""
+"""The catalogue by themes: which payment scenarios belong together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -105,50 +105,3 @@ QUICK = frozenset(
     abort-refused power-cut-at-the-acquirer-remembered terminal-away two-approvals amount-differs
     search-contradicts-decline certificate-expired certificate-self-signed-midway error-500 missing-status""")
 )
-
-#: Required kind of bad day -> some scenarios of that kind.
-REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "lost acknowledgement": _names("lost-acknowledgement lost-request cut-acknowledgement"),
-    "slow acknowledgement": _names("slow-acknowledgement too-slow-acknowledgement silent-acknowledgement"),
-    "400": _names("refused-400 refused-400-but-declined"),
-    "401": ("refused-401",),
-    "409": _names("refused-409 refused-409-but-runs"),
-    "422": ("refused-422",),
-    "500": _names("error-500 error-500-but-runs"),
-    "HTML instead of JSON": _names("web-page web-page-but-runs event-web-page search-web-page"),
-    "wrong serial": _names("acknowledgement-of-another-serial event-of-another-serial event-of-unknown-serial"),
-    "duplicated events": _names("duplicated-events duplicated-final"),
-    "disordered events": _names("first-event-late card-late final-first reversed cards-out-of-order"),
-    "missing events": _names("""missing-first-event missing-card-presented missing-approval-requested missing-final
-        only-the-final missing-all"""),
-    "very late events": ("very-late-final",),
-    "offline burst": ("offline-burst",),
-    "power cycle in each state, forgets": _names("""power-cut-before-the-first-event power-cut-before-the-card
-        power-cut-after-the-card power-cut-at-the-acquirer"""),
-    "power cycle in each state, remembers": _names("""power-cut-before-the-first-event-remembered
-        power-cut-before-the-card-remembered power-cut-after-the-card-remembered power-cut-at-the-acquirer-remembered
-        power-cut-after-the-approval"""),
-    "approval after cancellation": ("approval-after-cancellation",),
-    "two finals": _names("two-approvals approval-after-decline cancellation-after-approval approval-told-twice"),
-    "unknown status": _names("unknown-status unknown-final-status"),
-    "extra and missing fields": _names("""extra-fields sparse-events missing-event-id missing-occurred-at
-        missing-status missing-merchant-id missing-client-transaction-id missing-terminal missing-serial-number"""),
-    "webhook never accepted": ("webhook-never-accepted",),
-    "webhook before the acknowledgement": _names("event-before-acknowledgement final-before-acknowledgement"),
-    "abort ignored": ("abort-ignored",),
-    "abort late": ("abort-late",),
-    "abort raced by approval": ("abort-raced",),
-    "search empty": ("search-empty",),
-    "search stale": ("search-stale",),
-    "search 404": ("search-404",),
-    "search slow": ("search-slow",),
-    "search contradicting": _names("search-contradicts-approval search-contradicts-decline"),
-    "certificate expired": _names("certificate-expired certificate-expires-midway"),
-    "certificate changed": _names("certificate-changed certificate-changed-midway"),
-    "certificate self-signed": _names("certificate-self-signed certificate-self-signed-midway"),
-    "refusals of a real terminal": _names("refused-busy refused-signature refused-in-a-wrapper"),
-    "200 that is no acknowledgement": _names("canceled-in-the-answer error-in-the-answer approved-in-the-answer"),
-    "search in another shape": _names("search-raw-response search-without-status search-paged"),
-    "abort answered by {}": ("abort-empty",),
-    "address change": _names("moved-midway moved-and-final-missing"),
-}

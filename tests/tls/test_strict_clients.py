@@ -1,7 +1,4 @@
-"""Strict clients of other makes accept posd's certificates and refuse wrong ones, with nothing sent.
-
-Java takes seconds to start: python -m tests.clients.java
-"""
+"""Strict clients of other makes accept posd's certificates and refuse wrong ones, with nothing sent."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,21 +8,24 @@ import pytest
 import pytest_asyncio
 
 from tests.clients.cases import ACCEPTED, ADDRESS, NAME, REFUSED
-from tests.clients.run import Client, build_go, go, judge, openssl
+from tests.clients.run import Client, build_go, go, java, judge, openssl
 from tests.support.needs import needs
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]  # the first use builds Go's library
 
+#: Clients that need no compiler.
+CLIENTS = {"openssl": openssl, "java": java}
+#: Name of a client -> the command that it needs. Java takes seconds to start.
+TOOLS = [pytest.param(tool, marks=needs(tool)) for tool in ("openssl", "go")]
+TOOLS.append(pytest.param("java", marks=[needs("java"), pytest.mark.slow]))
 CALLED = pytest.mark.parametrize("called", [NAME, ADDRESS])
 
 
-@pytest_asyncio.fixture(
-    scope="module", loop_scope="module", params=[pytest.param(tool, marks=needs(tool)) for tool in ("openssl", "go")]
-)
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=TOOLS)
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
     """Return a client as a command line."""
-    if request.param == "openssl":
-        yield openssl
+    if request.param in CLIENTS:
+        yield CLIENTS[request.param]
         return
     with TemporaryDirectory() as directory:
         yield go(await build_go(Path(directory)))

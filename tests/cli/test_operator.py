@@ -150,6 +150,7 @@ def test_a_person_sees_that_posd_has_no_record_before_creating_one(arguments: tu
     seen = asked_on_terminal(script, "resolve", ID, "approved", *arguments, "--note", "x", types="y\n")
     assert seen.returncode == code, seen.screen
     assert [call.method for call in seen.calls] == ["GET", *(["POST"] if arguments else [])]
+    assert r"\n" not in seen.screen
 
 
 # Refusals.

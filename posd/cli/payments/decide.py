@@ -6,7 +6,7 @@ payment or print job, and asks for a confirmation. A script's call needs none.
 
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
@@ -79,14 +79,14 @@ def signed(command: Command) -> Command:
 class Decision(NamedTuple):
     """One decision: its call, its question, and its explanation for a person.
 
-    `lost`: the text about a payment without a record; None if a record is required.
+    `lost`: the texts about a payment without a record; empty if a record is required.
     """
 
     verb: str
     body: Mapping[str, Any]
     question: str
     explain: Callable[[Output, Document], None]
-    lost: str | None = None
+    lost: Sequence[str] = ()
 
 
 def _decide(
@@ -103,9 +103,10 @@ def _decide(
             try:
                 document = api.get(path).body
             except Problem as problem:
-                if problem.status != 404 or decision.lost is None:
+                if problem.status != 404 or not decision.lost:
                     raise
-                beside.line(decision.lost)
+                for text in decision.lost:
+                    beside.line(text)
                 return
             beside.panel(f"{subject.noun(document)} {identity}", subject.summary(document), "cyan")
             decision.explain(beside, document)
@@ -283,10 +284,9 @@ def resolve(
 
     draft = {"client_transaction_id": identity, "type": kind or "charge"}
     does = resolving(result, draft) if result in RESULT_CODES else ""
-    lost = None if amount is None else f"{said['lost']}\n\n{said['resolve'].format(does=does)}"
+    lost = () if amount is None else (said["lost"], said["resolve"].format(does=does))
     question = said["book"].format(id=identity, result=glossed(result))
-    decision = Decision("resolve", body, question, explain, lost)
-    document = _decide(ctx, output, subject, identity, decision, signature)
+    document = _decide(ctx, output, subject, identity, Decision("resolve", body, question, explain, lost), signature)
     if not output.as_json:
         subject.show_end(output, document)
         show_attention(output, subject, document)

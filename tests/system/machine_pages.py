@@ -88,7 +88,7 @@ def damaged(page: Page) -> None:
     page.type("sudo -u posd posd restore --without-backup", answer="y\n")
     up(machine)
     machine.run("posd", "restore", "--seen", "--note", "compared", check=False)
-    page.end()
+    page.end({"posd restore": "it is typed with a backup"})
 
 
 def destroy(machine: Machine) -> None:
@@ -119,7 +119,7 @@ def was_restored(page: Page) -> None:
     page.type(slip, answer="y\n", ID=lost, NAME="Ana")
     assert shop.result(shop.charge(machine, "11.20", "--terminal", "SN-0001", "--id", lost)) == "approved"
     page.type('posd restore --seen --operator NAME --note "compared with the bank until 18:40"', NAME="Ana")
-    page.end()
+    page.end({"posd restore --seen": "it is typed with its options"})
 
 
 def gone_back(page: Page) -> None:

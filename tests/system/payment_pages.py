@@ -289,7 +289,7 @@ def receipt_says_approved(page: Page) -> None:
     assert known(machine, twice)["attention"] == []
     late = begin(machine, "6.30", TWO, "canceled-at-the-acquirer")
     becomes(machine, late, attention="illegal_transition")
-    shows(page.type("posd show ID", ID=late), "may still be charged", "illegal_transition")
+    shows(page.type("posd show ID", ID=late), "may have been charged", "illegal_transition")
     machine.run("posd", "acknowledge", late, "illegal_transition", "--note", NOTE)
 
 

@@ -381,14 +381,11 @@ class Attack:
     insider: bool = False
     log_stands_still: bool = False
 
-    @property
-    def summary(self) -> str:
-        """Return a description in one line."""
-        return (self.do.__doc__ or "").strip().splitlines()[0]
-
 
 #: Number of addresses of a distributed attack.
 EVERYWHERE = 240
+#: Most rows of events of one payment.
+EVENTS = limits.EVENTS_OF_TRANSACTION.value + limits.FINALS_OF_TRANSACTION.value
 
 ATTACKS: Mapping[str, Attack] = {
     "slow-headers": Attack(slow_headers, workers=300),
@@ -415,57 +412,17 @@ ATTACKS: Mapping[str, Attack] = {
     "everywhere-handshakes": Attack(handshakes, addresses=EVERYWHERE),
     "everywhere-half": Attack(half_handshakes, workers=600, addresses=EVERYWHERE),
     "everywhere-forged": Attack(forged_callbacks, addresses=EVERYWHERE),
-    "till-connections": Attack(
-        till_connections,
-        workers=2000,
-        processes=1,
-        tills=1,
-        insider=True,
-    ),
-    "till-streams": Attack(
-        till_streams,
-        workers=2000,
-        processes=1,
-        tills=1,
-        insider=True,
-    ),
-    "till-pages": Attack(
-        till_pages,
-        workers=390,
-        processes=1,
-        tills=1,
-        insider=True,
-    ),
-    "till-half-bodies": Attack(
-        till_half_bodies,
-        workers=390,
-        processes=1,
-        tills=1,
-        insider=True,
-    ),
+    "till-connections": Attack(till_connections, workers=2000, processes=1, tills=1, insider=True),
+    "till-streams": Attack(till_streams, workers=2000, processes=1, tills=1, insider=True),
+    "till-pages": Attack(till_pages, workers=390, processes=1, tills=1, insider=True),
+    "till-half-bodies": Attack(till_half_bodies, workers=390, processes=1, tills=1, insider=True),
     "till-voids": Attack(till_voids, processes=1, insider=True),
     "till-searches": Attack(till_searches, processes=1, insider=True),
-    "endless-events": Attack(
-        endless_events,
-        workers=8,
-        events=limits.EVENTS_OF_TRANSACTION.value + limits.FINALS_OF_TRANSACTION.value,
-        insider=True,
-    ),
-    "heavy-events": Attack(
-        heavy_events,
-        workers=8,
-        events=limits.EVENTS_OF_TRANSACTION.value + limits.FINALS_OF_TRANSACTION.value,
-        insider=True,
-    ),
+    "endless-events": Attack(endless_events, workers=8, events=EVENTS, insider=True),
+    "heavy-events": Attack(heavy_events, workers=8, events=EVENTS, insider=True),
     "unread-log": Attack(unread_log, insider=True, log_stands_still=True),
     # It runs last, because it may leave the most memory in use.
-    "tills-of-one-user": Attack(
-        till_connections,
-        workers=4000,
-        processes=4,
-        tills=4,
-        insider=True,
-    ),
+    "tills-of-one-user": Attack(till_connections, workers=4000, processes=4, tills=4, insider=True),
 }
 
 

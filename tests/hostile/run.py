@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
 from time import monotonic
 from typing import Any
 
@@ -83,6 +84,23 @@ class Result:
     retried: int
     broken: list[str] = field(default_factory=list)
 
+    def __str__(self) -> str:
+        """Return the measurements on one line. `x`: factor compared with the quiet time."""
+        quiet = self.quiet or self.attack
+        peak, end = self.memory_peak_mb - self.memory_quiet_mb, self.memory_end_mb - self.memory_quiet_mb
+        times = (
+            f"{name} {now:.1f} ms (x {now / (before or now or 1):.1f})"
+            for name, now, before in (
+                ("read", self.attack.reads.median, quiet.reads.median),
+                ("read p95", self.attack.reads.p95, quiet.reads.p95),
+                ("payment", self.attack.payments.median, quiet.payments.median),
+                ("payment p95", self.attack.payments.p95, quiet.payments.p95),
+            )
+        )
+        figures = f"{self.descriptors_peak} descriptors, {len(self.lines)} log lines, cpu {self.processor:.0%}"
+        memory = f"memory {peak:+.1f} MB at the peak, {end:+.1f} at the end"
+        return f"{self.name}: {', '.join(times)}; {memory}; {figures}; {self.retried} retried; attackers: {self.done}"
+
 
 class Run:
     """Runner of the measurements on one shop."""
@@ -152,21 +170,20 @@ class Run:
 
     async def _phase(self, seconds: float) -> Phase:
         """Run the till for a time, and compare the ledgers."""
-        seen = await self._shop.till(seconds)
-        self._ids = set(seen["paid"])
+        till = await self._shop.till(seconds)
+        self._ids = set(till.paid)
         self._paid |= self._ids
-        wrong = list(seen["problems"])
-        finals: dict[str, list[dict[str, Any]]] = {identity: [] for identity in seen["paid"]}
+        wrong = list(till.problems)
+        charges: dict[str, list[Decimal]] = {identity: [] for identity in till.paid}
         for line in self._shop.ledgers():
-            if line["kind"] == "final" and line["client_transaction_id"] in finals:
-                finals[line["client_transaction_id"]].append(line)
-        for identity, paid in seen["paid"].items():
-            charged = [float(line["amount"]) for line in finals[identity] if line["charged"]]
-            if paid["result"] != "approved" or charged != [float(paid["amount"])]:
-                wrong.append(f"{identity}: the till has {paid}, the terminal has charged {charged}")
-        if not seen["paid"]:
+            if line["kind"] == "final" and line["charged"] and line["client_transaction_id"] in charges:
+                charges[line["client_transaction_id"]].append(Decimal(str(line["amount"])))
+        for identity, (amount, result) in till.paid.items():
+            if result != "approved" or charges[identity] != [amount]:
+                wrong.append(f"{identity}: {amount} is {result} at the till, the terminal charged {charges[identity]}")
+        if not till.paid:
             wrong.append("nothing was paid")
-        return Phase(Times.of(seen["reads"]), Times.of(seen["payments"]), wrong)
+        return Phase(Times.of(till.reads), Times.of(till.payments), wrong)
 
     def _honest(self, line: dict[str, Any]) -> bool:
         return line.get("transaction") in self._paid and str(line.get("transaction")) not in self._path

@@ -1,4 +1,4 @@
-"""The honest side: a daemon, its terminals on their own addresses, and tills, all as processes."""
+"""The honest side: a daemon, its terminals as processes on their own addresses, and a till."""
 
 import asyncio
 import json
@@ -15,6 +15,7 @@ from posd.base import ids
 from posd.base.ids import Channel
 from posd.base.operations import OperationType
 from posd.tls import issue
+from tests.hostile.till import Till
 from tests.store.filled import filling, name
 from tests.support.daemon import START_SECONDS, Daemon, toml
 
@@ -39,18 +40,11 @@ class Shop:
     #: Rows of the database before its first payment, as `stored` counts them.
     filled: Mapping[str, int] = field(default_factory=dict)
 
-    async def till(self, seconds: float) -> dict[str, Any]:
-        """Run a till on all terminals for a time; return its results (see `tests.hostile.till`)."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.hostile.till", "--socket", str(self.daemon.till_socket)),
-            *("--seconds", str(seconds), *self.serials),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        output, _ = await process.communicate()
-        if process.returncode != 0:
-            raise RuntimeError(f"the till ended with {process.returncode}")
-        seen: dict[str, Any] = json.loads(output)
-        return seen
+    async def till(self, seconds: float) -> Till:
+        """Run a till on all terminals for a time."""
+        till = Till(self.daemon.till_socket, seconds)
+        await till.run(self.serials)
+        return till
 
     def ledgers(self) -> list[dict[str, Any]]:
         """Return all lines of all terminals' ledgers."""

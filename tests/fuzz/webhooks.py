@@ -1,17 +1,28 @@
 """Target: the webhook endpoint of a real daemon, over TLS."""
 
+import asyncio
+import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from itertools import count
+from ssl import SSLError
+from uuid import UUID, uuid5
 
 from hypothesis import strategies as st
 
+from posd.base import ids
 from posd.base.ids import Channel
 from tests.fuzz import seeds
 from tests.fuzz.mutation import bodies
 from tests.fuzz.seeds import IDENTITY, PRINT_JOB
-from tests.fuzz.shop import Shop
 from tests.fuzz.target import Case, beside
-from tests.support.webhooks import disk, quarantined, recorded
+from tests.support.daemon import Daemon
+from tests.support.https import connect, post, status_of
+from tests.support.webhooks import chunked, disk, faults, key_file, quarantined, recorded
+
+#: Most seconds of a call, and until a caller that was turned away is admitted.
+PATIENCE_SECONDS = 60.0
+#: Seconds until a connection that was turned away is tried again.
+AGAIN_SECONDS = 0.1
 
 #: Kind of a wrong address -> the function that makes its path from the right one.
 FORGED: Mapping[str, Callable[[str], str]] = {
@@ -25,42 +36,72 @@ FORGED: Mapping[str, Callable[[str], str]] = {
     "bytes": lambda path: path.rsplit("/", 1)[0] + "/%ff%00",
     "somewhere else": lambda path: "/",
 }
+_NUMBERS = count()
 
 
-def check(shop: Shop, case: Case) -> None:
+def fresh() -> str:
+    """Return an unused id."""
+    return str(uuid5(UUID(IDENTITY), str(next(_NUMBERS))))
+
+
+async def check(posd: Daemon, case: Case) -> None:
     """An authentic body is never lost: 200 has it among the events, or the
     job's journal, verbatim; 400 and 403 have it in quarantine. The same again is answered the same, and a 200
     keeps nothing more. What is forged is refused and leaves nothing. The daemon is alive and has logged no fault.
     """
-    channel, forged, method, chunks = Channel(case.given[0]), *case.given[1:]
-    identity = shop.fresh()
+    channel, forged, method, size = Channel(case.given[0]), *case.given[1:]
+    identity = fresh()
     body = case.body.replace(IDENTITY.encode(), identity.encode()).replace(PRINT_JOB.encode(), identity.encode())
-    path = shop.address(channel, identity)
-    if forged:
-        path = FORGED[forged](path)
-    sent = body if chunks is None else [body[start : start + chunks] for start in range(0, len(body), chunks)]
-    status = shop.deliver(path, sent, method)
+    key = bytes.fromhex(key_file(posd).read_text().split()[0])
+    path = ids.path(channel, identity, ids.token(key, channel, identity))
+    called = FORGED[forged](path) if forged else path
+    status = await _deliver(posd, called, body, method, size)
     if forged or method != "POST":
         # posd does not read on from a caller without a token: the connection can end before the answer is read
         assert status in (403, 404, 405) or (forged and status == 0), status
-        assert _kept(shop, channel, identity) == ([], [])
+        assert _kept(posd, channel, identity) == ([], [])
     else:
-        _check_kept(shop, channel, identity, body, status)
-        again = shop.deliver(path, body)
+        await _check_kept(posd, channel, identity, body, status)
+        again = await _deliver(posd, path, body)
         assert again == status, "the repeated callback is answered in another way"
-        _check_kept(shop, channel, identity, body, again, times=2)
-    shop.check()
+        await _check_kept(posd, channel, identity, body, again, times=2)
+    assert posd.process is not None
+    assert posd.process.returncode is None, "the daemon has ended"
+    assert faults(posd) == []
 
 
-def _check_kept(shop: Shop, channel: Channel, identity: str, body: bytes, status: int, times: int = 1) -> None:
-    taken, refused = _kept(shop, channel, identity)
+async def _deliver(posd: Daemon, path: str, body: bytes, method: str = "POST", size: int | None = None) -> int:
+    """Call the listener, with the body in chunks of a size if there is one. Return the HTTP status, 0 if none came.
+
+    A caller that showed no valid token too often is turned away before TLS, and calls again as a terminal does.
+    """
+    data = post(f"https://127.0.0.1{path}", body, method=method)
+    if size is not None:
+        data = re.sub(rb"content-length: \d+\r\n\r\n", b"transfer-encoding: chunked\r\n\r\n", data, count=1)
+        data = data[: data.index(b"\r\n\r\n") + 4] + chunked(body, size)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                reader, writer = await connect(posd.port, posd.ca)
+                break
+            except (OSError, SSLError):
+                await asyncio.sleep(AGAIN_SECONDS)
+        try:
+            writer.write(data)
+            return status_of(await reader.readuntil(b"\r\n"))
+        except (OSError, EOFError):
+            return 0
+        finally:
+            writer.transport.abort()
+
+
+async def _check_kept(posd: Daemon, channel: Channel, identity: str, body: bytes, status: int, times: int = 1) -> None:
+    taken, refused = _kept(posd, channel, identity)
     if status == 200:
         assert (taken, refused) == ([body], []), "an event was lost, or kept twice"
-        shown = shop.local.get(f"/{channel}/{identity}/history")
-        assert shown.json()["history"]
+        assert (await posd.call("GET", f"/{channel}/{identity}/history")).json["history"]
         if channel is Channel.TRANSACTION:
-            events: list[Any] = shop.local.get(f"/{channel}/{identity}/events").json()["events"]
-            assert len(events) == 1
+            assert len((await posd.call("GET", f"/{channel}/{identity}/events")).json["events"]) == 1
     else:
         assert status in (400, 403), status
         assert taken == []
@@ -69,12 +110,12 @@ def _check_kept(shop: Shop, channel: Channel, identity: str, body: bytes, status
         assert len(refused) <= times
 
 
-def _kept(shop: Shop, channel: Channel, identity: str) -> tuple[list[bytes], list[bytes]]:
+def _kept(posd: Daemon, channel: Channel, identity: str) -> tuple[list[bytes], list[bytes]]:
     """Return the accepted bodies of an id, and those that were refused and kept."""
-    refused = [body for _, body in quarantined(shop.posd, identity)]
+    refused = [body for _, body in quarantined(posd, identity)]
     if channel is Channel.TRANSACTION:
-        return [body for _, body in recorded(shop.posd, identity)], refused
-    with disk(shop.posd) as db:
+        return [body for _, body in recorded(posd, identity)], refused
+    with disk(posd) as db:
         query = "SELECT body FROM print_journal WHERE print_job_id = ? AND body IS NOT NULL ORDER BY seq"
         return [bytes(row[0]) for row in db.execute(query, (identity,))], refused
 

@@ -21,21 +21,14 @@ Kind = TypeVar("Kind", bound=RecordedChange)
 _ATTENTION = msgspec.json.Decoder(tuple[str, ...])
 
 
-class Waiter:
-    """Subscription to changes within a `with` block. A wanted change sets the subscription, and so does the stop of
-    posd.
-
-    Only one task may wait for it. An asyncio.Event would need more memory for each of a thousand waiters.
-    """
-
-    __slots__ = ("_future", "_hub", "_set", "_subject", "_wanted")
+class Waiter(asyncio.Event):
+    """Subscription to the wanted changes of a subject within a `with` block. The stop of posd sets it too."""
 
     def __init__(self, hub: "Hub", subject: str, wanted: Callable[[RecordedChange], bool]) -> None:
+        super().__init__()
+        self.wanted = wanted
         self._hub = hub
         self._subject = subject
-        self._wanted = wanted
-        self._set = False
-        self._future: asyncio.Future[None] | None = None
 
     def __enter__(self) -> Self:
         self._hub.waiters.setdefault(self._subject, {})[self] = None
@@ -46,31 +39,6 @@ class Waiter:
         waiters.pop(self, None)
         if not waiters:
             del self._hub.waiters[self._subject]
-
-    def hear(self, change: RecordedChange) -> None:
-        """Set the waiter if the change is wanted."""
-        if self._wanted(change):
-            self.set()
-
-    def set(self) -> None:
-        """Wake the waiting task."""
-        self._set = True
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
-
-    def clear(self) -> None:
-        """Reset the waiter. The state must be read after this call."""
-        self._set = False
-
-    def is_set(self) -> bool:
-        """Return whether a wanted change arrived since `clear`."""
-        return self._set
-
-    async def wait(self) -> None:
-        """Wait until a wanted change arrives, or posd stops."""
-        if not self._set:
-            self._future = asyncio.get_running_loop().create_future()
-            await self._future
 
 
 class Hub:
@@ -114,7 +82,8 @@ class Hub:
         for change in changes:
             for subject in (change.id, ANY):
                 for waiter in self.waiters.get(subject, ()):
-                    waiter.hear(change)
+                    if waiter.wanted(change):
+                        waiter.set()
 
     def _publish_later(self, changes: Sequence[RecordedChange]) -> None:
         for kind, tell in self._later:

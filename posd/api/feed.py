@@ -9,7 +9,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -33,8 +32,6 @@ NO_METADATA = (
     "configuration of posd, and reload posd"
 )
 
-#: Maximum number of cached reads at different places. Clients with equal requests between two changes share them.
-MAX_READS = 8
 #: A reader is far behind if more than this number of changes follow. Its next page is full, and another page follows.
 FAR_BEHIND = 500
 #: For BUSY_SECONDS after the newest change, each page of a reader that is far behind is delayed by GIVE_WAY_SECONDS.
@@ -43,36 +40,12 @@ BUSY_SECONDS = 5.0
 GIVE_WAY_SECONDS = 0.05
 
 
-class FeedChunk(msgspec.Struct, frozen=True):
-    """Changes after a number, as messages.
-
-    `after`: number of the last change. `more`: whether more changes may follow. `removed`: newest number that retention
-    has removed. `approvals`: payments with an approval among the changes.
-    """
-
-    data: bytes
-    after: int
-    more: bool
-    removed: int
-    approvals: Sequence[str]
-
-
-class _StreamQuery(NamedTuple):
-    """Request of a stream for at most `rows` changes after a number, with or without check codes in their places."""
-
-    after: int
-    checked: bool
-    rows: int
-    adds: FeedWith | None
-
-
 class FeedStream:
     """Handler of /v1/feed. `relays_metadata`: returns whether the feed socket serves metadata."""
 
     def __init__(self, context: CallContext, relays_metadata: Callable[[], bool]) -> None:
         self._context = context
         self._relays_metadata = relays_metadata
-        self._reads: dict[_StreamQuery, asyncio.Task[FeedChunk]] = {}
         self._newest = 0  # highest `seq` known in this process
         self._moved_at = float("-inf")
         context.hub.listen(self._changed, batch.RecordedChange)
@@ -96,28 +69,12 @@ class FeedStream:
         reader = _FeedReader(self, self._context, place, min(limit, BATCH_ROWS), adds)
         return self._context.streams.answer(request, "feed", changes.ANY, reader.read)
 
-    async def stretch(self, asked: _StreamQuery) -> FeedChunk:
-        """Read the changes after a number. Equal requests share one read until the next change."""
-        if (task := self._reads.get(asked)) is None:
-            task = asyncio.ensure_future(self._context.read(partial(_stretch, asked=asked)))
-            task.add_done_callback(partial(self._done, asked))
-            if len(self._reads) < MAX_READS:
-                self._reads[asked] = task
-        return await asyncio.shield(task)
-
     async def give_way(self, after: int) -> None:
         """Delay a reader that is far behind, so that payments come first."""
         if self._newest > after + FAR_BEHIND and asyncio.get_running_loop().time() - self._moved_at < BUSY_SECONDS:
             await asyncio.sleep(GIVE_WAY_SECONDS)
 
-    def _done(self, key: _StreamQuery, task: asyncio.Task[FeedChunk]) -> None:
-        """Remove the read from the cache unless it has reached the end of the feed, where streams share it."""
-        keep = not task.cancelled() and task.exception() is None and not task.result().more
-        if not keep and self._reads.get(key) is task:
-            del self._reads[key]
-
     def _changed(self, changed: Sequence[batch.RecordedChange]) -> None:
-        self._reads.clear()
         self._newest, self._moved_at = changed[-1].seq, asyncio.get_running_loop().time()
 
 
@@ -134,19 +91,27 @@ class _FeedReader(msgspec.Struct, eq=False):
 
     async def read(self) -> MessageBatch:
         """Return the next messages. Raise Problem."""
-        notices = b""
-        if self.after is None:
-            known, after = await self.context.read(self.place.stand)
-            self.after = after
+        await self.feed.give_way(self.place.seq if self.after is None else self.after)
+        return await self.context.read(self._next)
+
+    def _next(self, db: sqlite3.Connection) -> MessageBatch:
+        data, more, after = bytearray(), False, self.after
+        if after is None:
+            known, after = self.place.stand(db)
             if not known:
-                notices = message(NOTICE, _unknown(self.place, after))
-        await self.feed.give_way(self.after)
-        found = await self.feed.stretch(_StreamQuery(self.after, self.place.checked, self.rows, self.adds))
-        if found.removed > max(self.after, self.told):
-            self.told = found.removed
-            notices += message(NOTICE, _removed(found.removed))
-        self.after = found.after
-        return MessageBatch(notices + found.data, found.more, approvals=found.approvals)
+                data += message(NOTICE, _unknown(self.place, after))
+        removed = removed_up_to(db)
+        if removed > max(after, self.told):
+            self.told = removed
+            data += message(NOTICE, _removed(removed))
+        found = changes.after(db, after, self.rows)
+        for number, (change, document) in enumerate(zip(found, _documents(db, found, self.adds), strict=True), 1):
+            data += message(change.kind, document, str(FeedPosition.of(change, checked=self.place.checked)))
+            after, more = change.seq, len(data) >= BATCH_BYTES or number == self.rows
+            if more:
+                break
+        self.after = after
+        return MessageBatch(bytes(data), more, approvals=_approvals(item for item in found if item.seq <= after))
 
 
 def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWith | None) -> FeedPage:
@@ -174,19 +139,6 @@ def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWit
         open=sum(numbers.open.values()) if numbers else UNSET,
         attention=Counter(numbers.attention) + Counter(numbers.print_attention) if numbers else UNSET,
     )
-
-
-def _stretch(db: sqlite3.Connection, asked: _StreamQuery) -> FeedChunk:
-    removed = removed_up_to(db)
-    found = changes.after(db, asked.after, asked.rows)
-    data, after, more = bytearray(), asked.after, False
-    for number, (change, document) in enumerate(zip(found, _documents(db, found, asked.adds), strict=True), 1):
-        data += message(change.kind, document, str(FeedPosition.of(change, checked=asked.checked)))
-        after, more = change.seq, len(data) >= BATCH_BYTES or number == asked.rows
-        if more:
-            break
-    told = [change for change in found if change.seq <= after]
-    return FeedChunk(bytes(data), after, more, removed, _approvals(told))
 
 
 def _approvals(changed: Iterable[batch.RecordedChange | Change]) -> list[str]:

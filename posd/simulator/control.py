@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from posd.simulator.app import json_response, read_body, refused_response
 from posd.simulator.clock import Tasks
-from posd.simulator.network import Listener, NotPossible, bind, url
+from posd.simulator.network import Listener, bind, url
 from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import CHOICE, Certificate, Scenario, Story, payments, prints
 from posd.simulator.simulator import Simulator, TerminalGroup
@@ -311,7 +311,6 @@ def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
             ],
             exception_handlers={
                 Refused: _refused,
-                NotPossible: _not_possible,
                 SettingsError: _not_possible,
                 HTTPException: _http_error,
             },

@@ -223,10 +223,6 @@ EXPIRED_FOR = timedelta(days=30)
 _Issuer = tuple[x509.Name, CertificateIssuerPrivateKeyTypes]
 
 
-class NotPossible(RuntimeError):
-    """Action that the terminal cannot perform. The message has the reason and an alternative."""
-
-
 class Network:
     """Address that stays bound, so that the terminal has it again after an outage."""
 
@@ -284,9 +280,9 @@ class Network:
         self._bound, self._port = bound, bound.getsockname()[1]
 
     def choose(self, which: Certificate) -> None:
-        """Set the certificate for the next `listen`. Raise NotPossible, SettingsError."""
+        """Set the certificate for the next `listen`. Raise SettingsError."""
         if self._certificates is None:
-            raise NotPossible("this terminal speaks plain HTTP and shows no certificate: leave out --http")
+            raise SettingsError("this terminal speaks plain HTTP and shows no certificate: leave out --http")
         self._certificates.context(which)  # load it before the stop, so that a failure does not leave the listener down
         self.certificate = which
 

@@ -15,7 +15,6 @@ from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import QueuedEvent
 from posd.simulator.ledger import Ledger, Record
 from posd.simulator.messages import ReceivedStart, changed
-from posd.simulator.network import NotPossible
 from posd.simulator.scenario import (
     Abort,
     Certificate,
@@ -32,7 +31,7 @@ from posd.simulator.scenario import (
 )
 from posd.simulator.settings import Settings
 from posd.simulator.switchboard import Switchboard
-from posd.simulator.wire import CHIP, CONTACTLESS, FINALS, SENT, PaymentStatus, Processed, total
+from posd.simulator.wire import CHIP, CONTACTLESS, FINALS, SENT, PaymentStatus, Processed, SettingsError, total
 
 _log = logging.getLogger(__name__)
 
@@ -133,7 +132,7 @@ class Choice:
     async def begin(self) -> None:
         """Prepare the scenario of the next payment if it begins before the request. Undo an earlier preparation.
 
-        Raise NotPossible.
+        Raise SettingsError.
         """
         async with self._beginning:
             before, wanted = self._begun, self.scenarios[self.armed or self._default]
@@ -264,7 +263,7 @@ class PaymentRun:
             elif step.do is not None:
                 try:
                     await self._do(step, step.do)
-                except NotPossible as error:
+                except SettingsError as error:
                     _log.warning("a step of %s is left out: %s", self.payment.name, error)
 
     def cancel(self, after: Span) -> None:

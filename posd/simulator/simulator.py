@@ -11,7 +11,7 @@ from typing import Self
 from posd.simulator.app import make_app
 from posd.simulator.clock import Clock, VirtualClock
 from posd.simulator.ledger import Ledger, Record
-from posd.simulator.network import Network, NotPossible
+from posd.simulator.network import Network
 from posd.simulator.payment import Parts
 from posd.simulator.printer import Printer
 from posd.simulator.scenario import CHOICE, Certificate
@@ -122,7 +122,7 @@ class Simulator:
         await switchboard.start(make_app(terminal, parts, bodies))
         try:
             await terminal.choice.begin()
-        except NotPossible as error:
+        except SettingsError as error:
             raise SettingsError(f"scenario {settings.scenario_name}: {error}") from error
 
 

@@ -148,7 +148,7 @@ class Switchboard:
     async def show_certificate(self, which: Certificate) -> None:
         """Show another certificate from the next connection on. Open connections end.
 
-        Raise NotPossible over plain HTTP.
+        Raise SettingsError over plain HTTP.
         """
         async with self._one_at_a_time():
             if which is self._network.certificate:

@@ -21,7 +21,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 class SettingsError(ValueError):
-    """Invalid setting. The message has the fault, the reason and the correction."""
+    """Setting or action that the terminal cannot have; the message has the fault, the reason and the cure."""
 
 
 #: Edition of the vendor's documents: the older edition, or that of 2026.

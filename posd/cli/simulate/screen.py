@@ -19,7 +19,6 @@ from posd.cli.app import times
 from posd.cli.app.output import money
 from posd.simulator.clock import Tasks
 from posd.simulator.control import POWER_CYCLE_SECONDS, put_paper_in
-from posd.simulator.network import NotPossible
 from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import CHOICE, Certificate
 from posd.simulator.simulator import Simulator, TerminalGroup
@@ -380,7 +379,7 @@ class Keys:
     async def _do(self, key: _Key, terminal: Simulator) -> None:
         try:
             await key.do(terminal)
-        except (NotPossible, SettingsError) as error:
+        except SettingsError as error:
             self._say(str(error))
 
     def _help(self) -> str:

@@ -102,7 +102,7 @@ class Retention(msgspec.Struct, eq=False):
     #: The present step in words, and the amount done.
     progress: tuple[str, int] = ("", 0)
     _one_at_a_time: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
-    _asked: int = 0  # operators that wait for a run
+    _asked: int = 0  # runs that operators wait for
     _stopping: bool = False
 
     def stop(self) -> None:
@@ -147,11 +147,7 @@ class Retention(msgspec.Struct, eq=False):
         self._asked += 1
         try:
             async with self._one_at_a_time:
-                self._asked -= 1
-                try:
-                    return await self._prune(now, days, 0.0)
-                finally:
-                    self._asked += 1
+                return await self._prune(now, days, 0.0)
         finally:
             self._asked -= 1
 

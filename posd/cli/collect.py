@@ -43,10 +43,10 @@ PACKAGES = {"nats": "nats-py", "psycopg": "psycopg"}
 
 @click.group(invoke_without_command=True)
 @click.option("--init", is_flag=True, help="Make the stream, its consumer and the tables, if they are missing.")
-@click.option("--replicas", type=click.IntRange(1, 5), default=1, help="With --init: on how many servers it is kept.")
-@click.option("--once", is_flag=True, help="Collect everything that is there, and end.")
+@click.option("--replicas", type=click.IntRange(1, 5), default=1, help="With --init: number of servers with a copy.")
+@click.option("--once", is_flag=True, help="Collect all stored messages, and end.")
 @click.option("--from-start", is_flag=True, help="Read the whole stream once more, and end. Existing rows stay.")
-@click.option("--check", is_flag=True, help="Show for each lane up to when it is complete, and what is missing.")
+@click.option("--check", is_flag=True, help="Show missing changes, and up to when each lane is complete.")
 @click.option("--quick", is_flag=True, help="With --check: do not count earlier rows.")
 @json_option
 @click.pass_context
@@ -62,12 +62,12 @@ def collect(
 ) -> None:
     """Read the stream of all lanes into PostgreSQL, until SIGTERM or Ctrl-C.
 
-    Any number of them may run at once. What is stored is acknowledged after its commit; a message that comes twice
-    makes no difference. The servers and the database stand in [collect] of the configuration.
+    Several collectors may run at once. A collector acknowledges a message after its commit. A repeated message makes no
+    difference. [collect] in the configuration names the servers and the database.
 
-    --check counts every row that the lanes' numbers promise; --quick relies on the counts made at arrival.
+    --check counts every row that the lanes' numbers require. --quick uses the counts made at arrival.
 
-    Exit code of --check: 0 all lanes are complete and have sent lately; 1 a change is missing, a lane is silent, its
+    Exit code of --check: 0: all lanes are complete and have sent lately. 1: a change is missing, a lane is silent, its
     posd does not answer, or a message could not be used.
     """
     if missing := how_to_get():
@@ -187,9 +187,9 @@ def _code(currency: str | None) -> str:
 @json_option
 @click.pass_context
 def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, since: str | date) -> None:
-    """Print the ids of payments that a lane has started or that changed since then, for `posd restore --ids FILE`.
+    """Print the ids of payments that started or changed on a lane since a time, for `posd restore --ids FILE`.
 
-    One a line: the id, when it was started, the terminal, and the till's key of the sale, with tabs between.
+    Each line has the id, the time of the start, the terminal and the till's key of the sale, separated by tabs.
     """
     from posd.collect.questions import started
 
@@ -211,9 +211,9 @@ def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, sin
 @json_option
 @click.pass_context
 def retire(ctx: click.Context, output: Output, lane: str, merchant: str | None) -> None:
-    """Stop waiting for a lane that is closed: it is neither silent nor incomplete any more. All its rows stay.
+    """Mark a lane as closed: it no longer counts as silent or incomplete. All its rows stay.
 
-    As soon as it sends again, it is a lane like any other.
+    If it sends again, it is a normal lane again.
     """
     from posd.collect import questions
 

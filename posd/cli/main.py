@@ -130,8 +130,8 @@ def main(ctx: click.Context, config_path: str, socket_path: str | None) -> None:
 def run(given: Context) -> None:
     """Run the daemon in the foreground, until SIGTERM or Ctrl-C.
 
-    Logs go to stdout, one JSON line a fact. Exit code 2: the configuration or the certificate is wrong;
-    1: something else is in the way, such as another daemon or a port in use.
+    Logs go to stdout, one JSON line for each event. Exit code 2: the configuration or the certificate is wrong. 1:
+    another fault prevents the start, such as another daemon or a port in use.
     """
     from posd.cli.run import run as run_daemon  # imported here, because no other command needs it
 

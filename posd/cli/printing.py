@@ -328,13 +328,14 @@ def print_(
 ) -> None:
     """Print FILE on a terminal.
 
-    A text (UTF-8) becomes a document; a file that is a JSON object is sent unchanged. "-" is standard input.
+    A text (UTF-8) becomes a document. A file that is a JSON object is sent unchanged. "-" is standard input.
 
-    --preview shows what a simulated terminal prints of it, and sends nothing: it needs neither the daemon nor a
-    terminal. Widths are assumed. What is in brackets does not stand on the paper.
+    --preview shows what a simulated terminal prints, and sends nothing. It needs neither the daemon nor a terminal.
+    Widths are assumed. Text in brackets is not on the paper.
 
-    The command waits for the end of the print job. Repeated with the same --id and all else the same it never prints a
-    second time: it joins the first. Exit code 0: printed. 1: it failed, or was not taken. 4: still open.
+    The command waits for the end of the print job. A repeat with the same --id and the same arguments never prints a
+    second time: it waits for the first job. Exit code 0: printed. 1: it failed, or the terminal did not accept it. 4:
+    still open.
     """
     if preview and output.as_json:
         raise click.UsageError("--preview draws for people: omit --json")
@@ -361,7 +362,7 @@ def print_(
 @click.command("print-jobs")
 @click.argument("identity", metavar="[ID]", required=False, shell_complete=print_job_ids())
 @click.option("--open", "only_open", is_flag=True, help="Only those that are not final.")
-@click.option("--attention", is_flag=True, help="Only those that need a person.")
+@click.option("--attention", is_flag=True, help="Only those that an operator should check.")
 @click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Number at a time.")
 @click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: one page per line).")
@@ -381,7 +382,7 @@ def print_jobs(
 ) -> None:
     """List print jobs, the newest first.
 
-    With ID: everything about one of them, with its history.
+    With ID: all data of one job, with its history.
     """
     if identity is None:
         if waiting:

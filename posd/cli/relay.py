@@ -17,19 +17,18 @@ from posd.config.schema import SUBJECT_PART
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Send everything that is there, and end.")
+@click.option("--once", is_flag=True, help="Send all waiting changes, and end.")
 @click.option("--from", "restart_at", type=click.IntRange(min=1), metavar="SEQ", help="Send again from this change on.")
 @click.option("--begin", is_flag=True, help="Start this lane again: its earlier database is lost.")
 @click.pass_obj
 def relay(given: Context, once: bool, restart_at: int | None, begin: bool) -> None:
     """Send every outcome of this lane to head office, until SIGTERM or Ctrl-C.
 
-    It reads posd's feed and publishes it to the NATS servers of [relay] in the configuration. Payments do not wait
-    for it. What was sent already is in the stream itself, so it can be stopped at any time; to send something again
-    does no harm.
+    It reads posd's feed and publishes it to the NATS servers of [relay] in the configuration. Payments do not wait for
+    it. It can be stopped at any time, because the stream itself records what was sent. A repeated message does no harm.
 
-    Logs go to stdout, one JSON line a fact. Exit code 2: the configuration is wrong; 1: a person has to look at the
-    lane's subject first; 3, with --once: posd or the servers cannot be reached.
+    Logs go to stdout, one JSON line for each event. Exit code 2: the configuration is wrong. 1: an operator has to
+    check the lane's subject first. 3, with --once: posd or the servers cannot be reached.
     """
     config = load(Path(given.config_path), check_files=False)  # imported here: most of it is for the daemon's user
     _check(config)

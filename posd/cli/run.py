@@ -36,7 +36,7 @@ def run(config_path: str) -> NoReturn:
 
         level = PREFIXES["error"].decode() if to_journal(sys.stderr) else ""
         for problem in refused:
-            print(f"{level}posd: {shown(str(problem))}", file=sys.stderr)  # noqa: T201 - it is a command line's answer
+            print(f"{level}posd: {shown(str(problem))}", file=sys.stderr)  # noqa: T201 - output of a command
         from posd.daemon.systemd import notify
 
         more = len(refused) - 1
@@ -47,7 +47,7 @@ def run(config_path: str) -> NoReturn:
         from posd.daemon.main import run as run_daemon
 
         code = run_daemon(config, refused)
-    except Exception:  # noqa: BLE001 - the daemon logs its own; this is of one that cannot even be imported
+    except Exception:  # noqa: BLE001 - the daemon logs its faults, unless its import fails
         traceback.print_exc()
         code = ExitCode.NOT_DONE
     sys.exit(code)

@@ -32,7 +32,7 @@ SUBCOMMANDS: Targets = {name: f"posd.cli.tls:{name}" for name in ("init", "statu
 
 @click.group("tls", cls=LazyGroup, targets=SUBCOMMANDS)
 def group() -> None:
-    """Make, look at and renew the certificates of the webhook listener."""
+    """Make, show and renew the certificates of the webhook listener."""
 
 
 @click.command()
@@ -42,7 +42,7 @@ def group() -> None:
 def ca(given: Context, output: Output, fingerprint: bool) -> None:
     """Print the CA certificate (PEM) that terminals have to trust: posd tls ca > ca.crt
 
-    It is no secret. Where a new CA waits to follow the present one, it is that.
+    It is not secret. If a next CA exists, it prints that one.
     """
     config = load_as_owner(given.config_path)
     made = own(config)
@@ -82,10 +82,10 @@ def _readable_ca(made: tls.TlsFiles, sockets: Path) -> Path:
 @click.option("--if-missing", is_flag=True, help="Only if there is none yet, as on the first start of the service.")
 @click.pass_context
 def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...], force: bool, if_missing: bool) -> None:
-    """Make a server certificate, and the CA that vouches for it.
+    """Make a server certificate, and the CA that signs it.
 
-    Without --name and --address it is made for all names and addresses that this machine has now. A CA that is
-    there is kept, so that terminals go on trusting this machine. What is named here stays in every renewal.
+    Without --name and --address the certificate has all present names and addresses of this machine. An existing CA is
+    kept, so terminals still trust this machine. Every renewal keeps the given names and addresses.
     """
     config = load_as_owner(context(ctx).config_path)
     output = Output(as_json=False)
@@ -150,7 +150,7 @@ def _present(config: Config, made: tls.TlsFiles) -> str | None:
     return f"there is a certificate in {made.certificate.parent}" if there(made.certificate) else None
 
 
-# `posd tls renew`: a new server certificate, with the same key and CA. Also what the timer and the daemon run.
+# `posd tls renew`: a new server certificate, with the same key and CA. The timer and the daemon run the same.
 
 
 @click.command()
@@ -163,10 +163,11 @@ def _present(config: Config, made: tls.TlsFiles) -> str | None:
 def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end_old_ca: bool, no_reload: bool) -> None:
     """Make a new server certificate, with the same private key and CA.
 
-    It is made for the names and addresses that this machine has now, and for those that were named at init. The
-    terminals need nothing, and the posd that runs takes it up without a restart. Seven months before the CA ends a new
-    one is made. Put it on every terminal (posd tls ca); those that have the old one trust it until shortly before its
-    end, and then the new one signs.
+    It has the present names and addresses of this machine, and those that were given at init. Nothing changes for the
+    terminals, and a running posd loads it without a restart.
+
+    Seven months before the CA ends posd makes the next CA. Install it on every terminal (posd tls ca). The old CA signs
+    until shortly before its end, then the new one signs.
     """
     config = load_as_owner(context(ctx).config_path)
     made = own(config)
@@ -193,7 +194,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
         tell(output, say("tls", "ca_waits", from_day=times.day(ca.next_ca_from)))
     serves = None if no_reload else _taken_up(ctx, config, info, output)
     if left := tls.renewal_reasons(info, wanted(config), now):
-        # It ends with its CA, or terminals call it by a name that init did not get.
+        # The CA ends soon, or the certificate lacks a name by which terminals call this machine.
         ends, future = info.days_left(now) < tls.RENEWAL_DAYS, ca.not_before > now
         cure = say(
             "tls",
@@ -282,8 +283,8 @@ def _end(output: Output, result: dict[str, object]) -> NoReturn:
 def status(ctx: click.Context, output: Output) -> None:
     """Show the certificate that terminals see, and what to do about it.
 
-    The findings are those of posd doctor; the listener itself is asked too, where posd runs. Exit code 0: all is well;
-    1: there is something to do.
+    It has the findings of posd doctor. If posd runs, the command also connects to the listener. Exit code 0: all is
+    well. 1: there is something to do.
     """
     from posd.cli.doctor.command import CHECKS, examine, show_group  # imported here: it needs all of posd doctor
     from posd.cli.doctor.context import CheckStatus, DoctorContext

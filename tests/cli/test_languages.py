@@ -92,7 +92,7 @@ def test_a_payment_in_doubt_is_shown_in_spanish(monkeypatch: pytest.MonkeyPatch)
         "fase in_doubt (en duda)",
         "falta una prueba: search_not_confirmed",
         "hora (",
-        "enviado, pero no se sabe si el terminal lo tomó",
+        "enviado, pero no se sabe si el terminal lo aceptó",
     ):
         assert said in seen.words, seen.screen
     assert "broke off" not in seen.words, "the Spanish sentence says all"
@@ -183,7 +183,7 @@ def test_advice_on_a_reason_has_the_commands_of_that_reason_alone(monkeypatch: p
     check("restore", "degraded", "the witness cannot be written", ("free the disk", None))(document)
     document["health"]["checks"]["restore"]["reason"] = "no_witness"
     seen = asked_on_terminal([answer(document), NONE_OPEN], "status")
-    assert ("Libere el disco" in seen.words, "--seen" in seen.words) == (True, False), seen.screen
+    assert ("Libere espacio en el disco" in seen.words, "--seen" in seen.words) == (True, False), seen.screen
 
 
 @every("name", read(Language.ES)["check"])
@@ -214,7 +214,7 @@ def test_a_status_with_many_faults_has_no_text_of_the_daemon(monkeypatch: pytest
             ["Por qué (se guarda con: pago)", "está libre. Todavía no"],
         ),
         (f"release {ID} --note x", "n\n", 1, [f"¿Liberar el terminal de {ID}? [s/N]", "No se cambió nada."]),
-        (f"resolve {ID} approved --note x", "\n", 1, [f"¿Anotar {ID} como approved (aprobado)?"]),
+        (f"resolve {ID} approved --note x", "\n", 1, [f"¿Registrar {ID} como approved (aprobado)?"]),
         (f"acknowledge {ID} in_doubt --note x", "sí\n", 0, ["¿Quitar el aviso in_doubt?", "in_doubt se quitó."]),
         (f"acknowledge {ID} gap --note x", "", 1, [f"{ID} no lo tiene (tiene: in_doubt)"]),
     ],

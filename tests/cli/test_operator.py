@@ -173,7 +173,7 @@ def test_a_refusal_shows_the_daemons_text_and_a_lost_response_may_mean_success(
     assert done.returncode == code
     assert json.loads(refusal.body).get("detail", "") in done.stderr
     see = "print-jobs" if arguments[1] == JOB else "show"
-    lost = f"It may have been done nevertheless; see:  posd {see} {arguments[1]}"
+    lost = f"posd may have done this nevertheless. See:  posd {see} {arguments[1]}"
     assert (lost in done.stderr) == refusal.cut
 
 

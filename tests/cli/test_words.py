@@ -155,7 +155,7 @@ def test_a_reservation_is_captured_or_voided_by_its_name(
         f"posd void {name}",
     )
     used = next_step({**reserved, "derived": [OTHER_ID]}).words
-    assert used.endswith("unless one of them was done since.")
+    assert used.endswith("unless one of the two was done meanwhile.")
     assert ("unless" in next_step(reserved).words) == (fields["type"] == "re-auth")
     assert outcome_pairs(reserved)[-2:] == [("", command) for command in next_step(reserved).commands]
 

@@ -1,6 +1,6 @@
 """Shell completion of words: ids, serials, attention codes, files.
 
-posd is asked for them with a short time-out, because a person waits. After an error nothing is offered and nothing is
+The calls to posd have a short time-out, because a person waits. After an error nothing is offered and nothing is
 written, because the shell would put the message into the command line.
 """
 

@@ -61,7 +61,7 @@ class Output:
 
     All text is written through `posd.base.text`, only here. So no text starts another line or controls the screen.
 
-    `stream`: the stream of its lines: stdout, or stderr for the text around a question.
+    `stream`: stdout, or stderr for the text around a question.
     """
 
     def __init__(self, *, as_json: bool, stream: TextIO | None = None) -> None:

@@ -189,7 +189,7 @@ def show_attention(output: Output, subject: Subject, document: Document) -> None
 
 
 def show_missing_proof(output: Output, document: Document) -> None:
-    """Write which proof is missing that a payment in doubt never started."""
+    """Write what is missing to prove that a payment in doubt never started."""
     for lack in document.get("missing_proof", ()):
         output.line(say("payment", "missing_proof", code=lack["code"]), "yellow")
         said = explained("proof", lack["code"], "") or str(lack["detail"])  # the catalogue's name no terminal
@@ -448,7 +448,7 @@ def _not_known(error: Problem | Unreachable) -> Sequence[str]:
 def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) -> Reply:
     """Follow it until it is final. Exit with OPEN if it does not end.
 
-    That happens at the deadline, on Ctrl-C, and if posd keeps failing, which is no outcome.
+    It does not end by the deadline, before Ctrl-C, or while posd keeps failing.
     """
     progress.while_away = goes_on = progress.subject.say("goes_on", reply.body)
     try:

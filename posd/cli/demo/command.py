@@ -266,19 +266,20 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
     "--fleet",
     type=click.IntRange(1, 20),
     metavar="LANES",
-    help="Show this many lanes and head office, with a real NATS server and PostgreSQL.",
+    help="Show this number of lanes and head office, with a real NATS server and PostgreSQL.",
 )
 @json_option
 def demo(output: Output, keep: bool, speed: float, no_mdns: bool, no_charges: bool, fleet: int | None) -> None:
     """Watch a till that charges and prints: one machine, nothing to configure.
 
-    Starts the daemon and a simulated terminal in a temporary directory, finds the terminal over mDNS, talks to it
-    over TLS, and makes three charges: one approved, whose receipt the terminal prints, one declined, one canceled.
+    It starts the daemon and a simulated terminal in a temporary directory, finds the terminal over mDNS, and calls it
+    over TLS. It makes three charges: one is approved, and the terminal prints its receipt; one is declined; one is
+    canceled.
 
-    With --keep it goes on, each with a directory of its own: several can run at once. posd simulate --list names what
-    the simulated terminal does on request, and how it is asked. posd's own waits are as much shorter as the customer
-    is faster, down to a second. Where posd is killed it is started again, as systemd does. With --json the member
-    running says where everything is.
+    With --keep it runs until Ctrl-C. Each run has a directory of its own, so several can run at once. posd simulate
+    --list shows the scenarios of the simulated terminal and how to select each. posd's own waits are shortened by the
+    speed of the customer, down to one second. If posd is killed, it is started again, as by systemd. With --json, the
+    member `running` has all paths and addresses.
     """
     if fleet is not None and (keep or no_charges or no_mdns or output.as_json):
         raise click.UsageError("--fleet is a demo of its own: use it without the other options")

@@ -78,7 +78,7 @@ def examine(name: str, check: DoctorCheck, shop: DoctorContext) -> list[CheckFin
     def work() -> None:
         try:
             for item in check.run(shop):
-                said.append(item)  # noqa: PERF402 - one by one: what was said before a time limit counts
+                said.append(item)  # noqa: PERF402 - one by one: findings before a time limit count
         except Exception as error:  # noqa: BLE001 - one check that fails must not take the others with it
             said.append(shop.tell("check.broken", check.title, kind=type(error).__name__, error=error))
 
@@ -121,8 +121,8 @@ COMMAND_INDENT = MARK_COLUMNS + 1
 def doctor(ctx: click.Context, output: Output) -> None:
     """Check all that payments depend on: files, certificate, clock, network, terminals.
 
-    Nothing is changed and no payment is started, whether posd runs or not. Exit code 0: nothing has failed. 1:
-    something has, a configuration that cannot be used too. 3: posd does not run; other checks may have failed too.
+    It changes nothing and starts no payment, and works whether posd runs or not. Exit code 0: no check failed. 1: a
+    check failed, or the configuration cannot be used. 3: posd does not run; other checks may have failed too.
     """
     file = Path(context(ctx).config_path)
     given = context(ctx).socket_path

@@ -105,7 +105,7 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
     for name in OF_HEALTH:
         said = shop.health(name)
         if said.get("status", "ok") == "ok" or shop.failed(name):
-            continue  # a check before reported the fault of the file, which is why posd has not loaded it
+            continue  # an earlier check reported the fault of the file that posd has not loaded
         # A terminal with an identity conflict cannot charge a card.
         status = "failure" if name == "identity" else STATUSES[said["status"]]
         # posd status has no more about the configuration.

@@ -236,9 +236,9 @@ def _offered(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 def explain(output: Output, codes: tuple[str, ...]) -> None:
     """Explain what a code means, how it happens, whether money is at stake, and what to do.
 
-    CODE is of a problem, an attention, a display, a next step, a result, a check, a limit, a line of the log, or
-    another word of posd's. Without it all of them are listed. No daemon is asked. The texts are in Spanish where the
-    locale is (LANG=es_EC.UTF-8), or the configuration says `language = "es"`.
+    CODE is the code of a problem, an attention, a display, a next step, a result, a check, a limit, a line of the log,
+    or another word of posd. Without CODE all codes are listed. The command needs no daemon. The texts are in Spanish if
+    the locale is Spanish (LANG=es_EC.UTF-8) or the configuration says `language = "es"`.
     """
     language = chosen_language()
     found = [entry for code in codes for entry in _found(code, language)] if codes else [*entries(language)]

@@ -20,10 +20,10 @@ SUBCOMMANDS: Targets = {"confirm": "posd.cli.operate.clock:confirm"}
 @json_option
 @click.pass_context
 def clock(ctx: click.Context, output: Output) -> None:
-    """Show what speaks for the clock of this machine, and what waits for it.
+    """Show whether posd trusts the clock of this machine, why, and what waits for it.
 
-    Payments do not need the clock. Until posd trusts it, posd removes nothing and makes or renews no certificate.
-    Exit code 0: posd trusts it; 1: it does not.
+    Payments do not need the clock. Until posd trusts it, posd removes nothing and makes or renews no certificate. Exit
+    code 0: posd trusts it. 1: it does not.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -35,14 +35,14 @@ def clock(ctx: click.Context, output: Output) -> None:
 
 @click.command()
 @click.option("--operator", required=True, metavar="NAME", help="Name of the person who compared the clock.")
-@click.option("--note", metavar="TEXT", help="How it was compared; kept with the database.")
+@click.option("--note", metavar="TEXT", help="How it was compared; posd stores it.")
 @json_option
 @click.pass_context
 def confirm(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
-    """Confirm that the clock of this machine is right now.
+    """Confirm that the clock of this machine is right.
 
-    Compare it with another clock first (date -u). What has waited goes on at once: what is older than the configured
-    days by this clock is removed for good.
+    Compare it with another clock first (date -u). Waiting work then continues at once: posd removes for good the
+    records that are older than the configured days by this clock.
     """
     if not operator.strip():
         raise click.BadParameter("give the person who compared the clock", param_hint="--operator")

@@ -52,9 +52,9 @@ def config() -> None:
 def check(given: Context, file_only: bool, as_json: bool) -> None:
     """Check the configuration file, and that posd can start with it on this machine.
 
-    What posd opens at its start is opened here, as its user where this is run by root: files, folders, keys, ports,
-    groups, the database. Nothing is changed. Exit code 0: it can be used. 2: it cannot; every problem is listed, with
-    what to do about it.
+    It opens everything that posd opens at its start: files, folders, keys, ports, groups, the database. If root runs
+    it, it does so as posd's user. It changes nothing. Exit code 0: posd can use the configuration. 2: it cannot; every
+    problem is listed with its cure.
     """
     loaded = load_or_exit(given.config_path, as_json=as_json, check_files=False)
     refused: list[CheckFinding] = []
@@ -97,7 +97,7 @@ def _reason(one: "CheckFinding") -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @click.pass_obj
 def show(given: Context, profile: bool, as_json: bool) -> None:
-    """Show the configuration in force, defaults marked. Values of headers are never shown."""
+    """Show the configuration in force, with defaults marked. Values of headers are never shown."""
     loaded = load_or_exit(given.config_path, as_json=as_json)
     if profile:
         _show_profile(loaded, as_json=as_json)
@@ -268,7 +268,7 @@ def _show_profile(loaded: Config, *, as_json: bool) -> None:
 def openapi() -> None:
     """Print the OpenAPI 3.1 description of the local API, for generating a client.
 
-    It asks no daemon, and does not depend on the configuration. A daemon gives it at GET /v1/openapi.json.
+    The command needs no daemon and no configuration. A daemon serves the same at GET /v1/openapi.json.
     """
     from posd.api.openapi import document
 

@@ -50,10 +50,11 @@ PRUNE_SECONDS = 6 * 3600.0
 def backup(ctx: click.Context, output: Output, path: str | None, into: str | None, keep: int | None) -> None:
     """Copy the database to FILE while payments run; `-` is standard output.
 
-    The copy is read from end to end before it counts. The callback key goes with it, so keep it as secret as the key.
-    A backup of the name FILE is replaced once the new one is complete. Into a DIRECTORY posd writes it itself,
-    compressed, under a name of its own. The oldest beyond N are removed when the new one is complete, or before where
-    the disk lacks room.
+    The finished copy is checked from end to end. It contains the callback key, so keep it as secret as the key. An
+    existing backup FILE is replaced when the new one is complete.
+
+    With --into DIRECTORY posd itself writes a compressed backup, and chooses its name. Backups beyond the newest N are
+    removed when the new one is complete, or earlier if the disk lacks space.
     """
     if (path is None) == (into is None):
         raise click.UsageError("name the FILE to write, or --into DIRECTORY")
@@ -153,7 +154,7 @@ def _stream(api: Api, output: Output) -> Iterator[bytes]:
     "--older-than",
     type=click.IntRange(0, 36_500),
     metavar="DAYS",
-    help="Remove what ended more than DAYS days ago; without it, as configured (database.retention_days).",
+    help="Remove records that ended more than DAYS days ago. Default: database.retention_days.",
 )
 @click.option("--dry-run", is_flag=True, help="Only report what would be removed.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -162,8 +163,9 @@ def _stream(api: Api, output: Output) -> Iterator[bytes]:
 def prune(ctx: click.Context, output: Output, older_than: int | None, dry_run: bool, yes: bool) -> None:
     """Remove payments and print jobs that ended long ago.
 
-    posd does so by itself once a day. What is open or has attention stays, and what belongs to it. Of what is removed
-    the ids stay, with terminal and result, so that no payment is ever started twice. It cannot be undone.
+    posd does so by itself once a day. It keeps records that are open or have an attention, and all others of their
+    chain. Of a removed record the id stays, with terminal and result, so that no payment is started twice. The removal
+    cannot be undone.
     """
     asked: dict[str, Any] = {} if older_than is None else {"older_than_days": older_than}
     with connect(ctx) as api:
@@ -229,9 +231,9 @@ MARGIN = "  "
 @json_option
 @click.pass_context
 def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: int, everything: bool) -> None:
-    """Show messages that were set aside.
+    """Show the messages in quarantine.
 
-    A terminal sent them, but posd could not use them. With ID: one of them, with its body.
+    A terminal sent them, but posd could not use them. With ID: one message, with its body.
     """
     with connect(ctx) as api:
         if entry_id is not None:
@@ -306,10 +308,10 @@ def hex_dump(body: bytes) -> Iterator[str]:
 @json_option
 @click.pass_context
 def reprocess(ctx: click.Context, output: Output) -> None:
-    """Apply what was set aside, and check all payments and print jobs.
+    """Apply the messages in quarantine, and check all payments and print jobs.
 
-    posd derives each of them again from what the terminals sent, and corrects what differs. Exit code 0 where
-    nothing differed, 1 where something did and was corrected.
+    posd derives each record again from the terminal's messages, and corrects differences. Exit code 0: nothing
+    differed. 1: posd corrected differences.
     """
     with connect(ctx) as api:
         words = "Stopped waiting; posd may continue with it. Run the command again to see the result."

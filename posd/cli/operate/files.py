@@ -104,14 +104,14 @@ def _show_report(output: Output, report: checking.VerifyReport) -> None:
 
 @click.command()
 @click.argument("file", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
-@click.option("--without-backup", is_flag=True, help="Make a new database from what can be read of the present one.")
+@click.option("--without-backup", is_flag=True, help="Make a new database from the readable part of the present one.")
 @click.option(
     "--ids",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Take over the payments of this list that nothing else knows (- is standard input).",
+    help="Take over the unknown payments of this list (- is standard input).",
 )
-@click.option("--seen", is_flag=True, help="Confirm that you have checked what a restore asks for; posd is running.")
+@click.option("--seen", is_flag=True, help="Confirm that you have checked the payments in question; posd runs.")
 @click.option(
     "--new-callback-key", is_flag=True, help="Make a new callback key in place of a lost one; posd is stopped."
 )
@@ -123,7 +123,7 @@ def _show_report(output: Output, report: checking.VerifyReport) -> None:
     metavar="NAME",
     help="With --seen and --new-callback-key: name of the operator.",
 )
-@click.option("--note", metavar="TEXT", help="With --seen: what was found; asked for on a terminal.")
+@click.option("--note", metavar="TEXT", help="With --seen: what you found; asked for on a terminal.")
 @json_option
 @click.pass_context
 def restore(
@@ -140,13 +140,13 @@ def restore(
 ) -> None:
     """Put the backup FILE in place of the database; posd is stopped.
 
-    The present database is kept under another name. What it has and the backup has not is taken over from it, as far
-    as it can be read, so that no payment is started twice.
+    The present database is kept under another name. posd takes over the payments that it has and the backup lacks, if
+    they can be read. So no payment is started twice.
 
-    --ids names a list of payments that were started on this lane, for a disk that is lost: posd collect ids writes it.
-    A line has an id, then, each after a TAB and as far as they are known, when it was started (such as
-    2026-11-20T10:42:03.120Z), the serial of its terminal, and the till's key of its sale. What nothing else here knows
-    is in doubt afterwards and is never sent again. Without the FILE of a backup it is a restore --without-backup.
+    If the disk is lost, --ids names a list of payments that were started on this lane; `posd collect ids` writes it. A
+    line has an id, then, each after a TAB and if known: the time of the start (such as 2026-11-20T10:42:03.120Z), the
+    serial of the terminal, and the till's key of the sale. Payments that only the list knows are in doubt afterwards,
+    and are never sent again. --ids without a FILE implies --without-backup.
     """
     restores = without_backup or (ids is not None and file is None)
     if [file is not None, restores, seen, new_callback_key].count(True) != 1:

@@ -188,7 +188,7 @@ def of_file(name: str) -> Iterator[Iterator[bytes]]:
         with open(name, "rb") as stream:  # noqa: PTH123 - a name as it was typed, /dev/fd/3 among them
             yield _pieces(stream)
     except OSError as error:
-        if error.filename != name:  # it is of what is written
+        if error.filename != name:  # an error of the output, not of this file
             raise
         raise NoLog(f"cannot read {name}: {error.strerror}; name a file with posd's log, or - for input") from error
 
@@ -234,15 +234,15 @@ LINES_BEFORE = 20
 @click.command()
 @click.argument("file", required=False, metavar="[FILE|-]")
 @click.option("-n", "--lines", type=click.IntRange(0), metavar="COUNT", help="The newest N lines.  [default: 200]")
-@click.option("--all", "everything", is_flag=True, help="All lines that there are.")
-@click.option("-f", "--follow", is_flag=True, help="Continue with new lines as they come (Ctrl-C ends it).")
+@click.option("--all", "everything", is_flag=True, help="All lines.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new lines as they arrive, until Ctrl-C.")
 @click.option("--since", type=parameters.moment, metavar="TIME", help=("From this time on, like 10:42, today or -1h."))
-@click.option("--until", type=parameters.moment, metavar="TIME", help="Until then.")
+@click.option("--until", type=parameters.moment, metavar="TIME", help="Up to this time.")
 @click.option("-p", "--level", type=click.Choice(list(LEVELS)), help="Only this level and more important ones.")
 @click.option(
     "-g", "--grep", default="", metavar="TEXT", help="Only lines that contain this: an id, a serial, an event."
 )
-@click.option("--traceback", "tracebacks", is_flag=True, help="All calls that led to a fault.")
+@click.option("--traceback", "tracebacks", is_flag=True, help="Show the whole traceback of a fault.")
 @click.option("--unit", default="posd", show_default=True, metavar="UNIT", help="The service, in the journal.")
 @json_option
 def logs(
@@ -258,9 +258,9 @@ def logs(
     unit: str,
     tracebacks: bool,
 ) -> None:
-    """Show the daemon's log in words: of the journal, of FILE, or of standard input (-).
+    """Show the daemon's log as sentences: from the journal, from FILE, or from standard input (-).
 
-    With --json the lines that match, as they are. posd explain lists what posd can log.
+    With --json it prints the matching lines unchanged. `posd explain` lists all log events.
     """
     if file is not None and (follow or since or until):
         raise click.UsageError("--follow, --since and --until are of the journal; use: tail -f FILE | posd logs -")

@@ -1,4 +1,4 @@
-"""`posd status`: is it all right? `posd metrics` and `completion`."""
+"""`posd status`: whether all is well. `posd metrics` and `completion`."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ Document = Mapping[str, Any]
 
 #: A terminal's `reachable` -> word.
 REACHABLE: Mapping[bool | None, str] = {True: "yes", False: "NO", None: "not known"}
-#: What this screen says, of the catalogue of words.
+#: Texts of this screen, from the catalogue of words.
 _say = partial(say, "status")
 #: Age of a backup, in seconds, from which it counts as old: the timer makes one a day.
 BACKUP_SECONDS = 2 * 86_400
@@ -43,9 +43,9 @@ REFRESH_SECONDS = 2.0
 MOST_OPEN = 5
 #: Column of the text beside the labels.
 INDENT = 17
-#: What stands beside each terminal.
+#: Columns of a terminal.
 TERMINAL = "{:<10} {:<9} {:<13} {}"
-#: What looks into all files, and what writes files of posd's user.
+#: Command that reads all files, and command that writes files of posd's user.
 DOCTOR, RENEW = "posd doctor", "posd tls renew"
 #: Health check that is shown first if it fails, because the results or times of others depend on it.
 FIRST = ("storage", "configuration", "clock")
@@ -78,8 +78,8 @@ def do(*commands: str) -> list[RemedyStep]:
 def status(ctx: click.Context, output: Output, watch: bool) -> None:
     """Show in one screen whether all is well, and what to do if not.
 
-    The first line is the answer; a line that is not well begins with ! and names the next command. Exit code 0: all is
-    well. 1: something is not. 3: the daemon does not run, or this user may not ask it.
+    The first line is the answer. A line with a problem begins with ! and names the next command. Exit code 0: all is
+    well. 1: there is a problem. 3: the daemon does not run, or this user may not use its socket.
     """
     if not watch:
         sys.exit(_show(ctx, output))
@@ -111,7 +111,7 @@ def _show(ctx: click.Context, output: Output) -> ExitCode:
 
 
 def typed(found: Iterable[StatusLine], socket: Path) -> list[StatusLine]:
-    """Return lines whose `posd doctor` this user can type: it looks into files that posd and root alone may read."""
+    """Return lines with `posd doctor` as this user can type it: only posd and root may read all checked files."""
     at = next((place for place in (socket, socket.parent, USUAL_STATE) if place.exists()), None)
     if at is None or os.geteuid() in (0, at.stat().st_uid):
         return list(found)
@@ -127,13 +127,13 @@ def ask(api: Api) -> tuple[Document, bytes]:
     """Return the status, or what the till's socket gives of it; and the same as received."""
     try:
         reply = api.get("/status", {"check": "true"}, seconds=ANSWER_SECONDS)
-        return reply.body, reply.raw  # noqa: TRY300 - what follows is of the other socket
+        return reply.body, reply.raw  # noqa: TRY300 - the code below is for the other socket
     except Problem as problem:
         if problem.code != "forbidden":
             raise
     asked_for = {
         "version": api.get("/version"),
-        "health": api.get("/health", also={503}),  # an answer here: a failing daemon says what fails
+        "health": api.get("/health", also={503}),  # 503 is an answer here: it names the failing checks
         "terminals": api.get("/terminals", {"check": "true"}),
     }
     document = {name: reply.body for name, reply in asked_for.items()}
@@ -463,7 +463,7 @@ def open_text(transaction: Mapping[str, Any]) -> str:
 def metrics(ctx: click.Context) -> None:
     """Print the daemon's metrics in Prometheus' text format.
 
-    For a cron job beside node_exporter, where posd is not to write the file itself: posd metrics > posd.prom
+    Use it in a cron job beside node_exporter if posd does not write the file itself: posd metrics > posd.prom
     """
     with connect(ctx) as api:
         click.echo(api.metrics().encode(), nl=False)
@@ -475,8 +475,8 @@ def metrics(ctx: click.Context) -> None:
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the script with which a shell completes commands, options and ids.
 
-    SHELL is bash, zsh or fish. Ids of payments and print jobs, serials and attention codes are asked from the daemon;
-    where it does not answer at once, nothing is offered. A package of posd has put the scripts in place already.
+    SHELL is bash, zsh or fish. The daemon supplies the ids of payments and print jobs, serials and attention codes. If
+    it does not answer at once, none are offered. The package of posd installs these scripts.
     """
     from click.shell_completion import ShellComplete, get_completion_class
 

@@ -117,12 +117,12 @@ class Machine:
 @json_option
 @click.pass_context
 def support(ctx: click.Context, output: Output, file: Path, log: str | None, unit: str, yes: bool) -> None:
-    """Write an archive (.tar.gz) for a person who helps from afar.
+    """Write an archive (.tar.gz) for a person who helps from another place.
 
-    It has versions, configuration without secrets, status, doctor, metrics and the last lines of the log. No token,
-    metadata, sale, reference, ticket number, authorization code, card data or operator's name is in it. What is in it
-    is shown before it is written. posd need not run, and the configuration need not be right: what cannot be had is
-    named in the archive.
+    It has versions, configuration without secrets, status, doctor, metrics and the last lines of the log. It has no
+    token, metadata, sale, reference, ticket number, authorization code, card data or operator's name. The command shows
+    the content before it writes the archive. It works without a running posd and with a wrong configuration; the
+    archive names the missing parts.
     """
     if not (yes or asks()):
         raise click.UsageError("there is no terminal for a question: give --yes to write it")
@@ -280,7 +280,7 @@ def _keys(path: Path) -> list[str]:
 # The parts.
 
 
-def _versions(machine: Machine) -> str:  # noqa: ARG001 - as all of them
+def _versions(machine: Machine) -> str:  # noqa: ARG001 - all parts have this signature
     release = {}
     with suppress(OSError):
         release = platform.freedesktop_os_release()

@@ -62,14 +62,14 @@ def signed(command: Command) -> Command:
     """Add --operator, --note and --yes."""
     for option in (
         click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
-        click.option("--note", callback=_note, metavar="TEXT", help="Why; asked for on a terminal, else required."),
+        click.option("--note", callback=_note, metavar="TEXT", help="Reason; asked for on a terminal, else required."),
         click.option(
             "--operator",
             default=caller,
             show_default="who calls",
             callback=_operator,
             metavar="NAME",
-            help="Who decides it.",
+            help="Name of the operator who decides.",
         ),
     ):
         command = option(command)
@@ -149,7 +149,7 @@ def _agreed(look: Callable[[Output], None], question: str, word: str, signature:
 def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
     """Ask the terminal now how a payment ended.
 
-    Exit code 0 where it is approved, 1 where it ended otherwise, 4 where it is still open.
+    Exit code 0: it is approved. 1: it ended otherwise. 4: it is still open.
     """
     _, transaction_id = find(ctx, output, given_id, PAYMENT)
     with connect(ctx) as api, interruptible(output, chosen("decide")["stopped"].format(id=transaction_id)):
@@ -200,7 +200,7 @@ def _not_the_terminal(api: Api, transaction: Document) -> str | None:
 def release(ctx: click.Context, output: Output, given_id: str, **signature: Unpack[Signature]) -> None:
     """Free the terminal of a payment that will not end.
 
-    It does not answer how it ends, or whether the customer was charged: the payment stays open.
+    This does not decide how the payment ends, or whether the customer was charged: the payment stays open.
     """
     _, transaction_id = find(ctx, output, given_id, PAYMENT)
 
@@ -225,9 +225,9 @@ def release(ctx: click.Context, output: Output, given_id: str, **signature: Unpa
     "--amount", type=parameters.amount, metavar="AMOUNT", help="For a payment that a restore lost: its sum, with tax."
 )
 @terminal_option
-@click.option("--type", "kind", type=click.Choice(TYPES), help="Likewise: its type; charge if omitted.")
-@click.option("--original", type=click.UUID, metavar="UUID", help="Likewise: the id of its original.")
-@click.option("--sale", metavar="KEY", help="Likewise: the till's key of the sale.")
+@click.option("--type", "kind", type=click.Choice(TYPES), help="For a lost payment: its type; charge if omitted.")
+@click.option("--original", type=click.UUID, metavar="UUID", help="For a lost payment: the id of its original.")
+@click.option("--sale", metavar="KEY", help="For a lost payment: the till's key of the sale.")
 @signed
 @json_option
 @click.pass_context
@@ -244,13 +244,13 @@ def resolve(
     sale: str | None,
     **signature: Unpack[Signature],
 ) -> None:
-    """Record how a payment or print job ended that is open, or lost by a restore.
+    """Record how a payment or print job ended that is open, or that a restore lost.
 
     RESULT of a payment is approved (it was done: the customer was charged, the amount reserved, the original reversed),
-    or declined, rejected, canceled or not_started (it was not); of a print job COMPLETED or FAILED.
+    or declined, rejected, canceled or not_started (it was not done). RESULT of a print job is COMPLETED or FAILED.
 
     With --amount and --terminal it records a payment that a restore lost, as the slip, the terminal or the bank shows
-    it. The till's call is then answered from this record.
+    it. posd then answers the till's call from this record.
     """
     if reference is not None and result != "approved":
         raise click.UsageError("--reference is the reference of an approval: omit it, or say approved")
@@ -302,9 +302,9 @@ def resolve(
 def acknowledge(
     ctx: click.Context, output: Output, identity: str, code: str, print_job: bool, **signature: Unpack[Signature]
 ) -> None:
-    """Clear one attention of a payment or print job that was looked into.
+    """Clear one attention of a payment or print job that an operator has checked.
 
-    CODE is the attention's, as posd list --attention or posd print-jobs --attention shows it.
+    CODE is the code of the attention, as posd list --attention or posd print-jobs --attention shows it.
     """
     subject, identity = find(ctx, output, identity, *([] if print_job else [PAYMENT]), PRINT_JOB)
     said = chosen("decide")
@@ -344,7 +344,7 @@ def _warn_running(beside: Output, transaction: Document) -> None:
 def abort(ctx: click.Context, output: Output, given_id: str) -> None:
     """Ask the terminal to abort a payment.
 
-    An abort is a request: the customer may have been faster, so the outcome still has to be awaited.
+    An abort is a request: the customer may have been faster. So wait for the outcome afterwards.
     """
     _, transaction_id = find(ctx, output, given_id, PAYMENT)
     with connect(ctx) as api:

@@ -222,9 +222,9 @@ def show_chain(output: Output, rows: Sequence[Cells]) -> None:
 def show(ctx: click.Context, output: Output, given_id: str, only_history: bool) -> None:
     """Show everything about a payment.
 
-    That is its request and state, what it derives from and what was derived from it, its outcome and what proves it,
-    its attention with what to do, and all that happened, with who did it. With --json it is the payment alone, or its
-    history alone with --history.
+    It shows the request and state, the original and the derived payments, the outcome with its evidence, the attentions
+    with advice, and the history with the operators. With --json it prints the payment alone, or with --history its
+    history alone.
     """
     path = PAYMENT.path(find(ctx, output, given_id, PAYMENT)[1])
     with connect(ctx) as api:
@@ -293,7 +293,7 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
 @click.option("--phase", type=click.Choice(["starting", "in_doubt", "active", "final"]), help="Only this phase.")
 @click.option("--result", type=click.Choice(list(RESULT_CODES)), help="Only those with this result.")
 @click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal.")
-@click.option("--attention", is_flag=True, help="Only those that need a person.")
+@click.option("--attention", is_flag=True, help="Only those that an operator should check.")
 @click.option(
     "--since",
     type=parameters.moment,

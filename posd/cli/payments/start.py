@@ -109,7 +109,7 @@ def _parameters(row: StartCommand) -> Iterator[Callable[[Callable[..., None]], C
     for name, words in PARTS.items():
         yield click.option(f"--{name.replace('_', '-')}", type=parameters.amount, metavar="AMOUNT", help=words)
     yield click.option(
-        "--metadata", multiple=True, callback=parameters.pairs, metavar="KEY=VALUE", help="Kept with it. Repeatable."
+        "--metadata", multiple=True, callback=parameters.pairs, metavar="KEY=VALUE", help="Data to store. Repeatable."
     )
     yield click.option(
         "--option",
@@ -164,7 +164,8 @@ charge, preauth, reauth, capture, tip, void, refund = map(_command, STARTS)
 def await_(ctx: click.Context, output: Output, given_id: str, timeout: float | None) -> None:
     """Wait for a payment's outcome.
 
-    That of a charge, a pre-authorization or any other payment. One that is over answers at once.
+    The payment may be a charge, a pre-authorization or any other operation. For an ended payment the command returns at
+    once.
     """
     _, transaction_id = find(ctx, output, given_id, PAYMENT)
     draft = {"client_transaction_id": transaction_id, "type": None}

@@ -74,10 +74,10 @@ def report(
 ) -> None:
     """Total the payments of a day, of several, or of a shift.
 
-    DAY is today, yesterday, or a date such as 2026-11-20; without it, today. A day is one in the merchant's time zone.
-    A payment counts when the terminal says that it ended, with the amount that was authorized. What is open, or not
-    known for sure, stands apart and is in no total. A shift has all payments since the last one was closed,
-    independent of the clock. Exit code 0; 1 if the total is not the one that --expect names.
+    DAY is today, yesterday, or a date such as 2026-11-20; without it, today. Days are in the merchant's time zone. A
+    payment counts at the time of the terminal's final event, with the authorized amount. Open and uncertain payments
+    are listed separately and are in no total. A shift has all payments since the last one was closed, independent of
+    the clock. Exit code 0: done. 1: the total differs from --expect.
     """
     if sum((output.as_json, as_table, html is not None)) > 1:
         raise click.UsageError("--json, --csv and --html are three formats of the report: choose one")

@@ -153,22 +153,20 @@ def simulate(
     further: dict[str, Any],
     **options: Any,
 ) -> None:
-    """Run a simulated card terminal that speaks the real wire, or several.
+    """Run one or several simulated card terminals that use the real wire format.
 
-    With --set auth=hmac it refuses each call that is not signed as the service wants it, or whose timestamp is stale.
+    A terminal runs charge, pre-auth, re-auth, capture, post-tip, void and refund, and answers abort and search, on the
+    paths of the local network and of the cloud. With --mdns it announces itself. It delivers events with the retry
+    policy of real terminals. It refuses a reference that is unknown, replaced, used up or of the wrong kind with 422.
+    It prints one job at a time, shows the paper, and reports the end of each job once. With --set auth=hmac it refuses
+    calls without a correct signature or with an old timestamp.
 
-    It runs charge, pre-auth, re-auth, capture, post-tip, void and refund, and answers abort and search, on the paths of
-    the local network and on the cloud's with its serial; with --mdns it announces itself. It delivers its events with
-    the terminal's own retry policy. A reference that is unknown, replaced, used up or of the wrong kind is refused with
-    422. Beside the payments it prints, one job after the other; it shows what comes out on paper and tells the end of
-    each job once.
+    --scenario, the payment's metadata, a test amount, a key or the control API selects a fault. --list shows all of
+    them.
 
-    A bad day is chosen by --scenario, by the payment's metadata, by a test amount, or live: by the keys on a terminal,
-    and by the control API. --list shows what there is.
-
-    Ctrl-C ends it. Killed and started again with the same --state, it has forgotten the payment in progress, delivers
-    what is still queued, prints what was not printed, knows every reference, and a search finds every payment that
-    ended.
+    Ctrl-C ends it. After a kill and a new start with the same --state, a terminal has lost only the payment in
+    progress: it delivers queued events, prints waiting jobs, knows every reference, and finds every ended payment in a
+    search.
     """
     if http and (cert or key):
         raise click.UsageError("--http does not use --cert and --key: omit one or the other")
@@ -176,7 +174,7 @@ def simulate(
         raise click.UsageError("--terminals makes the serials: give it or --serial, not both")
     if options["virtual"] and control is None and show is None and not list_scenarios:
         raise click.UsageError("--virtual needs --control: time advances only by POST /clock")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.DONE))  # until the loop runs: leave no directory behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.DONE))  # so that directories are removed
     try:
         if show is not None:
             show_file(show)

@@ -87,8 +87,8 @@ SUBCOMMANDS: Targets = {
 def terminals(ctx: click.Context, output: Output, everything: bool) -> None:
     """List the terminals, their addresses and payments.
 
-    Each is looked at first: posd connects to it and closes again, no request is sent. Where it cannot be reached, the
-    list says why.
+    posd first connects to each terminal and closes the connection; it sends no request. If a terminal cannot be
+    reached, the list shows why.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -118,19 +118,18 @@ CLAIM_COLUMNS = ("address", "source", "since", "proof", "used")
 
 @click.command()
 @click.argument("serial", shell_complete=serials)
-@click.option("--base-url", metavar="URL", help="The address of the device that is the terminal: you have looked.")
-@click.option("--operator", metavar="NAME", help="Name of the operator; it is kept.")
-@click.option("--note", metavar="TEXT", help="Why; it is kept.")
+@click.option("--base-url", metavar="URL", help="Address of the device that is the terminal. Check it first.")
+@click.option("--operator", metavar="NAME", help="Name of the operator; posd stores it.")
+@click.option("--note", metavar="TEXT", help="Reason; posd stores it.")
 @json_option
 @click.pass_context
 def identity(
     ctx: click.Context, output: Output, serial: str, base_url: str | None, operator: str | None, note: str | None
 ) -> None:
-    """Show who claims to be a terminal, and what proves it; or say which of them it is.
+    """Show which devices claim to be a terminal, with their proof, or record which device it is.
 
-    With --base-url posd calls the terminal at that address from then on. Compare the address with the one that the
-    terminal itself shows before you say so: payments go there. Exit code 1: it is not sure which device is the
-    terminal.
+    With --base-url posd calls the terminal at that address from then on. First compare the address with the one on the
+    terminal's display: payments go there. Exit code 1: it is not certain which device is the terminal.
     """
     path = f"/terminals/{quote(serial, safe='')}"
     given = (base_url, operator, note)
@@ -148,7 +147,7 @@ def identity(
             reply = api.get(path)
         terminal = reply.body
         conflict = terminal["identity"]["conflict"]
-        # With several terminals each is named; the document of one does not say why.
+        # The document of one terminal does not have the reason of the conflict.
         check = api.get("/health", also={503}).body["checks"].get("identity", {}) if conflict else {}
     output.reply(reply, partial(_show, check=check))
     sys.exit(ExitCode.NOT_DONE if conflict else ExitCode.DONE)

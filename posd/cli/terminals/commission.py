@@ -44,13 +44,13 @@ say = partial(catalogue.say, "commission")
 
 @click.command()
 @click.argument("serial", shell_complete=serials)
-@click.option("--operator", default=parameters.caller, show_default="who calls", metavar="NAME", help="Who sees it.")
+@click.option("--operator", default=parameters.caller, show_default="who calls", metavar="NAME", help="The operator.")
 @click.option("--note", default=NOTE, show_default=True, metavar="TEXT", help="A note to keep with the result.")
 @click.option(
     "--amount",
     type=parameters.amount,
     show_default="the smallest amount that the terminal accepts",
-    help="Of each payment.",
+    help="Amount of each payment.",
 )
 @click.option("--print/--no-print", "printing", default=None, help="Print a page (without a question).")
 @click.option("--pay/--no-pay", default=None, help="Charge a card as well (without a question).")
@@ -59,15 +59,13 @@ say = partial(catalogue.say, "commission")
 @json_option
 @click.pass_context
 def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **given: Any) -> None:
-    """Try a new terminal, and record which calls answer as its profile says.
+    """Test a new terminal, and record which calls work as its profile says.
 
-    A payment is started and aborted, a search has to find it and to say an explicit none for one that never was, and a
-    page is printed; with --pay a card is charged too. What was seen counts as confirmed = true of the rows does, for
-    this terminal and for as long as its profile stays as it is. What was not seen is said, with what to do. It replaces
-    what was recorded before.
+    The command starts a payment and aborts it, searches for it and for a payment that never existed, and prints a page.
+    With --pay it also charges a card. A proven call counts as confirmed = true for this terminal, until its profile
+    changes. For each unproven call the command says what to do. The result replaces the earlier record.
 
-    Exit code 0 where start, callback, abort and search are proven, 1 where one of them is not, 4 where a payment is
-    still open.
+    Exit code 0: start, callback, abort and search are proven. 1: one of them is not. 4: a payment is still open.
     """
     asking = not yes and parameters.asks()
     if not yes and not asking:

@@ -74,10 +74,10 @@ class PinAddress:
 @json_option
 @click.pass_context
 def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fingerprint: str | None) -> None:
-    """Show a terminal's certificate, to compare with the terminal itself, and say what to configure to trust it.
+    """Show a terminal's certificate, to compare with its display, and the configuration that trusts it.
 
-    This command trusts nothing and writes no file: it prints the lines for the configuration. Exit code 0: it is the
-    certificate of the terminal; 1: it is not, or no person said that it is.
+    This command trusts nothing and writes no file: it prints the lines for the configuration. Exit code 0: an operator
+    confirmed that it is the certificate of the terminal. 1: it is not, or no operator confirmed it.
     """
     config = load_or_exit(context(ctx).config_path, check_files=False)
     terminal = next((item for item in config.terminals if item.serial == serial), None)
@@ -121,9 +121,9 @@ def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fi
 @json_option
 @click.pass_context
 def add(ctx: click.Context, output: Output, serial: str, address: str | None, pinned: str | None, yes: bool) -> None:
-    """Add a terminal: show its certificate, to compare with the terminal, write it into config.d and reload posd.
+    """Add a terminal: show its certificate, to compare with its display, write it into config.d and reload posd.
 
-    From then on posd trusts the public key of that certificate, in a renewed certificate too. Exit code 1: nothing was
+    posd then trusts the public key of that certificate, also in a renewed certificate. Exit code 1: nothing was
     written.
     """
     if yes and pinned is None:

@@ -97,7 +97,7 @@ class RowPage(Screen[None]):
     def __init__(self, title: str, row: Row | None = None) -> None:
         super().__init__()
         self.heading, self.row = title, row
-        #: That of the state when everything about the row was asked for.
+        #: Version of the state when the details of the row were requested.
         self.version = -1
 
     def compose(self) -> ComposeResult:

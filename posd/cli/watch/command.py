@@ -18,10 +18,10 @@ from posd.client.documents import PosdError
 @json_option
 @click.pass_context
 def watch(ctx: click.Context, output: Output) -> None:
-    """Show terminals, open payments and what needs a person, live.
+    """Show terminals, open payments and what an operator should check, live.
 
-    Keys: arrows select, s shows all about a row, a aborts a payment (asks first), r asks the terminal about it,
-    ? helps, q quits. With --json, a line for each change from now on, as in the API's feed, until Ctrl-C.
+    Keys: arrows select, s shows all about a row, a aborts a payment (asks first), r asks the terminal about it, ?
+    helps, q quits. With --json, it prints each new change on a line, as in the API's feed, until Ctrl-C.
     """
     with connect(ctx) as api:
         if output.as_json:

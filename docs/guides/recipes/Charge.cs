@@ -1,9 +1,10 @@
-// dotnet run Charge.cs AMOUNT: charge a card and wait for the outcome, with .NET 10; in a project from .NET 6 on.
-// dotnet run Charge.cs: finish the payment that a crash left open.
+// dotnet run Charge.cs AMOUNT: charge a card and wait for the outcome, with .NET 10 (in a project: from .NET 6 on).
+// dotnet run Charge.cs: settle the payment that a crash left open.
 //
-// It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-// 5 AMOUNT was not charged, because an open payment was finished or another charge runs, 2 wrong usage; 1, a fault of
-// this program, says nothing.
+// The program prints what the cashier should see. Exit codes:
+// 0 paid; 3 not paid; 6 paid, but another amount; 4 an operator has to check the payment;
+// 5 AMOUNT was not charged, because an open payment was settled or another charge runs;
+// 2 wrong usage; 1 the program failed, and the payment may be open.
 using System;
 using System.Diagnostics;
 using System.Globalization;
@@ -78,11 +79,11 @@ static class Charge
         for (int tries = 0; ; )
         {
             var (status, answer) = mayBeStarted
-                ? await Call("GET", "/outcome?timeout=2") // the 2 seconds are for what is shown, they decide nothing
+                ? await Call("GET", "/outcome?timeout=2") // 2 seconds until the text is shown again
                 : await Call("PUT", "", request);
             string text = Get(answer, "display", "text"), detail = Get(answer, "detail"), step = Get(answer, "next_step");
             string lostUntil = Get(answer, "records_missing_until"), after = Get(answer, "retry_after_seconds");
-            // A restore lost no record made since; a time in the future is of a clock that was ahead, and proves nothing.
+            // No restore lost a record made after that time. A `made` in the future comes from a wrong clock and proves nothing.
             bool newer = lostUntil != "" && string.CompareOrdinal(made, lostUntil) > 0
                 && string.CompareOrdinal(made, Now()) <= 0;
             bool neverStarted = newer || Get(answer, "never_started") == "True";
@@ -119,7 +120,7 @@ static class Charge
         }
     }
 
-    /// <summary>Call posd about this payment. Status 0: no whole answer came, or none of posd.</summary>
+    /// <summary>Call posd about this payment. Status 0: no complete reply of posd arrived.</summary>
     static async Task<(int, JsonElement)> Call(string method, string path, string body = "")
     {
         try
@@ -137,7 +138,7 @@ static class Charge
         }
     }
 
-    /// <summary>Return the text or number there; empty where it is null or missing.</summary>
+    /// <summary>Return the text or number at a path; empty if it is null or missing.</summary>
     static string Get(JsonElement found, params string[] path)
     {
         foreach (string name in path)
@@ -149,7 +150,7 @@ static class Charge
 
     static decimal Exact(string number) => decimal.Parse(number, NumberStyles.Float, CultureInfo.InvariantCulture);
 
-    /// <summary>Put it on the disk, whole or not at all.</summary>
+    /// <summary>Write the payment to the disk, completely or not at all.</summary>
     static void Store(string text)
     {
         using (var file = File.Create(Open + ".new"))
@@ -163,14 +164,14 @@ static class Charge
         if (sync.ExitCode != 0) throw new IOException("sync has failed");
     }
 
-    /// <summary>Say how it ended. What a person has to look at stays open.</summary>
+    /// <summary>Print the result. A payment that an operator has to check stays stored.</summary>
     static int End(string words, int code)
     {
         Show(words);
         if (code == 4) return code;
         File.Delete(Open); // a till books the result before
         if (notYet == "") return code;
-        Show(notYet + " WAS NOT CHARGED: it was the turn of the payment that was left open");
+        Show(notYet + " WAS NOT CHARGED: the payment that was left open was settled instead");
         return 5;
     }
 

@@ -1,9 +1,10 @@
-// java Charge.java AMOUNT: charge a card and wait for the outcome, with nothing but a JDK of Java 17.
-// java Charge.java: finish the payment that a crash left open.
+// java Charge.java AMOUNT: charge a card and wait for the outcome, with a JDK of Java 17 and no library.
+// java Charge.java: settle the payment that a crash left open.
 //
-// It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-// 5 AMOUNT was not charged, because an open payment was finished or another charge runs, 2 wrong usage; 1, a fault of
-// this program, says nothing.
+// The program prints what the cashier should see. Exit codes:
+// 0 paid; 3 not paid; 6 paid, but another amount; 4 an operator has to check the payment;
+// 5 AMOUNT was not charged, because an open payment was settled or another charge runs;
+// 2 wrong usage; 1 the program failed, and the payment may be open.
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static java.nio.file.StandardCopyOption.ATOMIC_MOVE;
 import static java.nio.file.StandardOpenOption.*;
@@ -52,13 +53,13 @@ class Charge {
 
         boolean mayBeStarted = leftOpen; // then ask for its outcome, and start it only where posd says that it never was
         for (int tries = 0;;) {
-            // The amount is a text: a binary float would not be exact. The 2 seconds are for what is shown, they decide nothing.
+            // The amount is a text: a binary float is not exact. After 2 seconds the text is shown again.
             Answer answer = mayBeStarted ? call("GET", "/outcome?timeout=2&amounts=text", "")
                 : call("PUT", "", "{\"amount\": {\"subtotal_iva0\": " + quoted(amount) + "}}");
             int status = answer.status;
             String text = answer.get("display.text"), detail = answer.get("detail"), step = answer.get("next_step");
             String lostUntil = answer.get("records_missing_until"), after = answer.get("retry_after_seconds");
-            // A restore lost no record made since; a time in the future is of a clock that was ahead, and proves nothing.
+            // No restore lost a record made after that time. A `made` in the future comes from a wrong clock and proves nothing.
             boolean newer = !lostUntil.isEmpty() && Instant.parse(made).isAfter(Instant.parse(lostUntil))
                 && !Instant.parse(made).isAfter(Instant.now());
             boolean neverStarted = newer || answer.get("never_started").equals("true");
@@ -88,14 +89,14 @@ class Charge {
         }
     }
 
-    /** The body's values by their names; `get` returns "" for what is null or missing. */
+    /** The body's values by their names; `get` returns "" for a null or missing value. */
     record Answer(int status, Map<String, String> body) {
         String get(String name) {
             return body.getOrDefault(name, "");
         }
     }
 
-    /** Call posd about this payment. Status 0: no whole answer came, or none of posd. */
+    /** Call posd about this payment. Status 0: no complete reply of posd arrived. */
     static Answer call(String method, String path, String body) {
         byte[] bytes = body.getBytes(UTF_8);
         String head = method + " /v1/transactions/" + id + path + " HTTP/1.1\r\nHost: posd\r\nConnection: close\r\n"
@@ -108,12 +109,12 @@ class Charge {
             if (values.containsKey("code") || values.containsKey("display.text"))
                 return new Answer(Integer.parseInt(answer[0].split(" ")[1]), values);
         } catch (IOException | RuntimeException trouble) {
-            // no answer
+            // no reply
         }
         return new Answer(0, Map.of());
     }
 
-    /** Put it on the disk, whole or not at all. */
+    /** Write the payment to the disk, completely or not at all. */
     static void store(String text) throws IOException {
         Path fresh = DIRECTORY.resolve("open-payment.new");
         try (FileChannel file = FileChannel.open(fresh, CREATE, TRUNCATE_EXISTING, WRITE)) {
@@ -127,12 +128,12 @@ class Charge {
         }
     }
 
-    /** Say how it ended, and leave. What a person has to look at stays open. */
+    /** Print the result and exit. A payment that an operator has to check stays stored. */
     static void end(String words, int code) throws IOException {
         show(words);
         if (code == 4) System.exit(code);
         Files.delete(OPEN); // a till books the result before
-        if (!notYet.isEmpty()) show(notYet + " WAS NOT CHARGED: it was the turn of the payment that was left open");
+        if (!notYet.isEmpty()) show(notYet + " WAS NOT CHARGED: the payment that was left open was settled instead");
         System.exit(notYet.isEmpty() ? code : 5);
     }
 
@@ -150,7 +151,7 @@ class Charge {
 
     /**
      * Read a JSON object as names and values: "outcome.result" is the result in the outcome, "attention.detail" has the
-     * details of the whole list. A till has a library for this, the JDK has none. Throw where it is not whole.
+     * details of the whole list. A till uses a library for this; the JDK has none. Throw if the object is incomplete.
      */
     static Map<String, String> flat(String json) {
         Map<String, String> values = new HashMap<>();

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""abort_button.py PAYMENT_ID AMOUNT: a payment with a button: Enter asks the terminal to abort it.
+"""abort_button.py PAYMENT_ID AMOUNT: charge; the key Enter asks the terminal to abort.
 
-An abort is a request. Only the outcome says what became of it: the card may have been faster. PAYMENT_ID is a new UUID
-that the till has stored with the sale. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to
-look.
+An abort is a request. Only the outcome shows the result: the card may have been faster. PAYMENT_ID is a new UUID
+that the till has stored with the sale. Exit codes: 0 paid; 3 not paid; 6 paid, but another amount; 4 an operator
+has to check.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""after_a_crash.py: what a till does when it starts: it settles every payment that it left open, and opens then.
+"""after_a_crash.py: settle every payment that the till left open, before its first sale.
 
-It reads what the till has stored (here that of charge.py) and asks posd, too, for what a restored backup may have lost.
-GRACE_SECONDS (30): for how long a call of the till that died may still be on its way.
-Exit code: 0 all is settled, 4 a person has to look.
+It reads the payments that the till has stored (here, those of charge.py). It also asks posd for open payments that a
+restored backup of the till may have lost.
+GRACE_SECONDS (30): time in which the last call before the crash may still reach posd.
+Exit codes: 0 all payments are settled; 4 an operator has to check one.
 """
 
 import os
@@ -19,7 +20,7 @@ said = ""
 
 
 def say(text: str) -> None:
-    """Say it once, however often it is true."""
+    """Print a text, unless it was the last printed one."""
     global said
     if text != said:
         print(text, flush=True)
@@ -27,8 +28,8 @@ def say(text: str) -> None:
 
 
 def settle(payment: Payment) -> tuple[str, bool, bool]:
-    """Return how it ended, whether that is sure, and whether a person has to look. It only asks, and starts nothing."""
-    if not payment.is_known(within=GRACE_SECONDS):  # to start it now would charge a customer who has left
+    """Return the result, whether it is certain, and whether an operator has to check. Start nothing."""
+    if not payment.is_known(within=GRACE_SECONDS):  # a start now would charge a customer who has left
         return "NOT PAID: it was never started", True, False
     outcome = payment.outcome(timeout=60)
     if isinstance(outcome, Approved) and outcome.effect is Paid.PAID:

@@ -1,8 +1,10 @@
 // go run charge.go AMOUNT: charge a card and wait for the outcome, with the standard library alone.
-// go run charge.go: finish the payment that a crash left open.
+// go run charge.go: settle the payment that a crash left open.
 //
-// It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-// 5 what was left open is finished and AMOUNT was not charged, 1 or 2 usage or a fault of this program: they say nothing.
+// The program prints what the cashier should see. Exit codes:
+// 0 paid; 3 not paid; 6 paid, but another amount; 4 an operator has to check the payment;
+// 5 AMOUNT was not charged, because an open payment was settled or another charge runs;
+// 1 or 2 wrong usage, or the program failed and the payment may be open.
 package main
 
 import (
@@ -29,7 +31,7 @@ type Payment struct {
 	Request Request `json:"request"`
 }
 
-// Request has its amount as text: a binary float would not be exact.
+// Request has its amount as text: a binary float is not exact.
 type Request struct {
 	Amount map[string]string `json:"amount"`
 }
@@ -75,7 +77,7 @@ var (
 )
 
 func main() {
-	// One run at a time. The lock is free when this program ends, also by a crash.
+	// One run at a time. The lock is released when this program ends, also by a crash.
 	lock, err := os.Create(openFile + ".lock")
 	if err != nil {
 		fail(err)
@@ -122,10 +124,10 @@ func run() {
 	for tries := 0; ; {
 		method, path, body := "PUT", "", request
 		if mayBeStarted {
-			method, path, body = "GET", "/outcome?timeout=2", nil // the 2 seconds are for what is shown, they decide nothing
+			method, path, body = "GET", "/outcome?timeout=2", nil // 2 seconds until the text is shown again
 		}
 		status, reply := call(method, path, body)
-		// A restore lost no record made since; a time in the future is of a clock that was ahead, and proves nothing.
+		// No restore lost a record made after that time. A `made` in the future comes from a wrong clock and proves nothing.
 		newer := reply.LostUntil != "" && payment.Made > reply.LostUntil && payment.Made <= now()
 		neverStarted := newer || reply.NeverStarted
 		switch {
@@ -160,7 +162,7 @@ func run() {
 	}
 }
 
-// tell says how it ended.
+// tell prints the result.
 func tell(outcome Reply) {
 	text := outcome.Display.Text
 	switch outcome.NextStep {
@@ -177,7 +179,7 @@ func tell(outcome Reply) {
 	end(text+" (payment "+payment.ID+")", supervisor)
 }
 
-// end says how it ended, and leaves. What a person has to look at stays open.
+// end prints the result and exits. A payment that an operator has to check stays stored.
 func end(words string, code int) {
 	show(words)
 	if code == supervisor {
@@ -187,7 +189,7 @@ func end(words string, code int) {
 		fail(err)
 	}
 	if notYet != "" {
-		fmt.Println(notYet + " WAS NOT CHARGED: it was the turn of the payment that was left open")
+		fmt.Println(notYet + " WAS NOT CHARGED: the payment that was left open was settled instead")
 		code = anotherWasOpen
 	}
 	os.Exit(code)
@@ -201,7 +203,7 @@ func exact(number string) *big.Rat {
 	return rational
 }
 
-// call calls posd about this payment. Status 0: no whole answer came, or none of posd.
+// call calls posd about this payment. Status 0: no complete reply of posd arrived.
 func call(method, path string, body []byte) (status int, reply Reply) {
 	request, err := http.NewRequest(method, "http://posd/v1/transactions/"+payment.ID+path, bytes.NewReader(body))
 	if err != nil {
@@ -230,7 +232,7 @@ func load() error {
 	return err
 }
 
-// store puts it on the disk, whole or not at all.
+// store writes the payment to the disk, completely or not at all.
 func store() error {
 	text, err := json.Marshal(payment)
 	if err != nil {

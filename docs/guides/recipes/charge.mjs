@@ -1,10 +1,11 @@
 #!/usr/bin/env node
-// node charge.mjs AMOUNT: charge a card and wait for the outcome, with nothing but Node.
-// node charge.mjs: finish the payment that a crash left open.
+// node charge.mjs AMOUNT: charge a card and wait for the outcome, with Node and no package.
+// node charge.mjs: settle the payment that a crash left open.
 //
-// It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-// 5 AMOUNT was not charged, because an open payment was finished or another charge runs, 2 wrong usage; 1, a fault of
-// this program, says nothing.
+// The program prints what the cashier should see. Exit codes:
+// 0 paid; 3 not paid; 6 paid, but another amount; 4 an operator has to check the payment;
+// 5 AMOUNT was not charged, because an open payment was settled or another charge runs;
+// 2 wrong usage; 1 the program failed, and the payment may be open.
 import { spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import fs from "node:fs";
@@ -17,7 +18,7 @@ const directory = process.env.TILL_DIR ?? ".";
 const [PAID, USAGE, NOT_PAID, SUPERVISOR, ANOTHER_WAS_OPEN, PAID_ANOTHER_AMOUNT] = [0, 2, 3, 4, 5, 6];
 const openFile = path.join(directory, "open-payment"); // the payment without an outcome: id, made, request
 
-/** Call posd about this payment. Status 0: no whole answer came, or none of posd. */
+/** Call posd about this payment. Status 0: no complete reply of posd arrived. */
 function call(method, path, body) {
   return new Promise((resolve) => {
     const headers = body === undefined ? {} : { "content-type": "application/json" };
@@ -43,7 +44,7 @@ function show(text) {
   shown = text;
 }
 
-/** Put a file on the disk, whole or not at all. */
+/** Write a file to the disk, completely or not at all. */
 function store(file, text) {
   const sync = (name, flags, write) => {
     const descriptor = fs.openSync(name, flags);
@@ -56,16 +57,16 @@ function store(file, text) {
   sync(path.dirname(file), "r");
 }
 
-/** Say how it ended, and leave. What a person has to look at stays open. */
+/** Print the result and exit. A payment that an operator has to check stays stored. */
 function end(words, code) {
   show(words);
   if (code === SUPERVISOR) process.exit(code);
   fs.unlinkSync(openFile); // a till books the result before
-  if (notYet) console.log(`${notYet} WAS NOT CHARGED: it was the turn of the payment that was left open`);
+  if (notYet) console.log(`${notYet} WAS NOT CHARGED: the payment that was left open was settled instead`);
   process.exit(notYet ? ANOTHER_WAS_OPEN : code);
 }
 
-// One run at a time. Node has no lock of its own; this one is free when this program ends, also by a crash.
+// One run at a time. Node has no file lock; this one is released when this program ends, also by a crash.
 const lock = spawnSync("flock", ["-n", "3"], { stdio: [0, 1, 2, fs.openSync(`${openFile}.lock`, "w")] });
 if (lock.error) throw lock.error;
 if (lock.status === 1) {
@@ -76,7 +77,7 @@ if (lock.status === 1) {
 const leftOpen = fs.existsSync(openFile);
 const notYet = leftOpen && process.argv[2]; // its turn comes when the one that was left open is settled
 if (!leftOpen && process.argv.length === 3) {
-  // Id and request are on disk before the call. The amount is a text: a binary float would not be exact.
+  // Id and request are on disk before the call. The amount is a text: a binary float is not exact.
   const request = { amount: { subtotal_iva0: process.argv[2] } };
   store(openFile, JSON.stringify({ id: randomUUID(), made: new Date().toISOString(), request }));
 } else if (!leftOpen) {
@@ -90,9 +91,9 @@ if (leftOpen) console.log(`First, the payment of ${amount} that was left open:`)
 let mayBeStarted = leftOpen; // then ask for its outcome, and start it only where posd says that it never was
 for (let tries = 0; ; ) {
   const { status, body } = await (mayBeStarted
-    ? call("GET", "/outcome?timeout=2") // the 2 seconds are for what is shown, they decide nothing
+    ? call("GET", "/outcome?timeout=2") // 2 seconds until the text is shown again
     : call("PUT", "", JSON.stringify(request)));
-  // A restore lost no record made since; a time in the future is of a clock that was ahead, and proves nothing.
+  // No restore lost a record made after that time. A `made` in the future comes from a wrong clock and proves nothing.
   const newer = made > body.records_missing_until && made <= new Date().toISOString();
   const neverStarted = body.never_started || newer;
   if (mayBeStarted && status === 200) {

@@ -1,11 +1,12 @@
 #!/usr/bin/env php
 <?php
 // php charge.php AMOUNT: charge a card and wait for the outcome, with PHP 8.1 and its curl extension.
-// php charge.php: finish the payment that a crash left open.
+// php charge.php: settle the payment that a crash left open.
 //
-// It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-// 5 AMOUNT was not charged, because an open payment was finished or another charge runs, 2 wrong usage; 1, a fault of
-// this program, says nothing.
+// The program prints what the cashier should see. Exit codes:
+// 0 paid; 3 not paid; 6 paid, but another amount; 4 an operator has to check the payment;
+// 5 AMOUNT was not charged, because an open payment was settled or another charge runs;
+// 2 wrong usage; 1 the program failed, and the payment may be open.
 declare(strict_types=1);
 
 set_error_handler(fn($level, $text) => throw new RuntimeException($text));
@@ -24,7 +25,7 @@ if (!flock($lock, LOCK_EX | LOCK_NB)) {
     exit(5);
 }
 
-/** Call posd about this payment; return the status and the body. Status 0: no whole answer came, or none of posd. */
+/** Call posd about this payment; return status and body. Status 0: no complete reply of posd arrived. */
 function call(string $method, string $path, ?string $body = null): array
 {
     $curl = curl_init("http://posd/v1/transactions/{$GLOBALS['id']}$path");
@@ -52,7 +53,7 @@ function show(string $text): void // once, however often it is true
     $shown = $text;
 }
 
-/** Put a file on the disk, whole or not at all. */
+/** Write a file to the disk, completely or not at all. */
 function store(string $file, string $text): void
 {
     $new = fopen("$file.new", 'w');
@@ -65,7 +66,7 @@ function store(string $file, string $text): void
     }
 }
 
-/** Say how it ended, and leave. What a person has to look at stays open. */
+/** Print the result and exit. A payment that an operator has to check stays stored. */
 function finish(string $words, int $code): never
 {
     show($words);
@@ -74,7 +75,7 @@ function finish(string $words, int $code): never
     }
     unlink($GLOBALS['open']); // a till books the result before
     if ($GLOBALS['not_yet'] !== null) {
-        echo "{$GLOBALS['not_yet']} WAS NOT CHARGED: it was the turn of the payment that was left open\n";
+        echo "{$GLOBALS['not_yet']} WAS NOT CHARGED: the payment that was left open was settled instead\n";
         exit(5);
     }
     exit($code);
@@ -83,7 +84,7 @@ function finish(string $words, int $code): never
 $left_open = file_exists($open);
 $not_yet = $left_open ? $argv[1] ?? null : null; // its turn comes when the one that was left open is settled
 if (!$left_open && $argc === 2) {
-    // Id and request are on disk before the call. The amount is a text: a binary float would not be exact.
+    // Id and request are on disk before the call. The amount is a text: a binary float is not exact.
     $hex = str_split(bin2hex(random_bytes(16)), 4);
     $id = vsprintf('%s%s-%s-4%.3s-a%.3s-%s%s%s', $hex); // a UUID of version 4
     $made = now();
@@ -101,11 +102,11 @@ if ($left_open) {
 $may_be_started = $left_open; // then ask for its outcome, and start it only where posd says that it never was
 for ($tries = 0; ; ) {
     [$status, $reply] = $may_be_started
-        ? call('GET', '/outcome?timeout=2') // the 2 seconds are for what is shown, they decide nothing
+        ? call('GET', '/outcome?timeout=2') // 2 seconds until the text is shown again
         : call('PUT', '', json_encode($request));
     [$text, $detail, $step] = [$reply['display']['text'] ?? '', $reply['detail'] ?? '', $reply['next_step'] ?? ''];
     $lost_until = $reply['records_missing_until'] ?? '~';
-    // A restore lost no record made since; a time in the future is of a clock that was ahead, and proves nothing.
+    // No restore lost a record made after that time. A `made` in the future comes from a wrong clock and proves nothing.
     $newer = strcmp($made, $lost_until) > 0 && strcmp($made, now()) <= 0;
     $never_started = ($reply['never_started'] ?? false) || $newer;
     if ($may_be_started && $status === 200) {

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""charge.py AMOUNT: charge a card and wait for the outcome. charge.py: finish the payment that a crash left open.
+"""charge.py AMOUNT: charge a card and wait for the outcome. charge.py: settle the payment that a crash left open.
 
-It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-5 AMOUNT was not charged, because an open payment was finished or another charge runs, 2 wrong usage; 1, a fault of
-this program, says nothing.
+The program prints what the cashier should see. Exit codes:
+0 paid; 3 not paid; 6 paid, but another amount; 4 an operator has to check the payment;
+5 AMOUNT was not charged, because an open payment was settled or another charge runs;
+2 wrong usage; 1 the program failed, and the payment may be open.
 """
 
 import fcntl
@@ -45,19 +46,19 @@ def main() -> int:
         return code  # it stays open
     store.remove(identity)  # a till books the result before
     if left_open and wanted:
-        print(f"{wanted} WAS NOT CHARGED: it was the turn of the payment that was left open")
+        print(f"{wanted} WAS NOT CHARGED: the payment that was left open was settled instead")
         return ANOTHER_WAS_OPEN
     return code
 
 
 def resume(posd: Posd, left_open: StoredPayment) -> Payment:
-    """Return a payment that may have been started. Start it only where posd says that it never was."""
+    """Return a payment that may have been started. Start it only if posd says that it was never started."""
     payment = posd.transaction(left_open)
     return payment if payment.is_known(within=0) else posd.start(left_open)
 
 
 def settle(start: Callable[[], Payment], amount: str) -> int:
-    """Start it, wait for its outcome over restarts of posd, and say how it ended; return the exit code."""
+    """Start the payment, wait for its outcome over restarts of posd, and print it. Return the exit code."""
     try:
         outcome = start().outcome(show=show)
     except PosdError as error:

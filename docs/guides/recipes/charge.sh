@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # charge.sh AMOUNT: charge a card and wait for the outcome, with curl and jq.
-# charge.sh: finish the payment that a crash left open.
+# charge.sh: settle the payment that a crash left open.
 #
-# It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-# 5 AMOUNT was not charged, because an open payment was finished or another charge runs, 2 wrong usage; 1, a fault of
-# this program, says nothing.
+# The program prints what the cashier should see. Exit codes:
+# 0 paid; 3 not paid; 6 paid, but another amount; 4 an operator has to check the payment;
+# 5 AMOUNT was not charged, because an open payment was settled or another charge runs;
+# 2 wrong usage; 1 the program failed, and the payment may be open.
 set -Eeuo pipefail
 trap 'exit 1' ERR # jq and the like have codes of their own
 
@@ -53,24 +54,24 @@ made=$(jq -r '.made // empty' "$open")
 request=$(jq -c .request "$open")
 amount=$(jq -r .request.amount.subtotal_iva0 "$open")
 
-end() { # WORDS CODE: say how it ended, and leave; what a person has to look at stays open
+end() { # WORDS CODE: print the result and exit; a payment that an operator has to check stays stored
   show "$1"
   [[ $2 != 4 ]] || exit 4
   rm "$open" # a till books the result before
-  [[ -z $not_yet ]] || { echo "$not_yet WAS NOT CHARGED: it was the turn of the payment that was left open"; exit 5; }
+  [[ -z $not_yet ]] || { echo "$not_yet WAS NOT CHARGED: the payment that was left open was settled instead"; exit 5; }
   exit "$2"
 }
 
-# What may be started is asked for, and started only where posd says that it never was.
+# Ask for the outcome. Start the payment only if posd says that it was never started.
 for ((tries = 0; ; )); do
   if [[ $may_be_started ]]; then
-    call GET "/outcome?timeout=2" # the 2 seconds are for what is shown, they decide nothing
+    call GET "/outcome?timeout=2" # 2 seconds until the text is shown again
   else
     call PUT "" "$request"
   fi
   text=$(field .display.text) detail=$(field .detail) step=$(field .next_step)
   never_started=$(field .never_started) lost_until=$(field .records_missing_until)
-  # A restore lost no record made since; a time in the future is of a clock that was ahead, and proves nothing.
+  # No restore lost a record made after that time. A `made` in the future comes from a wrong clock and proves nothing.
   [[ -z $lost_until || ! $made > $lost_until || $made > $(now) ]] || never_started=true
 
   if [[ $may_be_started && $status == 200 ]]; then

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""charge_async.py AMOUNT: charge.py on asyncio, for a till whose screen must go on meanwhile, with its own database.
+"""charge_async.py AMOUNT: charge.py on asyncio, for a till that updates its screen meanwhile; with its own database.
 
-It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
-5 AMOUNT was not charged, because an open payment was finished or another charge runs, 2 wrong usage; 1, a fault of
-this program, says nothing.
+The program prints what the cashier should see. Exit codes:
+0 paid; 3 not paid; 6 paid, but another amount; 4 an operator has to check the payment;
+5 AMOUNT was not charged, because an open payment was settled or another charge runs;
+2 wrong usage; 1 the program failed, and the payment may be open.
 """
 
 import asyncio
@@ -61,19 +62,19 @@ async def main() -> int:
     with till:
         till.execute("UPDATE payments SET code = ? WHERE id = ?", (code, identity))
     if left_open and wanted:
-        print(f"{wanted} WAS NOT CHARGED: it was the turn of the payment that was left open")
+        print(f"{wanted} WAS NOT CHARGED: the payment that was left open was settled instead")
         return ANOTHER_WAS_OPEN
     return code
 
 
 async def resume(posd: AsyncPosd, left_open: StoredPayment) -> AsyncPayment:
-    """Return a payment that may have been started. Start it only where posd says that it never was."""
+    """Return a payment that may have been started. Start it only if posd says that it was never started."""
     payment = posd.transaction(left_open)
     return payment if await payment.is_known(within=0) else await posd.start(left_open)
 
 
 async def settle(start: Callable[[], Awaitable[AsyncPayment]], amount: str) -> int:
-    """Start it, wait for its outcome over restarts of posd, and say how it ended; return the exit code."""
+    """Start the payment, wait for its outcome over restarts of posd, and print it. Return the exit code."""
     try:
         outcome = await (await start()).outcome(show=show)
     except PosdError as error:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# end_of_day.sh [YYYY-MM-DD]: what the day's payments came to, to the cent, and what keeps it from being closed.
+# end_of_day.sh [YYYY-MM-DD]: the exact total of the day, and the payments that prevent closing it.
 #
-# posd adds up, as `posd report` shows it. Exit code: 0 it can be closed, 4 a person has to look.
+# posd computes the total, as in `posd report`. Exit codes: 0 the day can be closed; 4 an operator has to check payments.
 set -Eeuo pipefail
 trap 'exit 1' ERR # jq and the like have codes of their own
 

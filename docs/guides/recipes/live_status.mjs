@@ -1,7 +1,7 @@
 #!/usr/bin/env node
-// node live_status.mjs PAYMENT_ID: follow a payment as it happens, by server-sent events, over restarts of posd.
+// node live_status.mjs PAYMENT_ID: follow a payment by server-sent events, over restarts of posd.
 //
-// It starts nothing: charge.mjs does that. Exit code: 0 paid (it shows how much), 3 not paid, 4 a person has to look.
+// It starts nothing: charge.mjs does that. Exit codes: 0 paid (it shows how much); 3 not paid; 4 an operator has to check.
 import http from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -38,7 +38,7 @@ async function* messages(response) {
   }
 }
 
-/** Follow the payment to its outcome; resume behind the last event seen. */
+/** Follow the payment to its outcome; resume after the last seen event. */
 for (let last = "0"; ; await sleep(500)) {
   try {
     const response = await events(last);

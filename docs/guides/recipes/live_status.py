@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""live_status.py PAYMENT_ID [LANGUAGE]: what the cashier sees while the customer pays, as it happens.
+"""live_status.py PAYMENT_ID [LANGUAGE]: show the text for the cashier while the customer pays.
 
-The words are posd's, in English (en) or Spanish (es). It starts nothing: charge.py does that. Exit code: 0 paid (it
-shows how much), 3 not paid, 4 a person has to look.
+The text is posd's, in English (en) or Spanish (es). It starts nothing: charge.py does that. Exit codes: 0 paid (it
+shows how much); 3 not paid; 4 an operator has to check.
 """
 
 import sys
@@ -22,7 +22,7 @@ def show(text: str) -> None:
 
 with Posd(language=language, on_away=lambda _: show(AWAY)) as posd:
     try:
-        # Each text once, over restarts of posd; the last one is how it ended.
+        # Each text once, also over restarts of posd. The last one is the result.
         code = CODES.get(posd.transaction(sys.argv[1]).outcome(show=show).next_step, 4)
     except PosdError:  # it does not say how it ended
         show(SUPERVISOR)

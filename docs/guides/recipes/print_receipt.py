@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""print_receipt.py PAYMENT_ID: print the receipt of a payment on its terminal; run it again for another copy.
+"""print_receipt.py PAYMENT_ID: print the receipt of a payment on its terminal; a second run prints another copy.
 
-Exit code: 0 printed, 3 not printed, 4 a person has to look: at the printer, or at a payment that is not clear.
+Exit codes: 0 printed; 3 not printed; 4 a person has to check the printer, or an unclear payment.
 """
 
 import os
@@ -29,7 +29,7 @@ def total(parts: Mapping[str, Any]) -> Decimal:
 
 
 def job_of(payment: str) -> tuple[str, str | None]:
-    """Return the id of the copy to print, and that of the one before it: one that was left open, else the next."""
+    """Return the id of the copy to print (an open one, else the next) and the id of the previous copy."""
     rows = till.execute("SELECT id, done FROM prints WHERE payment = ? ORDER BY rowid", (payment,)).fetchall()
     if rows and not rows[-1][1]:
         rows, job = rows[:-1], rows[-1][0]

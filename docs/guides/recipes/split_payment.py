@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """split_payment.py SALE TOTAL AMOUNT...: several cards pay one sale, one after the other.
 
-Run it again with the same words: what is paid stays paid, what was left open is finished, and what was declined is
-tried with another card; with one AMOUNT more where a card has paid less than its part.
-Exit code: 0 all is paid, 3 nothing is, 6 a part of it is, 4 a person has to look.
+Run it again with the same arguments: it keeps paid parts, settles open ones and retries declined ones with another
+card. If a card paid less than its part, add an AMOUNT.
+Exit codes: 0 all is paid; 3 nothing is paid; 6 a part is paid; 4 an operator has to check.
 """
 
 import os
@@ -22,7 +22,7 @@ till.execute("CREATE TABLE IF NOT EXISTS parts (id TEXT PRIMARY KEY, sale TEXT, 
 
 
 def id_of(part: int) -> tuple[str, bool]:
-    """Return the id of the part's payment that is open or paid, and True; else store a new one."""
+    """Return the id of the open or paid payment of a part, and True. Otherwise store a new one."""
     query = "SELECT id FROM parts WHERE sale = ? AND part = ? AND (result IS NULL OR result = 'approved')"
     row = till.execute(query, (sale, part)).fetchone()
     identity = row[0] if row else str(uuid.uuid4())
@@ -41,7 +41,7 @@ with Posd() as posd:
         try:
             payment = posd.transaction(identity)
             if not may_be_started or not payment.is_known(within=0):
-                # Without `additional` posd refuses a second payment of a sale: a part that is meant to be one says it.
+                # Without `additional` posd refuses a second payment of a sale.
                 payment = posd.charge(identity, amount, sale=sale, additional=part > 1)
             outcome = payment.outcome()
         except PosdError as error:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""two_tills.py PAYMENT_ID TILL AMOUNT: charge on a terminal that other tills use too: wait for one's turn.
+"""two_tills.py PAYMENT_ID TILL AMOUNT: charge on a terminal that other tills use too; wait until it is free.
 
 PAYMENT_ID is a new UUID that the till has stored with the sale; after_a_crash.py settles what a crash left open.
-Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look.
+Exit codes: 0 paid; 3 not paid; 6 paid, but another amount; 4 an operator has to check.
 """
 
 import sys
@@ -13,7 +13,7 @@ from posd.client import Approved, Paid, Payment, Posd, PosdError, Problem, Still
 
 
 def charge_in_turn(posd: Posd, identity: str, till: str, amount: str) -> Payment[Paid]:
-    """Start it as soon as the terminal is free."""
+    """Start the payment as soon as the terminal is free."""
     while True:
         try:
             return posd.charge(identity, amount, metadata={"till": till})

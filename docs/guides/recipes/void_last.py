@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""void_last.py: give back the last sale. Run again after a crash, it finishes the void that it began.
+"""void_last.py: void the last sale. After a crash, a second run finishes the same void.
 
-Exit code: 0 given back, 3 not given back, 4 a person has to look.
+Exit codes: 0 given back; 3 not given back; 4 an operator has to check.
 """
 
 import os
@@ -18,7 +18,7 @@ till.execute("CREATE TABLE IF NOT EXISTS voids (id TEXT PRIMARY KEY, original TE
 
 
 def last_sale(posd: Posd) -> Transaction | None:
-    """Return the newest charge that was approved. A shop of several tills filters by its own metadata."""
+    """Return the newest approved charge. A shop with several tills filters by its metadata."""
     sales = (state for state in posd.transactions() if state.type == "charge")
     return next((state for state in sales if isinstance(state.outcome, Approved)), None)
 
@@ -29,7 +29,7 @@ def main() -> int:
         if row:
             identity, original = row
         elif sale := last_sale(posd):
-            # A void is a payment like any other: its own id, stored before the call.
+            # Like a payment, a void has its own id, stored before the call.
             identity, original = str(uuid.uuid4()), sale.id
             with till:
                 till.execute("INSERT INTO voids VALUES (?, ?, NULL)", (identity, original))
@@ -54,7 +54,7 @@ def main() -> int:
                 return 4
             result, code = outcome.result, 0 if isinstance(outcome, Approved) else 3
             if isinstance(outcome, Approved):
-                # On the day of the sale it never appears on the customer's statement; later it is a refund.
+                # On the day of the sale the charge never appears on the customer's statement. Later it is a refund.
                 print(f"GIVEN BACK {outcome.authorized_amount or ''}: {outcome.reversal}")
             else:
                 print(f"NOT GIVEN BACK: {outcome.result}")

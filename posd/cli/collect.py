@@ -75,7 +75,7 @@ def collect(
     if ctx.invoked_subcommand is not None:
         return
     if sum((init, once, from_start, check)) > 1:
-        raise click.UsageError("--init, --once, --from-start and --check are four things to do: choose one")
+        raise click.UsageError("choose one of --init, --once, --from-start and --check")
     if quick and not check:
         raise click.UsageError("--quick belongs to --check")
     config = _config(ctx)

@@ -271,7 +271,7 @@ def _json(text: str, file: str) -> Verbatim:
         document = decode(text)
     except (ValueError, RecursionError) as error:
         raise _refused(
-            f"{_name(file)} begins like a JSON object but is none ({error}). Mend it, or say --text to print it as text"
+            f"{_name(file)} begins like a JSON object but is none ({error}). Correct it, or print it with --text"
         ) from error
     if not document:
         raise _refused(f"{_name(file)} is an empty JSON object: there is nothing to print")
@@ -309,7 +309,7 @@ def _refused(why: str) -> click.BadParameter:
 @click.option("--reprint-of", metavar="ID", help="The print job that this one prints again.")
 @click.option("--text", "as_text", is_flag=True, help="Print FILE as text, even if it is a JSON object.")
 @click.option("--preview", is_flag=True, help="Show the printed text; send nothing.")
-@click.option("--id", "given_id", type=job_id, metavar="ID", help="Its id; made here if omitted.")
+@click.option("--id", "given_id", type=job_id, metavar="ID", help="Its id; if omitted, a new one.")
 @click.option("--no-wait", is_flag=True, help="Only start it (exit code 0 once it runs).")
 @timeout_option
 @json_option
@@ -338,7 +338,7 @@ def print_(
     still open.
     """
     if preview and output.as_json:
-        raise click.UsageError("--preview draws for people: omit --json")
+        raise click.UsageError("--preview has no JSON: omit --json")
     document = read_document(ctx, file, given["terminal"], as_text=as_text)
     if preview:
         _show_paper(output, document, file)

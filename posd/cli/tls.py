@@ -47,9 +47,7 @@ def ca(given: Context, output: Output, fingerprint: bool) -> None:
     config = load_as_owner(given.config_path)
     made = own(config)
     if made is None:
-        fail(
-            output, f"there is no CA of posd's: {config.file} names a pair of the shop's own PKI, which has its own CA"
-        )
+        fail(output, f"there is no CA of posd: {config.file} names a pair of the shop's own PKI, which has its own CA")
     try:
         path = _readable_ca(made, config.local_api.directory)
         info = tls.describe(path)
@@ -155,9 +153,9 @@ def _present(config: Config, made: tls.TlsFiles) -> str | None:
 
 @click.command()
 @click.option("--if-needed", is_flag=True, help="Only if it ends soon or lacks an address of this machine.")
-@click.option("--new-ca", is_flag=True, help="Make the CA that follows the present one, which goes on until its end.")
+@click.option("--new-ca", is_flag=True, help="Make the next CA; the present one stays in use until its end.")
 @click.option("--end-old-ca", is_flag=True, help="Sign with the new CA from now on: all terminals have it.")
-@click.option("--no-reload", is_flag=True, help="Do not tell the posd that runs; it takes it up within a minute.")
+@click.option("--no-reload", is_flag=True, help="Do not notify the running posd, which loads it within a minute.")
 @json_option
 @click.pass_context
 def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end_old_ca: bool, no_reload: bool) -> None:
@@ -178,7 +176,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
         reasons = _reasons(config, made, now)
         if if_needed and not reasons:
             info = tls.describe(made.certificate)
-            tell(output, f"Not needed: valid for {info.days_left(now)} more days, for all that terminals call.")
+            tell(output, f"Not needed: valid for {info.days_left(now)} more days, for all names that terminals call.")
             _end(output, {"renewed": False, "reasons": [], "certificate": document(info, made.certificate, now)})
         _wait_for_the_clock(ctx, config, output, if_needed=if_needed, by_daemon=no_reload)
         drop_lost_output()

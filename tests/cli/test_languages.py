@@ -235,7 +235,7 @@ REPORTS = json.loads((CLI.parent / "api" / "examples.json").read_text("utf-8"))[
 @every(
     ("line", "types", "reply", "code", "words"),
     [
-        ("prune", "n\n", "prune", 1, ["Se eliminaría: 12 pagos", "¿Eliminarlo?", "[s/N]", "No se eliminó nada."]),
+        ("prune", "n\n", "prune", 1, ["Se eliminarían: 12 pagos", "¿Eliminarlo?", "[s/N]", "No se eliminó nada."]),
         ("reprocess", "", "reprocess", 0, ["pagos revisados: 1042", "Todo era como su registro."]),
         ("quarantine", "", "list_quarantine", 0, ["recibido", "canal", "el primero: posd quarantine 1"]),
     ],

@@ -104,7 +104,7 @@ class _Fleet:
             self._show()
             cut = next(reversed(self._lanes))
             output.line()
-            output.line(f"{cut} loses its network; the shop does not notice, and continues to charge", "bold")
+            output.line(f"{cut} loses its network; the shop continues to charge", "bold")
             self._relays[cut].process.send_signal(signal.SIGSTOP)
             charge(second)
             self._wait("head office has every payment of the others", lambda: self._complete([*self._lanes][:-1]))

@@ -76,14 +76,14 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
     elif problems:
         _show_problems(problems)
     else:
-        output.verbatim(f"{loaded.file}: the configuration is right{', in what could be looked at' if notes else ''}.")
+        output.verbatim(f"{loaded.file}: the configuration is right{', except for unchecked files' if notes else ''}.")
         room = output.stdout.width - SUMMARY_INDENT if output.rich else sys.maxsize
         for label, value in _summary(loaded):
             first, *rest = wrap(shown(value), room)
             output.verbatim(f"  {label + ':':<12} {first}", *(" " * SUMMARY_INDENT + part for part in rest))
         output.verbatim(*(f"  {note}" for note in notes), style="yellow")
         if notes:
-            output.verbatim(f"To look at all of it: sudo {shop.command('config', 'check')}", style="yellow")
+            output.verbatim(f"To check all of it: sudo {shop.command('config', 'check')}", style="yellow")
     sys.exit(ExitCode.USAGE if refused else ExitCode.DONE)
 
 

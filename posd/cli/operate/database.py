@@ -84,7 +84,7 @@ def _rotate(api: Api, output: Output, directory: Path, keep: int) -> None:
     gone = f", {removed} older removed" if removed else ""
     output.line(f"{written['kept']} in {directory}{gone} (the newest {keep} are kept).")
     for name in written["unusable"]:
-        output.line(f"{name} beside it cannot be used; it is not counted, and not removed.", "yellow")
+        output.line(f"{name} in that directory cannot be used. It is not counted and not removed.", "yellow")
 
 
 def _show_written(output: Output, written: Mapping[str, Any]) -> None:

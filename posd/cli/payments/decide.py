@@ -253,7 +253,7 @@ def resolve(
     it. posd then answers the till's call from this record.
     """
     if reference is not None and result != "approved":
-        raise click.UsageError("--reference is the reference of an approval: omit it, or say approved")
+        raise click.UsageError("--reference belongs to an approval: omit it, or give approved")
     if result in RESULT_CODES and not signature["yes"] and not asks():
         raise click.UsageError("give --yes: from then on tills get this answer about the money")
     facts = {
@@ -295,7 +295,7 @@ def resolve(
 @click.command()
 @click.argument("identity", metavar="ID", shell_complete=payments("attention=true", jobs="attention=true"))
 @click.argument("code", shell_complete=attention_codes)
-@click.option("--print-job", is_flag=True, help="ID is that of a print job (an ID that is no UUID always is).")
+@click.option("--print-job", is_flag=True, help="ID is the id of a print job (always, if it is no UUID).")
 @signed
 @json_option
 @click.pass_context

@@ -99,7 +99,7 @@ def _command(row: StartCommand) -> click.Command:
 
 
 def _parameters(row: StartCommand) -> Iterator[Callable[[Callable[..., None]], Callable[..., None]]]:
-    another = "Allow it although the --sale has another (split payment)."
+    another = "Allow it although the --sale has another payment (split payment)."
     if row.original:
         yield click.argument("original", required=False, shell_complete=ORIGINALS[row.type])
         yield click.option("--reference", type=click.UUID, metavar="UUID", help="Instead of ORIGINAL: its reference.")
@@ -123,7 +123,7 @@ def _parameters(row: StartCommand) -> Iterator[Callable[[Callable[..., None]], C
         "--sale", metavar="KEY", help="Key of the sale; refused while it has another open or approved payment."
     )
     yield click.option("--additional", "--repeat", is_flag=True, help=f"{another} --repeat is its old name.")
-    yield click.option("--id", "given_id", type=click.UUID, metavar="UUID", help="Its id; made here if omitted.")
+    yield click.option("--id", "given_id", type=click.UUID, metavar="UUID", help="Its id; if omitted, a new one.")
     yield click.option("--no-wait", is_flag=True, help="Only start it (exit code 0 once it runs).")
     yield timeout_option
     yield json_option

@@ -59,14 +59,12 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
 
 
 @click.command()
-@click.option(
-    "--serial", "serials", multiple=True, help="Serial number; repeatable, a terminal for each. [default: SN-0001]"
-)
+@click.option("--serial", "serials", multiple=True, help="Serial number of a terminal; repeatable. [default: SN-0001]")
 @click.option("--terminals", type=click.IntRange(1, MAX_TERMINALS), help="This many terminals: SN-0001, SN-0002, ...")
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help=f"Address to listen on; port 0 takes a free one; of several terminals each has the next port. "
+    help=f"Address to listen on; port 0 takes a free one. Several terminals have consecutive ports. "
     f"[default: 0.0.0.0:{HTTPS_PORT}, with --http {HTTP_PORT}]",
 )
 @click.option("--http", is_flag=True, help="Plain HTTP instead of HTTPS.")
@@ -76,7 +74,7 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keeps the certificate, the queue of undelivered events, the record of finals and the print jobs; of several "
+    help="Keeps the certificate, the queue of undelivered events, the record of finals and print jobs; with several "
     "terminals in DIR/SERIAL. [default: a temporary directory]",
 )
 @click.option("--trust", type=_FILE, metavar="PEM", help="CA of the webhook receivers. [default: the system's]")
@@ -105,7 +103,7 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     "window.",
 )
 @click.option("--virtual", is_flag=True, help="Time advances only by the control API (POST /clock).")
-@click.option("--seed", type=int, help="Makes payments reproducible, given the same ids.")
+@click.option("--seed", type=int, help="Repeats the same payments for the same ids.")
 @click.option(
     "--set",
     "further",
@@ -123,14 +121,14 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     "--ledger",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Append the true events, as JSON lines; of several terminals to FILE/SERIAL.jsonl.",
+    help="Append what really happened, as JSON lines; with several terminals to FILE/SERIAL.jsonl.",
 )
 @click.option(
     "--control",
     metavar="HOST:PORT",
     help="Address of the control API, on loopback, for example 127.0.0.1:6870: present cards, pull the plug, and more.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, as when stdout is no terminal; with --list JSON.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, also if stdout is no terminal; with --list JSON.")
 @click.option("--list", "list_scenarios", is_flag=True, help="List the scenarios, and exit.")
 @click.option("--show", metavar="NAME", help="Print the file of a scenario, and exit.")
 def simulate(
@@ -270,7 +268,7 @@ def _first_line(file: str) -> str:
     try:
         line = Path(file).read_text(encoding="utf-8").split("\n", 1)[0].strip()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise click.BadParameter(f"cannot read {shown(file)}: {reason}") from error
     if not line:
         raise click.BadParameter(f"the first line of {shown(file)} is empty")

@@ -69,7 +69,7 @@ def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **
     """
     asking = not yes and parameters.asks()
     if not yes and not asking:
-        raise click.UsageError("no terminal to ask at, and nothing was sent: say --yes if a payment may be started")
+        raise click.UsageError("cannot ask here, and nothing was sent: give --yes if a payment may be started")
     context(ctx).set_starts()
     with connect(ctx) as api:
         tell = aside() if output.as_json else output
@@ -171,7 +171,7 @@ class _CommissionRun:
             document = self._follow(PAYMENT, document, CANCEL_SECONDS)
         self._ended(document)
         if self._payments[0].status is None:
-            self.leave("The terminal ended no payment, so nothing could be seen.")
+            self.leave("The terminal ended no payment, so nothing is proven.")
             sys.exit(ExitCode.NOT_DONE)
 
     def pay(self) -> None:
@@ -217,7 +217,7 @@ class _CommissionRun:
         """Record the result, and show it. Raise Problem."""
         for charged in self.charged:
             self.tell.line(say("charged", amount=money(self.amount), id=charged), "yellow")
-        with self.tell.busy("searching for a payment that never was"):
+        with self.tell.busy("searching for a payment that never existed"):
             unknown = self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS).body
         seen = proofs.WalkProofs(self._payments, unknown, self._shown, self._print_job)
         lacks = proofs.lacking(seen)

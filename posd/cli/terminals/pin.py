@@ -159,11 +159,9 @@ def _own_file(output: Output, config: Config, serial: str) -> Path:
     own = [layer.document for layer in config.layers.files if layer.file == file]
     plain = own and own[0].keys() == {"terminals"} and all(item.keys() <= WRITTEN for item in own[0]["terminals"])
     if known and not (there == file and plain):
-        fail(
-            output, f"terminal {serial} stands in {there} already. To change its pin there: posd terminals pin {serial}"
-        )
+        fail(output, f"terminal {serial} is in {there} already. To change its pin there: posd terminals pin {serial}")
     if own and not known:
-        fail(output, f"{file} is there already, and has another terminal; write the section of {serial} by hand")
+        fail(output, f"{file} exists and has another terminal; write the section of {serial} by hand")
     folder = next(folder for folder in file.parents if folder.exists())
     if not os.access(folder, os.W_OK):
         fail(output, f"cannot write into {folder}: Permission denied; as root: sudo posd terminals add {serial}")

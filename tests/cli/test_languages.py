@@ -236,7 +236,7 @@ REPORTS = json.loads((CLI.parent / "api" / "examples.json").read_text("utf-8"))[
     ("line", "types", "reply", "code", "words"),
     [
         ("prune", "n\n", "prune", 1, ["Se eliminarían: 12 pagos", "¿Eliminarlo?", "[s/N]", "No se eliminó nada."]),
-        ("reprocess", "", "reprocess", 0, ["pagos revisados: 1042", "Todo era como su registro."]),
+        ("reprocess", "", "reprocess", 0, ["pagos revisados: 1042", "No había ninguna diferencia."]),
         ("quarantine", "", "list_quarantine", 0, ["recibido", "canal", "el primero: posd quarantine 1"]),
     ],
 )

@@ -97,7 +97,7 @@ class RunningDaemon:
 
     @property
     def clock_doubt(self) -> str:
-        """Why no certificate may be made now, and what to do: posd does not trust the clock. Empty if it does."""
+        """Why no certificate may be made (posd does not trust the clock), and what to do. Empty if one may be made."""
         if self.clock.get("status", "ok") == "ok":
             return ""
         detail, todo = self.clock.get("detail"), self.clock.get("todo")
@@ -111,7 +111,7 @@ class RunningDaemon:
     def reload(self) -> bool:
         """Send SIGHUP, so that it loads the files now. Return whether this user may; otherwise it checks by itself."""
         try:
-            # The process that listens, which is never out of date as a pid file can be. 0: it is in a container.
+            # Process that listens on the socket; a pid file could be outdated. 0: the process is in a container.
             if (pid := probe(str(self.socket))) <= 1:
                 return False
             os.kill(pid, signal.SIGHUP)

@@ -281,7 +281,7 @@ def _json(text: str, file: str) -> Verbatim:
 def text_member(ctx: click.Context, terminal: str | None) -> str:
     """Return the member of a document with a text, by the configuration. Raise ConfigError.
 
-    `terminal`: the serial of the printing one, None for any of the configuration.
+    `terminal`: serial of the printing terminal; None for any configured terminal.
     """
     config, problems = examine(Path(context(ctx).config_path), check_files=False)
     if config is not None and any(problem.key.startswith("print") for problem in problems):
@@ -290,7 +290,7 @@ def text_member(ctx: click.Context, terminal: str | None) -> str:
         return TEXT_MEMBER
     editions = {item.edition for item in config.terminals if terminal in (None, item.serial)}
     if editions == {"2026"} and config.sources["print.text_member"] == "default":
-        return COMMANDS_MEMBER  # these print only commands
+        return COMMANDS_MEMBER  # terminals of the newer edition print only commands
     return config.print_.text_member
 
 

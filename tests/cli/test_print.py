@@ -184,7 +184,7 @@ def test_without_a_wait_the_command_for_the_state_is_shown() -> None:
     )
     assert (done.returncode, doubt.returncode, unsent.returncode) == (0, 4, 1)
     assert "sent to SN-0001" in done.stdout
-    assert f"how it stands: posd print-jobs {JOB}" in done.stdout
+    assert f"its state: posd print-jobs {JOB}" in done.stdout
     assert "sent to" not in doubt.stdout
     assert "It may have been sent to the printer." in doubt.stderr
     assert "Do not print it again under another id before you know the result." in doubt.stderr

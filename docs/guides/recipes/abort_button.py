@@ -19,7 +19,7 @@ async def abort_when_pressed(payment: AsyncPayment[Paid], pressed: asyncio.Event
         try:
             await payment.abort()
             print("Canceling. Wait for the terminal", flush=True)
-        except PosdError as error:  # too late, or posd is away: it may be pressed again
+        except PosdError as error:  # too late, or posd is unreachable; the cashier may press the button again
             print(f"It cannot be canceled: {error}", flush=True)
 
 

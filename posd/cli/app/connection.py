@@ -61,7 +61,7 @@ class Api(Connection):
         also: Collection[int] = (),
         seconds: float = REPLY_SECONDS,
     ) -> Reply:
-        """GET `path` (below /v1). `also`: statuses 4xx and 5xx that are results here, unless they have a problem.
+        """GET `path` (below /v1). `also`: statuses 4xx and 5xx that count as results, unless the body is a problem.
 
         Wait `seconds` for the response. Raise Problem or Unreachable.
         """
@@ -87,7 +87,7 @@ class Api(Connection):
 
 
 def _serves(process: int) -> bool:
-    """Return whether the process that listened last can be posd: it runs, and is not systemd."""
+    """Return whether the last listener of the socket can be posd: a running process that is not systemd."""
     if process == 1:
         return not Path("/run/systemd/system").exists()
     with suppress(PermissionError):
@@ -117,7 +117,7 @@ def json_option(command: Command) -> Command:
     def make(ctx: click.Context, _parameter: click.Parameter, value: bool) -> Output:
         output = Output(as_json=value)
         context(ctx).output = output  # errors use the same format
-        if not ctx.resilient_parsing:  # a shell completes a word
+        if not ctx.resilient_parsing:  # a completion needs no language
             choose(ctx)
         return output
 

@@ -33,7 +33,7 @@ class OutputLost(Exception):
 class _Stream(io.BufferedWriter):
     """Standard stream. `drops`: unwritable text is dropped; otherwise OutputLost is raised, once.
 
-    Below this class only library code runs. A signal between a write and its return would cause a second write.
+    This class calls only library code. A signal between a write and its return would cause a second write.
     """
 
     def __init__(self, descriptor: int, *, drops: bool) -> None:
@@ -65,7 +65,9 @@ _stdout: _Stream | None = None
 def open_streams() -> None:
     """Replace `sys.stdout` and `sys.stderr` by such streams. A closed descriptor discards the text."""
     global _stdout
-    while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= 2:  # else a socket or a database would become stdout
+    while (
+        descriptor := os.open(os.devnull, os.O_RDONLY)
+    ) <= 2:  # otherwise a socket or a database could get this descriptor
         pass
     os.close(descriptor)
     _stdout = _Stream(1, drops=False)
@@ -118,7 +120,7 @@ class Context:
     unread: str = ""
 
     def set_starts(self) -> None:
-        """Set `starts`. The exit code reports the end, whether or not the output can be written."""
+        """Set `starts`, and drop unwritable output. So the exit code always reports the end of the payment."""
         self.starts = True
         drop_lost_output()
 
@@ -208,9 +210,9 @@ def for_pruned(left: Mapping[str, Any]) -> ExitCode:
 def for_problem(problem: "Problem", *, starts: bool = False) -> ExitCode:
     """Return the exit code for a problem. `starts`: the command starts something, or waits for it.
 
-    In that case only something never started is NOT_DONE or USAGE. Everything else may have been started.
+    With `starts`, NOT_DONE and USAGE mean that nothing was started. All other codes leave that open.
     """
-    if problem.away:  # for the caller, a stopping daemon is a missing one
+    if problem.away:  # a stopping daemon counts as unreachable
         return ExitCode.UNREACHABLE
     if starts and not problem.never_started:
         return ExitCode.OPEN

@@ -1,7 +1,7 @@
 """Starting a payment or a print job and waiting for its outcome, over restarts of the daemon.
 
-Both go on without their till, so a wait does not end by itself. If the daemon is unreachable, the call is repeated with
-the same id until it replies. Only the caller's deadline or Ctrl-C ends a wait.
+Neither needs its till after the start, so a wait does not end by itself. If the daemon is unreachable, the call is
+repeated with the same id until it replies. Only the caller's deadline or Ctrl-C ends a wait.
 """
 
 import queue
@@ -51,7 +51,7 @@ class Arrived(FromDocument):
 class Disconnected:
     """The daemon is unreachable or cannot read its database.
 
-    It is tried again. Any other update means that it is back.
+    The wait tries again. Any other update means that the daemon replies again.
     """
 
     reason: str
@@ -77,8 +77,8 @@ def start(
 
     If the first call provably did not reach posd, nothing was started and Unreachable is raised. If a call may have
     been read, the same call is repeated, which is always safe; only the daemon knows the result. `deadline` is a time
-    of `time.monotonic()`. `fresh`: the id was made for this call. Raise Problem, whose `never_started` is also True if
-    the first call with a fresh id was refused; Unreachable or TimedOut.
+    of `time.monotonic()`. `fresh`: the id was made for this call. Raise Problem, Unreachable or TimedOut.
+    `never_started` of the problem is also True if the first call with a fresh id was refused.
     """
     first = True
 

@@ -59,7 +59,8 @@ Pair = tuple[str, str]
 class Output:
     """Output of a command. Text may come from a terminal or a till, so it is never markup, and each text is one line.
 
-    All text is written through `posd.base.text`, only here. So no text starts another line or controls the screen.
+    Only this module writes text, and always through `posd.base.text`. So no text starts another line or controls the
+    screen.
 
     `stream`: stdout, or stderr for the text around a question.
     """
@@ -133,7 +134,7 @@ class Output:
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """Show on a terminal the running step and its time, until the block ends."""
+        """Show the running step and its time on a terminal, until the block ends."""
         with self.progress(named(what), self.spinner(), DESCRIPTION):
             yield
 
@@ -141,7 +142,7 @@ class Output:
     def progress(
         self, what: str, *columns: ProgressColumn, total: float | None = None
     ) -> Iterator[Callable[..., None]]:
-        """Show on a terminal the progress in these columns and its time, until the block ends.
+        """Show the progress in these columns and its time on a terminal, until the block ends.
 
         Yield a function to call with changes of `completed`, `total` or `description`.
         """

@@ -119,7 +119,7 @@ def original_and_amount(words: Sequence[str], reference: uuid.UUID | None) -> tu
     BadParameter for a word that is no amount.
     """
     first = words[0] if words else ""
-    # A word that can be an amount is not taken as a short id, so that a refund without ORIGINAL finds none by chance.
+    # A word that can be an amount is no short id. So a refund without ORIGINAL finds no payment by chance.
     named = bool(first) and (whole_uuid(first) is not None or (reference is None and not _is_sum(first)))
     if named == (reference is not None):
         given = "ORIGINAL and --reference are both given" if named else "neither ORIGINAL nor --reference is given"

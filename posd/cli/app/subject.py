@@ -39,7 +39,7 @@ Document: TypeAlias = Mapping[str, Any]
 DOUBTFUL = frozenset({"starting", "in_doubt"})
 MORE = "there are more: --all shows them, --limit more of them"
 
-#: Newest payments for which the commands of one attention are written; the commands of the others are the same.
+#: Number of newest payments whose commands are written for one attention; the others need the same commands.
 COMMANDS_FOR = 5
 
 #: Keys of the totals.
@@ -390,7 +390,7 @@ def await_end(
 def _begin(
     api: Api, progress: Progress, draft: Document, request: Mapping[str, Any], deadline: float | None, *, fresh: bool
 ) -> Reply:
-    """Start it, and return the daemon's response, which may be final.
+    """Start the payment or print job, and return the daemon's response, which may be final.
 
     Raise Problem, or Unreachable if nothing was started. Exit if it may have started and nothing more is known.
     """
@@ -423,8 +423,8 @@ def _tell_refused(progress: Progress, draft: Document, *, never_started: bool, s
 def _look(api: Api, progress: Progress, draft: Document) -> Reply:
     """Read the state before a wait. Exit if posd is reachable and cannot tell the state.
 
-    Raise Problem if it was never started, Unreachable without posd; Failure with the exit code of its end if only a
-    tombstone is left.
+    Raise Problem if it was never started, and Unreachable without posd. If posd has only a tombstone, raise Failure
+    with the exit code of its end.
     """
     subject = progress.subject
     try:
@@ -446,7 +446,7 @@ def _not_known(error: Problem | Unreachable) -> Sequence[str]:
 
 
 def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) -> Reply:
-    """Follow it until it is final. Exit with OPEN if it does not end.
+    """Follow the payment or print job until it is final. Exit with OPEN if it does not end.
 
     It does not end by the deadline, before Ctrl-C, or while posd keeps failing.
     """
@@ -466,7 +466,7 @@ def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) ->
 
 
 def _leave_open(progress: Progress, document: Document, why: Lines, reply: Reply | None = None) -> NoReturn:
-    """Print why it stays open and how to go on, then exit. `reply`: the JSON for --json."""
+    """Print why the payment or print job stays open and what to do, then exit. `reply`: the JSON for --json."""
     progress.close()
     output = progress.output
     if reply is not None:
@@ -479,7 +479,7 @@ def _leave_open(progress: Progress, document: Document, why: Lines, reply: Reply
 
 
 def _finish(output: Output, subject: Subject, reply: Reply) -> NoReturn:
-    """Write its end, and exit with its exit code."""
+    """Write the end of the payment or print job, and exit with its exit code."""
     if output.as_json:
         output.json(reply.raw)
     else:
@@ -506,8 +506,9 @@ Found = tuple[Subject, Document]
 def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, least: int = LEAST) -> tuple[Subject, str]:
     """Return the subject of a typed id, and the whole id.
 
-    A full UUID is not searched for. If a beginning was resolved, stderr says to which id. Raise Failure with USAGE if
-    several ids begin so, with NOT_DONE if none does; BadParameter for an invalid id; Problem or Unreachable.
+    A full UUID is not searched for. If `text` is the beginning of an id, stderr shows the whole id. Raise Failure with
+    USAGE if several ids begin with it, and with NOT_DONE if none does. Raise BadParameter for an invalid id, Problem or
+    Unreachable.
     """
     if (whole := whole_uuid(text)) is not None:
         return subjects[0], whole if subjects[0].uuids else text

@@ -64,7 +64,7 @@ def wrap(text: str, room: int) -> list[str]:
 
 
 def shortened(text: str, room: int, mark: str = "…") -> str:
-    """Return the text within `room` cells; of a longer text the middle is left out, because its ends identify it."""
+    """Return the text within `room` cells. A longer text loses its middle, because its ends identify it."""
     if width(text) <= room:
         return text
     last = head(text[::-1], (room - 1) // 2)[::-1]
@@ -148,9 +148,9 @@ ASCII = TableStyle("-", "~")
 class Layout(NamedTuple):
     """Names of columns with special rules if a table has little room.
 
-    The cells of `whole` are not broken, and long words in `cut` lose their middle before anything is broken. `under` is
-    put below `whole` if both do not fit beside each other, and so are the others; `extra` columns are left out if they
-    do not fit, or are empty in all rows.
+    `whole`: its cells are not broken. `cut`: its long words lose their middle first. `under`: it goes below `whole` if
+    the table has no room for both, and so do other columns if needed. `extra`: columns that are left out without room,
+    or if they are empty in all rows.
     """
 
     whole: str = ""

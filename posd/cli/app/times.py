@@ -16,7 +16,7 @@ _OF_DAEMON = re.compile(r"20\d\d-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d+)?Z| \d\d:\d\d(:
 
 #: Whether times are in UTC, set once for a command by --utc.
 _in_utc = False
-#: The year that is left out; None: this year.
+#: Year that is not written; None: this year.
 _year: int | None = None
 
 

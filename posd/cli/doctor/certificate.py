@@ -67,7 +67,7 @@ def check(shop: DoctorContext) -> Findings:
 
 
 def _renewal(shop: DoctorContext) -> str:
-    """Return the remedy for a new certificate. With a wrong clock none is made."""
+    """Return the remedy for a new certificate. With a wrong clock no certificate is made."""
     if shop.made is None:
         return "own"
     return "clock_first" if shop.health("clock").get("status") == "degraded" else "renew"
@@ -207,7 +207,7 @@ def _shown(shop: DoctorContext, subject: str, host: str, port: int, who: str) ->
     if told_before:  # otherwise posd would record a refusal, as from a terminal
         return shop.tell("callback.wrong", subject, **given)
     client = tls_contexts.strict_client(shop.made.ca_certificate if shop.made else None, system=shop.made is None)
-    if shop.made is None:  # a terminal gets the last certificate of the chain
+    if shop.made is None:  # a terminal trusts the last certificate of the chain
         client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         client.load_verify_locations(cadata="".join(shop.certificate.read_text("ascii").rpartition(_BEGIN)[1:]))
     reason = _refused(host, port, client)

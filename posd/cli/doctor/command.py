@@ -88,7 +88,7 @@ def examine(name: str, check: DoctorCheck, shop: DoctorContext) -> list[CheckFin
     worker.join(check.seconds)
     done = list(said)
     if worker.is_alive():
-        root_again()  # it may hang while it acts as another user
+        root_again()  # the hanging thread may act as another user
         done.append(shop.tell("check.hangs", check.title, seconds=check.seconds))
     findings = [_placed(name, item, shop) for item in done]
     shop.found += findings

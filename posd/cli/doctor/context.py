@@ -61,7 +61,7 @@ class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
     check: str = ""
 
 
-#: Generator of findings, so that a time limit loses only the rest.
+#: A generator, so that a time limit keeps the earlier findings.
 Findings = Iterator[CheckFinding]
 
 

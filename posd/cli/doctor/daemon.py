@@ -206,7 +206,7 @@ def _room(shop: DoctorContext, directory: Path) -> Findings:
         yield shop.tell(f"disk.{code}", directory, free=f"{free / MIB:,.0f}".replace(",", " "), at=directory)
 
 
-# Whether terminals can reach this machine. Firewall rules are not read: firewalls are many, and one may be in the
+# Whether terminals can reach this machine. Firewall rules are not read: there are many kinds of firewalls, also in the
 # network. A received callback shows it.
 
 #: Newest events that are searched for callbacks.

@@ -70,7 +70,7 @@ def _problems(shop: DoctorContext) -> Findings:
 
 
 def _problem(shop: DoctorContext, problem: ConfigProblem, path: Path | None) -> CheckFinding:
-    """Return posd's problem; for a file that it may not read, also how to allow it."""
+    """Return the problem that posd reports; for an unreadable file, also how to give posd access."""
     key, subject = problem.key, problem.key or problem.file
     closed = barrier(shop.user, path) if path is not None else None
     at = Path(closed.filename) if closed is not None and closed.errno == errno.EACCES else None

@@ -209,7 +209,7 @@ def being(user: User) -> Iterator[None]:
 
 
 def root_again() -> None:
-    """End `being`, also in a thread that hangs."""
+    """Restore root as the user of this process, even if a thread hangs inside `being`."""
     if 0 in os.getresuid():
         os.setresuid(0, 0, 0)
 

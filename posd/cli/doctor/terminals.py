@@ -173,7 +173,7 @@ async def _listen(discovery: DiscoveryConfig, selection: "InterfaceSelection") -
 
     from posd.terminals.discovery import Browser, closed, read
 
-    logging.getLogger("zeroconf").disabled = True  # missing announcements show what it could not send
+    logging.getLogger("zeroconf").disabled = True  # a failed query shows as a missing announcement
     services: dict[str, AsyncServiceInfo] = {}
 
     def take(*, service_type: str, name: str, **_: object) -> None:

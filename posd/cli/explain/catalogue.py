@@ -107,7 +107,7 @@ def say(command: str, name: str, /, **words: object) -> str:
 
 
 def explained(section: str, code: str, detail: str) -> str:
-    """Return the daemon's words about a code, in another language after the catalogue's about its meaning.
+    """Return the daemon's words about a code. In another language, the catalogue's meaning precedes them.
 
     `says_all`: the meaning and the payment's own fields have all that the daemon's words say.
     """
@@ -125,7 +125,7 @@ def advice(section: str, code: str, field: str = "do") -> Advice | None:
 
 
 def glossed(code: str) -> str:
-    """Return a code, in another language with its name behind it."""
+    """Return a code; in another language, its name follows."""
     name = code if _chosen is Language.EN else named(code.replace("_", " "))
     return code if name == code else f"{code} ({name})"
 

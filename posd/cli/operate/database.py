@@ -326,7 +326,7 @@ def _differences(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def show_result(output: Output, result: Mapping[str, Any]) -> None:
-    """Write the results of `reprocess`, and what is left."""
+    """Write the results of `reprocess`, and the messages that are left."""
     printing = result["printing"]
     applied, differences = [*result["applied"], *printing["applied"]], _differences(result)
     checked = {"payments": result["transactions"], "jobs": printing["print_jobs"], "skipped": result["skipped"]}

@@ -47,7 +47,7 @@ def _told(output: Output) -> Iterator[None]:
         raw = msgspec.json.encode({"ok": False, "error": str(error)})
         lines = (
             error.lines if isinstance(error, InvalidIdList) else (str(error),)
-        )  # a name in it can have several lines
+        )  # a file name in the message can contain a line break
         raise Failure(lines, code, output, raw) from error
 
 

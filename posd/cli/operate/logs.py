@@ -75,7 +75,7 @@ def read(raw: bytes) -> dict[str, Any] | None:
 
 @dataclass
 class LineWords:
-    """Formatter of lines as sentences. `width`: that of the screen, None in a pipe, where a line stays one line."""
+    """Formatter of lines as sentences. `width`: width of the screen; None in a pipe, where no line is broken."""
 
     width: int | None = None
     tracebacks: bool = False
@@ -269,7 +269,7 @@ def logs(
     newest = lines
     if not everything and lines is None and not since and file is None:
         newest = LINES_BEFORE if follow else LINES
-    # What only this command can select, it also has to count, because journalctl counts all lines.
+    # If this command selects the lines itself, it also counts them, because journalctl counts all lines.
     counted = file is not None or bool(grep)
     if file is not None:
         source = of_file(file)

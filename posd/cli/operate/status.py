@@ -67,7 +67,7 @@ class StatusLine(NamedTuple):
 
 
 def do(*commands: str) -> list[RemedyStep]:
-    """Return steps that are no more than their commands."""
+    """Return steps that have only their commands."""
     return [RemedyStep("", command) for command in commands]
 
 
@@ -124,7 +124,7 @@ def _as_posd(step: RemedyStep, commands: Mapping[str, str]) -> RemedyStep:
 
 
 def ask(api: Api) -> tuple[Document, bytes]:
-    """Return the status, or what the till's socket gives of it; and the same as received."""
+    """Return the status, or its part from the till's socket, decoded and as received."""
     try:
         reply = api.get("/status", {"check": "true"}, seconds=ANSWER_SECONDS)
         return reply.body, reply.raw  # noqa: TRY300 - the code below is for the other socket
@@ -152,7 +152,7 @@ def _open_payments(api: Api) -> Sequence[Document] | None:
 
 def headline(document: Document, found: Sequence[StatusLine]) -> str:
     """Return the answer in words."""
-    # A line without a label is one of several: the first of them has it.
+    # Of several lines about one subject, only the first has a label.
     labels = [
         "payments in doubt" if line.label == "open payments" and line.text.endswith(named("in doubt")) else line.label
         for line in found
@@ -166,7 +166,7 @@ def headline(document: Document, found: Sequence[StatusLine]) -> str:
 
 
 def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[StatusLine]:
-    """Yield what the screen shows: of a whole status, or of what the till's socket gives of it."""
+    """Yield the lines of the screen, for the whole status or its part from the till's socket."""
     whole = "uptime_seconds" in document
     version = document["version"]
     yield StatusLine("version", f"{version['version']} (API {version['api']}, schema {version['schema']})")
@@ -371,13 +371,13 @@ def _step_lines(step: RemedyStep, room: int) -> list[str]:
 
 
 def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
-    """Print what can be found out without it."""
+    """Print what is known without the daemon."""
     from posd.config import examine
 
     file = Path(context(ctx).config_path)
     # Without the files that it names, which only the daemon may read.
     config, problems = examine(file, check_files=False)
-    # For another socket, the service of this machine says nothing.
+    # The service of this machine serves only the default directory of sockets.
     service = _service() if Path(error.socket).parent == Path(DEFAULT_SOCKET).parent else {}
     last_error = _last_error(service.get("ActiveExitTimestamp")) if service else ""
     if output.as_json:
@@ -439,7 +439,7 @@ def _last_error(since: str | None) -> str:
 def _output(command: str) -> str:
     """Return the output of a command, "" if it fails."""
     try:
-        done = subprocess.run(  # noqa: S603 - nothing in it is of anyone else
+        done = subprocess.run(  # noqa: S603 - no word comes from a user
             command.split(), capture_output=True, text=True, errors="replace", timeout=SYSTEMD_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError):

@@ -43,7 +43,7 @@ class OperationWords(NamedTuple):
 
     @property
     def lack(self) -> str:
-        """Half sentence on what an approval without a reference cannot have; empty if nothing."""
+        """Half sentence about later operations that need the missing reference; empty if there are none."""
         return str(chosen("hint")["lack"]).format(followed_by=self.followed_by) if self.followed_by else ""
 
     def fill(self, template: str, **more: str) -> str:
@@ -52,8 +52,8 @@ class OperationWords(NamedTuple):
 
 
 def operation(kind: str | None) -> OperationWords:
-    """Return the words of an operation type. None and unknown words: a payment of a lost database, or of a later
-    version.
+    """Return the words of an operation type. None and unknown words belong to a payment of a lost database or of
+    a later version.
     """
     rows = chosen("operation")
     return OperationWords(**rows.get(str(kind), rows["unknown"]))

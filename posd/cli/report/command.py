@@ -130,9 +130,9 @@ def _read(api: Api, query: dict[str, str]) -> Any:
 
 
 def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -> str | None:
-    """Close the shift. Return the number of the one to show, or None if the first shift began now.
+    """Close the shift. Return the number of the shift to show, or None if the first shift began now.
 
-    If nothing has changed since the last one, or another was closed meanwhile, show that one.
+    If nothing changed since the last shift, or another one was closed meanwhile, that shift is shown.
     """
     before = api.get("/shifts").body["shifts"]
     last: Any = before[0] if before else None

@@ -64,7 +64,7 @@ def of(report: ReportView) -> Sequence[Chart]:
 
 
 def _courses(report: ReportView, total: Row) -> Iterator[Chart]:
-    """Yield what was counted in a currency by day, if there are several, and by hour."""
+    """Yield charts of the counted amounts in a currency: by day if there are several, and by hour."""
     if report["shift"] is not None:
         return
     currency = total["currency"] or unnamed()
@@ -222,7 +222,7 @@ def scale(low: float, high: float) -> list[float]:
 
 
 def short(name: str, most: int = 22) -> str:
-    """Return a name that fits; of a long one the end, which differs between serials."""
+    """Return a name that fits. A long name loses its beginning, because serials differ at the end."""
     return name if len(name) <= most else f"\N{HORIZONTAL ELLIPSIS}{name[1 - most :]}"
 
 

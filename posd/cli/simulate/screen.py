@@ -274,7 +274,7 @@ class Keyboard:
 def _unflushed(attributes: list[Any]) -> list[Any]:
     """Ctrl-C and Ctrl-Z keep the input that was typed before them.
 
-    Non-blocking, because a read of input that is gone would wait for the next key and block the loop.
+    Reads are non-blocking. Otherwise a read of dropped input would wait for the next key and block the loop.
     """
     kept = list(attributes)
     kept[_LOCAL_MODES] |= termios.NOFLSH

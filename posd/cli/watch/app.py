@@ -136,7 +136,7 @@ def _key(keys: str, action: str, word: str, sign: str, words: str, *, show: bool
     return Binding(keys, action, word, key_display=sign, tooltip=words, show=show)
 
 
-#: Keys that answer the question with yes: in any language, and in Spanish too.
+#: Keys that mean yes in any language, and in Spanish.
 YES, YES_IN_SPANISH = ("y", "Y", "upper_y"), ("s", "S", "upper_s")
 #: Keys that a narrow screen must show come first.
 KEYS = (
@@ -306,7 +306,7 @@ class Watch(App[None]):
         self.draw()
 
     async def on_option_list_option_selected(self) -> None:
-        """Show all details of the row: Enter is a key of the list."""
+        """Show all details of the row. Textual handles Enter as a key of the list."""
         await self.action_show()
 
     def on_descendant_focus(self) -> None:

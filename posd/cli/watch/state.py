@@ -171,7 +171,7 @@ def changes(
 ) -> Iterator[tuple[Document, str]]:
     """Yield the lines of the feed after a place as they arrive, decoded and as received, over restarts of posd.
 
-    `away` is called with each error, `before` before each opening: an error that it raises counts too.
+    `away` is called with each error, `before` before each opening. An error of `before` counts too.
     """
     stream = Place(api.socket, f"/feed?limit={PAGE}", Arrived, place, away)
     for item, change in api.follow(stream, before):

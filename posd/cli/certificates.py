@@ -80,7 +80,7 @@ def tell(output: Output, text: str) -> None:
 
 #: Longest wait for the listener's response, in seconds; it is on this machine.
 ASK_SECONDS = 5.0
-#: Longest wait for the daemon to load a new certificate, in seconds. Without a signal it checks once a minute.
+#: Longest wait for the daemon to load a new certificate, in seconds. Without a signal the daemon checks once a minute.
 TAKE_UP_SECONDS = 70.0
 #: Seconds between two checks.
 LOOK_SECONDS = 0.1
@@ -88,7 +88,7 @@ LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RunningDaemon:
-    """Daemon: `clock` is its health check of the clock, `port` the port of its webhook listener."""
+    """Running daemon. `clock`: its health check of the clock. `port`: the port of its webhook listener."""
 
     socket: Path
     host: str
@@ -109,7 +109,10 @@ class RunningDaemon:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def reload(self) -> bool:
-        """Send SIGHUP, so that it loads the files now. Return whether this user may; otherwise it checks by itself."""
+        """Send SIGHUP to the daemon, so that it loads the files now.
+
+        Return whether this user may; otherwise it checks by itself.
+        """
         try:
             # Process that listens on the socket; a pid file could be outdated. 0: the process is in a container.
             if (pid := probe(str(self.socket))) <= 1:
@@ -120,7 +123,7 @@ class RunningDaemon:
         return True
 
     def serves(self, fingerprint: str) -> bool:
-        """Wait until the listener shows that certificate; False if it does not within a reasonable time."""
+        """Wait until the listener shows that certificate. Return False after a reasonable time."""
         end = time.monotonic() + TAKE_UP_SECONDS
         while True:
             with suppress(CertificateNotShown):  # a busy machine; the next check may succeed

@@ -62,7 +62,7 @@ COMMANDS: Mapping[str, str] = {
 
 
 class Commands(LazyGroup):
-    """Group of all commands. Its help shows them in groups; an error of any command becomes one message."""
+    """Group of all commands. The help shows the commands in groups. An error of any command becomes one message."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """Write the commands in their groups, without importing them."""
@@ -81,7 +81,7 @@ class Commands(LazyGroup):
             from posd.base.text import shown  # completion needs neither
             from posd.cli.app.errors import Failure
 
-            if not isinstance(error, Failure):  # it writes its lines as text
+            if not isinstance(error, Failure):  # posd run writes its lines as text
                 output = context(ctx).output
                 if output is not None and output.as_json:
                     raise Failure(error.format_message(), ExitCode(error.exit_code), output) from error

@@ -42,7 +42,7 @@ def group() -> None:
 def ca(given: Context, output: Output, fingerprint: bool) -> None:
     """Print the CA certificate (PEM) that terminals have to trust: posd tls ca > ca.crt
 
-    It is not secret. If a next CA exists, it prints that one.
+    The certificate is not secret. If a next CA exists, the command prints that one.
     """
     config = load_as_owner(given.config_path)
     made = own(config)
@@ -95,7 +95,7 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
             return
         if not (force or there(made.ca_certificate)) and (words := lost_beside(config.database.path, made)):
             fail(output, f"no CA was made: {words}. What to do: {REMEDY}")
-        # Skipped while the service starts: systemd holds its socket already, and the call would wait.
+        # Not called while the service starts: systemd already holds its socket, and the call would wait.
         daemon = None if if_missing else certificates.find(ctx, config)
         if daemon is not None and daemon.clock_doubt:
             fail(output, daemon.clock_doubt)
@@ -215,7 +215,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
 
 
 def _not_ours(config: Config, output: Output, *, if_needed: bool) -> NoReturn:
-    """Exit: posd does not renew the pair of the shop's own PKI. For the timer that is no failure."""
+    """Exit: posd does not renew the pair of the shop's own PKI. This is no failure for the timer."""
     certificate, private_key = pair(config)
     words = (
         f"the certificate is that of the shop's own PKI ({config.file}, [webhooks]); put a new pair into {certificate} "
@@ -230,7 +230,7 @@ def _not_ours(config: Config, output: Output, *, if_needed: bool) -> NoReturn:
 def _wait_for_the_clock(
     ctx: click.Context, config: Config, output: Output, *, if_needed: bool, by_daemon: bool
 ) -> None:
-    """Exit if the running posd does not trust the clock. For the timer that is no failure.
+    """Exit if the running posd does not trust the clock. This is no failure for the timer.
 
     The daemon itself has checked its clock before, and would not reply while it starts.
     """

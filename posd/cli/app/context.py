@@ -63,7 +63,7 @@ _stdout: _Stream | None = None
 
 
 def open_streams() -> None:
-    """Replace `sys.stdout` and `sys.stderr` by such streams. A closed descriptor discards the text."""
+    """Replace `sys.stdout` and `sys.stderr` by streams of this class. A closed descriptor discards the text."""
     global _stdout
     while (
         descriptor := os.open(os.devnull, os.O_RDONLY)
@@ -88,7 +88,7 @@ codecs.register_error(_unaccented.__name__, _unaccented)
 
 
 def drop_lost_output() -> None:
-    """Drop unwritable text from now on, because something is being changed."""
+    """Drop unwritable text from now on, because a started change must go on."""
     if _stdout is not None:
         _stdout.drops = True
 

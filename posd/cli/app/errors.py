@@ -27,9 +27,9 @@ FACTS = frozenset(
 
 
 class Failure(click.ClickException):
-    """Error as click shows it: an exit code, and the message on stderr; with --json JSON on stdout.
+    """Error for click: an exit code, and the message on stderr; with --json JSON on stdout.
 
-    `raw`: the problem of the API as received. Another error has its message in `detail`, and on stderr too.
+    `raw`: the problem of the API as received. Without `raw`, `detail` and stderr have the message.
     """
 
     def __init__(self, message: Lines, exit_code: ExitCode, output: Output, raw: bytes | None = None) -> None:

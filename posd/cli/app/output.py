@@ -85,7 +85,10 @@ class Output:
         return times.moment(at) if self.rich else times.for_programs(at)
 
     def line(self, text: str = "", style: str = "", *, indent: int = 0) -> None:
-        """Write a text for people, in their language; nothing with --json. In a pipe it is not wrapped or coloured."""
+        """Write a text for people, in their language; nothing with --json.
+
+        Text in a pipe is not wrapped or coloured.
+        """
         text = named(text)
         if self.rich and not text:
             self.stdout.print()

@@ -46,9 +46,10 @@ def amount(text: str) -> Decimal:
 
 
 def moment(text: str) -> str | date:
-    """Click type: a day, a time, or how long ago; in this machine's time zone where it names none. Raise BadParameter.
+    """Click type: a day, a time, or how long ago; in this machine's time zone if it names none. Raise BadParameter.
 
-    Return a time in the API's format, UTC with milliseconds and Z. Only the daemon knows when a day begins.
+    Return a time in the API's format, UTC with milliseconds and Z. A day stays a day, because only the daemon knows
+    when it begins.
     """
     now = datetime.now().astimezone()
     if text in _DAYS:

@@ -10,7 +10,7 @@ from posd.cli.app.context import drop_lost_output
 
 
 def write_private_file(path: Path, content: bytes, *, replaces: bool) -> None:
-    """Write the content of a `private_file`. Raise as it does."""
+    """Write the content of a `private_file`. Raise the same errors."""
     with private_file(path, replaces=replaces) as fresh:
         fresh.write_bytes(content)
 
@@ -19,7 +19,7 @@ def write_private_file(path: Path, content: bytes, *, replaces: bool) -> None:
 def private_file(path: Path, *, replaces: bool) -> Iterator[Path]:
     """Yield an empty file with mode 0600 that is put in place at the end, completely or not at all.
 
-    A pipe or a device is yielded itself. Root acts as the owner of the directory. Raise FileExistsError unless
+    For a pipe or a device, yield that file. Root acts as the owner of the directory. Raise FileExistsError unless
     `replaces`, or another OSError.
     """
     drop_lost_output()

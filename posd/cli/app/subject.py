@@ -392,7 +392,7 @@ def _begin(
 ) -> Reply:
     """Start the payment or print job, and return the daemon's response, which may be final.
 
-    Raise Problem, or Unreachable if nothing was started. Exit if it may have started and nothing more is known.
+    Raise Problem, or Unreachable if nothing was started. Exit if the start is uncertain.
     """
     subject = progress.subject
     maybe = subject.say("may_run", draft)

@@ -1,8 +1,9 @@
-"""Times for people: in the local zone, which is named beside them, or in UTC. All commands write times with this
-module.
+"""Times for people: in the local zone, which is named beside them, or in UTC.
 
-In a table the head of the column names the zone; a single time has it beside it. In a pipe a table has ISO 8601 with
-the offset, which programs can sort and read.
+All commands write times with this module.
+
+In a table the head of the column names the zone. A single time has its zone beside it. In a pipe a table has ISO 8601
+with the offset, which programs can sort and read.
 """
 
 import re

@@ -63,7 +63,7 @@ class Timeline:
         self._began, self._began_at = time.monotonic(), datetime.now(UTC)
 
     def note(self, sender: str, receiver: str, what: str, *, at: datetime | None = None) -> None:
-        """Add a line. `at`: the daemon's time of it; now by default."""
+        """Add a line. `at`: the daemon's time of the step; now by default."""
         offset = time.monotonic() - self._began if at is None else max(0.0, (at - self._began_at).total_seconds())
         self.steps.append(TimelineStep(offset, sender, receiver, what))
         self._show(self.steps[-1])
@@ -179,7 +179,7 @@ def print_receipt(
 ) -> PrintedReceipt:
     """Print the receipt of an approved charge on its terminal: PUT it, then wait for its end.
 
-    `paper` returns what the terminal has printed under an id. For the rest see `make_charge`.
+    `paper` returns what the terminal has printed under an id. See `make_charge` for the other arguments.
     """
     timeline = Timeline(show)
     text = receipt_text(charge)
@@ -382,7 +382,7 @@ def _play(output: Output, sandbox: Sandbox, plans: Sequence[PlannedCharge], *, k
 
 
 def _discover(output: Output, sandbox: Sandbox) -> str:
-    """Wait until posd has found the terminal. If it does not, write the address into the configuration."""
+    """Wait until posd has found the terminal. Otherwise write the address into the configuration."""
     try:
         found = sandbox.wait_for_log("discovery.found", terminal=sandbox.serial, timeout=DISCOVERY_SECONDS)
     except TimeoutError:

@@ -134,7 +134,7 @@ class _Fleet:
         if os.geteuid() == 0:
             user = "postgres"
             shutil.chown(files, user, user)
-        made = subprocess.run(  # noqa: S603 - what was found, with arguments made here
+        made = subprocess.run(  # noqa: S603 - a found program, with arguments made here
             [str(_find("initdb")), "-D", str(files / "data"), "-U", "posd", "-E", "UTF8", "-A", "trust", "-N"],
             capture_output=True,
             text=True,
@@ -210,7 +210,7 @@ class _Fleet:
         return newest
 
     def _wait(self, what: str, done: Callable[[], bool]) -> None:
-        """Wait until head office has everything. Raise SandboxFailed."""
+        """Wait until head office has all changes. Raise SandboxFailed."""
         began = time.monotonic()
         with self._output.busy(what):
             while not done():

@@ -33,7 +33,7 @@ def check(shop: DoctorContext) -> Findings:
     """Check the certificate's dates, key, chain and names, and the CA."""
     subject, private_key, made = shop.certificate, shop.private_key, shop.made
     try:
-        subject.open("rb").close()  # an unreadable file is reported as such
+        subject.open("rb").close()  # the report names an unreadable file
         if private_key.exists():
             private_key.open("rb").close()
         elif made is None:

@@ -103,7 +103,7 @@ def _placed(name: str, said: CheckFinding, shop: DoctorContext) -> CheckFinding:
     return msgspec.structs.replace(said, check=name)
 
 
-#: Status -> its word and colour on a terminal. The words are enough without colours.
+#: Status -> its word and colour on a terminal. The words also work without colours.
 MARKS: Mapping[CheckStatus, tuple[str, str]] = {
     CheckStatus.OK: ("ok", "green"),
     CheckStatus.WARNING: ("warning", "yellow"),

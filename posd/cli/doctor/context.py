@@ -112,8 +112,8 @@ class DoctorContext:
 
     @property
     def settings(self) -> Config:
-        """The configuration; only checks that need it ask for it."""
-        assert self.config is not None  # noqa: S101 - the table of checks says which of them need it
+        """The configuration; only for checks that need one."""
+        assert self.config is not None  # noqa: S101 - the table of checks says which checks need it
         return self.config
 
     @property

@@ -28,7 +28,7 @@ from posd.clock.rules import Kernel
 from posd.config import ListenAddress, parse
 from posd.storage.connection import schema_version
 
-#: Health checks that no check here covers. The others would be reported twice.
+#: Health checks that no check here covers. All other checks would be reported twice.
 OF_HEALTH = ("storage", "local_api", "webhook_listener", "discovery", "configuration", "restore", "identity")
 #: Counters of the status resource that an operator has to check.
 OF_STATUS = ("in_doubt", "attention")
@@ -180,7 +180,9 @@ def check_clock(shop: DoctorContext) -> Findings:
         if window is not None and abs(ahead) > window:
             code = "refuses"
         elif abs(ahead) >= MINUTES_SECONDS:
-            code = "witness" if doubted else "minutes"  # a witness: the terminal needs no change
+            code = (
+                "witness" if doubted else "minutes"
+            )  # this terminal is a witness of the time; its clock needs no change
         else:
             code = "seconds" if abs(ahead) >= USUAL_SECONDS else "agrees"
         apart = say("doctor", "ahead" if ahead > 0 else "behind", age=age(abs(ahead)))
@@ -188,7 +190,7 @@ def check_clock(shop: DoctorContext) -> Findings:
         yield shop.tell(f"clock.{code}", serial, apart=apart, window=age(window or 0), has=has)
 
 
-# Free space on the disk. Without it nothing can be acknowledged, and no payment starts.
+# Free space on the disk. Without free space nothing can be acknowledged, and no payment starts.
 
 
 def check_disk(shop: DoctorContext) -> Findings:
@@ -207,7 +209,7 @@ def _room(shop: DoctorContext, directory: Path) -> Findings:
 
 
 # Whether terminals can reach this machine. Firewall rules are not read: there are many kinds of firewalls, also in the
-# network. A received callback shows it.
+# network. A received callback shows that none blocks it.
 
 #: Newest events that are searched for callbacks.
 CALLBACKS = 5000

@@ -145,7 +145,7 @@ def without_others(shop: DoctorContext, code: str, path: Path) -> CheckFinding:
 
 #: Longest search for damage in the database, in seconds. An old database may need more: use `posd verify`.
 QUICK_CHECK_SECONDS = 20.0
-#: The same for `posd config check`.
+#: Longest search for `posd config check`, in seconds.
 SHORT_CHECK_SECONDS = 3.0
 #: SQLite operations between two checks of the time: some milliseconds.
 OPERATIONS_AT_A_TIME = 100_000

@@ -24,7 +24,7 @@ TLS_UNIT = "posd-tls-init.service"
 #: Directories that systemd makes before the start, and gives to the user: key of the unit -> their parent.
 _MADE = {"StateDirectory": "/var/lib", "RuntimeDirectory": "/run", "CacheDirectory": "/var/cache"}
 _HOMES = ("/home", "/root", "/run/user")
-_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - they are named, and nothing is made there
+_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - only names; nothing is made there
 _CREDENTIALS = ("LoadCredential", "LoadCredentialEncrypted", "SetCredential", "SetCredentialEncrypted")
 
 
@@ -32,7 +32,8 @@ _CREDENTIALS = ("LoadCredential", "LoadCredentialEncrypted", "SetCredential", "S
 class Service:
     """Section `[Service]` of the unit with its drop-ins: key -> its values in order.
 
-    `makes_certificate`: a unit before it makes a missing certificate. `listens`: the sockets that systemd passes to it.
+    `makes_certificate`: a unit before it makes a missing certificate. `listens`: the sockets that systemd passes to the
+    daemon.
     """
 
     settings: Mapping[str, Sequence[str]]
@@ -49,7 +50,7 @@ class Service:
 
     @property
     def made(self) -> list[Path]:
-        """The directories that systemd makes for it."""
+        """The directories that systemd makes for the service."""
         return [Path(above, name) for key, above in _MADE.items() for name in self.words(key)]
 
     def makes(self, path: Path) -> bool:

@@ -119,7 +119,7 @@ def _origin(loaded: Config, entry: ShownValue) -> str:
 
 
 def load_as_owner(config_path: str, *, as_json: bool = False) -> Config:
-    """Load the configuration as `load_or_exit` does. Root acts as the owner of the state folder from then on."""
+    """Load the configuration as `load_or_exit` does. Afterwards root acts as the owner of the state folder."""
     config = load_or_exit(config_path, as_json=as_json, check_files=False)
     act_as_owner(config.database.path)
     return config

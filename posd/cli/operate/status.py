@@ -53,7 +53,7 @@ FIRST = ("storage", "configuration", "clock")
 USUAL_STATE = Path("/var/lib/posd")
 #: Longest wait for the service manager and its journal, in seconds.
 SYSTEMD_SECONDS = 1.0
-#: Longest wait for posd, in seconds. It first probes the terminals for up to half of that.
+#: Longest wait for posd, in seconds. posd first probes the terminals for up to half of that time.
 ANSWER_SECONDS = 10.0
 
 
@@ -341,7 +341,7 @@ def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: b
     terminals = [line for line in found if line.label.startswith(" ")]
     beside = INDENT
     if output.rich and terminals:
-        # A long serial is shortened on a terminal. A pipe and the first line have it whole.
+        # A long serial is shortened on a terminal. A pipe and the first line have the whole serial.
         longest, rest = max(width(line.label) for line in terminals), max(width(line.text) for line in terminals)
         beside = max(INDENT, min(longest + 3, output.stdout.width - rest))
     for line in found:
@@ -349,7 +349,7 @@ def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: b
         room = min(READABLE_COLUMNS, output.stdout.width - indent) if output.rich else sys.maxsize
         label = shortened(line.label, indent - 3) if output.rich and line in terminals else named(line.label)
         head = f"{'!' if line.wrong else ' '} {label} "
-        # A too long label takes space of the first line.
+        # A label that is too long takes space of the first line.
         over = max(0, width(head) - indent)
         first_part, *rest_parts = wrap("x" * over + shown(line.text), room) or [""]
         parts = [first_part[over:], *rest_parts]
@@ -375,7 +375,7 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
     from posd.config import examine
 
     file = Path(context(ctx).config_path)
-    # Without the files that it names, which only the daemon may read.
+    # The files in the configuration are not checked: only the daemon may read them.
     config, problems = examine(file, check_files=False)
     # The service of this machine serves only the default directory of sockets.
     service = _service() if Path(error.socket).parent == Path(DEFAULT_SOCKET).parent else {}
@@ -484,5 +484,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     if kind is None:
         raise click.UsageError(f"click knows no {shell}")
     made = kind(ctx.find_root().command, {}, "posd", "_POSD_COMPLETE")
-    # Not the class's own script: for bash it would run bash, to complain of its version.
+    # click's own method would run bash to check its version.
     click.echo(ShellComplete.source(made))

@@ -1,7 +1,9 @@
-"""`posd support`: one archive for remote help. Secret data are not collected, and removed if they appear.
+"""`posd support`: one archive for remote help.
 
-Each part is collected separately. If one is unavailable, the archive has the reason. It has no data of a payment except
-its id; log lines have allow-listed fields.
+The command collects no secret data, and removes secrets that appear in other data.
+
+Each part is collected separately. If one is unavailable, the archive has the reason. The archive has no data of a
+payment except its id. Log lines have allow-listed fields.
 """
 
 import gzip
@@ -313,7 +315,7 @@ def _service(machine: Machine) -> str:
     properties = "Id,LoadState,UnitFileState,ActiveState,SubState,Result,NRestarts,ExecMainStartTimestamp,"
     properties += "ExecMainExitTimestamp,ExecMainCode,ExecMainStatus,MemoryCurrent,FragmentPath"
     units = [f"{machine.unit}.{kind}" for kind in ("service", "socket")]
-    done = subprocess.run(  # noqa: S603 - words of our own and of the caller, no shell
+    done = subprocess.run(  # noqa: S603 - words from here and from the caller, no shell
         [command, "show", "--no-pager", f"--property={properties}", *units],
         capture_output=True, text=True, errors="replace", timeout=20, check=False,
     )  # fmt: skip
@@ -337,7 +339,7 @@ def _doctor(machine: Machine) -> str:
     socket = ["--socket", machine.given.socket_path] if machine.given.socket_path else []
     command = [sys.executable, "-m", "posd", "--config", machine.given.config_path, *socket, "doctor", "--json"]
     try:
-        done = subprocess.run(  # noqa: S603 - words of our own, no shell
+        done = subprocess.run(  # noqa: S603 - words from here, no shell
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DOCTOR_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:

@@ -14,14 +14,14 @@ from posd.cli.explain.catalogue import Advice, advice, chosen, language, say
 
 #: Operation types that are known to ask for the card (terminal API, Lifecycle).
 WITH_CARD = frozenset({"charge", "pre-auth"})
-#: Age from which an open payment is shown with it, in seconds. No customer waits so long.
+#: Age in seconds from which an open payment is shown with its age. No customer waits so long.
 LONG_SECONDS = 900.0
 #: An outcome's result -> style.
 STYLES: Mapping[str, str] = {"approved": "green", "declined": "red", "rejected": "red"}
 
 
 class OperationWords(NamedTuple):
-    """Words of one operation type. Those of a charge need not fit a void.
+    """Words of one operation type. The words of a charge need not fit a void.
 
     An approval means that `subject` was `done`; `approved` is the full sentence. `undone`: half sentence for every
     other end. `followed_by`: later operations that have to name its reference; empty if there are none. `twice`: advice
@@ -227,7 +227,7 @@ SPELLINGS: Mapping[str, str] = {
 def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedyStep]]:
     """Return the words of a health check and its advice: the daemon's, or in Spanish the catalogue's by its reason.
 
-    For a reason that this version does not know, the daemon's words stand behind those about the check.
+    For a reason that this version does not know, the daemon's words follow the words about the check.
     """
     steps = msgspec.convert(check["commands"], list[RemedyStep])
     if language() == "en" or check["status"] == "ok":

@@ -285,8 +285,8 @@ def _chosen(scenario: str) -> dict[str, Any]:
 def make(serials: Sequence[str], common: Settings, *, http: bool) -> list[Settings]:
     """Return the settings of the terminals with their shared values, and make their directories and certificates.
 
-    A single terminal uses the state directory and the ledger itself. Several have a directory and a ledger by serial in
-    there, and ports count up. Raise SettingsError, TlsError and OSError.
+    A single terminal uses the state directory and the ledger itself. For several terminals, both have an entry for each
+    serial, and ports count up. Raise SettingsError, TlsError and OSError.
     """
     made = []
     for number, serial in enumerate(serials):
@@ -368,7 +368,7 @@ def show_list(*, as_json: bool) -> None:
 
 
 def show_file(name: str) -> None:
-    """Print the file of a scenario as it ships; a print scenario if its name begins so."""
+    """Print the shipped file of a scenario. A name with the print prefix selects a print scenario."""
     plain = name.removeprefix(CHOICE)
     kind: Kind = "print" if name.startswith(CHOICE) else "payment"
     if plain not in (prints() if kind == "print" else payments()):

@@ -26,7 +26,7 @@ from posd.simulator.wire import SettingsError
 
 #: Most lines of a print on the screen; `GET …/prints` of the control API has all.
 MAX_PAPER_LINES = 60
-#: Prefix of each of them.
+#: Prefix of each line of a print.
 PAPER_MARGIN = " " * 24 + "| "
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
@@ -339,7 +339,7 @@ class Keys:
     """Handler of keys for the selected terminal, while the block runs."""
 
     def __init__(self, shop: TerminalGroup, say: Callable[[str], None]) -> None:
-        """`say` writes a line for the person."""
+        """`say` writes a line on the screen."""
         self._terminals = list(shop.terminals.values())
         self._selected = self._terminals[0]
         self._say = say

@@ -32,7 +32,7 @@ NOTE = "seen working by posd terminals commission"
 START_SECONDS, CANCEL_SECONDS, CARD_SECONDS, PRINT_SECONDS = 60.0, 90.0, 300.0, 60.0
 #: Seconds before each search for an ended payment, until it is found, because an index may be late.
 SEARCH_PAUSES = (0.0, 2.0, 5.0)
-#: Without these, nothing can be concluded about a payment in doubt.
+#: Parts without which posd concludes nothing about a payment in doubt.
 NEEDED = ("start", "callback", "abort", "search")
 
 CENT, ONE = Decimal("0.01"), Decimal(1)

@@ -40,7 +40,7 @@ NO_FILE = ReaderContext(Path())
 ASK_SECONDS = 10.0
 #: Longest wait until the daemon has loaded a new terminal, in seconds.
 TAKE_UP_SECONDS = 10.0
-#: Keys of a terminal in a file of `add`. A file with others was edited, and is not replaced.
+#: Keys of a terminal in a file of `add`. A file with other keys was edited by hand, and is not replaced.
 WRITTEN = {"serial", "base_url", "public_key_sha256"}
 
 

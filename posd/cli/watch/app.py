@@ -64,7 +64,7 @@ def _ascii(text: str) -> str:
 
 
 class Rows(OptionList):
-    """A list. Its rows keep their selection while they change."""
+    """A list. The selection stays while the rows change."""
 
     rows: Sequence[Row] = ()
     lines: Sequence[Text] = ()
@@ -110,7 +110,7 @@ class RowPage(Screen[None]):
         yield Footer()
 
     def show(self, text: RenderableType | None, problem: str = "") -> None:
-        """Show the text of the page, or why it is missing. A page that is closed has no place for it."""
+        """Show the text of the page, or why it is missing. A closed page shows no text."""
         told = Text.assemble((shown(f"cannot show it: {problem}"), "red")) if text is None else text
         for place in self.query("#text").results(Static):
             place.update(told)
@@ -124,7 +124,7 @@ def entitle(widget: Widget, title: Text) -> None:
 
 
 def put(screen: Screen[Any], name: str, text: Text) -> None:
-    """Show a text, if it has changed. An empty one takes no line."""
+    """Show a text, if it has changed. An empty widget takes no line."""
     widget = screen.query_one(f"#{name}", Static)
     if widget.content != text:
         widget.update(text)
@@ -222,7 +222,7 @@ class Watch(App[None]):
         super().exit(*given, **options)
 
     def _fatal_error(self) -> None:
-        """Restore the terminal. The command reports the fault."""
+        """Restore the terminal. `posd watch` reports the fault."""
         self._close_messages_no_wait()
 
     @property
@@ -280,7 +280,7 @@ class Watch(App[None]):
             self.source.ask(work, self.screen.show)
 
     def _is_behind(self) -> bool:
-        """Whether the terminal has not read earlier frames. The next frame waits, and is newer."""
+        """Whether the terminal has not read earlier frames. If so, the next frame waits, and is newer."""
         thread = self._driver._writer_thread if isinstance(self._driver, LinuxDriver) else None
         return thread is not None and thread._queue.qsize() > 2
 

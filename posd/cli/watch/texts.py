@@ -268,7 +268,7 @@ def _check(name: str, check: Document) -> str:
 
 
 def _cut(text: str, room: int, most: int) -> list[str]:
-    """Break a text into at most `most` lines. An ellipsis shows that there are more."""
+    """Break a text into at most `most` lines. An ellipsis shows omitted lines."""
     lines = wrap(shown(text), room)
     return lines if len(lines) <= most else [*lines[: most - 1], head(lines[most - 1], room - 2) + " …"]
 

@@ -20,7 +20,7 @@ static class Charge
     static readonly string Folder = Environment.GetEnvironmentVariable("TILL_DIR") ?? ".";
     static readonly string Open = Path.Combine(Folder, "open-payment"); // the payment without an outcome: id, made, amount
     static readonly string SocketPath = Environment.GetEnvironmentVariable("POSD_SOCKET") ?? "/run/posd/till.sock";
-    static string id = "", shown = "", notYet = ""; // the last: its turn comes when the one that was left open is settled
+    static string id = "", shown = "", notYet = ""; // last: used after the open payment is settled
 
     static readonly HttpClient Posd = new HttpClient(new SocketsHttpHandler
     {
@@ -46,7 +46,7 @@ static class Charge
         }
     }
 
-    static FileStream theLock; // one run at a time; it is free when this program ends, also by a crash
+    static FileStream theLock; // one run at a time; the lock is released when this program ends, also by a crash
 
     static async Task<int> Run(string[] arguments)
     {
@@ -75,7 +75,7 @@ static class Charge
 
         // The amount is a text: a binary float is not exact.
         string request = "{\"amount\": {\"subtotal_iva0\": \"" + JsonEncodedText.Encode(amount) + "\"}}";
-        bool mayBeStarted = leftOpen; // then ask for its outcome, and start it only where posd says that it never was
+        bool mayBeStarted = leftOpen; // then ask for the outcome; start only if posd says never_started
         for (int tries = 0; ; )
         {
             var (status, answer) = mayBeStarted
@@ -92,7 +92,7 @@ static class Charge
                 if (step == "done")
                 {
                     string paid = Get(answer, "authorized_amount"), tip = Get(answer, "tip");
-                    bool all = paid == "" || Exact(paid) == Exact(amount) + Exact("0" + tip); // a gift card can have less
+                    bool all = paid == "" || Exact(paid) == Exact(amount) + Exact("0" + tip); // a gift card can have less money
                     return End($"{text}, ticket {Get(answer, "ticket_number")}", all ? 0 : 6);
                 }
                 if (step == "new_id_ok")
@@ -159,7 +159,7 @@ static class Charge
             file.Flush(flushToDisk: true);
         }
         File.Move(Open + ".new", Open, overwrite: true);
-        var sync = Process.Start("sync", "\"" + Folder + "\""); // .NET cannot do it for a directory
+        var sync = Process.Start("sync", "\"" + Folder + "\""); // .NET cannot sync a directory
         sync.WaitForExit();
         if (sync.ExitCode != 0) throw new IOException("sync has failed");
     }
@@ -169,7 +169,7 @@ static class Charge
     {
         Show(words);
         if (code == 4) return code;
-        File.Delete(Open); // a till books the result before
+        File.Delete(Open); // a till books the result first
         if (notYet == "") return code;
         Show(notYet + " WAS NOT CHARGED: the payment that was left open was settled instead");
         return 5;

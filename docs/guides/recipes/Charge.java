@@ -27,9 +27,9 @@ class Charge {
     static final Path DIRECTORY = Path.of(env("TILL_DIR", "."));
     static final Path OPEN = DIRECTORY.resolve("open-payment"); // the payment without an outcome: id, made, amount
     static final Path SOCKET = Path.of(env("POSD_SOCKET", "/run/posd/till.sock"));
-    static String id, shown = "", notYet = ""; // the last: its turn comes when the one that was left open is settled
+    static String id, shown = "", notYet = ""; // last: used after the open payment is settled
 
-    static FileChannel lock; // one run at a time; it is free when this program ends, also by a crash
+    static FileChannel lock; // one run at a time; the lock is released when this program ends, also by a crash
 
     public static void main(String[] arguments) throws Exception {
         lock = FileChannel.open(DIRECTORY.resolve("open-payment.lock"), CREATE, WRITE);
@@ -51,7 +51,7 @@ class Charge {
         id = stored[0];
         if (leftOpen) show("First, the payment of " + amount + " that was left open:");
 
-        boolean mayBeStarted = leftOpen; // then ask for its outcome, and start it only where posd says that it never was
+        boolean mayBeStarted = leftOpen; // then ask for the outcome; start only if posd says never_started
         for (int tries = 0;;) {
             // The amount is a text: a binary float is not exact. After 2 seconds the text is shown again.
             Answer answer = mayBeStarted ? call("GET", "/outcome?timeout=2&amounts=text", "")
@@ -68,7 +68,7 @@ class Charge {
                     String paid = answer.get("authorized_amount"), tip = answer.get("tip");
                     BigDecimal asked = new BigDecimal(amount).add(new BigDecimal(tip.isEmpty() ? "0" : tip));
                     boolean all = paid.isEmpty() || new BigDecimal(paid).compareTo(asked) == 0;
-                    end(text + ", ticket " + answer.get("ticket_number"), all ? 0 : 6); // 6: a gift card had less on it
+                    end(text + ", ticket " + answer.get("ticket_number"), all ? 0 : 6); // 6: a gift card had less money
                 }
                 if (step.equals("new_id_ok"))
                     end(text + ": " + answer.get("result") + " " + answer.get("failure_reason.message"), 3);
@@ -105,7 +105,7 @@ class Charge {
             for (ByteBuffer part : List.of(ByteBuffer.wrap(head.getBytes(UTF_8)), ByteBuffer.wrap(bytes)))
                 while (part.hasRemaining()) channel.write(part);
             String[] answer = new String(Channels.newInputStream(channel).readAllBytes(), UTF_8).split("\r\n\r\n", 2);
-            Map<String, String> values = flat(answer[1]); // not whole: it throws
+            Map<String, String> values = flat(answer[1]); // incomplete: it throws
             if (values.containsKey("code") || values.containsKey("display.text"))
                 return new Answer(Integer.parseInt(answer[0].split(" ")[1]), values);
         } catch (IOException | RuntimeException trouble) {
@@ -132,7 +132,7 @@ class Charge {
     static void end(String words, int code) throws IOException {
         show(words);
         if (code == 4) System.exit(code);
-        Files.delete(OPEN); // a till books the result before
+        Files.delete(OPEN); // a till books the result first
         if (!notYet.isEmpty()) show(notYet + " WAS NOT CHARGED: the payment that was left open was settled instead");
         System.exit(notYet.isEmpty() ? code : 5);
     }

@@ -45,7 +45,7 @@ async def main(identity: str, amount: str) -> int:
             return 3 if error.never_started else 4
     if isinstance(outcome, Approved) and outcome.paid is Paid.PAID:
         paid, tip = outcome.authorized_amount, outcome.document.get("tip") or 0
-        if paid is not None and paid - tip != Decimal(amount):  # a gift card had less on it
+        if paid is not None and paid - tip != Decimal(amount):  # a gift card had less money
             print(f"PAID {paid} of {amount}")
             return 6
         print(f"PAID {amount if paid is None else paid}")  # with the tip

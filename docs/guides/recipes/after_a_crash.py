@@ -34,7 +34,7 @@ def settle(payment: Payment) -> tuple[str, bool, bool]:
     outcome = payment.outcome(timeout=60)
     if isinstance(outcome, Approved) and outcome.effect is Paid.PAID:
         paid, amount = outcome.authorized_amount, outcome.amount["subtotal_iva0"]
-        if paid is not None and paid - (outcome.document.get("tip") or 0) != amount:  # a gift card had less on it
+        if paid is not None and paid - (outcome.document.get("tip") or 0) != amount:  # a gift card had less money
             return f"PAID {paid} of {amount}", True, True
         return "PAID", True, False
     if outcome.next_step == "new_id_ok":
@@ -52,7 +52,7 @@ with Posd(patience=3600, on_away=lambda _: say("posd is not there yet")) as posd
             words, sure, look = f"CALL THE SUPERVISOR: {error}", False, True
         say(f"{name}: {words}")
         if sure:
-            store.remove(stored.id)  # a till books the result before
+            store.remove(stored.id)  # a till books the result first
         unsettled += look
 
     stays_open = {stored.id for stored in store.open_payments()}

@@ -43,7 +43,7 @@ type Reply struct {
 	Result           string
 	TicketNumber     string                   `json:"ticket_number"`
 	AuthorizedAmount json.Number              `json:"authorized_amount"` // exact
-	Tip              json.Number              // added at the terminal
+	Tip              json.Number              // the tip of the terminal
 	FailureReason    struct{ Message string } `json:"failure_reason"`
 
 	Code         string
@@ -65,14 +65,14 @@ const (
 
 var (
 	directory = env("TILL_DIR", ".")
-	openFile  = filepath.Join(directory, "open-payment") // the payment that has no outcome yet
+	openFile  = filepath.Join(directory, "open-payment") // the payment without an outcome
 	posd      = http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", env("POSD_SOCKET", "/run/posd/till.sock"))
 		},
 	}}
 	payment Payment
-	notYet  string // an amount whose turn comes when the one that was left open is settled
+	notYet  string // the amount to charge after the open payment is settled
 	shown   string
 )
 
@@ -97,7 +97,7 @@ func main() {
 
 func run() {
 	err := load()
-	mayBeStarted := err == nil // then ask for its outcome, and start it only where posd says that it never was
+	mayBeStarted := err == nil // then ask for the outcome; start only if posd says never_started
 	switch {
 	case err == nil:
 		fmt.Println("First, the payment of " + payment.Request.Amount["subtotal_iva0"] + " that was left open:")
@@ -170,7 +170,7 @@ func tell(outcome Reply) {
 		code, authorized := paid, outcome.AuthorizedAmount.String()
 		tip := exact("0" + outcome.Tip.String())
 		if authorized != "" && tip.Sub(exact(authorized), tip).Cmp(exact(payment.Request.Amount["subtotal_iva0"])) != 0 {
-			code = paidAnotherAmount // a gift card had less on it, and the text says so
+			code = paidAnotherAmount // a gift card had less money, and the text says so
 		}
 		end(text+", ticket "+outcome.TicketNumber, code)
 	case "new_id_ok":
@@ -185,7 +185,7 @@ func end(words string, code int) {
 	if code == supervisor {
 		os.Exit(code)
 	}
-	if err := os.Remove(openFile); err != nil { // a till books the result before
+	if err := os.Remove(openFile); err != nil { // a till books the result first
 		fail(err)
 	}
 	if notYet != "" {

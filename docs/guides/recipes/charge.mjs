@@ -61,7 +61,7 @@ function store(file, text) {
 function end(words, code) {
   show(words);
   if (code === SUPERVISOR) process.exit(code);
-  fs.unlinkSync(openFile); // a till books the result before
+  fs.unlinkSync(openFile); // a till books the result first
   if (notYet) console.log(`${notYet} WAS NOT CHARGED: the payment that was left open was settled instead`);
   process.exit(notYet ? ANOTHER_WAS_OPEN : code);
 }
@@ -75,7 +75,7 @@ if (lock.status === 1) {
 }
 
 const leftOpen = fs.existsSync(openFile);
-const notYet = leftOpen && process.argv[2]; // its turn comes when the one that was left open is settled
+const notYet = leftOpen && process.argv[2]; // used after the open payment is settled
 if (!leftOpen && process.argv.length === 3) {
   // Id and request are on disk before the call. The amount is a text: a binary float is not exact.
   const request = { amount: { subtotal_iva0: process.argv[2] } };
@@ -88,7 +88,7 @@ const { id, made, request } = JSON.parse(fs.readFileSync(openFile));
 const amount = request.amount.subtotal_iva0;
 if (leftOpen) console.log(`First, the payment of ${amount} that was left open:`);
 
-let mayBeStarted = leftOpen; // then ask for its outcome, and start it only where posd says that it never was
+let mayBeStarted = leftOpen; // then ask for the outcome; start only if posd says never_started
 for (let tries = 0; ; ) {
   const { status, body } = await (mayBeStarted
     ? call("GET", "/outcome?timeout=2") // 2 seconds until the text is shown again
@@ -99,9 +99,9 @@ for (let tries = 0; ; ) {
   if (mayBeStarted && status === 200) {
     const { next_step, display, result, ticket_number, authorized_amount, tip, failure_reason } = body;
     if (next_step === "done") {
-      const count = (number) => Math.round(10000 * Number(number ?? 0)); // exact: a binary float is not
+      const count = (number) => Math.round(10000 * Number(number ?? 0)); // exact, unlike a binary float
       const all = authorized_amount === null || count(authorized_amount) - count(tip) === count(amount);
-      end(`${display.text}, ticket ${ticket_number ?? ""}`, all ? PAID : PAID_ANOTHER_AMOUNT); // a gift card had less on it
+      end(`${display.text}, ticket ${ticket_number ?? ""}`, all ? PAID : PAID_ANOTHER_AMOUNT); // a gift card had less money
     }
     if (next_step === "new_id_ok") end(`${display.text}: ${result} ${failure_reason?.message ?? ""}`, NOT_PAID);
     end(`${display.text} (payment ${id})`, SUPERVISOR);

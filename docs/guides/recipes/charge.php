@@ -19,7 +19,7 @@ $directory = getenv('TILL_DIR') ?: '.';
 $open = "$directory/open-payment"; // the payment without an outcome: its id, when the id was made, its request
 $socket = getenv('POSD_SOCKET') ?: '/run/posd/till.sock';
 
-$lock = fopen("$open.lock", 'c'); // one run at a time; it is free when this program ends, also by a crash
+$lock = fopen("$open.lock", 'c'); // one run at a time; the lock is released when this program ends, also by a crash
 if (!flock($lock, LOCK_EX | LOCK_NB)) {
     echo isset($argv[1]) ? "$argv[1] WAS NOT CHARGED: " : '', "another charge of this till is running\n";
     exit(5);
@@ -44,7 +44,7 @@ function now(): string
     return (new DateTimeImmutable('now', new DateTimeZone('UTC')))->format('Y-m-d\TH:i:s.v\Z');
 }
 
-function show(string $text): void // once, however often it is true
+function show(string $text): void // each text once
 {
     static $shown = '';
     if ($text !== $shown) {
@@ -60,7 +60,7 @@ function store(string $file, string $text): void
     if (fwrite($new, $text) !== strlen($text) || !fsync($new) || !rename("$file.new", $file)) {
         throw new RuntimeException("$file cannot be written");
     }
-    exec('sync ' . escapeshellarg(dirname($file)), result_code: $code); // PHP cannot do it for a directory
+    exec('sync ' . escapeshellarg(dirname($file)), result_code: $code); // PHP cannot sync a directory
     if ($code !== 0) {
         throw new RuntimeException('sync has failed');
     }
@@ -73,7 +73,7 @@ function finish(string $words, int $code): never
     if ($code === 4) {
         exit($code);
     }
-    unlink($GLOBALS['open']); // a till books the result before
+    unlink($GLOBALS['open']); // a till books the result first
     if ($GLOBALS['not_yet'] !== null) {
         echo "{$GLOBALS['not_yet']} WAS NOT CHARGED: the payment that was left open was settled instead\n";
         exit(5);
@@ -82,7 +82,7 @@ function finish(string $words, int $code): never
 }
 
 $left_open = file_exists($open);
-$not_yet = $left_open ? $argv[1] ?? null : null; // its turn comes when the one that was left open is settled
+$not_yet = $left_open ? $argv[1] ?? null : null; // used after the open payment is settled
 if (!$left_open && $argc === 2) {
     // Id and request are on disk before the call. The amount is a text: a binary float is not exact.
     $hex = str_split(bin2hex(random_bytes(16)), 4);
@@ -99,7 +99,7 @@ if ($left_open) {
     echo "First, the payment of $amount that was left open:\n";
 }
 
-$may_be_started = $left_open; // then ask for its outcome, and start it only where posd says that it never was
+$may_be_started = $left_open; // then ask for the outcome; start only if posd says never_started
 for ($tries = 0; ; ) {
     [$status, $reply] = $may_be_started
         ? call('GET', '/outcome?timeout=2') // 2 seconds until the text is shown again
@@ -111,9 +111,9 @@ for ($tries = 0; ; ) {
     $never_started = ($reply['never_started'] ?? false) || $newer;
     if ($may_be_started && $status === 200) {
         if ($step === 'done') {
-            [$paid, $tip, $asked] = array_map(fn($number) => round(10000 * (float) $number), // exact: a binary float is not
+            [$paid, $tip, $asked] = array_map(fn($number) => round(10000 * (float) $number), // exact, unlike a binary float
                 [$reply['authorized_amount'], $reply['tip'] ?? 0, $amount]);
-            $all = $reply['authorized_amount'] === null || $paid - $tip === $asked; // else a gift card had less on it
+            $all = $reply['authorized_amount'] === null || $paid - $tip === $asked; // else a gift card had less money
             finish("$text, ticket {$reply['ticket_number']}", $all ? 0 : 6);
         } elseif ($step === 'new_id_ok') {
             finish("$text: {$reply['result']} " . ($reply['failure_reason']['message'] ?? ''), 3);

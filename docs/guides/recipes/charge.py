@@ -25,7 +25,7 @@ def main() -> int:
     store = PaymentStore(Path(os.environ.get("TILL_DIR", ".")) / "open-payments")
     wanted = sys.argv[1] if len(sys.argv) == 2 else None
     lock = os.open(store.folder / "lock", os.O_CREAT | os.O_WRONLY)
-    try:  # one run at a time; the lock is free when this program ends, also by a crash
+    try:  # one run at a time; the lock is released when this program ends, also by a crash
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         print(f"{wanted} WAS NOT CHARGED: another charge of this till is running")
@@ -43,8 +43,8 @@ def main() -> int:
             print("usage: charge.py AMOUNT", file=sys.stderr)
             return USAGE
     if code == SUPERVISOR:
-        return code  # it stays open
-    store.remove(identity)  # a till books the result before
+        return code  # the payment stays open
+    store.remove(identity)  # a till books the result first
     if left_open and wanted:
         print(f"{wanted} WAS NOT CHARGED: the payment that was left open was settled instead")
         return ANOTHER_WAS_OPEN
@@ -66,7 +66,7 @@ def settle(start: Callable[[], Payment], amount: str) -> int:
         return NOT_PAID if error.never_started else SUPERVISOR
     if isinstance(outcome, Approved) and outcome.effect is Paid.PAID:
         paid, tip = outcome.authorized_amount, outcome.document.get("tip") or 0
-        if paid is not None and paid - tip != Decimal(amount):  # a gift card had less on it
+        if paid is not None and paid - tip != Decimal(amount):  # a gift card had less money
             print(f"PAID {paid} of {amount}, ticket {outcome.ticket_number}")
             return PAID_ANOTHER_AMOUNT
         print(f"PAID {amount if paid is None else paid}, ticket {outcome.ticket_number}")  # with the tip

@@ -12,7 +12,7 @@ trap 'exit 1' ERR # jq and the like have codes of their own
 socket=${POSD_SOCKET:-/run/posd/till.sock}
 open=${TILL_DIR:-.}/open-payment # the payment without an outcome: its id, when the id was made, and its request
 
-exec 9>"$open.lock" # one run at a time; it is free when this program ends, also by a crash
+exec 9>"$open.lock" # one run at a time; the lock is released when this program ends, also by a crash
 flock -n 9 || { echo "${1:+$1 WAS NOT CHARGED: }another charge of this till is running"; exit 5; }
 
 call() { # METHOD PATH [JSON]: sets $status and $body; status 000 means that no whole answer came, or none of posd
@@ -57,7 +57,7 @@ amount=$(jq -r .request.amount.subtotal_iva0 "$open")
 end() { # WORDS CODE: print the result and exit; a payment that an operator has to check stays stored
   show "$1"
   [[ $2 != 4 ]] || exit 4
-  rm "$open" # a till books the result before
+  rm "$open" # a till books the result first
   [[ -z $not_yet ]] || { echo "$not_yet WAS NOT CHARGED: the payment that was left open was settled instead"; exit 5; }
   exit "$2"
 }
@@ -77,7 +77,7 @@ for ((tries = 0; ; )); do
   if [[ $may_be_started && $status == 200 ]]; then
     case $step in
       done)
-        paid=$(field .authorized_amount) tip=$(field .tip) code=6 # a gift card had less on it, and the text says so
+        paid=$(field .authorized_amount) tip=$(field .tip) code=6 # a gift card had less money, and the text says so
         [[ $paid && $(jq -n "$paid - ${tip:-0} - $amount | fabs < 0.00005") != true ]] || code=0
         end "$text, ticket $(field .ticket_number)" "$code"
         ;;

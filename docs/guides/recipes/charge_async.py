@@ -27,13 +27,13 @@ async def main() -> int:
     folder = Path(os.environ.get("TILL_DIR", "."))
     wanted = sys.argv[1] if len(sys.argv) == 2 else None
     lock = os.open(folder / "till.lock", os.O_CREAT | os.O_WRONLY)
-    try:  # one run at a time; the lock is free when this program ends, also by a crash
+    try:  # one run at a time; the lock is released when this program ends, also by a crash
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         print(f"{wanted} WAS NOT CHARGED: another charge of this till is running")
         return ANOTHER_WAS_OPEN
     till = sqlite3.connect(folder / "till.db")
-    till.execute("PRAGMA synchronous = EXTRA")  # what is committed outlives a power cut
+    till.execute("PRAGMA synchronous = EXTRA")  # a commit survives a power cut
     till.execute(
         "CREATE TABLE IF NOT EXISTS payments (id TEXT PRIMARY KEY, request BLOB, stored_at TEXT, code INTEGER)"
     )
@@ -58,7 +58,7 @@ async def main() -> int:
             print("usage: charge_async.py AMOUNT", file=sys.stderr)
             return USAGE
     if code == SUPERVISOR:
-        return code  # it stays open
+        return code  # the payment stays open
     with till:
         till.execute("UPDATE payments SET code = ? WHERE id = ?", (code, identity))
     if left_open and wanted:
@@ -82,7 +82,7 @@ async def settle(start: Callable[[], Awaitable[AsyncPayment]], amount: str) -> i
         return NOT_PAID if error.never_started else SUPERVISOR
     if isinstance(outcome, Approved) and outcome.effect is Paid.PAID:
         paid, tip = outcome.authorized_amount, outcome.document.get("tip") or 0
-        if paid is not None and paid - tip != Decimal(amount):  # a gift card had less on it
+        if paid is not None and paid - tip != Decimal(amount):  # a gift card had less money
             print(f"PAID {paid} of {amount}, ticket {outcome.ticket_number}")
             return PAID_ANOTHER_AMOUNT
         print(f"PAID {amount if paid is None else paid}, ticket {outcome.ticket_number}")  # with the tip

@@ -26,7 +26,7 @@ async function* messages(response) {
   let rest = "";
   for await (const chunk of response.setEncoding("utf8")) {
     const blocks = (rest + chunk).split("\n\n");
-    rest = blocks.pop(); // not whole yet
+    rest = blocks.pop(); // incomplete
     for (const block of blocks) {
       const message = { data: "" };
       for (const line of block.split("\n")) {
@@ -50,12 +50,12 @@ for (let last = "0"; ; await sleep(500)) {
     }
     for await (const { id: seq, event, data } of messages(response)) {
       last = seq ?? last;
-      if (event !== "state" && event !== "outcome") continue; // what the terminal says by itself is for a log
+      if (event !== "state" && event !== "outcome") continue; // events of the terminal are only for a log
       const { next_step, display } = JSON.parse(data);
       show(display.text);
       if (event === "outcome") process.exit({ done: 0, new_id_ok: 3 }[next_step] ?? 4);
     }
   } catch {
-    show("One moment, please"); // posd restarts, or cannot look: nothing is lost
+    show("One moment, please"); // posd restarts, or cannot read its database: nothing is lost
   }
 }

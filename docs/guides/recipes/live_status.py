@@ -24,7 +24,7 @@ with Posd(language=language, on_away=lambda _: show(AWAY)) as posd:
     try:
         # Each text once, also over restarts of posd. The last one is the result.
         code = CODES.get(posd.transaction(sys.argv[1]).outcome(show=show).next_step, 4)
-    except PosdError:  # it does not say how it ended
+    except PosdError:  # the text does not tell the result
         show(SUPERVISOR)
         code = 4
 sys.exit(code)

@@ -16,7 +16,7 @@ from posd.client import Approved, Paid, Posd, PosdError
 
 WIDTH = 32
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
-till.execute("PRAGMA synchronous = EXTRA")  # what is committed outlives a power cut
+till.execute("PRAGMA synchronous = EXTRA")  # a commit survives a power cut
 till.execute("CREATE TABLE IF NOT EXISTS prints (id TEXT PRIMARY KEY, payment TEXT NOT NULL, done INTEGER)")
 
 
@@ -49,7 +49,7 @@ with Posd() as posd:
     if not isinstance(outcome, Approved):
         print("There is no receipt: it is not paid")
         sys.exit(3)
-    amount = outcome.authorized_amount  # exact, and not always what was asked for; None where the terminal does not say
+    amount = outcome.authorized_amount  # exact; may differ from the requested amount; None if the terminal names none
     card = outcome.receipt
     text = "\n".join(
         [

@@ -17,7 +17,7 @@ from posd.client import Approved, Posd, PosdError
 
 sale, total, *amounts = sys.argv[1:]
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
-till.execute("PRAGMA synchronous = EXTRA")  # what is committed outlives a power cut
+till.execute("PRAGMA synchronous = EXTRA")  # a commit survives a power cut
 till.execute("CREATE TABLE IF NOT EXISTS parts (id TEXT PRIMARY KEY, sale TEXT, part INTEGER, result TEXT)")
 
 
@@ -50,7 +50,7 @@ with Posd() as posd:
                 sys.exit(4)
             with till:
                 till.execute("DELETE FROM parts WHERE id = ?", (identity,))
-            print(f"part {part}, {amount}: NOT PAID: {error}")  # a sale that was paid as a whole ends here, too
+            print(f"part {part}, {amount}: NOT PAID: {error}")  # also a sale that was paid in full ends here
             break
         if outcome.next_step not in ("done", "new_id_ok"):
             print(f"CALL THE SUPERVISOR: it is not certain how payment {identity} ended")
@@ -59,10 +59,10 @@ with Posd() as posd:
             till.execute("UPDATE parts SET result = ? WHERE id = ?", (outcome.result, identity))
         if not isinstance(outcome, Approved):
             print(f"part {part}, {amount}: NOT PAID: {outcome.result}")
-            break  # the next card is asked for only when it is clear what this one did
+            break  # the next card follows only after this result is certain
         paid = Decimal(amount) if outcome.authorized_amount is None else outcome.authorized_amount
-        paid -= Decimal(outcome.document.get("tip") or 0)  # added at the terminal: it pays nothing of the sale
+        paid -= Decimal(outcome.document.get("tip") or 0)  # the tip of the terminal pays no part of the sale
         left -= paid
-        instead = "" if paid == Decimal(amount) else f" {paid} INSTEAD"  # a gift card had less on it
+        instead = "" if paid == Decimal(amount) else f" {paid} INSTEAD"  # a gift card had less money
         print(f"part {part}, {amount}: PAID{instead}, {left} left", flush=True)
 sys.exit(0 if not left else 3 if left == Decimal(total) else 6)

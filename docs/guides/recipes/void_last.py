@@ -13,7 +13,7 @@ from pathlib import Path
 from posd.client import Approved, Posd, PosdError, Transaction
 
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
-till.execute("PRAGMA synchronous = EXTRA")  # what is committed outlives a power cut
+till.execute("PRAGMA synchronous = EXTRA")  # a commit survives a power cut
 till.execute("CREATE TABLE IF NOT EXISTS voids (id TEXT PRIMARY KEY, original TEXT NOT NULL, result TEXT)")
 
 

@@ -81,7 +81,7 @@ async def test_a_person_compares_and_gets_the_configuration(place: Place) -> Non
     assert seen.returncode == 0
     for text in (*place.lines(), place.terminal.base_url, "CN=terminal", "itself", "terminal.example, 10.1.2.3"):
         assert text in seen.screen
-    assert f"Put this into {place.config}, in the section of the terminal, then reload posd:" in seen.screen
+    assert f"Put this into {place.config}, in its section, then reload posd:" in seen.screen
     (section,) = tomllib.loads(seen.screen[seen.screen.index("[[terminals]]") :])["terminals"]
     assert section["serial"] == SERIAL
     assert place.config.read_bytes() == before

@@ -135,9 +135,9 @@ def usual_socket(file: Path) -> "tuple[Path, ConfigProblem | None]":
 
     Other faults of the configuration do not matter.
     """
-    from posd.config import examine, parse  # most of the time that a command takes to begin, unneeded with --socket
+    from posd.config import examine, parse  # slow to import, and not needed with --socket
 
-    # Without the files that it names, because a till's user may not read the daemon's private key.
+    # The files in the configuration are not checked: a till's user may not read the daemon's private key.
     config, problems = examine(file, check_files=False)
     why = next((problem for problem in problems if config is None or problem.key.startswith("local_api")), None)
     local = (config or parse("", file=file)).local_api

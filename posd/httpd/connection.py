@@ -43,7 +43,7 @@ from hypercorn.typing import ASGIFramework, ASGIReceiveEvent, ASGISendEvent, Con
 
 from posd.httpd.admission import ListenerPolicy, RejectedTraffic
 from posd.httpd.bodies import WHOLE, BodyChannel
-from posd.httpd.messages import END, RefusedRequest, RequestHead, RequestParser, ResponseEncoder, ResponseHeads
+from posd.httpd.messages import END, RefusedRequest, RequestHead, RequestParser, ResponseEncoder
 
 #: Bytes that are parsed at a time, so that a client with many requests at once does not delay the others.
 PIECE_BYTES = 2048
@@ -192,7 +192,7 @@ class ListenerContext(WorkerContext):
         self.app = app
         self.policy = policy
         self.noise = noise
-        self.heads = ResponseHeads(now)
+        self.now = now
         #: Ends of the idle connections, in the order in which they became idle, and since when, on the loop's clock.
         self.idle: dict[Callable[[], None], float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -366,7 +366,7 @@ class HttpConnection(TCPServer):
             await self._exchange.begin()
 
     async def _open(self, head: RequestHead) -> None:
-        exchange = HttpExchange(self, self._scope(head), ResponseEncoder(self.shared.heads, head))
+        exchange = HttpExchange(self, self._scope(head), ResponseEncoder(self.shared.now, head))
         if self._over:  # the request was pipelined, and the client has disconnected
             if not self._said:  # after an announced close a request counts as not received (RFC 9112, 9.6)
                 await exchange.gone()
@@ -386,7 +386,7 @@ class HttpConnection(TCPServer):
         if exchange is not None:
             await exchange.gone()  # the app must learn that this request stays incomplete
         if exchange is None or not exchange.answer.started:
-            await self.send(ResponseEncoder(self.shared.heads, _LAST).empty(status))
+            await self.send(ResponseEncoder(self.shared.now, _LAST).empty(status))
         await self._end()
         self._over = True
 

@@ -27,8 +27,6 @@ MAX_UNUSED_BYTES = MAX_HEADER_BYTES + 2048
 #: Most pipelined requests. No terminal and no till pipelines.
 MAX_AT_ONCE = 8
 
-#: Cached response heads; those of one second are few.
-MAX_HEADS = 64
 #: Statuses of responses without a body.
 _BODYLESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
@@ -238,38 +236,21 @@ def _origin_form(target: bytes) -> bytes:
     return rest if rest.startswith(b"/") else b"/" + rest
 
 
-class ResponseHeads:
-    """Cache of response heads for one second: they contain the time."""
-
-    def __init__(self, now: Callable[[], datetime]) -> None:
-        self._now = now
-        self._second = 0
-        self._date = b""
-        self._made: dict[tuple[int, tuple[tuple[bytes, bytes], ...]], bytes] = {}
-
-    def make(self, status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
-        """Return status line and headers, with the date. Raise ValueError if a header contains a line break."""
-        second = int(self._now().timestamp())
-        if second != self._second or len(self._made) >= MAX_HEADS:
-            self._second, self._made = second, {}
-            self._date = formatdate(second, usegmt=True).encode("ascii")
-        if (made := self._made.get((status, headers))) is None:
-            made = self._made[status, headers] = self._write(status, headers)
-        return made
-
-    def _write(self, status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
-        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode("ascii")]
-        lines += [b"%b: %b" % header for header in (*headers, (b"date", self._date))]
-        if any(b"\r" in line or b"\n" in line for line in lines):
-            raise ValueError("a header of the answer contains a line break")
-        return b"\r\n".join(lines) + b"\r\n\r\n"
+def response_head(status: int, headers: Headers, at: datetime) -> bytes:
+    """Return status line and headers, with the date. Raise ValueError if a header contains a line break."""
+    date = (b"date", formatdate(int(at.timestamp()), usegmt=True).encode("ascii"))
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode("ascii")]
+    lines += [b"%b: %b" % header for header in (*headers, date)]
+    if any(b"\r" in line or b"\n" in line for line in lines):
+        raise ValueError("a header of the answer contains a line break")
+    return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
 class ResponseEncoder:
     """One response: `start`, then `piece` until the last. `closes`: the connection has to end with it."""
 
-    def __init__(self, heads: ResponseHeads, request: RequestHead) -> None:
-        self._heads = heads
+    def __init__(self, now: Callable[[], datetime], request: RequestHead) -> None:
+        self._now = now
         self._request = request
         self._head = b""
         self._chunked = self._bodyless = False
@@ -298,7 +279,7 @@ class ResponseEncoder:
             self.closes = self.closes or not self._chunked
         if self.closes and CLOSE not in headers:
             own.append(CLOSE)
-        self._head = self._heads.make(status, (*headers, *own))
+        self._head = response_head(status, (*headers, *own), self._now())
         self.started = True
         return self._given() if self._left is None else b""
 

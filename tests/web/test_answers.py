@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posd.base.clocks import wall
-from posd.httpd.messages import CLOSE, MAX_HEADS, RequestHead, ResponseEncoder, ResponseHeads
+from posd.httpd.messages import CLOSE, RequestHead, ResponseEncoder, response_head
 from tests.support.slow import examples
 
 LENGTH = b"content-length"
@@ -23,7 +23,7 @@ def request(method: str = "GET", version: str = "1.1", *, keep_alive: bool = Tru
 
 def answer(asked: RequestHead | None = None) -> ResponseEncoder:
     """Return a response that has not begun."""
-    return ResponseEncoder(ResponseHeads(wall), asked or request())
+    return ResponseEncoder(wall, asked or request())
 
 
 def lines(head: bytes) -> list[bytes]:
@@ -125,17 +125,9 @@ def test_after_a_fault_in_the_head_another_response_is_possible(name: str) -> No
     assert lines(sent) == [b"HTTP/1.1 500 Internal Server Error", b"content-length: 0"]
 
 
-def test_a_head_is_made_once_a_second_and_the_cache_is_small() -> None:
-    now = 1.0
-    heads = ResponseHeads(lambda: datetime.fromtimestamp(now, UTC))
-    first = heads.make(200, ())
-    assert first == b"HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 1970 00:00:01 GMT\r\n\r\n"
-    assert heads.make(200, ()) is first
-    for number in range(3 * MAX_HEADS):
-        assert b"x: %d\r\n" % number in heads.make(200, ((b"x", b"%d" % number),))
-        assert len(heads._made) <= MAX_HEADS
-    now = 2.0
-    assert b"00:00:02 GMT" in heads.make(200, ())
+def test_a_head_has_the_time_of_its_response() -> None:
+    at = datetime.fromtimestamp(1.0, UTC)
+    assert response_head(200, (), at) == b"HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 1970 00:00:01 GMT\r\n\r\n"
 
 
 STATUSES = st.sampled_from([status for status in HTTPStatus if status >= 200])

@@ -118,7 +118,7 @@ BOTH = {"result": "approved", "transaction_reference": OTHER_ID}
             ("resolve", JOB, "COMPLETED"),
             {"result": "COMPLETED"},
             PRINTED,
-            ("An operator recorded that it is printed.",),
+            ("An operator recorded that the document is printed.",),
         ),
         (OF_PRINT_JOB, {"code": "outcome_corrected"}, MARKED, (f"    posd acknowledge --print-job {JOB} orphan",)),
     ],

@@ -137,14 +137,14 @@ def test_an_unprintable_file_is_refused_with_a_reason_and_nothing_is_sent(
 @every(
     ("end", "code", "lines"),
     [
-        (COMPLETED, 0, ["printed", "result: The terminal printed it.", "proof: the terminal reported it"]),
+        (COMPLETED, 0, ["printed", "result: The terminal printed the document.", "proof: the terminal reported it"]),
         (FAILED, 1, ["failed", "error: out of paper (E7)", f"posd print FILE --reprint-of {JOB}"]),
-        (REFUSED, 1, ["refused", "result: The terminal did not accept it: nothing is printed."]),
-        (UNSENT, 1, ["not sent", "result: It never reached the terminal: nothing is printed."]),
-        (COMPLETED | {"decided_by": "operator"}, 0, ["result: An operator recorded that it is printed."]),
+        (REFUSED, 1, ["refused", "result: The terminal did not accept the print job: nothing is printed."]),
+        (UNSENT, 1, ["not sent", "result: The print job never reached the terminal: nothing is printed."]),
+        (COMPLETED | {"decided_by": "operator"}, 0, ["result: An operator recorded that the document is printed."]),
         (FAILED | {"error_message": None}, 1, ["error: E7"]),
         (COMPLETED | {"attention": [attention("outcome_corrected", "x")]}, 0, [f"    posd print-jobs {JOB}"]),
-        (COMPLETED | {"status": "EATEN"}, 1, ["result: It ended in a way that this version does not know."]),
+        (COMPLETED | {"status": "EATEN"}, 1, ["result: The print job ended in a way that this version does not know."]),
     ],
 )
 def test_the_end_is_shown_and_gives_the_exit_code(end: dict[str, Any], code: int, lines: list[str]) -> None:

@@ -58,7 +58,7 @@ def test_a_stuck_job_is_waited_for_over_a_restart_and_resolved_by_a_person(shop:
         assert decided.returncode == 0, decided.stderr
         stdout, stderr = waiting.communicate(timeout=PATIENCE)
     assert waiting.returncode == 1, stderr
-    assert "An operator recorded that it is not printed." in stdout
+    assert "An operator recorded that the document is not printed." in stdout
     shown = shop.run("print-jobs", "stuck")
     for what in ("recorded, about to be sent", "sent: the terminal accepted it", "decided by a person: FAILED"):
         assert what in shown.stdout

@@ -1,9 +1,9 @@
 """Two canonical forms of JSON: the text that JavaScript writes, and the index words of its members.
 
-The first form is the text that a terminal gets when it parses JSON and serialises it again.
+The first form is the text that a terminal has after it parses JSON and serialises it again:
 
 `JSON.stringify(JSON.parse(text))`: no spaces, members in their order, every number as the shortest text of its binary
-double, only necessary escapes. A value that this would change is a fault: a number without an exact double, and a name
+double, and only necessary escapes. A value that this changes is a fault: a number without an exact double, and a name
 that JavaScript would move to the front.
 
 Source: terminal API, Authentication; ECMAScript, Number::toString and OrdinaryOwnPropertyKeys.
@@ -132,9 +132,9 @@ def index_words(text: bytes) -> list[str]:
 
 
 def asked_words(name: str, text: str) -> tuple[str, ...]:
-    """Return the words that a text can mean: the text itself, and the text decoded as JSON.
+    """Return the words that a searched text can match: the text itself, and the text decoded as JSON.
 
-    So 7.0 means the text "7.0" and the number 7.
+    For example, 7.0 matches the text "7.0" and the number 7.
     """
     try:
         value = decode(text.encode())

@@ -20,9 +20,9 @@ SET = timedelta(seconds=2)
 
 def monotonic() -> float:
     """Return the running loop's clock (s). In a thread without a loop, return the system's monotonic clock, which is
-    the same.
+    the same clock.
 
-    Only differences are meaningful.
+    Only differences have a meaning.
     """
     try:
         return asyncio.get_running_loop().time()

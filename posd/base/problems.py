@@ -318,7 +318,7 @@ class Problem(Exception):
         return PROBLEMS[self.code].status
 
     def document(self, *, starts: bool = False) -> dict[str, Any]:
-        """Return the body of the problem response. `starts`: the call starts something.
+        """Return the body of the problem response. `starts`: whether the call starts something.
 
         A code's own field never replaces a member that every problem has.
         """

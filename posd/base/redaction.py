@@ -1,8 +1,9 @@
-"""Redaction of callback tokens in all output of posd. A token allows posting an event of its payment or print job.
+"""Redaction of callback tokens in all output of posd. With a token, anyone can post an event of its payment or print
+job.
 
-A terminal echoes the callback URL of its request in events, refusals and searches. All responses, log lines and support
-archives are redacted as text. So one rule covers JSON, JSON inside a string and a truncated body. Stored data stays
-unchanged.
+A terminal echoes the callback URL of its request in events, refusals and search replies. All responses, log lines and
+support archives are redacted as text. So one rule covers JSON, JSON inside a string and a truncated body. Stored data
+stays unchanged.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ class Redactor:
     def body(self, body: bytes, *subjects: str) -> bytes:
         """Return the bytes without the tokens in callback URLs, and without the tokens of ids.
 
-        The ids are `subjects` and those in the text. The result of JSON is JSON.
+        The ids are `subjects`, and the ids in the text. The result of JSON is JSON.
         """
         steps = self._steps(body, subjects)
         while True:

@@ -1,4 +1,5 @@
-"""The till's client of posd: charge a card, wait for the outcome over any restart, and never start twice.
+"""Client library of posd for tills. It starts payments, waits for outcomes over any restart, and never starts a payment
+twice.
 
     from posd.client import Paid, PaymentStore, Posd
 
@@ -10,7 +11,7 @@
 
 `AsyncPosd` is the same for asyncio. Every call can raise `PosdError`. If its `never_started` is True, the payment is
 not paid, and the till can forget the id. Otherwise the till keeps the id and follows `next_step`. The package imports
-no other part of posd, and loads httpx2 only when a client is made.
+no other part of posd. It loads httpx2 only when a client is created.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -105,7 +106,10 @@ __all__ = [
 if not TYPE_CHECKING:  # hidden from type checkers, which would accept every missing name
 
     def __getattr__(name: str) -> Any:
-        """Return a name of the async client. It is loaded at first use, because asyncio takes long to import."""
+        """Return a name of the async client.
+
+        The async client is loaded at first use, because asyncio takes long to import.
+        """
         if name in {"AsyncPayment", "AsyncPosd", "AsyncPrint"}:
             from posd.client import async_
 

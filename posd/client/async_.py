@@ -1,4 +1,4 @@
-"""The async client (asyncio): `AsyncPosd`, and the handles of payments and print jobs."""
+"""Async client (asyncio): `AsyncPosd`, and the handles of payments and print jobs."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine
@@ -58,10 +58,10 @@ T = TypeVar("T")
 
 
 class AsyncConnection:
-    """The local API behind one Unix socket."""
+    """Connection to the local API behind one Unix socket."""
 
     def __init__(self, socket: str, language: str | None = None, *, kept: int = 0) -> None:
-        """`kept`: most idle connections that stay open for the next call."""
+        """`kept`: maximum number of idle connections that stay open for the next call."""
         import httpx2
 
         self.socket = socket
@@ -97,7 +97,7 @@ class AsyncConnection:
                 try:
                     reply = await self.call(call)
                 except PosdError as error:
-                    reply = None  # a later ValueError comes from the till's own on_away
+                    reply = None  # a ValueError after this call comes from the till's own on_away
                     call = plan.throw(error)
                 else:
                     call = plan.send(reply)
@@ -110,9 +110,9 @@ class AsyncConnection:
             raise misread(self.socket, error, reply) from error
 
     async def stream(self, path: str, after: int | str = 0) -> AsyncGenerator[StreamItem, None]:
-        """Yield the server-sent events of `path` after that number or id, until posd ends them.
+        """Yield the server-sent events of `path` after a number or id, until posd ends the stream.
 
-        Raise Problem or Unreachable; a broken stream raises Unreachable too.
+        Raise Problem or Unreachable. A broken stream also raises Unreachable.
         """
         import httpx2
 
@@ -129,7 +129,7 @@ class AsyncConnection:
     async def follow(self, place: Place[R]) -> AsyncGenerator[tuple[StreamItem, R | None], None]:
         """Yield the items of a stream without end, over restarts of posd, each with its new content or None."""
         while True:
-            pause = RETRY_SECONDS  # posd ended it because it stops
+            pause = RETRY_SECONDS  # posd ended the stream because it is stopping
             try:
                 async with aclosing(self.stream(place.path, place.resume)) as items:
                     async for item in items:
@@ -144,14 +144,14 @@ Answer: TypeAlias = Coroutine[Any, Any, T]
 
 
 class AsyncPayment(PaymentCalls[Answer[Transaction], Answer[Outcome[E]], Answer[bool]], Generic[E]):
-    """A payment that was started, or may have been (see `PaymentCalls`)."""
+    """Handle of a payment that was started, or may have been (see `PaymentCalls`)."""
 
     _posd: "AsyncPosd"
 
     async def watch(self) -> AsyncGenerator[Change | State | Outcome[E], None]:
         """Yield the terminal's events and the payment's states, from the beginning, and finally the outcome.
 
-        It continues over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
+        The stream continues over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
         """
         place = plans.watched(self._posd.socket, self.id, self._posd.on_away)
         try:
@@ -167,7 +167,7 @@ class AsyncPayment(PaymentCalls[Answer[Transaction], Answer[Outcome[E]], Answer[
 
 
 class AsyncPrint(PrintCalls[Answer[PrintJob]]):
-    """A print job that was started, or may have been."""
+    """Handle of a print job that was started, or may have been."""
 
 
 class AsyncPosd(
@@ -187,13 +187,13 @@ class AsyncPosd(
         Answer[Version],
     ],
 ):
-    """The daemon behind one Unix socket: `socket`, else that of POSD_SOCKET, else /run/posd/till.sock.
+    """Client of the daemon behind one Unix socket: `socket`, else the socket in POSD_SOCKET, else /run/posd/till.sock.
 
-    `patience`: seconds for which a call is repeated while posd is away (restarting). `on_away`: called with the reason
-    before each repetition of a call or a wait. `store`: called with each payment before its start, and returns once it
-    is on disk. It is `PaymentStore.save`, or a function of the till, possibly a coroutine function; if it raises,
-    nothing is started. `amount_members`: further parts of an amount in posd's configuration. `language`: that of the
-    `display` texts (en, es), by default that of posd's configuration.
+    `patience`: seconds for which a call is repeated while posd is away (for example restarting). `on_away`: called with
+    the reason before each repetition of a call or a wait. `store`: called with each payment before its start, and
+    returns when the payment is on disk. It is `PaymentStore.save`, or a function or coroutine function of the till. If
+    it raises, nothing is started. `amount_members`: further parts of an amount that posd's configuration allows.
+    `language`: language of the `display` texts (en, es); by default that of posd's configuration.
 
     Tasks of one event loop may share it. A cancelled call does not affect the payment, and leaves no connection open.
     """
@@ -210,7 +210,7 @@ class AsyncPosd(
         await self.close()
 
     async def close(self) -> None:
-        """Close the client; started payments continue."""
+        """Close the client. Started payments continue."""
         await self.connection.close()
 
     def transaction(self, id: Id | StoredPayment) -> AsyncPayment:  # noqa: A002 - the field's name
@@ -225,10 +225,11 @@ class AsyncPosd(
     async def feed(
         self, after: int | str = plans.START, *, on_notice: OnNotice | None = None
     ) -> AsyncGenerator[FeedChange, None]:
-        """Yield every recorded change of every payment and print job after that place, without end.
+        """Yield every recorded change of every payment and print job after a place, without end.
 
-        It continues over restarts of posd, without repetition or gap, if the till stores the `place` of the last one.
-        `on_notice` is called if changes may be missing (removed by retention, or a restored backup). Raise Problem.
+        The stream continues over restarts of posd, without repetition or gap, if the till stores the `place` of the
+        last change. `on_notice` is called if changes may be missing (after removal by retention, or a restored backup).
+        Raise Problem.
         """
         place = Place(self.socket, "/feed", FeedChange, after, self.on_away, on_notice)
         async with aclosing(self.connection.follow(place)) as items:

@@ -1,4 +1,4 @@
-"""Calls of the local API as methods of both clients, and the checks that need no posd."""
+"""Calls of the local API as methods of both clients, and the checks that are made before a call."""
 
 import difflib
 import os
@@ -34,15 +34,16 @@ from posd.client.plans import (
 from posd.client.states import Health, PrintJob, Terminal, Transaction, Version
 from posd.client.store import Store, StoredPayment
 
-# Amounts, checked before a call by posd's own rules: exact numbers, known members, a sum above 0.
+# Amounts. They are checked before a call by the same rules as in posd: exact numbers, known members, a sum above 0.
 
 #: An amount: its parts, or one sum as `subtotal_iva0`.
 Number: TypeAlias = Decimal | int | str
 Amount: TypeAlias = Number | Mapping[str, Number | Mapping[str, Number]]
 
-#: Member for a sum without parts, which does not state its IVA.
+#: Member for a sum without parts, whose IVA is not given.
 SUM = "subtotal_iva0"
-#: Members that posd accepts; `[amounts]` of its configuration can add more. Those with a point are inside an object.
+#: Members that posd accepts. `[amounts]` in its configuration can add members. A member with a point is inside an
+#: object.
 MEMBERS = (
     "iva",
     "subtotal_iva",
@@ -53,7 +54,7 @@ MEMBERS = (
     "extra_taxes.ice",
     "extra_taxes.travel_agency",
 )
-#: Most digits before and after the point.
+#: Maximum number of digits before and after the point.
 MAX_INTEGER_DIGITS = 12
 MAX_FRACTION_DIGITS = 4
 
@@ -64,8 +65,8 @@ _DIGITS = f"at most {MAX_INTEGER_DIGITS} digits before and {MAX_FRACTION_DIGITS}
 def check_amount(given: Amount | None, further: Collection[str] = ()) -> Mapping[str, object]:
     """Return the parts of an amount. `further`: members beyond `MEMBERS` that posd accepts, such as `extra_taxes.isd`.
 
-    Raise TypeError for None, and for a float: it cannot hold 0.10. Raise ValueError as posd would refuse it: an unknown
-    member, a number below 0 or with too many digits, and an amount of 0.
+    Raise TypeError for None, and for a float, because a float cannot hold 0.10. Raise ValueError for an amount that
+    posd would refuse: an unknown member, a number below 0 or with too many digits, or an amount of 0.
     """
     parts = given if isinstance(given, Mapping) else {SUM: given}
     if sum(_numbers(parts, (*MEMBERS, *further))) == 0:
@@ -150,7 +151,7 @@ OneVersion = TypeVar("OneVersion", covariant=True)
 Id: TypeAlias = UUID | str
 Json: TypeAlias = Mapping[str, object]
 
-#: Types without a required amount: they cover all of the original.
+#: Types without a required amount. Without one, the operation is for the whole original.
 WITHOUT_AMOUNT = frozenset({"void", "refund"})
 
 #: keyword argument -> its name in the API, if different.
@@ -170,7 +171,7 @@ class StartFields(TypedDict, total=False):
 
 
 class OriginalFields(TypedDict, total=False):
-    """The two ways to name another payment: exactly one is given."""
+    """The two ways to name another payment, of which exactly one is used."""
 
     original: Id | None
     transaction_reference: Id | None
@@ -179,7 +180,7 @@ class OriginalFields(TypedDict, total=False):
 class DerivedFields(OriginalFields, StartFields, total=False):
     """Arguments of each call that starts an operation on another payment.
 
-    Their order is that of the stored bytes of a payment: a repeated call must have the same.
+    Their order is that of the stored bytes of a payment, because a repeated call must have the same bytes.
     """
 
 
@@ -212,19 +213,19 @@ class PrintFilters(ListFilters, total=False):
 class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
     """Calls that start a payment or a print job.
 
-    `id`: a UUID that the till has made **and stored** before the call (the client's `store` does that). A repeated call
-    with it never starts a second time. `amount`: its parts (`iva`, `subtotal_iva`, `subtotal_iva0`, `tip`,
-    `extra_taxes`), or one sum that is sent as `subtotal_iva0`; Decimal, int or str, never a float. `terminal`: may be
-    omitted if there is only one. `sale`: key of the sale, so that it is not paid twice; `additional`: a further part of
-    it (split payment). `metadata`: stored, and searchable. `options`: sent to the terminal unchanged. `not_after`: an
-    aware time after which the payment is not started. An operation on another payment names it by its id (`original`),
-    or by the acquirer's `transaction_reference`.
+    `id`: a UUID that the till has created **and stored** before the call (the client's `store` does that). A repeated
+    call with the same id never starts a second payment. `amount`: the parts (`iva`, `subtotal_iva`, `subtotal_iva0`,
+    `tip`, `extra_taxes`), or one sum that is sent as `subtotal_iva0`. Numbers are Decimal, int or str, and never float.
+    `terminal`: may be omitted if there is only one. `sale`: key of the sale, so that it is not paid twice.
+    `additional`: the payment is a further part of that sale (split payment). `metadata`: stored, and searchable.
+    `options`: sent to the terminal unchanged. `not_after`: an aware time after which the payment is not started. An
+    operation on another payment names it by its id (`original`), or by the acquirer's `transaction_reference`.
 
-    A call returns when the terminal has acknowledged or refused, or the payment is in doubt; the handle's outcome has
-    the result. While posd is away the call is repeated with the same id, for the client's patience.
+    A call returns when the terminal has acknowledged or refused the payment, or the payment is in doubt. The handle's
+    outcome has the result. While posd is away, the call is repeated with the same id, for the client's `patience`.
 
     Raise PosdError, whose `never_started` and `next_step` tell the till what to do. Raise TypeError or ValueError for
-    an invalid amount, id or time: then nothing was sent.
+    an invalid amount, id or time. Then nothing was sent.
     """
 
     def __init__(
@@ -246,7 +247,7 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
 
     @abstractmethod
     def _connect(self, language: str | None) -> None:
-        """Make the connection to the socket."""
+        """Create the connection to the socket."""
 
     @abstractmethod
     def _begin(self, payment: StoredPayment, stored_at: datetime | None) -> Any:
@@ -275,7 +276,10 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
         return self._start(kind, given, amount, fields, DerivedFields)
 
     def start(self, payment: StoredPayment) -> AnyOne:
-        """Start a stored payment, or return it if it was started: the same call, after a crash of the till."""
+        """Start a stored payment, or return it if it was started.
+
+        After a crash of the till, this makes the same call again.
+        """
         payment.readable_body()
         return cast(AnyOne, self._begin(replace(payment, id=transaction_id(payment.id)), payment.stored_at))
 
@@ -288,11 +292,11 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
         return cast(ReservedOne, self._start("pre-auth", id, amount, fields))
 
     def re_auth(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> ReservedOne:  # noqa: A002
-        """Change what a pre-authorization reserves."""
+        """Change the amount that a pre-authorization reserves."""
         return cast(ReservedOne, self._derive("re-auth", id, amount, fields))
 
     def capture(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> PaidOne:  # noqa: A002
-        """Charge what a pre-authorization reserves."""
+        """Charge the amount that a pre-authorization reserves, or a part of it."""
         return cast(PaidOne, self._derive("capture", id, amount, fields))
 
     def post_tip(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> PaidOne:  # noqa: A002
@@ -300,7 +304,7 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
         return cast(PaidOne, self._derive("post-tip", id, amount, fields))
 
     def void(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> ReversedOne:  # noqa: A002
-        """Reverse a charge, a capture or a pre-authorization; no amount is needed."""
+        """Reverse a charge, a capture or a pre-authorization. No amount is needed."""
         return cast(ReversedOne, self._derive("void", id, amount, fields))
 
     def refund(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> ReversedOne:  # noqa: A002
@@ -318,7 +322,7 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
     ) -> Printed:
         """Print a document, which is sent to the terminal unchanged.
 
-        `id`: 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'.
+        `id`: 1 to 64 characters of A-Z, a-z, 0-9, '.', '_' and '-'.
         """
         identity = print_job_id(id)
         fields = {
@@ -334,7 +338,7 @@ class Reads(ABC, Generic[Payments, PrintJobs, Terminals, OneTerminal, OneHealth,
     """Calls that read.
 
     The lists are newest first, and read page by page during the iteration (`page_size` rows at a time, up to 500).
-    `since` is inclusive, `until` is not; both are aware times. Raise PosdError.
+    `since` is inclusive, and `until` is exclusive. Both are aware times. Raise PosdError.
     """
 
     socket: str
@@ -343,7 +347,7 @@ class Reads(ABC, Generic[Payments, PrintJobs, Terminals, OneTerminal, OneHealth,
 
     @abstractmethod
     def _run(self, plan: Plan[Any]) -> Any:
-        """Run a plan, and return its result, or an awaitable of it."""
+        """Run a plan. Return its result, or an awaitable of the result."""
 
     @abstractmethod
     def _rows(self, call: Call, member: str, kind: type[Any]) -> Any:
@@ -353,9 +357,10 @@ class Reads(ABC, Generic[Payments, PrintJobs, Terminals, OneTerminal, OneHealth,
         return Away(self.patience, self.on_away, passing)
 
     def terminals(self, *, everything: bool = False, check: bool = False) -> Terminals:
-        """Return the terminals of the fleet; with `everything` also announced ones outside it.
+        """Return the terminals of the fleet.
 
-        With `check` posd first probes those without a recent probe.
+        With `everything`, also return announced terminals outside the fleet. With `check`, posd first probes the
+        terminals that have no recent probe.
         """
         call = get("/terminals", {"all": everything or None, "check": check or None})
         return cast(Terminals, self._run(plans.whole(call, "terminals", Terminal, self._away())))
@@ -365,7 +370,7 @@ class Reads(ABC, Generic[Payments, PrintJobs, Terminals, OneTerminal, OneHealth,
         return cast(OneTerminal, self._run(plans.one(get(terminal_path(serial)), Terminal, self._away())))
 
     def health(self) -> OneHealth:
-        """Return the health of posd; a failing posd replies too."""
+        """Return the health of posd. A posd whose health is failing replies too."""
         return cast(OneHealth, self._run(plans.one(plans.HEALTH, Health, self._away())))
 
     def version(self) -> OneVersion:
@@ -386,7 +391,7 @@ class Reads(ABC, Generic[Payments, PrintJobs, Terminals, OneTerminal, OneHealth,
 def _known(given: Mapping[str, object], names: type) -> dict[str, object]:
     """Return keyword arguments under the API's names, in the order of `names` (a TypedDict).
 
-    Raise TypeError for an unknown one, because a misspelt `sale` would start a payment without a sale.
+    Raise TypeError for an unknown argument, because a misspelt `sale` would start a payment without a sale.
     """
     for name in given.keys() - names.__annotations__.keys():
         raise TypeError(f"got an unexpected keyword argument {name!r}")
@@ -396,13 +401,14 @@ def _known(given: Mapping[str, object], names: type) -> dict[str, object]:
 class PaymentCalls(Handle[Transaction], Generic[State, Ending, Known]):
     """A payment that was started, or may have been.
 
-    Dropping the handle does not affect it: it continues, and is found by id. None of its calls starts anything.
+    If the till drops the handle, the payment continues, and its id gives a new handle. No call of a handle starts
+    anything.
     """
 
     def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Ending:
-        """Wait for the outcome, over restarts of posd, without limit or `timeout` seconds. It starts nothing.
+        """Wait for the outcome, over restarts of posd, without limit or for `timeout` seconds. It starts nothing.
 
-        `show` is called with each new text for the cashier (`display`), including the last one. If a person has to
+        `show` is called with each new text for the cashier (`display`), including the last one. If an operator has to
         check, the text says so, and there is no outcome yet.
 
         Raise StillOpen when the time is over (the payment continues), UnknownResult or OutcomeUnknown.
@@ -410,11 +416,11 @@ class PaymentCalls(Handle[Transaction], Generic[State, Ending, Known]):
         return cast(Ending, self._posd._run(plans.outcome(self, timeout, self._posd.on_away, show)))
 
     def is_known(self, within: float = plans.ON_ITS_WAY_SECONDS) -> Known:
-        """Return whether posd knows a payment that was stored before a crash of the till; it starts nothing.
+        """Return whether posd knows a payment that was stored before a crash of the till. The call starts nothing.
 
         Until posd knows it, the call is repeated for `within` seconds, because the start may still be on its way. False
-        means that it was never started. Raise Unreachable. Raise OutcomeUnknown if posd may have lost its record in a
-        restore, unless the payment was stored later.
+        means that the payment was never started. Raise Unreachable. Raise OutcomeUnknown if posd may have lost the
+        record in a restore, unless the payment was stored later.
         """
         plan = plans.is_known(self._posd.socket, self, within, self._posd._away(plans.passes))
         return cast(Known, self._posd._run(plan))
@@ -424,11 +430,11 @@ class PaymentCalls(Handle[Transaction], Generic[State, Ending, Known]):
         return cast(State, _look(self, transaction_path(self.id), Transaction))
 
     def _state(self, call: Call, *, once: bool = False) -> State:
-        """Make a call that returns the transaction; with `once`, do not repeat it if posd may have read it."""
+        """Make a call that returns the transaction. With `once`, do not repeat the call if posd may have read it."""
         return cast(State, self._posd._run(plans.changed(call, self._posd._away(), self, once=once)))
 
     def abort(self) -> State:
-        """Request its abort; then wait for the outcome, because an approval can be faster.
+        """Request the abort of the payment. Then wait for the outcome, because an approval can be faster.
 
         Raise Problem (`past_point_of_no_return`, `already_final`, `not_abortable`, `nothing_running`,
         `terminal_offline`) or Unreachable.
@@ -436,11 +442,11 @@ class PaymentCalls(Handle[Transaction], Generic[State, Ending, Known]):
         return self._state(post(transaction_path(self.id, "/abort")))
 
     def reconcile(self) -> State:
-        """Query the terminal for its outcome now (posd does so itself, too)."""
+        """Search on the terminal for the outcome now. posd also searches on its own."""
         return self._state(post(transaction_path(self.id, "/reconcile")))
 
     def release(self, operator: str, note: str) -> State:
-        """Free its terminal, by an operator's decision; it stays open.
+        """Free the payment's terminal, by an operator's decision. The payment stays open.
 
         Raise Problem (`call_outstanding`, `already_final`).
         """
@@ -455,7 +461,7 @@ class PaymentCalls(Handle[Transaction], Generic[State, Ending, Known]):
         transaction_reference: Id | None = None,
         lost: Json | None = None,
     ) -> State:
-        """Close it by an operator's decision, on the admin socket: `result` is a word of the contract.
+        """Close the payment by an operator's decision, on the admin socket. `result`: a word of the local API.
 
         `lost`: data of a payment that a restore lost (`terminal`, `type`, `amount`, `sale`, `original`).
 
@@ -481,16 +487,16 @@ class PrintCalls(Handle[PrintJob], Generic[State]):
         return cast(State, _look(self, print_job_path(self.id), PrintJob))
 
     def outcome(self, timeout: float | None = None) -> State:
-        """Wait for its end, over restarts of posd, without limit or `timeout` seconds.
+        """Wait for the end of the job, over restarts of posd, without limit or for `timeout` seconds.
 
-        Raise StillPrinting when the time is over (the job continues), Problem if posd does not know it, or Unreachable
-        if posd keeps failing.
+        Raise StillPrinting when the time is over (the job continues), Problem if posd does not know the job, or
+        Unreachable if posd keeps failing.
         """
         plan = plans.print_outcome(self._posd.socket, self, timeout, self._posd.on_away)
         return cast(State, self._posd._run(plan))
 
 
 def _look(handle: Handle[R], path: str, kind: type[R]) -> Any:
-    """Read the state of a handle; wait while posd cannot read its database."""
+    """Read the state of a handle. Wait while posd cannot read its database."""
     posd = handle._posd
     return posd._run(plans.look(posd.socket, get(path), kind, posd._away(plans.passes), handle))

@@ -1,6 +1,6 @@
-"""A connection to posd's socket, and the common part of the sync and the async one.
+"""Connection to posd's socket, and the common part of the sync and the async connection.
 
-The common part: the socket, the reading of a response, and the meaning of the HTTP client's errors.
+Common part of the connections: the socket, the parser of responses, and the meaning of the HTTP client's errors.
 """
 
 import errno
@@ -27,41 +27,41 @@ BASE_URL = "http://posd/v1"
 PROBLEM_TYPE = "application/problem+json"  # RFC 9457
 STREAM_TYPE = "text/event-stream"
 
-#: seconds: a Unix socket connects at once; only a full backlog delays it.
+#: Time-out in seconds. A Unix socket connects at once, unless its backlog is full.
 CONNECT_SECONDS = 5.0
-#: bytes: an event is at most 1 MiB on the wire (posd's own limit); JSON escapes can enlarge it.
+#: Size in bytes. An event has at most 1 MiB on the wire (posd's own limit), and JSON escapes can enlarge it.
 MAX_STREAM_ITEM_BYTES = 8 * 1_048_576
 #: characters of a foreign response in a message.
 FOREIGN_ANSWER_CHARACTERS = 200
 
-#: error of a connection to the socket -> cure.
+#: Error of a connection to the socket -> what to do.
 REASONS: Mapping[int, str] = {
     errno.ENOENT: "there is no such socket: is posd running (posd run)?",
     errno.ECONNREFUSED: "no process listens on it: posd is not running (posd run)",
     errno.EACCES: "this user may not open it: join the socket's group, or run the command as a user who is in it",
     errno.ENAMETOOLONG: "the path is too long for a Unix socket (107 bytes at most)",
 }
-#: Errors that a short wait does not cure.
+#: A short wait does not help with these errors.
 LASTING = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTSOCK, errno.EPROTOTYPE, errno.ENOTDIR})
 
 
 def socket_path(given: "str | os.PathLike[str] | None") -> str:
-    """Return the socket: `given`, else POSD_SOCKET, else the default."""
+    """Return the socket: Return `given`, else POSD_SOCKET, else the default socket."""
     return os.fspath(given) if given is not None else os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
 
 
 def probe(path: str) -> int:
-    """Return the listening process, 0 if unknown. Raise Unreachable if none listens. Never block.
+    """Return the id of the listening process, or 0 if unknown. Raise Unreachable if no process listens. Never block.
 
-    Called before each call: httpcore2 (2.16) leaks a Unix socket that its sync side could not connect. A program with
-    warnings as errors fails on that. A connection of our own costs microseconds.
+    Called before each call, because httpcore2 (2.16) leaks a Unix socket that its sync side could not connect. A
+    program with warnings as errors would fail. A separate connection takes only microseconds.
     """
     with socket.socket(socket.AF_UNIX) as attempt:
         attempt.setblocking(False)
         try:
             attempt.connect(path)
         except BlockingIOError:
-            pass  # a process listens, and its backlog is full
+            pass  # a process listens, but its backlog is full
         except OSError as error:
             # Python itself refuses a long path, without a number.
             number = error.errno or errno.ENAMETOOLONG
@@ -73,8 +73,8 @@ def probe(path: str) -> int:
 def transport_options(path: str, kept: int = 0) -> dict[str, Any]:
     """Return the options of the HTTP client's transport.
 
-    By default each call has its own connection, and there may be as many as the till has waits. So no stale one makes
-    a read uncertain, no abandoned wait leaves one, and a forked process shares none.
+    By default each call has its own connection, and there may be as many as the till has waits. So no stale connection
+    makes a read uncertain, no abandoned wait leaves a connection, and a forked process shares none.
     """
     import ssl
 
@@ -90,7 +90,10 @@ def transport_options(path: str, kept: int = 0) -> dict[str, Any]:
 
 
 def client_options(language: str | None) -> dict[str, Any]:
-    """Return the further options of the HTTP client. `language`: that of the cashier's texts, None for posd's own."""
+    """Return the further options of the HTTP client.
+
+    `language`: language of the texts for the cashier; None: posd's default.
+    """
     headers = {} if language is None else {"Accept-Language": language}
     return {"base_url": BASE_URL, "trust_env": False, "follow_redirects": False, "headers": headers}
 
@@ -111,7 +114,7 @@ def request_options(call: Call) -> dict[str, Any]:
 
 
 def stream_options(path: str, after: int | str) -> dict[str, Any]:
-    """Return the HTTP client's arguments for an event stream after the item of that number or id."""
+    """Return the HTTP client's arguments for an event stream after the item with a number or id."""
     import httpx2
 
     return {
@@ -158,19 +161,19 @@ def text_of(socket: str, response: "httpx2.Response") -> str:
 
 
 def not_a_stream(socket: str, status: int, raw: bytes) -> Problem | ForeignAnswer:
-    """Return the error in a response that is no event stream."""
+    """Return the error for a response that is no event stream."""
     return problem_in(socket, status, raw) if status >= 400 else foreign(socket, status, raw)
 
 
 def foreign(socket: str, status: int, raw: bytes) -> ForeignAnswer:
-    """Return the error for a response not in posd's format: another program may listen on the socket."""
+    """Return the error for a response that is not in posd's format. Another program may listen on the socket."""
     text = raw.decode("utf-8", "replace")[:FOREIGN_ANSWER_CHARACTERS]
     reason = f"the answer (HTTP {status}) is not posd's: {text!r}; check which program listens on the socket"
     return ForeignAnswer(socket, reason, status=status, raw=raw)
 
 
 def misread(socket: str, error: ValueError, reply: Reply) -> ForeignAnswer:
-    """Return the error for JSON against the contract."""
+    """Return the error for JSON that does not follow the API."""
     reason = f"the answer (HTTP {reply.status}) is not as this client knows it: {error}; is it posd, and how new?"
     return ForeignAnswer(socket, reason, status=reply.status, raw=reply.raw)
 
@@ -190,8 +193,8 @@ def lost(path: str, error: "httpx2.TransportError", seconds: float | None = None
 def _close_unconnected(error: BaseException) -> None:
     """Close the Unix socket that httpcore2 (2.16) leaves open after a failed connect of its sync side.
 
-    `probe` detects nearly all failures, but posd can end between the two. Only the frames of the error hold the socket,
-    so the garbage collector would close it later, with a ResourceWarning.
+    `probe` detects nearly all failures, but posd can end between the probe and the call. Only the frames of the error
+    reference the socket, so the garbage collector would close it later, with a ResourceWarning.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -208,7 +211,7 @@ T = TypeVar("T")
 
 
 class Connection:
-    """The local API behind one Unix socket, which runs the calls of plans. Threads may share it."""
+    """Connection to the local API behind one Unix socket. It runs the calls of plans. Threads may share it."""
 
     def __init__(self, socket: str | os.PathLike[str], language: str | None = None) -> None:
         import httpx2
@@ -228,7 +231,7 @@ class Connection:
         self._http.close()
 
     def reach(self) -> None:
-        """Raise Unreachable if the socket cannot be connected. Called before each call; a subclass may ask more."""
+        """Raise Unreachable if the socket cannot be connected. Called before each call. A subclass may check more."""
         probe(self.socket)
 
     def call(self, call: Call) -> Reply:
@@ -275,7 +278,7 @@ class Connection:
                 try:
                     reply = self.call(call)
                 except PosdError as error:
-                    reply = None  # a later ValueError is the till's own, from its on_away
+                    reply = None  # a ValueError after this call comes from the till's own on_away
                     call = plan.throw(error)
                 else:
                     call = plan.send(reply)
@@ -288,9 +291,9 @@ class Connection:
             raise misread(self.socket, error, reply) from error
 
     def stream(self, path: str, after: int | str = 0) -> Iterator[StreamItem]:
-        """Yield the server-sent events of `path` after that number or id, until posd ends them.
+        """Yield the server-sent events of `path` after a number or id, until posd ends the stream.
 
-        Raise Problem or Unreachable; a broken stream raises Unreachable too.
+        Raise Problem or Unreachable. A broken stream also raises Unreachable.
         """
         import httpx2
 
@@ -309,10 +312,10 @@ class Connection:
     ) -> Iterator[tuple[StreamItem, R | None]]:
         """Yield the items of a stream without end, over restarts of posd, each with its new content or None.
 
-        `before` is called before each opening of the stream; its exception counts as the stream's.
+        `before` is called each time before the stream is opened. Its exception counts as an exception of the stream.
         """
         while True:
-            pause = RETRY_SECONDS  # posd ended it because it stops
+            pause = RETRY_SECONDS  # posd ended the stream because it is stopping
             try:
                 if before is not None:
                     before()

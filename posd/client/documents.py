@@ -1,4 +1,4 @@
-"""Posd's documents: their JSON with exact numbers, and their members as typed fields; and the errors of a call.
+"""Documents of posd: JSON with exact numbers, members as typed fields, and the errors of a call.
 
 The `never_started` and `next_step` of a `PosdError` tell the till what to do.
 """
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 Document = Mapping[str, Any]
 
-# Typed fields. Further members of a document are ignored; a missing one raises ValueError.
+# Typed fields. Further members of a document are ignored. A missing member raises ValueError.
 
 
 class FromDocument:
-    """Dataclass that is read from a document (see `build`)."""
+    """Dataclass that `build` fills from a document."""
 
     __slots__ = ()
 
@@ -32,10 +32,10 @@ class FromDocument:
 
 
 def build(kind: type[T], source: Document, **known: Any) -> T:
-    """Return a dataclass with each field read from the member of its name, by its type. Raise ValueError.
+    """Return a dataclass. Each field is read from the member with its name, by the field's type. Raise ValueError.
 
     A field's metadata may name another `member`. The field `document` is the source itself. A field with a default
-    keeps it. `known`: values of fields that are not read.
+    keeps the default if the member is missing. `known`: values of fields that are not read.
     """
     read = {
         name: source if name == "document" else _value(hint, source.get(member), member)
@@ -120,7 +120,7 @@ def _of(kind: type[T], value: object, name: str) -> T:
 #
 # A binary float is neither read nor written: 10.10 has no exact one.
 
-#: Most digits before or after the point of a Decimal that is written out; a longer one keeps its exponent.
+#: Maximum number of digits before or after the point of a Decimal that is written without an exponent.
 MAX_DIGITS = 64
 
 
@@ -149,7 +149,7 @@ def encode(value: object) -> bytes:
 
 
 def _number(literal: str) -> Decimal | str:
-    """Return an exact number; one beyond Decimal stays text."""
+    """Return an exact number. A number that Decimal cannot hold stays text."""
     try:
         return Decimal(literal)
     except InvalidOperation:
@@ -202,12 +202,12 @@ def _decimal(value: Decimal) -> str:
     return format(value, "f") if abs(value.adjusted()) <= MAX_DIGITS else str(value)
 
 
-#: Members of a problem of any code; the others belong to the code.
+#: Members that every problem has. Other members belong to the code.
 _COMMON = frozenset({"type", "title", "status", "detail", "code", "next_step", "never_started"})
-#: Next steps without a word of posd, or with an unknown one.
+#: Next step if posd gives none, or an unknown word.
 ASK_PERSON = "ask_person"
 SAME_CALL = "same_call"
-#: Code of the response while posd stops.
+#: Code of the response while posd is stopping.
 _STOPPING = "draining"
 _NEXT_STEPS = frozenset({"fix_call", SAME_CALL, "new_id_ok", ASK_PERSON})
 
@@ -219,8 +219,9 @@ class PosdError(Exception):
     id. False proves nothing: the till stores the id, and follows `next_step`: `same_call` (repeat the call with the
     same id, after `retry_after_seconds`), `fix_call`, `new_id_ok`, or `ask_person`.
 
-    `sent`: False if this call provably started nothing; an earlier one with the same id may have. `passes`: posd could
-    not check, and can later. `away`: it is stopped, starting or stopping. `lasting`: waiting seldom helps.
+    `sent`: False if this call certainly started nothing. An earlier call with the same id may have started something.
+    `passes`: posd could not check now, but can later. `away`: posd is stopped, starting or stopping. `lasting`: waiting
+    seldom helps.
     """
 
     never_started: bool = False
@@ -233,7 +234,10 @@ class PosdError(Exception):
 
 
 class Unreachable(PosdError):
-    """No response of posd, or posd is stopping, or could not check. The till repeats the call with the same id."""
+    """Error for a call without a response from posd, or if posd is stopping or could not check.
+
+    The till repeats the call with the same id.
+    """
 
     next_step = SAME_CALL
     passes = away = True
@@ -287,23 +291,24 @@ class Problem(PosdError):
         self.retry_after_seconds = float(seconds) if isinstance(seconds, int) else None
         self.away = code == _STOPPING
         self.sent = self.lasting = status >= 500 and status not in (501, 503)
-        self.passes = never_started is None and (status == 429 or status >= 500)  # otherwise it was looked up
+        # If posd sends `never_started`, it has looked up the id.
+        self.passes = never_started is None and (status == 429 or status >= 500)
 
     def compare(self, stored_at: datetime | None) -> Self:
-        """Set `never_started` if posd lost records, and the payment was first stored after all of them.
+        """Set `never_started` if posd lost records, and the payment was first stored after the lost period.
 
-        A time before them proves nothing: a payment can be stored, and requested much later. A time in the future
-        proves nothing either: it is of a clock that was ahead.
+        A time before that period proves nothing, because a payment can be requested long after it was stored. A time
+        in the future proves nothing either, because it is from a clock that was ahead.
         """
         until = self.extra.get("records_missing_until")
         if stored_at is not None and isinstance(until, str):
-            with suppress(ValueError, TypeError):  # it is no aware time
+            with suppress(ValueError, TypeError):  # the text is no time with a zone
                 self.never_started |= datetime.fromisoformat(until) < stored_at <= datetime.now(UTC)
         return self
 
 
 def problem_of(status: int, document: Any, raw: bytes) -> Problem | None:
-    """Return the problem in a response, or None if it is none of posd's."""
+    """Return the problem in a response, or None if the response is not from posd."""
     if not isinstance(document, Mapping) or not isinstance(code := document.get("code"), str):
         return None
     detail = document.get("detail") or document.get("title") or code
@@ -313,10 +318,10 @@ def problem_of(status: int, document: Any, raw: bytes) -> Problem | None:
 
 
 class OutcomeUnknown(PosdError):
-    """Response without the outcome: a person checks before it is paid again, unless `never_started` is True.
+    """Response without the outcome. An operator has to check before it is paid again, unless `never_started` is True.
 
-    `problem`: posd's response. `extra`: its further members; if the record was removed, `extra["result"]` is the
-    result.
+    `problem`: posd's response. `extra`: further members of the response. If the record was removed,
+    `extra["result"]` is the result.
     """
 
     def __init__(self, id: str, problem: Problem) -> None:  # noqa: A002 - the field's name

@@ -1,4 +1,4 @@
-"""Calls of the local API as values, and the logic beyond one call, without I/O: repetition, waiting, paging.
+"""Calls of the local API as values, and the logic of several calls, without I/O: repetition, waiting, paging.
 
 A plan is a generator: it yields the next call, receives its reply or its error, and returns the result. The sync and
 the async connection run the same plans. Plans read the monotonic clock and nothing else.
@@ -38,15 +38,16 @@ from posd.client.states import (
 
 # Calls as values.
 
-#: seconds: longer than posd's own call to a terminal takes by default (3 + 20).
+#: In seconds: longer than posd's call to a terminal takes by default (3 + 20).
 REPLY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: its path below /v1, and the seconds to wait for its response (None: without limit).
+    """One call. `path`: path below /v1. `timeout`: seconds to wait for the response; None: without limit.
 
-    `pause`: seconds to wait before it. `also`: 4xx and 5xx that are results of this call, if they carry no problem.
+    `pause`: seconds to wait before the call. `also`: 4xx and 5xx statuses that are results of this call, if the
+    response is no problem.
     """
 
     method: str
@@ -60,7 +61,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response: its HTTP status, its decoded JSON, and its original bytes."""
+    """A response: HTTP status, decoded JSON, and original bytes."""
 
     status: int
     body: Any
@@ -69,14 +70,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class StreamItem:
-    """One server-sent event: its id (the newest one so far), its name, and its data as text."""
+    """One server-sent event: id (the newest id so far), name, and data as text."""
 
     id: str
     name: str
     data: str
 
 
-HEALTH = Call("GET", "/health", also={503})  # a failing posd reports how it fails
+HEALTH = Call("GET", "/health", also={503})  # a posd whose health is failing reports the reasons
 
 
 def transaction_path(identity: str, call: str = "") -> str:
@@ -95,7 +96,7 @@ def terminal_path(serial: str) -> str:
 
 
 def put(path: str, fields: Mapping[str, object]) -> Call:
-    """Return the call that starts something, without fields that are None or False. Raise TypeError for a float."""
+    """Return the call that starts something. Fields that are None or False are omitted. Raise TypeError for a float."""
     given = {name: value for name, value in fields.items() if value is not None and value is not False}
     return Call("PUT", path, body=encode(given))
 
@@ -107,7 +108,7 @@ def post(path: str, fields: Mapping[str, object] | None = None) -> Call:
 
 
 def get(path: str, filters: Mapping[str, object] | None = None) -> Call:
-    """Return a call that reads, without filters that are None."""
+    """Return a call that reads. Filters that are None are omitted."""
     return Call("GET", path, params={k: query(v) for k, v in (filters or {}).items() if v is not None})
 
 
@@ -145,7 +146,7 @@ def moment(value: object) -> str:
 T = TypeVar("T")
 Plan: TypeAlias = Generator[Call, Reply, T]
 
-#: Called with the reason before each repetition of a call, for the till's screen. Its exception ends the wait.
+#: Called with the reason before each repetition of a call, for the till's screen. An exception of it ends the wait.
 OnAway: TypeAlias = Callable[[PosdError], None]
 #: Called with the text for the cashier.
 Show: TypeAlias = Callable[[str], None]
@@ -153,41 +154,42 @@ Show: TypeAlias = Callable[[str], None]
 #: Called with a notice that changes of the feed may be missing.
 OnNotice: TypeAlias = Callable[[Notice], None]
 
-#: seconds for which a call is repeated while posd is away: longer than a stop and start of posd.
+#: Seconds for which a call is repeated while posd is away: longer than a stop and start of posd.
 PATIENCE_SECONDS = 15.0
-#: seconds between two attempts to reach posd: short for a person, no load.
+#: Seconds between two attempts to reach posd: short for a person, and little load.
 RETRY_SECONDS = 0.25
-#: Seconds of waiting for errors that seldom pass. While posd starts, its socket exists before its group and mode are
-#: set.
+#: Seconds for which a call is repeated after an error that seldom passes. While posd starts, its socket exists before
+#: its group and mode are set.
 LASTING_SECONDS = 2.0
-#: seconds: the longest time-out that posd accepts for one call (local API).
+#: Longest time-out that posd accepts for one call, in seconds (local API).
 LONGEST_SECONDS = 3600.0
-#: seconds that a response may take beyond the requested time-out: a hanging posd must not block the till.
+#: Seconds that a response may take beyond the requested time-out, so that a posd that hangs does not block the till.
 GRACE_SECONDS = 2.0
 
-#: seconds for which the call of a crashed till may still be on its way to posd.
+#: Seconds for which the call of a crashed till may still be on its way to posd.
 ON_ITS_WAY_SECONDS = 30.0
-#: seconds between two checks whether it has arrived.
+#: Seconds between two checks whether that call has arrived.
 ASK_AGAIN_SECONDS = 1.0
 
 #: Seconds between two queries for the cashier's text, if the till shows it.
 SHOW_SECONDS = 1.0
 
-#: HTTP status of a known id whose record was removed.
+#: HTTP status for a known id whose record was removed.
 GONE = 410
 
 #: Name of the item that ends the stream of a payment's events.
 OUTCOME_ITEM = "outcome"
 
-#: Name of the item about possibly missing changes.
+#: Name of the item that reports possibly missing changes.
 NOTICE_ITEM = "notice"
 #: Name of the item with the state of a payment.
 STATE_ITEM = "state"
-#: Names of the items about the stream itself: they are never changes.
+#: Names of the items about the stream itself. They are never changes.
 OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", NOTICE_ITEM, STATE_ITEM})
 #: The beginning of the feed, with places that detect an older copy of the database.
 START = "start"
-#: Code of the notice that the place is not of this database (a copy was put there): the stream continues after `seq`.
+#: Code of the notice that the place is not from this database (a copy was put in place). The stream continues after
+#: `seq`.
 PLACE_UNKNOWN = "place_unknown"
 
 
@@ -197,12 +199,12 @@ def is_away(error: PosdError) -> bool:
 
 
 def passes(error: PosdError) -> bool:
-    """Return whether posd is away, or could not check: then the error says nothing about the subject of the call."""
+    """Return whether posd is away, or could not check. Then the error proves nothing about the subject of the call."""
     return error.passes
 
 
 def is_awaited(error: PosdError) -> bool:
-    """Return whether a failed start is repeated: posd could not check, or names the time until it is ready."""
+    """Return whether a failed start is repeated, because posd could not check, or gives the time until it is ready."""
     return error.passes or (error.next_step == SAME_CALL and error.retry_after_seconds is not None)
 
 
@@ -211,13 +213,13 @@ R = TypeVar("R", bound=FromDocument)
 
 
 class Handle(Generic[T]):
-    """Handle of a payment or print job that was started, or may have been: its id, and its newest known state."""
+    """Handle of a payment or print job that was started, or may have been. It has the id and the newest known state."""
 
     def __init__(self, posd: Any, identity: str, newest: T | None = None, stored_at: datetime | None = None) -> None:
         #: The id that the till chose.
         self.id = identity
         self._posd = posd
-        #: The newest known state, None before the first one.
+        #: The newest known state, or None before the first.
         self._newest = newest
         #: Time of the first storage of a payment, if known.
         self._stored_at = stored_at
@@ -228,7 +230,7 @@ class Handle(Generic[T]):
 
 @dataclass(slots=True)
 class Away:
-    """Patience for passing errors: `patience` seconds from the first one, None: without limit."""
+    """Time limit for temporary errors: `patience` seconds from the first error; None: without limit."""
 
     patience: float | None
     on_away: OnAway | None = None
@@ -240,7 +242,7 @@ class Away:
         self._since = None
 
     def pause(self, error: PosdError) -> float | None:
-        """Return the seconds before the next attempt, None for no further attempt."""
+        """Return the seconds before the next attempt, or None for no further attempt."""
         if not self.passing(error):
             return None
         now = time.monotonic()
@@ -261,7 +263,7 @@ class Deadline:
         self._at = None if seconds is None else time.monotonic() + seconds
 
     def left(self) -> float | None:
-        """Return the remaining seconds, None without a limit."""
+        """Return the remaining seconds, or None without a limit."""
         return None if self._at is None else max(0.0, self._at - time.monotonic())
 
     def over(self) -> bool:
@@ -270,7 +272,7 @@ class Deadline:
 
 
 def steady(call: Call, away: Away, *, once: bool = False) -> Plan[Reply]:
-    """Make a call until posd replies. With `once`, do not repeat it if posd may have read it."""
+    """Repeat a call until posd replies. With `once`, do not repeat the call if posd may have read it."""
     while True:
         try:
             return (yield call)
@@ -293,9 +295,10 @@ def changed(call: Call, away: Away, handle: Handle[Transaction], *, once: bool =
 
 
 def look(socket: str, call: Call, kind: type[R], away: Away, handle: Handle[R]) -> Plan[R]:
-    """Read the state of a payment or print job. Raise Problem if posd does not know it, Unreachable if it cannot check.
+    """Read the state of a payment or print job. Raise Problem if posd does not know it.
 
-    Unreachable is no Problem, which a till could take for a refusal: it says nothing about the payment.
+    Raise Unreachable if posd cannot check. Unreachable is no Problem, because a till could take a Problem for a
+    refusal, and the error proves nothing about the payment.
     """
     try:
         handle._newest = state = yield from one(call, kind, away)
@@ -305,9 +308,10 @@ def look(socket: str, call: Call, kind: type[R], away: Away, handle: Handle[R]) 
 
 
 def is_known(socket: str, handle: Handle[Transaction], within: float, away: Away) -> Plan[bool]:
-    """Return whether posd knows a transaction; retry for `within` seconds. Raise OutcomeUnknown, or as `look`.
+    """Return whether posd knows a transaction. Retry for `within` seconds. Raise OutcomeUnknown, or as `look` does.
 
-    False requires posd's own word (`never_started`): a posd that lost records in a restore may have forgotten it.
+    The result is False only if posd itself reports `never_started`. After a restore with lost records, the record may
+    be missing.
     """
     call, deadline = get(transaction_path(handle.id)), Deadline(within)
     while True:
@@ -327,7 +331,7 @@ def is_known(socket: str, handle: Handle[Transaction], within: float, away: Away
 
 
 def page(call: Call, member: str, kind: type[R], away: Away) -> Plan[tuple[list[R], str | None]]:
-    """Read a page of a list: its rows, and the cursor of the next one."""
+    """Read a page of a list. Return its rows, and the cursor of the next page."""
     reply = yield from steady(call, away)
     body = documents.document(reply.body)
     rows = [kind.read(documents.document(row)) for row in documents.items(body, member)]
@@ -335,7 +339,7 @@ def page(call: Call, member: str, kind: type[R], away: Away) -> Plan[tuple[list[
 
 
 def whole(call: Call, member: str, kind: type[R], away: Away) -> Plan[list[R]]:
-    """Read a list that has one page."""
+    """Read a list that has only one page."""
     rows, _ = yield from page(call, member, kind, away)
     return rows
 
@@ -355,10 +359,10 @@ def begin(
 def start(
     socket: str, call: Call, patience: float | None, on_away: OnAway | None, *, unsent_patience: float | None
 ) -> Plan[Reply]:
-    """Start something: repeat the same call with the same id until posd replies.
+    """Start something, by repeating the same call with the same id until posd replies.
 
-    Raise Problem for a refusal: this call sent nothing. Raise Unreachable after `patience` seconds without a result;
-    `unsent_patience` applies while no call can have reached posd.
+    Raise Problem for a refusal. Then this call sent nothing. Raise Unreachable after `patience` seconds without a
+    result. `unsent_patience` applies while no call can have reached posd.
     """
     away, may_run = Away(unsent_patience, on_away, is_awaited), False
     while True:
@@ -377,8 +381,11 @@ def start(
 
 def outcome(
     handle: Handle[Transaction], timeout: float | None, on_away: OnAway | None, show: Show | None = None
-) -> Plan[Any]:  # an Outcome with the effect of what the till started
-    """Wait for the outcome of a transaction; it starts nothing. Raise StillOpen, OutcomeUnknown, or UnknownResult."""
+) -> Plan[Any]:  # an Outcome with the effect type of the started operation
+    """Wait for the outcome of a transaction.
+
+    The calls start nothing. Raise StillOpen, OutcomeUnknown, or UnknownResult.
+    """
     deadline, away, pause = Deadline(timeout), Away(None, on_away, passes), 0.0
     shown, longest = None, None if show is None else 0.0
     while True:
@@ -397,7 +404,7 @@ def outcome(
                 pause = _next_try(away, error, deadline)
             except Problem as problem:
                 raise OutcomeUnknown(handle.id, problem.compare(handle._stored_at)) from problem
-        else:  # an exception of `show` is not posd's
+        else:  # an exception of `show` comes from the till
             if show is not None:
                 longest, before = SHOW_SECONDS, shown
                 shown = _display(found, handle._newest)
@@ -410,7 +417,7 @@ def outcome(
 
 
 def _display(found: Outcome | None, state: Transaction | None) -> str | None:
-    """Return the text for the cashier, None from an older posd."""
+    """Return the text for the cashier, or None from an older posd."""
     item = found or state
     return None if item is None or item.display is None else item.display.text
 
@@ -418,7 +425,7 @@ def _display(found: Outcome | None, state: Transaction | None) -> str | None:
 def print_outcome(
     socket: str, handle: Handle[PrintJob], timeout: float | None, on_away: OnAway | None
 ) -> Plan[PrintJob]:
-    """Wait for the end of a print job; it starts nothing. Raise StillPrinting, and otherwise as `look`."""
+    """Wait for the end of a print job. The calls start nothing. Raise StillPrinting, or as `look` does."""
     deadline, away, pause = Deadline(timeout), Away(None, on_away, passes), 0.0
     while True:
         try:
@@ -438,10 +445,10 @@ def print_outcome(
 
 
 class Place(Generic[R]):
-    """Position in a stream of numbered items: no repetition, and no gap after a broken connection.
+    """Position in a stream of numbered items. It prevents repetitions, and gaps after a broken connection.
 
-    `after`: a number, or a place from the feed. `on_notice`: called about possibly missing items. `unnumbered`: further
-    items without a number, by their names; a repetition of the last one is dropped.
+    `after`: a number, or a place from the feed. `on_notice`: called about possibly missing items. `unnumbered`: names
+    of items without a number. A repetition of the last such item is dropped.
     """
 
     def __init__(
@@ -455,7 +462,7 @@ class Place(Generic[R]):
         unnumbered: Mapping[str, type[R]] = MappingProxyType({}),
     ) -> None:
         self.path = path
-        #: The id after which the stream is opened, empty for the beginning.
+        #: The id after which the stream is opened, or empty for the beginning.
         self.resume = str(after or "")
         self._first = START if after == START or "-" in self.resume else ""
         self._seq = 0 if self.resume in ("", START) else int(self.resume.partition("-")[0])
@@ -467,9 +474,9 @@ class Place(Generic[R]):
         self._last: R | None = None
 
     def take(self, item: StreamItem) -> R | None:
-        """Return the content of a new item; None for a repeated or irrelevant one.
+        """Return the content of a new item, or None for a repeated or irrelevant item.
 
-        Raise ForeignAnswer if it is against the contract.
+        Raise ForeignAnswer if the item does not follow the API.
         """
         self._away.back()
         notice = found = None
@@ -500,18 +507,18 @@ class Place(Generic[R]):
             self._on_notice(notice)
 
     def broken(self, error: PosdError) -> float:
-        """Return the seconds before the stream is opened again. Raise the error if it is not."""
+        """Return the seconds before the stream is opened again. Raise the error if it is not opened again."""
         return _next_try(self._away, error, Deadline(None))
 
 
 def watched(socket: str, identity: str, on_away: OnAway | None) -> Place[Change | State]:
-    """Return the beginning of the stream of a transaction's events."""
+    """Return the stream position before a transaction's first event."""
     path = transaction_path(identity, "/events")
     return Place[Change | State](socket, path, Change, 0, on_away, unnumbered={STATE_ITEM: State})
 
 
 def _holding(path: str, deadline: Deadline, pause: float, longest: float | None = None) -> Call:
-    """Return the long-polling call for the remaining time, or `longest` seconds."""
+    """Return the long-polling call for the remaining time, at most `longest` seconds."""
     left = deadline.left()
     if left is None and longest is None:
         return Call("GET", path, seconds=None, pause=pause)
@@ -522,7 +529,10 @@ def _holding(path: str, deadline: Deadline, pause: float, longest: float | None 
 
 
 def _next_try(away: Away, error: PosdError, deadline: Deadline) -> float:
-    """Return the seconds before the next attempt, at most the caller's remaining ones. Raise the error without one."""
+    """Return the seconds before the next attempt, at most the caller's remaining time.
+
+    Raise the error if there is no next attempt.
+    """
     pause, left = away.pause(error), deadline.left()
     if pause is None:
         raise error
@@ -530,7 +540,7 @@ def _next_try(away: Away, error: PosdError, deadline: Deadline) -> float:
 
 
 def _failed_look(socket: str, problem: Problem) -> PosdError:
-    """Return the error for a problem of a started payment: itself, or Unreachable if posd could not check."""
+    """Return the problem of a started payment as an error: itself, or Unreachable if posd could not check."""
     advice = "its state is not known: ask again, and start nothing in its place"
     return _not_known(socket, problem, advice) if problem.status >= 500 else problem
 

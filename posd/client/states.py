@@ -1,6 +1,6 @@
-"""Posd's documents as types. Words are posd's own texts: a newer posd may have more than are named here.
+"""Posd's documents as types. Words are plain texts, because a newer posd may have more words than are listed here.
 
-Each has its original document (`document`), with the members that this client does not know.
+Each type has its original `document`, with the members that this client does not know.
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,15 @@ from posd.client.documents import SAME_CALL, Document, FromDocument, PosdError
 class _ThreeValued(Enum):
     """Effect of an operation: yes, no, or unclear, for `match`.
 
-    It has no truth value, and is compared only with its own kind. Both raise TypeError with the correct form.
+    It has no truth value, and can only be compared with its own kind. Otherwise it raises TypeError with the correct
+    form.
     """
 
     def __bool__(self) -> NoReturn:
         raise TypeError(f"{self} is neither true nor false: {self._write()}")
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _ThreeValued):  # False could mean not done
+        if not isinstance(other, _ThreeValued):  # False could be misread as "not done"
             raise TypeError(f"{self} cannot be compared with {other!r}: {self._write()}")
         return self is other
 
@@ -44,8 +45,8 @@ class _ThreeValued(Enum):
 class Paid(_ThreeValued):
     """Effect of a charge, a capture or a tip.
 
-    `PAID`: the customer has paid (`authorized_amount` can be less than the requested amount). `NOT_PAID`: certain; pay
-    again under a new id. `UNCLEAR`: a person checks, and nothing is paid again before.
+    `PAID`: the customer has paid (`authorized_amount` can be less than the requested amount). `NOT_PAID`: the customer
+    has certainly not paid; pay again under a new id. `UNCLEAR`: an operator has to check before anything is paid again.
     """
 
     PAID = "paid"
@@ -54,7 +55,7 @@ class Paid(_ThreeValued):
 
 
 class Reserved(_ThreeValued):
-    """Effect of a pre-auth or a re-auth: nothing is paid before a capture."""
+    """Effect of a pre-auth or a re-auth. Nothing is paid before a capture."""
 
     RESERVED = "reserved"
     NOT_RESERVED = "not_reserved"
@@ -85,13 +86,13 @@ if TYPE_CHECKING:
     E = DefaultTypeVar("E", bound=Effect, covariant=True, default=Effect)
 else:
     E = TypeVar("E", covariant=True)
-#: One of the three.
+#: The kind of effect.
 K = TypeVar("K", Paid, Reserved, Reversed)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One proof: its `kind` (event, search, refusal, unsent, abort, operator) and its time."""
+    """One evidence: `kind` (event, search, refusal, unsent, abort, operator) and time."""
 
     kind: str
     at: datetime
@@ -100,7 +101,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class TerminalFailure:
-    """The terminal's own error in its reply to the call."""
+    """Error in the terminal's reply to the call."""
 
     type: str | None
     code: str | None
@@ -109,9 +110,10 @@ class TerminalFailure:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Reason of a failure: the terminal's own words, or posd's (`type` "posd") without an event.
+    """Reason of a failure, from the terminal's event.
 
-    `terminal`: with "posd", the terminal's own error, or None.
+    Without an event posd sets it, with `type` "posd". `terminal`: with "posd", the error in the terminal's reply, or
+    None.
     """
 
     type: str | None
@@ -122,7 +124,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Fields of a receipt besides amount and references."""
+    """Fields of a receipt other than amount and references."""
 
     authorization_code: str | None
     franchise: str | None
@@ -142,10 +144,10 @@ class Display:
 class Ended(Generic[E]):
     """Common fields of every outcome.
 
-    `amount`: the requested amount. `next_step`: posd's advice: `done`; `new_id_ok` (not charged: pay again under a new
-    id); `ask_person` (the terminal's data contradict each other). `display`: None from an older posd. `status`: the
-    terminal's last state, None without one. `reached_acquirer`: None if unknown. `document`: the outcome as posd sent
-    it, with unknown members.
+    `amount`: the requested amount. `next_step`: `done`, `new_id_ok` (not charged; pay again under a new id) or
+    `ask_person` (the terminal's data contradict each other). `display`: None from an older posd. `status`: the
+    terminal's last state, or None. `reached_acquirer`: None if unknown. `document`: the outcome as posd sent it, with
+    unknown members.
     """
 
     id: str = field(metadata={"member": "client_transaction_id"})
@@ -165,7 +167,7 @@ class Ended(Generic[E]):
     final_event: Document | None = field(repr=False)
     document: Document = field(repr=False)
 
-    #: The word on the wire.
+    #: The word in the API.
     result: ClassVar[str]
 
     @property
@@ -237,13 +239,16 @@ class Canceled(Ended[E]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotStarted(Ended[E]):
-    """Operation that provably never ran on the terminal; `failure_reason` has the reason."""
+    """Operation that certainly never ran on the terminal. `failure_reason` has the reason."""
 
     result: ClassVar[str] = "not_started"
 
 
 def _effect(outcome: Ended, kind: type[K]) -> K:
-    """Return the effect, unclear for an unknown type. Raise AttributeError if it is of another kind."""
+    """Return the effect.
+
+    For an unknown type it is unclear. Raise AttributeError if the operation has another kind of effect.
+    """
     found: object = outcome.effect if outcome.type in EFFECTS else kind("unclear")
     if isinstance(found, kind):
         return found
@@ -260,14 +265,14 @@ TYPES: dict[str, type[Outcome]] = {kind.result: kind for kind in (Approved, Decl
 
 
 def read_outcome(source: Document) -> Outcome | None:
-    """Return the outcome of a transaction, from its document or that of its outcome; None without one.
+    """Return the outcome of a transaction, from the document of the transaction or of the outcome.
 
-    Raise UnknownResult; raise ValueError for another document.
+    Return None if there is no outcome. Raise UnknownResult. Raise ValueError for another document.
     """
     outcome = source if "result" in source else documents.maybe_document(source, "outcome")
     if outcome is None:
         return None
-    # An older posd has it in the transaction only.
+    # An older posd has this field only in the transaction.
     return _read(source, outcome, documents.text(outcome if "next_step" in outcome else source, "next_step"))
 
 
@@ -286,7 +291,7 @@ def _read(source: Document, outcome: Document, next_step: str) -> Outcome:
         sale=documents.maybe(source, "sale"),
         amount=documents.document(source.get("amount")),
         next_step=next_step,
-        # A corrected outcome gives no advice: posd's advice concerns the present one.
+        # A corrected outcome has no next step, because posd's next step is for the present outcome.
         supersedes=None if older is None else _read(source, older, "ask_person"),
     )
 
@@ -309,7 +314,7 @@ class UnknownResult(PosdError):
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Condition that a person should check; it changes no outcome itself."""
+    """Condition that an operator should check. It changes no outcome."""
 
     code: str
     since: datetime
@@ -318,7 +323,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class MissingProof:
-    """Proof that is missing to show that a transaction in doubt never started, and the next step for it."""
+    """Missing condition of the proof that a transaction in doubt never started, and the next step for it."""
 
     code: str
     detail: str
@@ -357,17 +362,17 @@ class Transaction(FromDocument):
 
     @property
     def final(self) -> bool:
-        """Whether it has ended."""
+        """Whether it is final."""
         return self.phase == "final"
 
     @property
     def outcome(self) -> Outcome | None:
-        """Its outcome, None before its end. Raise UnknownResult."""
+        """The outcome of the transaction, or None before its end. Raise UnknownResult."""
         return read_outcome(self.document)
 
 
 class StillOpen(PosdError):
-    """Time of the caller is over without an outcome: the transaction continues, or posd is away.
+    """The caller's time-out has ended without an outcome. The transaction continues, or posd is away.
 
     `state`: the newest known state, or None.
     """
@@ -385,7 +390,7 @@ class StillOpen(PosdError):
 
 @dataclass(frozen=True, slots=True)
 class State(FromDocument):
-    """State of a payment, sent at each change, also one by time alone (`in_doubt`, `ask_person`)."""
+    """State of a payment. It is sent at each change, even at a change by time alone (`in_doubt`, `ask_person`)."""
 
     phase: str
     next_step: str
@@ -397,7 +402,7 @@ class State(FromDocument):
 
 @dataclass(frozen=True, slots=True)
 class Change(FromDocument):
-    """An event of the terminal: its place, its state (`status`), posd's judgement (`verdict`), and itself."""
+    """An event of the terminal, with its number, its state (`status`), and posd's judgement (`verdict`)."""
 
     seq: int
     received_at: datetime
@@ -415,7 +420,7 @@ class Change(FromDocument):
 
 @dataclass(frozen=True, slots=True)
 class FeedChange(FromDocument):
-    """A recorded change of any transaction or print job (`kind`, `id`): its reason, and the state after it."""
+    """A recorded change of a transaction or print job (`kind`, `id`), with its reason, and the state after it."""
 
     seq: int
     at: datetime
@@ -434,7 +439,7 @@ class FeedChange(FromDocument):
 
 @dataclass(frozen=True, slots=True)
 class Notice(FromDocument):
-    """Notice of possibly missing changes of the feed, with the next step (`detail`).
+    """Notice that changes of the feed may be missing, with the next step (`detail`).
 
     `code`: `changes_removed` (by retention, up to `seq`) or `place_unknown` (a backup or an older copy of the database
     was put in place; the feed continues after `seq`).
@@ -447,9 +452,9 @@ class Notice(FromDocument):
 
 @dataclass(frozen=True, slots=True)
 class PrintJob(FromDocument):
-    """State of a print job. `status`: PENDING, IN_PROGRESS, COMPLETED, FAILED, or None while not accepted.
+    """State of a print job. `status`: PENDING, IN_PROGRESS, COMPLETED, FAILED, or None while it is not accepted.
 
-    Final with `status` None: it was provably not accepted (`reason`).
+    A final job with `status` None was certainly not accepted (`reason`).
     """
 
     id: str = field(metadata={"member": "print_job_id"})
@@ -469,17 +474,17 @@ class PrintJob(FromDocument):
 
     @property
     def final(self) -> bool:
-        """Whether it has ended."""
+        """Whether it is final."""
         return self.phase == "final"
 
     @property
     def printed(self) -> bool:
-        """Whether it was printed."""
+        """Whether the document was printed."""
         return self.final and self.status == "COMPLETED"
 
 
 class StillPrinting(PosdError):
-    """Time of the caller is over, and the print job continues. `state`: the newest known state, or None."""
+    """The caller's time-out has ended, and the print job continues. `state`: the newest known state, or None."""
 
     next_step = SAME_CALL
 
@@ -491,7 +496,7 @@ class StillPrinting(PosdError):
 
 @dataclass(frozen=True, slots=True)
 class Terminal(FromDocument):
-    """A terminal: its address, whether it is reachable (None: unknown), and the transaction that holds it."""
+    """A terminal, with its address, whether it is reachable (None: unknown), and the transaction that holds it."""
 
     serial: str
     brand: str | None
@@ -529,9 +534,9 @@ class Health(FromDocument):
 
 @dataclass(frozen=True, slots=True)
 class Version(FromDocument):
-    """Version of posd: its release, the API's, and the database's; and settings of the merchant.
+    """Versions of posd, of the API and of the database, and settings of the merchant.
 
-    The last three are None from an older posd.
+    The last three fields are None from an older posd.
     """
 
     version: str

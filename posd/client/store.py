@@ -1,4 +1,7 @@
-"""Possibly open payments of a till, on its disk: stored before their start, removed after they are booked."""
+"""Store of a till's possibly open payments on disk.
+
+A payment is stored before its start, and removed after it is booked.
+"""
 
 import errno
 import os
@@ -17,11 +20,11 @@ from posd.client.documents import Document, Problem
 
 @dataclass(frozen=True, slots=True)
 class StoredPayment:
-    """A payment as stored before its start: its id, and the body of the call, which has all of the request.
+    """A payment as stored before its start: its id, and the body of the call, which contains the whole request.
 
-    `body`: None for a damaged file: the call cannot be repeated, but its outcome is found by the id. `stored_at`: time
-    of the first storage, or None. After a restore of posd's database it can prove that the payment was never started.
-    Raise ValueError for a time without a zone.
+    `body`: The body is None for a damaged file. Then the call cannot be repeated, but the id gives the outcome.
+    `stored_at`: time of the first storage, or None. After a restore of posd's database, this time can prove that the
+    payment was never started. Raise ValueError for a time without a zone.
     """
 
     id: str
@@ -33,7 +36,7 @@ class StoredPayment:
             raise ValueError(f"stored_at {self.stored_at!r} has no time zone: store datetime.now(UTC)")
 
     def readable_body(self) -> bytes:
-        """Return the body. Raise Problem if it is damaged: the same call cannot be made again."""
+        """Return the body. Raise Problem if the file is damaged, because then the same call cannot be made again."""
         if self.body is None:
             detail = f"payment {self.id} is damaged where it is stored: it cannot be repeated, only awaited by its id"
             raise Problem("id_reused", 409, detail, {})
@@ -41,19 +44,22 @@ class StoredPayment:
 
     @property
     def request(self) -> Document:
-        """The decoded body: `type`, `amount`, `sale`, ...; empty if damaged."""
+        """The decoded body:
+
+        Fields of the request: `type`, `amount`, `sale` and others. Empty if the file is damaged.
+        """
         return {} if self.body is None else documents.document(documents.decode(self.body))
 
 
 #: Member of a file's second line.
 STORED_AT = "stored_at"
-#: Errors of file systems that cannot sync a folder: some shares, and some in user space.
+#: Errors of file systems that cannot sync a folder: some network shares, and some user-space file systems.
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
-#: Names of the files: a UUID each.
+#: Pattern of the file names, which are UUIDs.
 _NAMES = "????????-????-????-????-????????????.json"
 
-#: Stores a payment, and returns once it is durable. Its exception prevents the start. It may return the payment as
-#: first stored, with that `stored_at`.
+#: Function that stores a payment, and returns when it is durable. An exception prevents the start. It may return the
+#: payment as first stored, with the time of that storage in `stored_at`.
 Store: TypeAlias = Callable[[StoredPayment], object]
 
 
@@ -63,22 +69,22 @@ class PaymentStore:
     The first line of a file is the request, the second the time of its first storage.
 
     `Posd(store=store.save)` stores each payment before it calls posd. At the start of the till, `open_payments` returns
-    those left open. `remove` a payment once its result is booked.
+    the payments that are still stored. `remove` a payment when its result is booked.
 
-    Threads and processes of one till may share it; each till has its own. Its methods raise OSError if the disk fails;
-    then nothing was started.
+    Threads and processes of one till may share it; each till has its own. The methods raise OSError if the disk fails.
+    Then nothing was started.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder).absolute()
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        with suppress(PermissionError):  # a till without access to it has not made the folder
+        with suppress(PermissionError):  # without access to the parent, this till did not create the folder
             _sync(self.folder.parent)
 
     def save(self, payment: StoredPayment) -> StoredPayment:
-        """Store a payment durably, over a crash and a power cut. Return it as first stored.
+        """Store a payment so that it survives a crash and a power cut. Return the payment as first stored.
 
-        Raise Problem (`id_reused`) if the id is stored with another request: that is another payment.
+        Raise Problem (`id_reused`) if the id is stored with another request, which is another payment.
         """
         path, body = self._path(payment.id), payment.readable_body()
         there = _read(path)
@@ -89,7 +95,8 @@ class PaymentStore:
             )
             raise Problem("id_reused", 409, detail, {})
         first = there or payment
-        # A draft left by a crash was never started. Each call has its own: another may store the same payment now.
+        # A draft left by a crash was never started. Each call has its own draft, because another call may store the
+        # same payment at the same time.
         draft = path.with_name(f".{path.stem}.{secrets.token_hex(8)}")
         try:
             with open(draft, "xb", opener=_private) as file:
@@ -111,7 +118,10 @@ class PaymentStore:
         return [payment for payment in found if payment is not None]
 
     def remove(self, id: UUID | str) -> None:  # noqa: A002 - the field's name
-        """Remove a booked payment, if present. A crash before can show it again, so the till books by its id."""
+        """Remove a booked payment, if present.
+
+        A crash before the removal can return the payment again, so the till must book it by its id.
+        """
         path = self._path(str(id))
         path.unlink(missing_ok=True)
         for draft in self.folder.glob(f".{path.stem}.*"):  # left by a crash
@@ -124,7 +134,7 @@ class PaymentStore:
 
 
 def _read(path: Path) -> StoredPayment | None:
-    """Return the payment in a file, None if it is missing."""
+    """Return the payment in a file, or None if the file is missing."""
     try:
         content = path.read_bytes()
         body, separator, last = content.rpartition(b"\n")

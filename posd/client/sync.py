@@ -30,14 +30,14 @@ from posd.client.store import StoredPayment
 
 
 class Payment(PaymentCalls[Transaction, Outcome[E], bool], Generic[E]):
-    """A payment that was started, or may have been (see `PaymentCalls`)."""
+    """Handle of a payment that was started, or may have been (see `PaymentCalls`)."""
 
     _posd: "Posd"
 
     def watch(self) -> Generator[Change | State | Outcome[E], None, None]:
         """Yield the terminal's events and the payment's states, from the beginning, and finally the outcome.
 
-        It continues over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
+        The stream continues over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
         """
         place = plans.watched(self._posd.socket, self.id, self._posd.on_away)
         try:
@@ -52,22 +52,22 @@ class Payment(PaymentCalls[Transaction, Outcome[E], bool], Generic[E]):
 
 
 class Print(PrintCalls[PrintJob]):
-    """A print job that was started, or may have been."""
+    """Handle of a print job that was started, or may have been."""
 
 
 class Posd(
     Starts[Payment[Paid], Payment[Reserved], Payment[Reversed], Payment, Print],
     Reads[Iterator[Transaction], Iterator[PrintJob], list[Terminal], Terminal, Health, Version],
 ):
-    """The daemon behind one Unix socket: `socket`, else that of POSD_SOCKET, else /run/posd/till.sock.
+    """Client of the daemon behind one Unix socket: `socket`, else the socket in POSD_SOCKET, else /run/posd/till.sock.
 
-    `patience`: seconds for which a call is repeated while posd is away (restarting). `on_away`: called with the reason
-    before each repetition of a call or a wait. `store`: called with each payment before its start, and returns once it
-    is on disk. It is `PaymentStore.save`, or a function of the till; if it raises, nothing is started.
-    `amount_members`: further parts of an amount in posd's configuration. `language`: that of the `display` texts (en,
-    es), by default that of posd's configuration.
+    `patience`: seconds for which a call is repeated while posd is away (for example restarting). `on_away`: called with
+    the reason before each repetition of a call or a wait. `store`: called with each payment before its start, and
+    returns when the payment is on disk. It is `PaymentStore.save`, or a function of the till. If it raises, nothing is
+    started. `amount_members`: further parts of an amount that posd's configuration allows. `language`: language of the
+    `display` texts (en, es); by default that of posd's configuration.
 
-    Threads may share it. A forked process makes its own.
+    Threads may share it. A forked process creates its own.
     """
 
     def _connect(self, language: str | None) -> None:
@@ -80,7 +80,7 @@ class Posd(
         self.close()
 
     def close(self) -> None:
-        """Close the client; started payments continue."""
+        """Close the client. Started payments continue."""
         self.connection.close()
 
     def transaction(self, id: Id | StoredPayment) -> Payment:  # noqa: A002 - the field's name
@@ -95,10 +95,11 @@ class Posd(
     def feed(
         self, after: int | str = plans.START, *, on_notice: OnNotice | None = None
     ) -> Generator[FeedChange, None, None]:
-        """Yield every recorded change of every payment and print job after that place, without end.
+        """Yield every recorded change of every payment and print job after a place, without end.
 
-        It continues over restarts of posd, without repetition or gap, if the till stores the `place` of the last one.
-        `on_notice` is called if changes may be missing (removed by retention, or a restored backup). Raise Problem.
+        The stream continues over restarts of posd, without repetition or gap, if the till stores the `place` of the
+        last change. `on_notice` is called if changes may be missing (after removal by retention, or a restored backup).
+        Raise Problem.
         """
         place = Place(self.socket, "/feed", FeedChange, after, self.on_away, on_notice)
         for _, change in self.connection.follow(place):

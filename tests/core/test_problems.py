@@ -36,7 +36,7 @@ def test_each_code_of_a_starting_call_has_the_next_step() -> None:
     said = {code: row.next_step for code, row in PROBLEMS.items() if row.next_step is not None}
     assert said == {code: step for step, codes in STEPS.items() for code in codes.split()}
     starting = [route for route in routes.ALL if route.method == STARTS]
-    assert [route.name for route in starting] == [route.name for route in routes.ALL if route.judges_refusal]
+    assert [route.name for route in starting] == [route.name for route in routes.ALL if route.starts]
     answered = {code for route in starting for code in route.problems} | {"not_found", "method_not_allowed"}
     assert answered - said.keys() == set()
 

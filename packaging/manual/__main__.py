@@ -1,10 +1,10 @@
-"""Command that writes the manual: `PYTHONPATH=packaging python -m manual --man DIR --markdown FILE --codes FILE`."""
+"""Command that writes the manual: `PYTHONPATH=packaging python -m manual`, with an option for each output."""
 
 from pathlib import Path
 
 import click
 
-from manual import codes, configuration
+from manual import codes, configuration, logs
 from manual.markdown import markdown
 from manual.pages import pages
 from manual.roff import man_page
@@ -16,10 +16,15 @@ from manual.roff import man_page
 )
 @click.option("--markdown", "reference", type=click.Path(path_type=Path), metavar="FILE", help="Write commands.md.")
 @click.option("--codes", "all_codes", type=click.Path(path_type=Path), metavar="FILE", help="Write codes.md.")
-def write(man: Path | None, reference: Path | None, all_codes: Path | None) -> None:
-    """Write the manual of every command and code: man pages, commands.md of the site and docs/reference/codes.md."""
-    if not (man or reference or all_codes):
-        raise click.UsageError("name at least one output: --man DIR, --markdown FILE, --codes FILE, or several of them")
+@click.option("--logs", "all_logs", type=click.Path(path_type=Path), metavar="FILE", help="Write logs.md.")
+def write(man: Path | None, reference: Path | None, all_codes: Path | None, all_logs: Path | None) -> None:
+    """Write the manual of every command, code and log event: man pages, commands.md of the site and two pages of
+    docs/reference.
+    """
+    if not (man or reference or all_codes or all_logs):
+        raise click.UsageError("name at least one output: --man DIR, --markdown FILE, --codes FILE, --logs FILE")
+    if all_logs:
+        all_logs.write_text(logs.markdown(), encoding="utf-8")
     if all_codes:
         all_codes.write_text(codes.markdown(), encoding="utf-8")
     if reference:

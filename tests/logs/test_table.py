@@ -5,10 +5,10 @@ from collections import defaultdict
 
 import pytest
 
+from manual.logs import markdown
 from posd.cli.explain.catalogue import LogEvent, events
 from posd.logs.output import FIELDS, LIMITS
 from tests.logs.found import LOGGERS, PACKAGE, Line, NotPlain, lines, modules
-from tests.logs.page import PAGE, page
 from tests.support.tables import every, try_each
 
 #: Events that the daemon can log.
@@ -70,7 +70,8 @@ def test_limits_belong_to_existing_events() -> None:
 
 
 def test_the_page_is_generated_from_the_table() -> None:
-    assert PAGE.read_text() == page(), "write it anew: python -m tests.logs"
+    page = PACKAGE.parent / "docs" / "reference" / "logs.md"
+    assert page.read_text() == markdown(), f"write it anew: PYTHONPATH=packaging python -m manual --logs {page}"
 
 
 def test_every_logger_has_a_name_by_which_its_lines_are_found() -> None:

@@ -1,12 +1,9 @@
-"""docs/reference/logs.md: the text around the table, and the table."""
+"""docs/reference/logs.md: the text around the tables of log events, and the tables."""
 
 from collections.abc import Iterator
 
 from posd.cli.explain.catalogue import LogEvent, events
 from posd.logs.output import HOUR, LIMITS, MINUTE, SEVERE, TROUBLE, LineLimit
-from tests.logs.found import PACKAGE
-
-PAGE = PACKAGE.parent / "docs" / "reference" / "logs.md"
 
 HEAD = """# What posd logs
 
@@ -58,7 +55,7 @@ GROUPS = {
 }
 
 
-def page() -> str:
+def markdown() -> str:
     """Return the whole page."""
     groups = dict.fromkeys(event.split(".", 1)[0] for event in events())
     return "\n".join([HEAD, *(line for group in groups for line in _group(group))]).rstrip() + "\n"

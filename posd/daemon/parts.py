@@ -45,7 +45,7 @@ from posd.storage import StorageUnavailable
 from posd.storage.backup import BackupFolder
 from posd.storage.batch import RecordedChange
 from posd.storage.connection import unusable
-from posd.storage.database_files import FreeSpace
+from posd.storage.database_files import disk_space
 from posd.storage.store import MemoryTrimmer, Store
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet, Liveness
@@ -106,7 +106,7 @@ class Daemon:
             self.fleet.state.no_address = "discovery is switched off, and the configuration gives it no base_url"
         #: Monotonic seconds: the loop's own clock.
         self.seconds = seconds = asyncio.get_running_loop().time
-        self.quotas = Quotas(FreeSpace(config.database.path.parent, seconds), seconds)
+        self.quotas = Quotas(partial(disk_space, config.database.path.parent), seconds)
 
     def build(self, listening: socket, callback_urls: CallbackUrls) -> None:
         """Build the parts behind the listener of the terminals, and connect them."""

@@ -4,7 +4,6 @@ Both work if the database is unreadable.
 """
 
 import asyncio
-import os
 import shlex
 import sqlite3
 from collections.abc import Sequence
@@ -187,8 +186,8 @@ class HealthChecks(msgspec.Struct, eq=False):
 
     def _free(self) -> RemedyStep:
         """Return the step that shows the large files on the disk."""
-        disk = self.daemon.quotas.disk
-        return RemedyStep(FREE, shlex.join(("sudo", "du", "-xah", "--threshold=100M", disk)) if disk else None)
+        disk = database_files.mount_point(self.daemon.config.database.path.parent)
+        return RemedyStep(FREE, shlex.join(("sudo", "du", "-xah", "--threshold=100M", str(disk))))
 
     def _local_api(self) -> Check:
         lost = {path: item for item in self.daemon.listeners if (path := item.lost_path) is not None}
@@ -372,10 +371,7 @@ def _counters(figures: DatabaseGauges) -> Counters:
 
 def read_disk(database: Path) -> Disk:
     """Return the room on the disk of the database, and the size of its file; None for what the system does not say."""
-    free = size = used = None
-    with suppress(OSError):
-        found = os.statvfs(database.parent)
-        free, size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    (free, size), used = database_files.disk_space(database.parent) or (None, None), None
     with suppress(OSError):
         used = database.stat().st_size
     return Disk(free, size, used)

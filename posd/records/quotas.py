@@ -17,7 +17,6 @@ from posd.base.limits import ALL, Limit
 from posd.base.problems import Problem
 from posd.httpd.admission import SocketPeer
 from posd.httpd.allowance import Allowance
-from posd.storage.database_files import FreeSpace
 
 #: Minimum time between two reports that a user has reached a limit, in seconds. The metric counts every refusal.
 TELL_SECONDS = 3600.0
@@ -55,11 +54,13 @@ class LimitCounters:
 
 
 class Quotas:
-    """Budgets of storage. `free`: free space of the database's disk; None: not checked."""
+    """Budgets of storage. `space`: returns the free bytes and the size of the database's disk; None: not checked."""
 
-    def __init__(self, free: FreeSpace | None = None, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, space: Callable[[], tuple[int, int] | None] = lambda: None, clock: Callable[[], float] = monotonic
+    ) -> None:
         self.reached = LimitCounters()
-        self._free = free
+        self._space = space
         self._events = of_a_day(limits.EVENTS_OF_TERMINAL, clock)
         self._bodies = of_a_day(limits.QUARANTINE_OF_TERMINAL, clock)
         #: Limits of calls to a terminal about one payment that a till or a device on the LAN causes.
@@ -112,14 +113,9 @@ class Quotas:
         """Count a stored body."""
         self._bodies.take(sender, size + limits.EVENT_BYTES)
 
-    @property
-    def disk(self) -> str:
-        """Mount point of the database's disk, or "" if no disk is checked."""
-        return str(self._free.mounted_at) if self._free is not None else ""
-
     def short_of(self, limit: Limit) -> bool:
         """Whether the disk has less free space than a limit requires."""
-        found = self._free.look(limit.value) if self._free is not None else None
+        found = self._space()
         return found is not None and found[0] < limits.floor(limit, found[1])
 
     def require_free(self, limit: Limit, cannot: str) -> None:

@@ -174,7 +174,7 @@ SELECT count(*), count(*) FILTER (WHERE created_at >= strftime('%Y-%m-%dT%H:%M:%
 
 
 def check_room(folder: Path, needed: int, spare: int = SPARE_BYTES) -> None:
-    """Raise StorageUnavailable if a disk lacks `needed` and `spare` bytes. Raise OSError."""
+    """Raise StorageUnavailable if a disk lacks `needed` and `spare` bytes."""
     if lacking := _lacking(folder, needed, spare):
         raise StorageUnavailable(
             f"the disk of {folder} lacks {lacking // 1_000_000 + 1} MB for a backup and for the payments of a week; "
@@ -183,10 +183,8 @@ def check_room(folder: Path, needed: int, spare: int = SPARE_BYTES) -> None:
 
 
 def _lacking(folder: Path, needed: int, spare: int) -> int:
-    found = os.statvfs(folder)
-    if not found.f_blocks:
-        return 0  # the file system does not report its size
-    return max(0, needed + spare - found.f_bavail * found.f_frsize)
+    found = database_files.disk_space(folder)
+    return 0 if found is None else max(0, needed + spare - found[0])
 
 
 def _pack(part: Path, packed: Path, look: Callable[[], None]) -> None:

@@ -34,8 +34,6 @@ OWN_NAMES = (
     "config.last*",
     "tls",
 )
-#: Seconds for which the free space of the disk is cached, so that a burst reads it once.
-LOOK_SECONDS = 1.0
 
 
 def is_own(path: Path, database: Path) -> bool:
@@ -227,35 +225,18 @@ def _inotify(folder: Path) -> int | None:
 # Room on the disk.
 
 
-class FreeSpace:
-    """Free space of a file system. `clock`: monotonic seconds."""
+def disk_space(folder: Path) -> tuple[int, int] | None:
+    """Return the bytes that are free for posd on the file system of a folder, and its size, or None if unknown."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize) if found.f_blocks else None
 
-    def __init__(self, directory: Path, clock: Callable[[], float]) -> None:
-        self._directory = directory
-        self._clock = clock
-        self._looked_at = float("-inf")
-        self._free, self._size = 0, 0
 
-    @property
-    def mounted_at(self) -> Path:
-        """Mount point of the file system."""
-        return next(one for one in (self._directory, *self._directory.absolute().parents) if one.is_mount())
-
-    def look(self, enough: int = 0) -> tuple[int, int] | None:
-        """Return the free bytes and the size of the file system, or None if it does not report them.
-
-        A recent value above `enough` is returned without another system call.
-        """
-        now = self._clock()
-        if now - self._looked_at >= LOOK_SECONDS or self._free <= enough:
-            self._looked_at = now
-            try:
-                found = os.statvfs(self._directory)
-            except OSError:
-                self._size = 0
-            else:
-                self._free, self._size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-        return (self._free, self._size) if self._size else None
+def mount_point(folder: Path) -> Path:
+    """Return the mount point of the file system of a folder."""
+    return next(one for one in (folder, *folder.absolute().parents) if one.is_mount())
 
 
 # Size of the write-ahead log (WAL), and the processes that prevent its reuse from the beginning.

@@ -9,7 +9,7 @@ from posd.base.problems import Problem
 from posd.httpd.admission import SocketPeer
 from posd.records.quotas import Quotas
 from posd.records.quotas import sender as budget_of
-from posd.storage.database_files import FreeSpace
+from posd.storage.database_files import disk_space, mount_point
 from tests.support.tables import there
 
 MIB = limits.MIB
@@ -21,17 +21,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-class Disk(FreeSpace):
-    """A disk of this size with this much free, in bytes."""
-
-    def __init__(self, free: int, size: int) -> None:
-        super().__init__(Path("/"), Clock())
-        self.found = (free, size)
-
-    def look(self, enough: int = 0) -> tuple[int, int] | None:
-        return self.found
 
 
 def use_up(quotas: Quotas, sender: SocketPeer) -> None:
@@ -93,7 +82,7 @@ def test_a_terminal_has_its_own_budgets_for_events_and_for_the_quarantine() -> N
 def test_a_nearly_full_disk_is_reserved_for_payments_and_then_for_their_events(
     free: int, size: int, extras: bool, payments: bool
 ) -> None:
-    quotas = Quotas(free=Disk(free, size), clock=Clock())
+    quotas = Quotas(lambda: (free, size), Clock())
     assert (quotas.limit_of_body("SN-1", 100) is None) is extras
     assert quotas.limit_of_event("SN-1", 100) is None
     for limit, allowed in ((limits.FREE_FOR_EXTRAS, extras), (limits.FREE_FOR_PAYMENTS, payments)):
@@ -106,9 +95,9 @@ def test_a_nearly_full_disk_is_reserved_for_payments_and_then_for_their_events(
 
 
 def test_the_free_space_is_read_from_the_disk(tmp_path: Path) -> None:
-    first = there(FreeSpace(tmp_path, Clock()).look())
+    first = there(disk_space(tmp_path))
     assert 0 < first[0] <= first[1]
-    assert FreeSpace(tmp_path / "not there", Clock()).look() is None
-    mounted = FreeSpace(tmp_path / "not there", Clock()).mounted_at
+    assert disk_space(tmp_path / "not there") is None
+    mounted = mount_point(tmp_path / "not there")
     assert mounted.is_mount()
     assert tmp_path.is_relative_to(mounted)

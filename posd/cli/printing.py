@@ -113,7 +113,7 @@ def job_pairs(job: Mapping[str, Any]) -> list[Pair]:
         "printed again": ", ".join(job.get("reprints", ())),
         "terminal's id": job.get("terminal_job_id"),
         "created": moment(job["created_at"], date=True),
-        "state": f"{state(job)} since {moment(job['updated_at'], date=True)}",
+        "state": f"{state(job)} {named('since')} {moment(job['updated_at'], date=True)}",
         "error": error_text(job),
         "why": job.get("reason"),
         "proof": chosen("decided_by").get(job["decided_by"], job["decided_by"]),
@@ -403,7 +403,7 @@ def print_jobs(
 def show_all(output: Output, api: Api, path: str) -> None:
     """Write the print job at that path. Raise Problem or Unreachable."""
     job, happened = api.get(path).body, api.get(f"{path}/history").body["history"]
-    output.panel(f"print job {PRINT_JOB.id(job)}", job_pairs(job), "cyan")
+    output.panel(f"{named('print job')} {PRINT_JOB.id(job)}", job_pairs(job), "cyan")
     if job["phase"] == "final":
         show_end(output, job)
     else:

@@ -84,7 +84,8 @@ def test_each_label_exists_in_each_language() -> None:
 
 def test_a_payment_in_doubt_is_shown_in_spanish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
-    history = {"history": [{"at": AT, "kind": "attempt", "judgement": "in_doubt"}]}
+    reason = "it closed the connection without an answer"
+    history = {"history": [{"at": AT, "kind": "attempt", "judgement": "in_doubt", "reason": reason}]}
     seen = asked_on_terminal([answer(DOUBT), answer(history), answer({"events": []})], "show", ID)
     for said in (
         "siguiente ask_person: Pregunte al encargado.",
@@ -92,7 +93,8 @@ def test_a_payment_in_doubt_is_shown_in_spanish(monkeypatch: pytest.MonkeyPatch)
         "fase in_doubt (en duda)",
         "falta una prueba: search_not_confirmed",
         "hora (",
-        "enviado, pero no se sabe si el terminal lo aceptó",
+        "enviado, pero no se sabe si el",
+        "cerró la conexión sin",
     ):
         assert said in seen.words, seen.screen
     assert "broke off" not in seen.words, "the Spanish sentence says all"
@@ -116,7 +118,7 @@ def test_a_refusal_shows_its_meaning_and_its_facts(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
     busy = problem(409, "terminal_busy", "terminal SN-0001 runs another", f',"blocking_transaction":"{ID}"')
     refused = asked([busy], "abort", ID).stderr
-    assert refused.startswith(f"posd: El terminal está ocupado.\n  pago que lo ocupa: {ID}\n")
+    assert refused.startswith(f"posd: El terminal está ocupado.\n  pago que lo ocupa: {ID}\n  No por esta llamada:")
 
 
 @every("arguments", [("show", ID), ("show", ID, "--json")])

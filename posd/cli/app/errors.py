@@ -16,7 +16,7 @@ from posd.cli.app.context import Context, ExitCode, OutputLost, for_problem
 from posd.cli.app.output import Output, inline
 from posd.cli.app.tables import Lines
 from posd.cli.app.times import in_words
-from posd.cli.explain.catalogue import explained, named
+from posd.cli.explain.catalogue import chosen, explained, named
 from posd.cli.payments.words import SPELLINGS, explained_by
 from posd.client.connection import SOCKET_VARIABLE
 
@@ -118,6 +118,7 @@ def problem_lines(problem: Problem) -> list[str]:
     if detail not in known:  # the fields have the facts of the daemon's words
         facts = {name: value for name, value in problem.extra.items() if name in FACTS and value}
         lines += [f"  {named(name)}: {in_words(inline(value))}" for name, value in facts.items()]
+        lines.append(f"  {chosen('problem')[problem.code]['money']}")
     errors = problem.extra.get("errors") or []
     lines += [f"  {error.get('path')}: {error.get('message')}" for error in errors]
     lines += [f"  posd show {each}" for each in problem.extra.get("transactions") or ()]

@@ -116,7 +116,7 @@ class Progress(ABC):
         #: Shown while posd is unreachable.
         self.while_away = subject.say("may_have_started", document)
         self._started = time.monotonic()
-        self._now = Text("starting")
+        self._now = Text(named("starting"))
         self._away = False
         self._attention: set[str] = set()
         self._spinner = Spinner("line" if output.stdout.options.ascii_only else "dots")

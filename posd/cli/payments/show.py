@@ -211,6 +211,7 @@ def show_chain(output: Output, rows: Sequence[Cells]) -> None:
     """Write the table, if there is one."""
     columns = ("chain", "transaction", "type", "amount", "state", "reference")
     if rows:
+        rows = [(named(str(relation)), *rest) for relation, *rest in rows] if output.rich else rows
         output.table(columns, rows, Layout(whole="transaction", under="reference"))
 
 

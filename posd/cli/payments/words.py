@@ -10,7 +10,7 @@ import msgspec
 from posd.base.problems import RemedyStep
 from posd.cli.app.output import inline
 from posd.cli.app.times import TimeCell, moment, roughly, seconds_since
-from posd.cli.explain.catalogue import Advice, advice, chosen, language, say
+from posd.cli.explain.catalogue import Advice, advice, chosen, language, named, say
 
 #: Operation types that are known to ask for the card (terminal API, Lifecycle).
 WITH_CARD = frozenset({"charge", "pre-auth"})
@@ -204,7 +204,7 @@ def _detail(name: str, value: Any) -> str:
     words: Mapping[str, str] = chosen("value").get(name, {})
     if isinstance(value, str | bool) and str(value).lower() in words:
         return words[str(value).lower()]
-    text = _plain(value)
+    text = named(_plain(value)) if name == "reason" else _plain(value)
     template = chosen("detail").get(name)
     return "" if not text else template.format(text) if template else f"{name} {text}"
 

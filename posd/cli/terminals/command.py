@@ -64,7 +64,7 @@ def why(terminal: Mapping[str, Any]) -> list[str]:
 
 def remarks(items: list[Mapping[str, Any]]) -> list[str]:
     """Return the text below the table on a terminal."""
-    words = [f"{item['serial']}: {words}" for item in items for words in why(item)]
+    words = [f"{item['serial']}: {named(words)}" for item in items for words in why(item)]
     return [
         *words,
         *(say("terminals", "lapsed", serial=item["serial"]) for item in items if item.get("commission_lapsed")),

@@ -79,7 +79,7 @@ def _seen(row: Row, now: datetime) -> Text:
 def _place(row: Row, _now: datetime) -> Text:
     reasons = why(row.document)
     address = str(row.document["base_url"] or "").partition("://")[2] or "no address"
-    return _text("; ".join(reasons), "yellow") if reasons else _text(address, "dim")
+    return _text("; ".join(map(named, reasons)), "yellow") if reasons else _text(address, "dim")
 
 
 def _runs(row: Row, _now: datetime) -> Text:
@@ -327,7 +327,7 @@ def advice(row: Row) -> tuple[str, Sequence[str]]:
 def _advice(row: Row) -> tuple[str, Advice]:
     document = row.document
     if row.kind is Kind.TERMINAL:
-        return "", Advice("; ".join(why(document)) or str(document["base_url"] or "no address is known"))
+        return "", Advice("; ".join(map(named, why(document))) or str(document["base_url"] or "no address is known"))
     if row.attention is not None:
         detail = str(row.attention.get("detail") or "")
         if row.kind is Kind.PRINT_JOB:

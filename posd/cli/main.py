@@ -88,7 +88,7 @@ class Commands(LazyGroup):
                 error.message = shown(error.message)  # type: ignore[misc]  # click shows it
             raise
         except Exception as error:
-            if isinstance(error, OutputLost) and error.nobody_reads:  # posd list | head
+            if isinstance(error, OutputLost) and error.nobody_reads:  # as in: posd list | head
                 raise click.exceptions.Exit(1) from error
             if os.environ.get("POSD_DEBUG"):  # a traceback for a developer
                 raise

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class OutputLost(Exception):
-    """Standard output that cannot be written.
+    """Standard output cannot be written.
 
-    Not an OSError, which a command could mistake for an error of its files.
+    This is no OSError, which a command could mistake for an error of its files.
     """
 
     def __init__(self, cause: OSError) -> None:

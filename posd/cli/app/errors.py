@@ -20,7 +20,7 @@ from posd.cli.explain.catalogue import chosen, explained, named
 from posd.cli.payments.words import SPELLINGS, explained_by
 from posd.client.connection import SOCKET_VARIABLE
 
-#: Fields of a problem with its facts.
+#: Fields with the facts of a problem.
 FACTS = frozenset(
     {"allowed", "asked", "blocking_transaction", "error_id", "fields", "fleet", "limit_bytes", "not_after", "now"}
 )
@@ -115,7 +115,7 @@ def problem_lines(problem: Problem) -> list[str]:
         detail = detail.replace(sent, typed)
     known = explained("problem", problem.code, detail)
     lines = [known]
-    if detail not in known:  # the fields have the facts of the daemon's words
+    if detail not in known:  # the daemon's words are missing, so its facts follow
         facts = {name: value for name, value in problem.extra.items() if name in FACTS and value}
         lines += [f"  {named(name)}: {in_words(inline(value))}" for name, value in facts.items()]
         lines.append(f"  {chosen('problem')[problem.code]['money']}")

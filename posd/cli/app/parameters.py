@@ -48,7 +48,7 @@ def amount(text: str) -> Decimal:
 def moment(text: str) -> str | date:
     """Click type: a day, a time, or how long ago; in this machine's time zone if it names none. Raise BadParameter.
 
-    Return a time in the API's format, UTC with milliseconds and Z. A day stays a day, because only the daemon knows
+    Return a time in the API's format, UTC with milliseconds and Z. Days stay unchanged, because only the daemon knows
     when it begins.
     """
     now = datetime.now().astimezone()
@@ -74,7 +74,7 @@ def job_id(text: str) -> str:
 
 
 def pairs(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Click callback: parse repeated KEY=VALUE into a dict. Raise BadParameter without '='."""
+    """Click callback: parse repeated KEY=VALUE into a dict. Raise BadParameter if '=' is missing."""
     result = {}
     for value in values:
         key, separator, text = value.partition("=")

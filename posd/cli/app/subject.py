@@ -192,7 +192,7 @@ def show_missing_proof(output: Output, document: Document) -> None:
     """Write what is missing to prove that a payment in doubt never started."""
     for lack in document.get("missing_proof", ()):
         output.line(say("payment", "missing_proof", code=lack["code"]), "yellow")
-        said = explained("proof", lack["code"], "") or str(lack["detail"])  # the catalogue's name no terminal
+        said = explained("proof", lack["code"], "") or str(lack["detail"])  # texts of the catalogue name no terminal
         output.line(said.replace("SERIAL", str(document["terminal"])), indent=2)
 
 
@@ -358,7 +358,7 @@ def run(
     with connect(ctx) as api, subject.progress(output, draft) as progress:
         # Before the call, so that the id is on the screen if the call fails.
         write = output.note if output.as_json else output.line
-        title = named(subject.title) if output.rich else subject.title  # programs read a pipe
+        title = named(subject.title) if output.rich else subject.title  # a pipe is for programs
         write(f"{title} {subject.id(draft)}")
         reply = _begin(api, progress, draft, request, deadline, fresh=fresh)
         if reply.body["phase"] != "final" and not no_wait:

@@ -50,7 +50,7 @@ def zone(times: Iterable[datetime]) -> str:
 
 
 def here() -> str:
-    """Return the name of the zone now."""
+    """Return the name of the present zone."""
     return _zone(local(datetime.now(UTC)))
 
 

@@ -55,7 +55,7 @@ class TimelineStep:
 
 
 class Timeline:
-    """Timeline of one action, printed as it happens. It begins when the object is made."""
+    """Timeline of one action, printed as it happens. The time begins when the object is made."""
 
     def __init__(self, show: Callable[[TimelineStep], None]) -> None:
         self.steps: list[TimelineStep] = []
@@ -232,12 +232,12 @@ PLANS = (
 
 #: A payment with a person takes 8 to 33 s (terminal API, Lifecycle). This speed makes it 1 to 3 s.
 DEFAULT_SPEED = 10.0
-#: Seconds at speed 1: the longest simulated payment, with a margin. After that something is wrong.
+#: Seconds at speed 1: the longest simulated payment, with a margin. A longer payment shows a fault.
 LONGEST_CHARGE_SECONDS = 60.0
 #: Seconds that the machine itself may need for a charge, at any speed of the customer.
 CHARGE_MARGIN_SECONDS = 15.0
 
-#: Seconds: discovery takes about two. After this, multicast does not work here.
+#: Seconds: discovery takes about two. After a longer wait, multicast does not work here.
 DISCOVERY_SECONDS = 6.0
 
 #: Prefix of each line on paper.

@@ -225,7 +225,7 @@ def _described(der: bytes, fingerprint: str) -> str:
 
 
 def _refused(host: str, port: int, client: ssl.SSLContext) -> str:
-    """Connect as such a client. Return why it refuses, or ""."""
+    """Connect as this client. Return why the client refuses the certificate, or ""."""
     try:
         with (
             socket.create_connection((host, port), CONNECT_SECONDS) as connection,

@@ -228,7 +228,7 @@ class DoctorContext:
         return self.tell("unseen.file", subject, reason=not_seen(self, error))
 
     def permitted(self, subject: object, findings: Findings) -> Findings:
-        """Yield findings. If the system denies access, a warning about `subject` ends them."""
+        """Yield findings. If the system denies access, yield a warning about `subject` instead of further findings."""
         try:
             yield from findings
         except PermissionError as error:
@@ -280,7 +280,7 @@ def mount_point(path: Path) -> Path:
     return next(one for one in (path, *path.parents) if one.is_mount())
 
 
-#: Texts about the file at `at`, else about the subject.
+#: Texts for the braces, about the file at `at`, else about the subject.
 OF_FILE: Mapping[str, Callable[[Path], object]] = {
     "mode": lambda path: f"mode {stat.S_IMODE(path.stat().st_mode):04o}",
     "owner": lambda path: user_name(path.stat().st_uid),

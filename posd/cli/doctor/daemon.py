@@ -139,7 +139,7 @@ def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> 
     with being(shop.user):
         number = port_refused(listen.host, listen.port)
     may_bind = "CAP_NET_BIND_SERVICE" in shop.service.words("AmbientCapabilities")
-    if number == errno.EACCES and (may_bind or not shop.can_try):  # a port below 1024: posd may have the privilege
+    if number == errno.EACCES and (may_bind or not shop.can_try):  # a privileged port, which posd may be allowed
         number = errno.EADDRINUSE if shop.there else 0
     if number == 0:
         return shop.tell("port.nothing" if shop.there else "port.free", listen, **given)

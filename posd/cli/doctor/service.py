@@ -1,4 +1,4 @@
-"""systemd unit of posd: its user, and what that user may open. Root tries it as that user."""
+"""systemd unit of posd: its user, and what that user may open. Root tries each access as that user."""
 
 import errno
 import fnmatch
@@ -134,7 +134,7 @@ def _section(path: Path, wanted: str) -> Iterable[tuple[str, str]]:
             yield key.strip(), value.strip()
 
 
-# User of the daemon, and what it may open. This process tries it, as that user if it is root.
+# User of the daemon, and what it may open. This process tries each access, as that user if it runs as root.
 
 
 class User(NamedTuple):

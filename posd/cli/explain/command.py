@@ -86,7 +86,7 @@ def kinds(language: Language = Language.EN) -> Mapping[str, CodeKind]:
 
 
 def row(section: str, code: str, language: Language) -> CodeEntry:
-    """Return a file's texts about a code; English texts about all operations are filled for a charge."""
+    """Return the texts about a code in a language. English texts about all operations are filled for a charge."""
     english, found = (read(each).get(section, {}).get(code, {}) for each in (Language.EN, language))
     short = found.get("hint") or found.get("short", "")
     means = found.get("means") or (_sentence(short) if short else "")

@@ -53,14 +53,14 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
     """Check the configuration file, and that posd can start with it on this machine.
 
     It opens everything that posd opens at its start: files, folders, keys, ports, groups, the database. If root runs
-    it, it does so as posd's user. It changes nothing. Exit code 0: posd can use the configuration. 2: it cannot; every
-    problem is listed with its cure.
+    it, it opens them as posd's user. It changes nothing. Exit code 0: posd can use the configuration. 2: it cannot;
+    every problem is listed with its cure.
     """
     loaded = load_or_exit(given.config_path, as_json=as_json, check_files=False)
     refused: list[CheckFinding] = []
     unseen: list[CheckFinding] = []
     if not file_only:
-        from posd.cli.doctor.command import refusals  # it loads more than the other commands of this file need
+        from posd.cli.doctor.command import refusals  # imported here: the other commands of this file do not need it
         from posd.cli.doctor.context import DoctorContext
 
         shop = DoctorContext(loaded.file, loaded, (), Path(given.socket_path) if given.socket_path else None)
@@ -157,7 +157,7 @@ def load_or_exit(config_path: str, *, as_json: bool = False, check_files: bool =
 
 
 def _print_problems(file: Path | str, problems: Sequence[ConfigProblem], notes: Sequence[str] = ()) -> None:
-    """Write problems for programs."""
+    """Write the problems of the configuration for programs."""
     document = {"file": str(file), "ok": not problems, "problems": problems, "notes": notes}
     click.echo(msgspec.json.encode(document))
 

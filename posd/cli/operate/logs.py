@@ -121,7 +121,7 @@ class LineWords:
             yield from (f"  {call}" for call in calls if self.tracebacks)
 
     def _advice(self, line: Mapping[str, Any]) -> list[str]:
-        """Print the advice at the first line of an event. A repetition would not help."""
+        """Print the advice at the first line of an event. Repeated advice would not help."""
         row = events().get(line["event"])
         if row is None or not row.do or _rank(line.get("level")) < _rank("warning") or line["event"] in self._advised:
             return []
@@ -168,7 +168,7 @@ STDIN = "-"
 
 
 class NoLog(Exception):
-    """Log that cannot be read; the message has the reason and the cure."""
+    """The log cannot be read; the message has the reason and the cure."""
 
 
 def _pieces(stream: IO[bytes]) -> Iterator[bytes]:

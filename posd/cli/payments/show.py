@@ -208,7 +208,7 @@ def _related(api: Api, identity: str) -> Cells:
 
 
 def show_chain(output: Output, rows: Sequence[Cells]) -> None:
-    """Write the table, if there is one."""
+    """Write the table of the chain; nothing without rows."""
     columns = ("chain", "transaction", "type", "amount", "state", "reference")
     if rows:
         rows = [(named(str(relation)), *rest) for relation, *rest in rows] if output.rich else rows

@@ -157,7 +157,7 @@ NOT_DETAILS = frozenset({"at", "kind", "seq"})
 
 
 def rows(history: Iterable[Mapping[str, Any]], events: Mapping[int, str]) -> list[tuple[TimeCell, str, str]]:
-    """Return the history's table: time, event, details. `events` adds the content of events, by seq."""
+    """Return the history's table: time, event, details. `events`: content of the events, by seq."""
     table = []
     for entry in history:
         what, told = happened(entry)

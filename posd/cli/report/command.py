@@ -25,7 +25,7 @@ from posd.cli.report.view import Comparison, ReportView, read_day, span
 
 #: Longest wait for the daemon's totals, in seconds: a year of a busy machine.
 READ_SECONDS = 600.0
-#: Numbers of shifts are smaller.
+#: Numbers of shifts are far below this.
 MOST_NUMBER = 10**9
 #: Total as a person types it.
 _SUM = re.compile(r"(-?\d{1,12}(?:\.\d{1,4})?)(?: ?([A-Z]{3}))?", re.ASCII)

@@ -172,7 +172,7 @@ def simulate(
         raise click.UsageError("--terminals makes the serials: give it or --serial, not both")
     if options["virtual"] and control is None and show is None and not list_scenarios:
         raise click.UsageError("--virtual needs --control: time advances only by POST /clock")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.DONE))  # so that directories are removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.DONE))  # an exit removes temporary directories
     try:
         if show is not None:
             show_file(show)

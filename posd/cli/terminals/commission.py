@@ -151,7 +151,7 @@ class _CommissionRun:
 
     def check(self) -> None:
         """Refuse a check that could not be recorded in the end, before anything is started. Raise Problem."""
-        self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS)  # in the fleet, and on the admin socket
+        self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS)  # needs a known terminal and the admin socket
         self.tell.line(say("introduction", amount=money(self.amount), serial=self.serial))
         if self.asking and not click.confirm("Is the terminal in front of you, and free?", default=True, err=True):
             raise click.Abort
@@ -240,7 +240,7 @@ class _CommissionRun:
         self.tell.note([*lines, say("not_recorded", serial=self.serial)], style="yellow")
 
     def _start(self, request: Document) -> Document:
-        """Start a payment. Its id is printed before the call, and counts as open until it has ended."""
+        """Start a payment. Its id is printed before the call. The payment counts as open until it has ended."""
         identity = str(uuid.uuid4())
         self.tell.line(f"{request['type']} {identity}")
         self.open.append(identity)

@@ -45,7 +45,7 @@ WRITTEN = {"serial", "base_url", "public_key_sha256"}
 
 
 class CannotAsk(Exception):
-    """Terminal that cannot be called; the message has the reason and the cure."""
+    """The terminal cannot be called; the message has the reason and the cure."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,7 +256,7 @@ class Watch(App[None]):
         self._drawn = None
 
     def draw(self) -> None:
-        """Show the state, if it or the second has changed and the terminal has read the last frame."""
+        """Show the state, if the state or the second has changed and the terminal has read the last frame."""
         if self._exit or not self.screen_stack or not self.screen.is_mounted:
             return
         now, height = datetime.now(UTC), self.size.height
@@ -314,7 +314,7 @@ class Watch(App[None]):
         self.on_option_list_option_highlighted()
 
     def _row(self) -> Row | None:
-        """Return the row for keys."""
+        """Return the row that the keys act on."""
         if isinstance(self.screen, RowPage):
             return self.screen.row
         return self.screen.focused.selected if isinstance(self.screen.focused, Rows) else None

@@ -48,8 +48,8 @@ def amount(text: str) -> Decimal:
 def moment(text: str) -> str | date:
     """Click type: a day, a time, or how long ago; in this machine's time zone if it names none. Raise BadParameter.
 
-    Return a time in the API's format, UTC with milliseconds and Z. Days stay unchanged, because only the daemon knows
-    when it begins.
+    Return a time in the API's format, UTC with milliseconds and Z. A day stays unchanged, because only the daemon knows
+    when a day begins.
     """
     now = datetime.now().astimezone()
     if text in _DAYS:

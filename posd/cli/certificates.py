@@ -111,7 +111,7 @@ class RunningDaemon:
     def reload(self) -> bool:
         """Send SIGHUP to the daemon, so that it loads the files now.
 
-        Return whether this user may; otherwise it checks by itself.
+        Return whether this user may send it. Otherwise the daemon checks the files by itself.
         """
         try:
             # Process that listens on the socket; a pid file could be outdated. 0: the process is in a container.

@@ -72,7 +72,7 @@ def _check(config: Config) -> None:
 
 @contextmanager
 def _without_rich() -> Iterator[None]:
-    """Hide rich from libraries that import it if present: a relay does not need its megabytes."""
+    """Hide rich from libraries that import it if present: a relay does not need this memory."""
     if "rich" in sys.modules:
         yield
         return

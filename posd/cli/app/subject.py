@@ -494,7 +494,7 @@ def _finish(output: Output, subject: Subject, reply: Reply) -> NoReturn:
 LEAST = 4
 #: The same for commands that move money, so that a typing error does not name another payment.
 LEAST_FOR_MONEY = SHORT_ID
-#: Most ids that are listed if several begin alike.
+#: Most ids that are listed if several begin with the same characters.
 LISTED = 10
 
 _BEGINNING = re.compile("[0-9A-Fa-f-]{,36}", re.ASCII)

@@ -187,7 +187,7 @@ class DoctorContext:
         return found[1] if found else None
 
     def health(self, check: str) -> Mapping[str, Any]:
-        """Return posd's result of one of its health checks; empty if it does not run."""
+        """Return the result of one of posd's health checks; empty if posd does not run."""
         found: Mapping[str, Any] = self.checks.get(check, {})
         return found
 

@@ -37,7 +37,7 @@ OF_STATUS = ("in_doubt", "attention")
 def find(shop: DoctorContext) -> dict[Path, str]:
     """Find the process of the daemon, without a request to it.
 
-    Return its tried sockets -> why they refuse a connection, "" if they do not. systemd may hold the tills' socket and
+    Return the tried sockets: socket -> why it refuses a connection, "" if it does not. systemd may hold the tills' socket and
     start posd for a call, so that socket is skipped while no daemon holds its lock.
     """
     config = shop.config or parse("", file=shop.config_file)  # unreadable configuration: use posd's default

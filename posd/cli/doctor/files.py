@@ -94,7 +94,7 @@ def _elsewhere(shop: DoctorContext, key: str, path: Path) -> dict[str, Any]:
 
 
 def named(shop: DoctorContext) -> Mapping[str, Path | HeaderValue]:
-    """Return the files and credentials that the configuration names: the first key with it -> it."""
+    """Return the files and credentials that the configuration names: key -> file or credential; for each, only its first key."""
     if shop.config is None:
         return {}
     config, found = shop.config, dict[str, object]()

@@ -201,7 +201,7 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
 
 
 def _with_times(name: str, check: Document, detail: str, document: Document) -> str:
-    """Return the catalogue's words about a check with the times that the daemon's words have."""
+    """Return the catalogue's words about a check, with the times of the daemon's words."""
     if name == "certificate" and (served := check.get("served")):
         text = "expired" if check.get("reason") == "expired" else "valid"
         until = _say(text, until=moment(served["not_after"], date=True))
@@ -367,7 +367,7 @@ def _step_lines(step: RemedyStep, room: int) -> list[str]:
     return [*(wrap(shown(f"> {step.does}:"), room) if step.does else ()), *pasted(shown(step.command), 2, room)]
 
 
-# If the daemon does not reply.
+# Screen without a reply of the daemon.
 
 
 def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:

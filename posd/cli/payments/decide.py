@@ -1,7 +1,7 @@
 """Decisions of an operator on a payment or print job: `posd reconcile`, `release`, `resolve`, `acknowledge`, `abort`.
 
 A decision has a name and a note, and posd records the user id of the caller. On a terminal the command first shows the
-payment or print job, and asks for a confirmation. A script's call needs none.
+payment or print job, and asks for a confirmation. A script needs no confirmation.
 """
 
 import sys
@@ -126,7 +126,7 @@ def _decide(
 
 
 def _agreed(look: Callable[[Output], None], question: str, word: str, signature: Signature) -> str:
-    """Return the note of a confirmed decision: a person has confirmed it, or none can be asked.
+    """Return the note of a decision that a person has confirmed, or for which no person can be asked.
 
     `look` shows the payment or print job, and the meaning of the decision.
     """

@@ -265,7 +265,7 @@ MOST_NAMED = 20
 
 
 def _written(value: object) -> object:
-    """Return the page's form of a value: a text as one line. Markup was built from such texts already."""
+    """Return a value for the page; a text becomes one line. Markup was built from such texts already."""
     return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

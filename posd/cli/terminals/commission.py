@@ -150,7 +150,7 @@ class _CommissionRun:
         return click.confirm(question, default=usually, err=True)
 
     def check(self) -> None:
-        """Refuse a check that could not be recorded in the end, before anything is started. Raise Problem."""
+        """Before the start, refuse a check whose result could not be recorded. Raise Problem."""
         self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS)  # needs a known terminal and the admin socket
         self.tell.line(say("introduction", amount=money(self.amount), serial=self.serial))
         if self.asking and not click.confirm("Is the terminal in front of you, and free?", default=True, err=True):
@@ -196,7 +196,7 @@ class _CommissionRun:
             self.charged.remove(charged)
 
     def print_page(self, content: Document) -> None:
-        """Print a page. posd goes on with one that does not end."""
+        """Print a page. If its job does not end, posd continues with it."""
         draft = {"print_job_id": str(uuid.uuid4())}
         path = PRINT_JOB.path(PRINT_JOB.id(draft))
         self.tell.line(f"print job {PRINT_JOB.id(draft)}")

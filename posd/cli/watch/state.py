@@ -185,7 +185,7 @@ LOOK_SECONDS = 10.0
 BETWEEN_SECONDS = 0.3
 #: Seconds after which a poll counts as failed; the socket is on this machine.
 ANSWER_SECONDS = 10.0
-#: Seconds until an unreachable daemon is tried again: first, and at most; it doubles.
+#: Seconds until the next attempt to reach the daemon: the first pause, which doubles, and the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
 #: Most payments of a list. More do not fit on a screen.
 MOST = 200

@@ -37,8 +37,8 @@ OF_STATUS = ("in_doubt", "attention")
 def find(shop: DoctorContext) -> dict[Path, str]:
     """Find the process of the daemon, without a request to it.
 
-    Return the tried sockets: socket -> why it refuses a connection, "" if it does not. systemd may hold the tills' socket and
-    start posd for a call, so that socket is skipped while no daemon holds its lock.
+    Return the tried sockets: socket -> why it refuses a connection, "" if it does not. systemd may hold the tills'
+    socket and start posd for a call, so that socket is skipped while no daemon holds its lock.
     """
     config = shop.config or parse("", file=shop.config_file)  # unreadable configuration: use posd's default
     for lock in (config.local_api.directory / "posd.lock", config.database.lock):

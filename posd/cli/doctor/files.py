@@ -94,7 +94,7 @@ def _elsewhere(shop: DoctorContext, key: str, path: Path) -> dict[str, Any]:
 
 
 def named(shop: DoctorContext) -> Mapping[str, Path | HeaderValue]:
-    """Return the files and credentials that the configuration names: key -> file or credential; for each, only its first key."""
+    """Return the files and credentials that the configuration names, by the first key that names each."""
     if shop.config is None:
         return {}
     config, found = shop.config, dict[str, object]()

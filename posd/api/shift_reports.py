@@ -9,12 +9,10 @@ import sqlite3
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from decimal import Decimal
-from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from posd.api import shifts
@@ -53,6 +51,9 @@ _CHANGES = 200
 #: Reasons of the first change of a payment, in the feed.
 _BEGINS = ("intent", "orphan")
 
+#: Number of a shift, and what it has counted of a payment.
+Counted = tuple[int, ShiftPayment]
+
 
 class ReportOptions(msgspec.Struct, frozen=True):
     """Options of the report of a shift (see `report.of_span`)."""
@@ -61,14 +62,6 @@ class ReportOptions(msgspec.Struct, frozen=True):
     zone: ZoneInfo
     clock: Sequence[Stretch]
     terminal: str | None = None
-
-
-class CountedAmount(NamedTuple):
-    """Amount of a payment that a shift has counted. `amount` is None for an open payment."""
-
-    shift: int
-    amount: Decimal | None
-    currency: str | UnsetType | None
 
 
 class OpenShift(msgspec.Struct, frozen=True):
@@ -135,16 +128,16 @@ def _changed(
     return begun, up_to, False
 
 
-def _known(db: sqlite3.Connection, sought: set[str]) -> Generator[None, None, tuple[dict[str, CountedAmount], bool]]:
+def _known(db: sqlite3.Connection, sought: set[str]) -> Generator[None, None, tuple[dict[str, Counted], bool]]:
     """Return the counted amounts of payments, and whether the first shift began after number 0.
 
     Older shifts are read until every payment is found.
     """
-    known: dict[str, CountedAmount] = {}
+    known: dict[str, Counted] = {}
     begins_later = False
     for shift in shifts.newest_first(db):
         for item in shift.payments:
-            known.setdefault(item.client_transaction_id, CountedAmount(shift.number, item.counted, item.currency))
+            known.setdefault(item.client_transaction_id, (shift.number, item))
         begins_later = shift.number == 1 and shift.after > 0
         if sought <= known.keys():
             break
@@ -153,7 +146,7 @@ def _known(db: sqlite3.Connection, sought: set[str]) -> Generator[None, None, tu
 
 
 def _account(
-    payments: Iterable[ReportPayment], known: Mapping[str, CountedAmount]
+    payments: Iterable[ReportPayment], known: Mapping[str, Counted]
 ) -> tuple[list[ReportPayment], list[ShiftPayment]]:
     """Return the rows of a shift, and its counted amounts.
 
@@ -164,17 +157,17 @@ def _account(
     for row in payments:
         identity = row.client_transaction_id
         now = None if row.section is Section.OPEN else row.counted or ZERO
-        before = known.get(identity)
-        if before is None or before.amount is None:
-            found.append(replace(row, open_at=before.shift if before else UNSET))
+        number, before = known.get(identity, (UNSET, None))
+        if before is None or before.counted is None:
+            found.append(replace(row, open_at=number))
             lines.append(ShiftPayment(identity, now, currency=row.currency))
             continue
         # A reversed amount has the currency in which it was counted.
         currency = row.currency if now or before.currency is UNSET else before.currency
-        moved = bool(before.amount) and before.currency not in (UNSET, currency)
-        if now != before.amount or moved:
+        moved = bool(before.counted) and before.currency not in (UNSET, currency)
+        if now != before.counted or moved:
             was = before.currency if moved else UNSET
-            line = ShiftPayment(identity, now, before.amount, before.shift, currency, was)
+            line = ShiftPayment(identity, now, before.counted, number, currency, was)
             found += _correct(row, line)
             lines.append(line)
     return found, lines

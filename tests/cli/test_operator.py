@@ -96,7 +96,7 @@ BOTH = {"result": "approved", "transaction_reference": OTHER_ID}
             ("release", ID),
             {},
             RELEASED,
-            ("It is not known yet whether the customer was charged", f"posd resolve {ID} RESULT"),
+            ("posd does not know yet whether the customer was charged", f"posd resolve {ID} RESULT"),
         ),
         *(
             (

@@ -135,8 +135,8 @@ def events() -> Mapping[str, LogEvent]:
     """Return every log event by name.
 
     To add a line: log it with a literal name and keywords (`log.warning("payment.attention", transaction=…)`). Add its
-    row to en.toml and es.toml, and a new field to `posd.logs.output.FIELDS`. Generate the page again (`python -m
-    tests.logs`). A test compares them.
+    row to en.toml and es.toml, and a new field to `posd.logs.output.FIELDS`. Generate the page again
+    (`PYTHONPATH=packaging python -m manual --logs docs/reference/logs.md`). A test compares them.
     """
     return {
         event: LogEvent(tuple(row["levels"]), tuple(row["fields"].split()), row["means"], row.get("do", ""))

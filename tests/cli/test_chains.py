@@ -2,9 +2,7 @@
 references.
 """
 
-import json
 import uuid
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -73,19 +71,3 @@ def test_a_second_operation_is_refused_and_sent_only_with_repeat(shop: Shop, com
     repeated = shop.run(command, *original, "5", "--additional", "--id", again)
     # This terminal itself refuses a second one. Its effect is not tested here.
     assert (repeated.returncode, repeated.labels["transaction"]) == (1, again)
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("command", ["charge", "preauth", "reauth", "capture", "tip", "void"])
-def test_json_is_exactly_the_document_of_the_api(shop: Shop, command: str) -> None:
-    """Every number has the digits that were typed."""
-    asked = ("--subtotal-iva", "0.2", "--iva", "0.10") if command == "charge" else (PARTS.get(command, "9.90"),)
-    done = shop.run(command, *original_for(shop, command), *asked, "--json")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout, parse_float=Decimal)
-    assert command != "charge" or '"iva":0.10,"subtotal_iva":0.2' in done.stdout.replace(" ", "")
-    identity = document["client_transaction_id"]
-    assert done.stderr == f"transaction {identity}\n"
-    assert document == get(shop, identity)
-    with Api(shop.till_socket) as api:
-        assert shop.run("show", identity, "--json").stdout.encode() == api.get(f"/transactions/{identity}").raw + b"\n"

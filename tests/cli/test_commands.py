@@ -106,17 +106,6 @@ def test_list_shows_payments_of_a_result_and_their_totals(shop: Shop) -> None:
     assert [row["count"] for row in pages[0]["totals"]] == [2, 1]
 
 
-@pytest.mark.slow
-def test_open_payments_are_listed_and_counted(shop: Shop, waiting_payment: str) -> None:
-    rows = shop.run("list", "--open").lines[1:]
-    assert [row.split("\t")[1] for row in rows] == [waiting_payment]
-    status = shop.run("status")
-    assert "\n  open payments  1\n" in status.stdout
-    assert waiting_payment[:8] in status.stdout
-    busy = shop.run("terminals").lines[1].split("\t")
-    assert (busy[0], busy[2], busy[3], busy[5]) == (shop.serial, shop.terminal.base_url, "config", waiting_payment)
-
-
 def test_status_has_its_result_in_the_first_line_and_shows_less_on_the_tills_socket(shop: Shop) -> None:
     program, person = (shop.run("status", *more) for more in (("--json",), ()))
     document = program.document
@@ -169,3 +158,14 @@ def test_a_new_terminal_is_commissioned(shop: Shop) -> None:
     assert "--pay" in table["amount_unit"][1]
     found = shop.run("terminals", "--json").document["terminals"][0]["commissioned"]
     assert (found["by"], found["proven"]) == ("Ana", ["start", "abort", "search", "print", "print_job", "callback"])
+
+
+@pytest.mark.slow
+def test_open_payments_are_listed_and_counted(shop: Shop, waiting_payment: str) -> None:
+    rows = shop.run("list", "--open").lines[1:]
+    assert [row.split("\t")[1] for row in rows] == [waiting_payment]
+    status = shop.run("status")
+    assert "\n  open payments  1\n" in status.stdout
+    assert waiting_payment[:8] in status.stdout
+    busy = shop.run("terminals").lines[1].split("\t")
+    assert (busy[0], busy[2], busy[3], busy[5]) == (shop.serial, shop.terminal.base_url, "config", waiting_payment)

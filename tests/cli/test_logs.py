@@ -274,3 +274,16 @@ def test_without_a_journal_the_message_names_files(tmp_path: Path, monkeypatch: 
     assert done.returncode == 1
     assert "cannot run journalctl" in done.stderr
     assert "posd logs -" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_ends_the_command_silently(tmp_path: Path) -> None:
+    log = log_of(tmp_path, *LINES * 20_000)
+    with piped(log) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+        process.wait(PATIENCE)
+    assert said == b""

@@ -280,3 +280,8 @@ def test_json_stays_valid_with_a_question() -> None:
     seen = asked_on_terminal(script, "release", ID, "--json", types="it hangs\ny\n", pipe=True)
     assert (seen.returncode, json.loads(seen.piped)) == (0, released), seen.screen
     assert "It does not decide whether the" in seen.screen
+
+
+def test_yes_does_not_ask() -> None:
+    seen = asked_on_terminal([answer(transaction(released=True))], "release", ID, "--note", "x", "--yes")
+    assert (seen.returncode, [call.method for call in seen.calls]) == (0, ["POST"]), seen.screen

@@ -1,17 +1,14 @@
 """The form of values for people. No text from outside controls the screen."""
 
-import io
 import json
 import shlex
 import subprocess
 from decimal import Decimal
 
 import pytest
-from rich.console import Console
 
 from posd.base.text import escaped
-from posd.cli.app.output import Output, asked, counted, money, pasted, total
-from tests.support.tables import every
+from posd.cli.app.output import Output, asked, money, pasted, total
 
 
 @pytest.mark.parametrize(
@@ -28,14 +25,6 @@ from tests.support.tables import every
 )
 def test_money_has_two_places_or_more_and_no_exponent(amount: Decimal | int, text: str) -> None:
     assert money(amount) == text
-
-
-@every(
-    ("count", "noun", "text"),
-    [(1, "void", "1 void"), (2, "void", "2 voids"), (1, "impresión", "1 impresión"), (0, "impresión", "0 impresiones")],
-)
-def test_a_count_has_its_plural(count: int, noun: str, text: str) -> None:
-    assert counted(count, noun) == text
 
 
 def test_the_total_adds_numbers_and_extra_taxes() -> None:
@@ -57,18 +46,6 @@ def test_control_characters_of_a_terminal_do_not_reach_the_screen(capsys: pytest
     output = Output(as_json=False)
     output.line("rejected \x1b[2J\x07[bold]as written[/bold]")
     assert capsys.readouterr().out == "rejected \\u001b[2J\\u0007[bold]as written[/bold]\n"
-
-
-def test_text_is_never_too_wide_to_read() -> None:
-    screen = io.StringIO()
-    output = Output(as_json=False)
-    output.stdout = Console(file=screen, force_terminal=True, color_system=None, width=200)
-    output.line("word " * 60, indent=2)
-    output.panel("a", [("label", "word " * 60)], "green")
-    output.table(("a",), [("word " * 30,)])
-    *prose, _head, _rule, row = screen.getvalue().splitlines()
-    assert max(map(len, prose)) < 120
-    assert len(row.rstrip()) == 149, "a table uses what is wider"
 
 
 def test_in_a_pipe_a_table_has_lines_with_tabs_and_is_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:

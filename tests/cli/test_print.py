@@ -60,19 +60,6 @@ def test_the_typed_values_are_sent_under_a_new_id_that_is_shown_first(tmp_path: 
     assert (uuid.UUID(chosen).version, done.lines[0]) == (4, f"print job {chosen}")
 
 
-@pytest.mark.slow
-def test_standard_input_is_printed(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [answer(COMPLETED, 201)]) as stub:
-        done = subprocess.run(
-            command(("print", "-"), tmp_path / "none.toml", tmp_path / "s"),
-            input=b"from a pipe",
-            capture_output=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-    assert (done.returncode, stub.calls[0].body) == (0, b'{"document":{"text":"from a pipe"}}'), done.stderr
-
-
 def test_the_configuration_decides_the_document_of_a_text(tmp_path: Path) -> None:
     for given, document in (
         ('text_member = "content"', b'{"content":"x"}'),
@@ -200,3 +187,16 @@ def test_a_possibly_printed_job_stays_open(reply: Answer) -> None:
     assert done.returncode == 4
     assert f"posd print-jobs {JOB} --wait" in done.stderr
     assert "Do not print it again under another id" in done.stderr
+
+
+@pytest.mark.slow
+def test_standard_input_is_printed(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [answer(COMPLETED, 201)]) as stub:
+        done = subprocess.run(
+            command(("print", "-"), tmp_path / "none.toml", tmp_path / "s"),
+            input=b"from a pipe",
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert (done.returncode, stub.calls[0].body) == (0, b'{"document":{"text":"from a pipe"}}'), done.stderr

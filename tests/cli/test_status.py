@@ -275,11 +275,6 @@ def test_if_posd_does_not_run_the_state_of_systemd_and_the_configuration_is_show
     assert [(item["line"], item["key"]) for item in document["configuration"]["errors"]] == [(2, "logging.levle")]
 
 
-@every(("seconds", "words"), [(40.4, "40 s"), (720, "12 min"), (11_100, "3 h 5 min"), (353_000, "4 d 2 h")])
-def test_a_duration_is_written_as_text(seconds: float, words: str) -> None:
-    assert times.age(seconds) == words
-
-
 @pytest.mark.parametrize(
     ("command", "typed_as"),
     [

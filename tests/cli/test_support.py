@@ -174,15 +174,6 @@ def test_no_file_is_overwritten(tmp_path: Path, place: str) -> None:
     assert {item.name for item in tmp_path.iterdir()} == {"there", "dangling"}
 
 
-@pytest.mark.slow
-def test_a_person_sees_the_content_and_can_refuse(tmp_path: Path) -> None:
-    seen = posd_on_terminal("support", str(tmp_path / "s.tar.gz"), socket=tmp_path / "none", types="n\n")
-    assert seen.returncode == 1
-    for words in ("In the archive:", "versions.json", "Could not be had:", "Not in it: tokens", "Nothing was written."):
-        assert words in seen.screen
-    assert not (tmp_path / "s.tar.gz").exists()
-
-
 def test_only_its_owner_can_read_the_archive(tmp_path: Path) -> None:
     file = tmp_path / "s.tar.gz"
     parts = [ArchivePart("a.txt", "an a", "aé"), ArchivePart("b.txt", "a b", missing="it is not there")]
@@ -224,3 +215,12 @@ def test_only_posds_own_log_lines_are_kept() -> None:
     assert _line(b"posd.service: Main process exited, code=killed") is not None
     for other in (b"Traceback (most recent call last):", b'{"event": "of.another"}', b"[1, 2]"):
         assert _line(other) is None
+
+
+@pytest.mark.slow
+def test_a_person_sees_the_content_and_can_refuse(tmp_path: Path) -> None:
+    seen = posd_on_terminal("support", str(tmp_path / "s.tar.gz"), socket=tmp_path / "none", types="n\n")
+    assert seen.returncode == 1
+    for words in ("In the archive:", "versions.json", "Could not be had:", "Not in it: tokens", "Nothing was written."):
+        assert words in seen.screen
+    assert not (tmp_path / "s.tar.gz").exists()

@@ -48,9 +48,3 @@ def test_a_table_names_the_zones_of_its_times_once(zone: None) -> None:
     assert head == ["at (CEST/CET)    what"]
     assert body == ["01 Jul 14:00:00  a", "20 Nov 15:02:11  b", "-                c"]
     assert laid_out(("at",), [(TimeCell(""),)], 80).head == ["at"]
-
-
-def test_only_the_present_year_is_omitted() -> None:
-    now = time.strftime("%Y-06-15T12:00:00Z")
-    assert times.short(now).count(" ") == 2
-    assert times.short(f"{int(now[:4]) - 1}{now[4:]}").split()[2] == str(int(now[:4]) - 1)

@@ -31,8 +31,6 @@ from posd.cli.payments.words import (
 from posd.payments.lifecycle import Status
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result
 from posd.printing.model import PrintAttentionCode
-from posd.storage.marks import OldFile
-from posd.upkeep.retention_rules import RetentionReason
 from tests.cli.documents import ID, OTHER_ID, outcome, transaction
 from tests.cli.manual.parsing import parse
 from tests.cli.manual.parsing import words_of as words_of_line
@@ -52,20 +50,6 @@ ROWS: Mapping[str, tuple[set[str], set[str]]] = {
     "subject": ({"payment", "print_job"}, {"see", "started", "may_run", "in_doubt", "never_started", "left_open"}),
     "search": ({"found", "none", "no_answer", "perhaps_another", "not_there"}, {"means"}),
 }
-
-
-@every("section", ROWS)
-def test_every_code_has_its_texts(section: str) -> None:
-    codes, fields = ROWS[section]
-    for code in codes:
-        assert fields <= chosen(section)[code].keys()
-    if section in ("attention", "result", "operation"):
-        assert codes == chosen(section).keys()
-
-
-def test_each_kind_of_kept_database_has_its_texts() -> None:
-    assert chosen("old_file").keys() == set(OldFile)
-    assert chosen("kept").keys() >= set(RetentionReason)
 
 
 def ended(kind: str | None, result: str, **fields: Any) -> dict[str, Any]:
@@ -190,11 +174,6 @@ def test_an_advice_acknowledges_its_own_code_and_no_refused_abort() -> None:
         assert not [command for command in named if command.startswith("posd abort")]
         assert {each.split()[-1] for each in named if each.startswith("posd acknowledge")} <= {code}
     assert "posd abort {id}" in attention_advice("stalled", transaction()).commands
-
-
-def test_the_command_of_a_dispute_names_the_terminal() -> None:
-    advice = attention_advice("identity_conflict", transaction(terminal="SN-{1}"))
-    assert [each.format(id=ID) for each in advice.commands] == ["posd terminals", "posd terminals identity SN-{1}"]
 
 
 def test_every_operation_type_has_a_command_with_a_complete_short_help() -> None:

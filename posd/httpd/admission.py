@@ -1,13 +1,13 @@
 """Admission of connections: on the LAN by address, on a Unix socket by process and user; counts of refused traffic.
 
-An unproven connection costs most before its token is checked, because it holds memory and needs a TLS handshake. So one
-rule limits unproven connections, for each address and for all unknown addresses together. The rule has a number of
-places and a budget of unproven connections. A place is safe for `GRACE_SECONDS` only; then a new connection may take
-it. The budget refills within the same time, so the next connection within the budget always finds a place.
+A connection is unproven until its token is checked. It holds memory and needs a TLS handshake. So one rule limits
+unproven connections, for each address and for all unknown addresses together. The rule has a number of places and a
+budget of unproven connections. An unproven connection keeps its place for `GRACE_SECONDS`. Then a new connection may
+replace it. The budget refills within the same time, so a connection within the budget always has a place.
 
-A connection with a valid token returns its part of the budget, so the budget does not limit genuine traffic. An address
-is known if it belongs to a terminal of the fleet, and for a day after a callback about an open payment. Unknown
-addresses share places and a budget of their own, and cannot use those of known addresses.
+A connection with a valid token returns its part of the budget, so genuine traffic is not limited. An address is known
+if it belongs to a terminal of the fleet, and for a day after a callback about an open payment. Unknown addresses share
+separate places and a separate budget, and cannot use those of known addresses.
 """
 
 import asyncio
@@ -25,23 +25,22 @@ import structlog
 
 from posd.httpd.allowance import Allowance
 
-#: Seconds for which an unproven connection keeps its place against others. A genuine terminal has shown its token by
-#: then.
+#: Seconds for which an unproven connection keeps its place. A genuine terminal has sent its token by then.
 GRACE_SECONDS = 2.0
-#: Places of a known address; terminals behind one address translation share them.
+#: Places of a known address. Terminals behind one address translation share them.
 PLACES_OF_KNOWN = 64
-#: Places of an unknown address, and of all unknown addresses together. They also bound the work of strangers: that many
-#: TLS handshakes in two seconds, about a millisecond each.
+#: Places of an unknown address, and of all unknown addresses together. They also limit the work for unknown addresses:
+#: this number of TLS handshakes in two seconds, about a millisecond each.
 PLACES_OF_STRANGER = 16
 PLACES_OF_STRANGERS = 64
-#: Seconds for which an address is known after such a callback, and most addresses remembered.
+#: Seconds for which an address is known after a callback about an open payment, and maximum number of such addresses.
 KNOWN_SECONDS = 86_400.0
 MAX_KNOWN = 512
-#: Addresses with a remembered budget. A network can have any number of addresses.
+#: Maximum number of addresses with a stored budget. A network can have any number of addresses.
 MAX_ADDRESSES = 1024
 #: Seconds between two reads of the addresses of the fleet.
 FLEET_SECONDS = 1.0
-#: Addresses whose plain form is cached; each connection of a flood needs it.
+#: Maximum number of addresses whose plain form is cached. Each connection of a flood needs it.
 MAX_PLAIN = 1024
 #: Seconds between two log lines of the same kind during a flood.
 LINE_EVERY_SECONDS = 60.0
@@ -52,8 +51,8 @@ log = structlog.get_logger("posd.listener")
 class ListenerPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Name of a listener in logs and metrics, its limits, and the additional state of its requests.
 
-    `in_turn`: the app does not need to know of a disconnect before its response. So data behind a complete request is
-    read after its response.
+    `in_turn`: whether the app needs no report of a disconnect before its response. If so, data after a complete request
+    is read only after the response.
     """
 
     name: str
@@ -70,24 +69,27 @@ class AddressQuota:
         self._places = places
         self._budget = Allowance(places, places / GRACE_SECONDS, clock)
         self._held = 0
-        self._unproven: dict[ConnectionSlot, None] = {}  # in the order of arrival
+        self._unproven: dict[ConnectionSlot, None] = {}  # connections in the order of arrival
 
     def resize(self, places: int) -> None:
-        """Set the number of places, and the budget that belongs to it."""
+        """Set the number of places, and the budget for that number."""
         self._places = self._budget.room = places
         self._budget.rate = places / GRACE_SECONDS
 
     @property
     def idle(self) -> bool:
-        """Whether it equals a new share: no place in use, and the budget full."""
+        """Whether the share equals a new share: no place is used, and the budget is full."""
         return not self._held and not self._budget.used()
 
     def has_room(self, now: float) -> bool:
-        """Return whether one more connection may enter, if necessary in place of an overdue unproven one."""
+        """Return whether another connection may enter.
+
+        If necessary, it replaces an unproven connection after its grace.
+        """
         return not self._budget.seconds_until() and (self._held < self._places or self._overdue(now) is not None)
 
     def make_room(self, now: float) -> None:
-        """Close the connection that has been unproven longest, if no place is free."""
+        """Close the connection that has been unproven for the longest time, if no place is free."""
         if self._held >= self._places and (oldest := self._overdue(now)) is not None:
             oldest.cut()
 
@@ -102,7 +104,7 @@ class AddressQuota:
         self._unproven.pop(place, None)
 
     def refund(self) -> None:
-        """Return the budget that a genuine connection used."""
+        """Return the part of the budget that a genuine connection used."""
         self._budget.give_back()
 
     def give_back(self, place: "ConnectionSlot") -> None:
@@ -120,7 +122,7 @@ def _nothing() -> None:
 
 
 class ConnectionSlot:
-    """Place of one connection. `on_cut` is called if another connection gets it."""
+    """Place of one connection. `on_cut` is called if another connection takes the place."""
 
     def __init__(self, gate: "AdmissionGate", address: str, shares: list[AddressQuota], now: float) -> None:
         self.came_at = now
@@ -131,34 +133,36 @@ class ConnectionSlot:
         self._shares = shares
 
     def keep(self) -> None:
-        """Protect the place: the connection has shown a valid token."""
+        """Protect the place, because the connection has sent a valid token."""
         for share in self._shares:
             share.keep(self)
 
     def prove(self) -> None:
-        """Refund the budget and free the strangers' place: a complete callback with a valid token arrived."""
+        """Return the budget and free a place of unknown addresses, because a complete callback with a valid token
+        arrived.
+        """
         if not self._proven:
             self._proven = True
             for share in self._shares:
                 share.keep(self)
                 share.refund()
-            for share in self._shares[1:]:  # the share of the strangers
+            for share in self._shares[1:]:  # the share of the unknown addresses
                 share.give_back(self)
             self._shares = self._shares[:1]
 
     def know(self) -> None:
-        """Mark the address as known for a day: its callback concerned an open payment."""
+        """Mark the address as known for a day, because its callback was about an open payment."""
         self._gate.know(self._address)
 
     def leave(self) -> None:
-        """Free the place: the connection has ended."""
+        """Free the place of an ended connection."""
         for share in self._shares:
             share.give_back(self)
         self._shares = []
-        self.on_cut = _nothing  # it holds a reference to the connection
+        self.on_cut = _nothing  # `on_cut` references the connection
 
     def cut(self) -> None:
-        """End the connection, so that another one gets its place."""
+        """End the connection, so that another connection can take its place."""
         on_cut = self.on_cut
         self.leave()
         on_cut()
@@ -188,7 +192,7 @@ class AdmissionGate:
         self._looked_at = -FLEET_SECONDS
 
     def admit(self, peer: str) -> ConnectionSlot | None:
-        """Return a place for a connection from `peer`, or None if it has none."""
+        """Return a place for a connection from `peer`, or None if no place is free."""
         now, address = self._clock(), plain(peer)
         known = self._is_known(address, now)
         places = self._of_known if known else self._of_stranger
@@ -210,7 +214,7 @@ class AdmissionGate:
         self._known.pop(address, None)
         self._known[address] = self._clock()
         if len(self._known) > MAX_KNOWN:
-            del self._known[next(iter(self._known))]  # the one without a callback for the longest time
+            del self._known[next(iter(self._known))]  # drop the address without a callback for the longest time
 
     def _is_known(self, address: str, now: float) -> bool:
         if now - self._known.get(address, -KNOWN_SECONDS) < KNOWN_SECONDS:
@@ -220,7 +224,7 @@ class AdmissionGate:
         return address in self._of_fleet
 
     def _remember(self, address: str, share: AddressQuota) -> None:
-        """Store the share of an address as the latest; drop shares that equal new ones."""
+        """Store the share of an address as the newest. Drop shares that equal new shares."""
         self._addresses.pop(address, None)
         self._addresses[address] = share
         if len(self._addresses) > MAX_ADDRESSES:
@@ -229,7 +233,7 @@ class AdmissionGate:
 
 @functools.lru_cache(MAX_PLAIN)
 def plain(peer: str) -> str:
-    """Return an address in plain form: IPv4 for a mapped IPv6 address, without a zone."""
+    """Return an address in plain form: IPv4 for a mapped IPv6 address, and no zone."""
     address = ipaddress.ip_address(peer.partition("%")[0])
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
@@ -238,17 +242,17 @@ def plain(peer: str) -> str:
 class RejectedTraffic:
     """Counters of refused connections and requests, and their log lines.
 
-    The first of a kind is logged at once. Later ones are logged as a number when the minute ends. An `Allowance` is not
-    used, because it has no number of refusals.
+    The first refusal of a kind is logged at once. Later refusals are logged as a number when the minute ends. An
+    `Allowance` is not used, because it does not count refusals.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        #: Unlogged refusals of the kinds whose minute runs: count, newest peer, and its detail.
+        #: Kind whose minute runs -> number of unlogged refusals, newest peer, and its detail.
         self._untold: dict[str, tuple[int, str, str | None]] = {}
 
     def note(self, kind: str, peer: str, detail: str | None = None) -> None:
-        """Count one refusal; a log line has the newest peer and the count since the last line."""
+        """Count one refusal. A log line has the newest peer and the number since the last line."""
         self.counts[kind] += 1
         if (untold := self._untold.get(kind)) is not None:
             self._untold[kind] = (untold[0] + 1, peer, detail)
@@ -266,7 +270,7 @@ class RejectedTraffic:
             asyncio.get_running_loop().call_later(LINE_EVERY_SECONDS, self._minute_over, kind)
 
     def tell(self) -> None:
-        """Log the remaining counts, because posd stops."""
+        """Log the remaining numbers, because posd is stopping."""
         for kind, (count, peer, detail) in self._untold.items():
             if count:
                 _tell(kind, count, peer, detail)
@@ -279,12 +283,13 @@ def _tell(kind: str, count: int, peer: str, detail: str | None) -> None:
 
 # Limits of a Unix socket: connections by process and by user, and the response beyond them.
 #
-# The peer credentials (SO_PEERCRED), as of the connect, identify a process. A process of another pid namespace has no
-# number; it is counted by its user only.
+# The peer credentials (SO_PEERCRED) at the connect identify a process. A process of another pid namespace has no
+# number, and is counted only by its user.
 
-#: Seconds that a refused connection has to send its request and to read the response.
+#: Seconds in which a refused connection must send its request and read the response.
 TURNED_AWAY_SECONDS = 1.0
-#: Most refused connections at one time. A further one gets its response and is closed at once, which costs least.
+#: Maximum number of open refused connections. A further connection receives its response and is closed at once, which
+#: costs least.
 MAX_TURNED_AWAY = 64
 #: Bytes read of such a request at a time. They are dropped.
 _PIECE_BYTES = 65_536
@@ -298,8 +303,8 @@ class SocketPeer(NamedTuple):
 
 
 class PeerQuotas:
-    """Places of one Unix socket. `on_full` gets the reached limit and the sender, and returns the bytes of the
-    response.
+    """Places of one Unix socket. `on_full` is called with the reached limit and the sender, and returns the bytes of
+    the response.
 
     The limits are named `process`, `user` and `socket`.
     """
@@ -310,13 +315,13 @@ class PeerQuotas:
         self._on_full = on_full
         self._processes: Counter[int] = Counter()
         self._users: Counter[int] = Counter()
-        #: Refused connections, until they are closed: the response, and the end of their time.
+        #: Refused connection -> response, and end of its time.
         self._waiting: dict[socket.socket, tuple[bytes, asyncio.TimerHandle]] = {}
 
     def enter(self, connection: socket.socket, sender: SocketPeer, *, full: bool) -> bool:
-        """Occupy a place for a connection; without a free one, send the response, close it and return False.
+        """Take a place for a connection. If no place is free, send the response, close the connection and return False.
 
-        `full`: the socket has all its allowed connections.
+        `full`: whether the socket has all its allowed connections.
         """
         reached = self._reached(sender) or ("socket" if full else None)
         if reached is not None:
@@ -335,10 +340,10 @@ class PeerQuotas:
                 del counts[key]
 
     def _turn_away(self, connection: socket.socket, answer: bytes) -> None:
-        """Send the response when the request begins; close the connection when the client has closed."""
+        """Send the response when the request begins. Close the connection when the client has closed its side."""
         connection.setblocking(False)
         if len(self._waiting) >= MAX_TURNED_AWAY:
-            with suppress(OSError):  # the client is gone
+            with suppress(OSError):  # the client has disconnected
                 connection.send(answer)
             connection.close()
             return
@@ -374,7 +379,7 @@ class PeerQuotas:
         answer, timer = self._waiting[connection]
         if answer:
             self._waiting[connection] = (b"", timer)
-            with suppress(OSError):  # the client is gone
+            with suppress(OSError):  # the client has disconnected
                 connection.send(answer)
                 connection.shutdown(socket.SHUT_WR)
 

@@ -1,17 +1,17 @@
-"""Allowances by key: one rule for all limits of a rate, of a day, or of an amount in use."""
+"""Allowances by key, for all limits of a rate, of a day, or of an amount in use."""
 
 import math
 from collections.abc import Callable, Hashable
 
-#: Most keys that are remembered in an allowance with a rate.
+#: Maximum number of stored keys in an allowance with a rate.
 MAX_KEYS = 4096
 
 
 class Allowance:
-    """Allowance of `room` for each key, which refills at `rate` a second, or only by `give_back` without a rate.
+    """Allowance of `room` for each key. It refills at `rate` a second, or without a rate only by `give_back`.
 
-    A key with its full allowance is not stored. With a rate and more than `most` keys, the key that is unused longest
-    is dropped. `clock`: monotonic seconds.
+    A key with its full allowance is not stored. With a rate and more than `most` keys, the key that has been unused for
+    the longest time is dropped. `clock`: monotonic seconds.
     """
 
     def __init__(
@@ -21,7 +21,7 @@ class Allowance:
         self.rate = rate
         self._clock = clock
         self._most = most
-        self._used: dict[Hashable, tuple[float, float]] = {}  # the used amount and its time; the latest last
+        self._used: dict[Hashable, tuple[float, float]] = {}  # key -> used amount and time, the newest last
 
     def __len__(self) -> int:
         """Return the number of stored keys."""
@@ -33,7 +33,8 @@ class Allowance:
         return max(0.0, used - (self._clock() - at) * self.rate) if used else 0.0
 
     def seconds_until(self, key: Hashable = "", amount: float = 1) -> float:
-        """Return the seconds until `amount` fits, 0 if it fits. An amount above `room` fits when all is free.
+        """Return the seconds until `amount` fits, or 0 if it fits now. An amount above `room` fits when nothing is
+        used.
 
         Return infinity if only `give_back` can free it.
         """
@@ -43,13 +44,13 @@ class Allowance:
         return missing / self.rate if self.rate else math.inf
 
     def take(self, key: Hashable = "", amount: float = 1) -> None:
-        """Use an amount. It may exceed the allowance, because earlier checks can overlap."""
+        """Use an amount. The used amount may exceed the allowance, because checks can overlap."""
         self._add(key, amount)
         if self.rate and len(self._used) > self._most:
             del self._used[next(iter(self._used))]
 
     def try_take(self, key: Hashable = "", amount: float = 1) -> bool:
-        """Use an amount if it fits; return whether it did."""
+        """Use an amount if it fits. Return whether it fitted."""
         if self.seconds_until(key, amount):
             return False
         self.take(key, amount)

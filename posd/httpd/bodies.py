@@ -1,4 +1,4 @@
-"""Request bodies: pieces on their way to the app, complete bodies within limits of size and time, and responses.
+"""Request bodies: pieces for the app, complete bodies within limits of size and time, and responses.
 
 After an early response the rest of the body is read and dropped, and then the connection closes.
 """
@@ -8,16 +8,17 @@ from collections.abc import Callable
 
 from hypercorn.typing import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, HTTPScope
 
-#: Key in the state of a request: the body, if all of it arrived before the app starts.
+#: Key in the state of a request for the body, if the whole body arrived before the app starts.
 WHOLE = "whole"
-#: Seconds for which the body of a refused sender is still read while the response goes out.
+#: Seconds for which the body of a refused sender is still read while the response is sent.
 DRAIN_SECONDS = 2.0
 
 _GONE: ASGIReceiveEvent = {"type": "http.disconnect"}
 
 
 class BodyChannel:
-    """Pieces of a request's body, and whether its client is gone. One task takes them, another one adds them.
+    """Pieces of a request's body, and whether its client has disconnected. One task adds pieces, and another task takes
+    them.
 
     At most one piece is stored; the connection waits with the next one. A queue would cost 3 KB for each waiting till.
     If a client disconnected while a queue was full, its connection and tasks would stay.
@@ -29,19 +30,22 @@ class BodyChannel:
         self._piece: ASGIReceiveEvent | None = first
         self._taker: asyncio.Future[None] | None = None
         self._bringer: asyncio.Future[None] | None = None
-        #: Whether the client disconnected or got its response.
+        #: Whether the client has disconnected or received its response.
         self.gone = False
         #: Whether the newest data reached the client's socket, as far as the kernel reports.
         self.delivered = False
         #: Called when `gone` is set.
         self.on_gone: Callable[[], None] | None = None
-        #: Returns the data to send instead of an unread rest; None for nothing.
+        #: Returns the data to send in place of the unread part of a response, or None.
         self.last_words: Callable[[], bytes] | None = None
         #: Whether the response was cut off.
         self.cut_off = False
 
     async def take(self) -> ASGIReceiveEvent:
-        """Return the next piece (ASGI `receive`); at each call after the client is gone, return the disconnect."""
+        """Return the next piece (ASGI `receive`).
+
+        After the client has disconnected, each call returns the disconnect.
+        """
         while self._piece is None:
             if self.gone:
                 return _GONE
@@ -53,7 +57,7 @@ class BodyChannel:
         return piece
 
     async def bring(self, piece: ASGIReceiveEvent) -> None:
-        """Add a piece when there is room; drop it if the client is gone."""
+        """Add a piece when there is room. Drop the piece if the client has disconnected."""
         while self._piece is not None and not self.gone:
             self._bringer = asyncio.get_running_loop().create_future()
             await self._bringer
@@ -62,7 +66,7 @@ class BodyChannel:
             _wake(self._taker)
 
     def end(self) -> None:
-        """Set `gone`: the client disconnected or got its response. Later pieces are dropped."""
+        """Set `gone`, because the client has disconnected or received its response. Later pieces are dropped."""
         self.gone = True
         _wake(self._bringer)
         if self.on_gone is not None:
@@ -94,11 +98,11 @@ async def read(
     seconds: float,
     take: Callable[[int], None] = lambda _count: None,
 ) -> bytes:
-    """Return the whole body, at most `limit` bytes, within `seconds`.
+    """Return the whole body of at most `limit` bytes, if it arrives within `seconds`.
 
     Raise BodyTooLarge, BodyTooSlow, BodyAborted.
 
-    `take` is called with the size of each piece before it is stored; its exception ends the reading.
+    `take` is called with the size of each piece before it is stored. Its exception ends the read.
     """
     whole: bytes | None = scope["state"].get(WHOLE)
     if whole is not None:
@@ -143,10 +147,10 @@ async def answer_early(
     body: bytes = b"",
     headers: tuple[tuple[bytes, bytes], ...] = (),
 ) -> None:
-    """Send a response before the body is read to its end; then the connection closes.
+    """Send a response before the body is read to its end. Then the connection closes.
 
-    The close waits until the client has read it. Otherwise a client that still sends would get a reset instead of the
-    response.
+    The close waits until the client has read the response. Otherwise a client that still sends would receive a reset
+    instead of the response.
     """
     draining = asyncio.create_task(_drain(receive))
     length = (b"content-length", str(len(body)).encode())

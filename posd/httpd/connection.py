@@ -1,6 +1,6 @@
-"""One connection: HTTP/1.1 on Hypercorn's TCP server. The only module that depends on Hypercorn.
+"""One connection: HTTP/1.1 on Hypercorn's TCP server. No other module depends on Hypercorn.
 
-Hypercorn's `TCPServer` has the addresses, the tasks of the requests, the close, and the context of the orderly stop.
+Hypercorn's `TCPServer` provides the addresses, the tasks of requests, the close, and the context of the orderly stop.
 Five of its parts are replaced:
 
 - `protocol`: `HttpConnection` itself. Hypercorn's uses h11, which takes 43 µs to read a request and to frame its
@@ -47,42 +47,44 @@ from posd.httpd.messages import END, RefusedRequest, RequestHead, RequestParser,
 
 #: Bytes that are parsed at a time, so that a client with many requests at once does not delay the others.
 PIECE_BYTES = 2048
-#: Most bytes of one read. A client that sends ahead holds this, and as much in the reader.
+#: Maximum number of bytes of one read. A client that sends ahead occupies this memory twice: here and in the reader.
 READ_BYTES = 8 * 1024
 #: Delay of a request that arrived before the response to the previous one, in seconds. No terminal and no till
 #: pipelines, and each such request delays other tasks of the loop.
 HASTE_SECONDS = 0.005
-#: Seconds without progress after which a slow reader is disconnected. Longer than a till waits for its disk or its
-#: garbage collection, and short enough that forgotten streams do not gather. Progress starts the time again. The kernel
-#: counts in pieces of up to 32 KiB, so less progress may not show.
+#: Seconds without progress after which a slow reader is disconnected. The time is longer than a till waits for its disk
+#: or garbage collection, and short enough that forgotten streams do not accumulate. Progress restarts the time. The
+#: kernel counts in pieces of up to 32 KiB, so smaller progress may not be visible.
 TAKE_SECONDS = 30.0
-#: Seconds that a disconnected slow reader has to read the rest; then the connection is aborted. The same holds for the
-#: rest of any response whose connection ends.
+#: Seconds in which a disconnected slow reader can read the remaining data. Then the connection is aborted. The same
+#: time applies to the remaining data of any response after which the connection ends.
 LINGER_SECONDS = 60.0
-#: Longest TLS handshake, in seconds. A terminal's takes well under a second, and an incomplete one must not hold a
-#: place longer.
+#: Longest TLS handshake, in seconds. The handshake of a terminal takes much less than a second, and an incomplete
+#: handshake must not occupy a place longer.
 TLS_HANDSHAKE_SECONDS = 10.0
-#: Longest shutdown of a TLS connection, in seconds: less than the stop may take.
+#: Longest shutdown of a TLS connection, in seconds. It is shorter than the longest stop.
 TLS_SHUTDOWN_SECONDS = 0.3
-#: Bytes read before the app asks for them. asyncio stores up to twice as much, and for terminals a TLS record too. With
-#: a smaller value, a refused body of megabytes is not read in time, and the terminal gets a reset instead of the
-#: response.
+#: Number of bytes that are read before the app requests them. asyncio stores up to twice as much, and for terminals
+#: also a TLS record. With a smaller value, a refused body of megabytes is not read in time, and the terminal receives a
+#: reset instead of the response.
 TILL_AHEAD_BYTES = 1024 - 1
 TERMINAL_AHEAD_BYTES = 4 * 1024
 #: Bytes of one receive, from a till and from a terminal. asyncio's default is 256 KiB, for each of hundreds of
 #: connections.
 TILL_READ_BYTES = 2 * 1024
 TERMINAL_READ_BYTES = 4 * 1024
-#: Bytes of undeciphered TLS data before reading pauses: more than a record. asyncio's default is 256 KiB, deciphered at
-#: once.
+#: Bytes of encrypted data after which reading pauses: more than a TLS record. asyncio's default is 256 KiB, which is
+#: decrypted at once.
 TLS_AHEAD_BYTES = 32 * 1024
-#: Bytes written beyond one piece of a response and not yet read. Our responses to terminals have a few hundred. The
-#: kernel buffers more before that (net.core.wmem_default, 208 KiB).
+#: Number of written and unread bytes in addition to one piece of a response. Our responses to terminals have a few
+#: hundred bytes. The kernel also buffers data (net.core.wmem_default, 208 KiB).
 WRITE_AHEAD_BYTES = 4 * 1024
-#: Buffer of each TLS connection, in bytes: a record. asyncio's default is 256 KiB, for each of hundreds.
+#: Buffer of each TLS connection, in bytes: one record. asyncio's default is 256 KiB, for each of hundreds of
+#: connections.
 TLS_BUFFER_BYTES = 16 * 1024
 
-#: Result of the ioctl TIOCOUTQ: bytes that the peer has not acknowledged (on a Unix socket with the kernel's overhead).
+#: Result of the ioctl TIOCOUTQ: number of bytes that the peer has not acknowledged. On a Unix socket it includes the
+#: kernel's overhead.
 _OUTQ = struct.Struct("i")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST = RequestHead("GET", b"/", "/", "1.1", [], keep_alive=False, expects=False)
@@ -107,7 +109,11 @@ class BoundedWriter(asyncio.StreamWriter):
     _timer: asyncio.TimerHandle | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write. Raise ConnectionResetError if closed: asyncio would log a line for each late response."""
+        """Write.
+
+        Raise ConnectionResetError if the connection is closed. Otherwise asyncio would log a line for each late
+        response.
+        """
         if self.is_closing():
             raise ConnectionResetError
         super().write(data)
@@ -115,7 +121,7 @@ class BoundedWriter(asyncio.StreamWriter):
     async def drain(self) -> None:
         """Wait until there is room for more data. Raise SlowReader, or OSError if the connection is lost."""
         if not self.transport.get_write_buffer_size():
-            return  # all is sent, or the connection is lost, which the reader reports
+            return  # all data is sent, or the connection is lost, which the reader reports
         lying = untaken(self.transport)
         while True:
             try:
@@ -124,13 +130,13 @@ class BoundedWriter(asyncio.StreamWriter):
                     return
             except TimeoutError:
                 if not bound.expired():
-                    raise  # from the kernel: the connection is lost
+                    raise  # from the kernel, if the connection is lost
             before, lying = lying, untaken(self.transport)
             if lying >= before:
                 raise SlowReader(f"{lying} bytes are not taken")
 
     def close(self) -> None:
-        """Close after the client has read the data; abort if it reads nothing."""
+        """Close after the client has read the data. Abort if the client reads nothing."""
         if self._timer is None and not self.is_closing() and self.transport.get_write_buffer_size():
             self._lying = untaken(self.transport)
             self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._look)
@@ -170,7 +176,7 @@ def hung_up(transport: asyncio.WriteTransport) -> bool:
 
 
 def _no_refusal(_peer: str, _error: BaseException) -> bool:
-    """Return False: without TLS no client refuses the certificate."""
+    """Return False, because without TLS no client can refuse the certificate."""
     return False
 
 
@@ -182,7 +188,7 @@ async def _its_status(refused: RefusedRequest, _peer: str) -> int:
 class ListenerContext(WorkerContext):
     """Hypercorn's context of a listener, with the shared state of its connections.
 
-    `now`: wall clock, for their dates.
+    `now`: wall clock for the Date header.
     """
 
     def __init__(
@@ -193,16 +199,16 @@ class ListenerContext(WorkerContext):
         self.policy = policy
         self.noise = noise
         self.now = now
-        #: Ends of the idle connections, in the order in which they became idle, and since when, on the loop's clock.
+        #: Idle connection's `end` -> since when it is idle, on the loop's clock, in order of time.
         self.idle: dict[Callable[[], None], float] = {}
         self._timer: asyncio.TimerHandle | None = None
-        #: The open connections; None before the end of the TLS handshake.
+        #: Open connections. The value is None before the end of the TLS handshake.
         self.transports: dict[asyncio.Task[None], asyncio.Transport | None] = {}
-        #: TLS of new connections; open ones keep theirs.
+        #: TLS context of new connections. Open connections keep their context.
         self.tls: ssl.SSLContext | None = None
-        #: Called with the error that broke a connection; returns whether the client refused our certificate.
+        #: Called with the error that broke a connection. Returns whether the client refused our certificate.
         self.refused: Callable[[str, BaseException], bool] = _no_refusal
-        #: Called with unparsable input and the peer; returns the status of the response.
+        #: Called with unparsable input and the peer. Returns the status of the response.
         self.unreadable: Callable[[RefusedRequest, str], Awaitable[int]] = _its_status
         # Hypercorn's settings: no logs, and a time limit on idle and half-sent requests.
         self.config = Config()
@@ -220,7 +226,7 @@ class ListenerContext(WorkerContext):
             self._timer.cancel()
 
     def start_idle(self, end: Callable[[], None]) -> None:
-        """Start or restart the idle time of a connection. `end` is called after it, and at the stop of posd."""
+        """Start or restart the idle time of a connection. `end` is called after the idle time, and when posd stops."""
         loop = asyncio.get_running_loop()
         self.idle.pop(end, None)
         self.idle[end] = loop.time()
@@ -271,12 +277,12 @@ class HttpConnection(TCPServer):
         #: Set while no request is open.
         self._free = asyncio.Event()
         self._free.set()
-        #: Whether it ended because the client did not read a response.
+        #: Whether the connection ended because the client did not read a response.
         self.untaken = False
 
     @property  # type: ignore[override]
     def protocol(self) -> "HttpConnection":
-        """Protocol to which Hypercorn passes received data: the connection itself."""
+        """Protocol to which Hypercorn passes received data. It is the connection itself."""
         return self
 
     @protocol.setter
@@ -304,7 +310,7 @@ class HttpConnection(TCPServer):
         self.shared.idle.pop(self.end_idle, None)
 
     def end_idle(self) -> None:
-        """Close the connection, unless a request arrives meanwhile."""
+        """Close the connection, unless a request arrives at the same time."""
         if self._ending is None or self._ending.done():
             self._ending = asyncio.get_running_loop().create_task(self._end_idle())
 
@@ -314,13 +320,13 @@ class HttpConnection(TCPServer):
             self.writer.close()
 
     async def initiate(self) -> None:
-        """Do nothing: the client sends first."""
+        """Do nothing, because the client sends first."""
 
     async def _read_data(self) -> None:
         while not self.reader.at_eof():
             try:
                 data = await self.reader.read(READ_BYTES)
-            except OSError:  # TLS errors are among them
+            except OSError:  # TLS errors are OSErrors too
                 break
             if not self._over:
                 await self._take(data)
@@ -355,7 +361,7 @@ class HttpConnection(TCPServer):
                     self.shared.noise.note(event.kind, self._peer, event.detail or None)
                     await self._refuse(await self.shared.unreadable(event, self._peer))
                 elif self._exchange is None:
-                    continue  # it got an early response, and the connection is over
+                    continue  # the client received an early response, and the connection ends
                 elif event is END:
                     await self._exchange.end()
                 else:
@@ -384,21 +390,21 @@ class HttpConnection(TCPServer):
         if self._over:
             return
         if exchange is not None:
-            await exchange.gone()  # the app must learn that this request stays incomplete
+            await exchange.gone()  # report to the app that this request stays incomplete
         if exchange is None or not exchange.answer.started:
             await self.send(ResponseEncoder(self.shared.now, _LAST).empty(status))
         await self._end()
         self._over = True
 
     async def send(self, data: bytes) -> None:
-        """Send bytes. Raise SlowReader if the client does not read them."""
+        """Send bytes. Raise SlowReader if the client does not read the replies."""
         try:
             self.writer.write(data)
             if self.writer.transport.get_write_buffer_size():
                 await self.writer.drain()
         except SlowReader:
             raise
-        except (OSError, RuntimeError):  # a TLS error of a client that goes on sending is an OSError
+        except (OSError, RuntimeError):  # if a client still sends, its TLS error is an OSError
             await self._gone()
 
     def abort(self) -> None:
@@ -407,7 +413,7 @@ class HttpConnection(TCPServer):
         self.writer.transport.abort()
 
     async def answered(self) -> None:
-        """Continue with the next request, or end the connection if the response or the stop of posd requires it."""
+        """Continue with the next request. End the connection if the response or the stop of posd requires it."""
         exchange, self._exchange = self._exchange, None
         stays = exchange is not None and exchange.whole and not exchange.answer.closes
         if stays and not self.context.terminated.is_set():
@@ -447,19 +453,19 @@ class HttpConnection(TCPServer):
 
 
 class HttpExchange:
-    """One request and its response, between the connection and the app (ASGI). The state of the request has its
+    """One request and its response, between the connection and the app (ASGI). The state of the request contains its
     `pieces`.
 
-    Most requests are small and arrive complete: then the app starts after the last byte. If the response does not
-    depend on the client's presence (`in_turn`), it needs no task. A longer body is passed on in pieces, so that the app
-    can refuse it early.
+    Most requests are small and arrive complete. For them the app starts after the last byte. If the app needs no report
+    of a disconnect (`in_turn`), the request needs no task. A longer body is passed to the app in pieces, so that the
+    app can refuse it early.
     """
 
     def __init__(self, connection: HttpConnection, scope: HTTPScope, answer: ResponseEncoder) -> None:
         self._connection = connection
         self._scope = scope
         self._body = bytearray()
-        self._pieces: BodyChannel | None = None  # None: the app has not started
+        self._pieces: BodyChannel | None = None  # None before the app has started
         self._closed = False
         self.answer = answer
         #: Whether the request has arrived completely.
@@ -485,14 +491,17 @@ class HttpExchange:
             self._connection.spawn(self._run, pieces)
 
     async def begin(self) -> None:
-        """Start the app before the body is complete; do nothing if it has started."""
+        """Start the app before the body is complete, unless the app has started."""
         if self._pieces is None:
             self._connection.spawn(self._run, self._hand_over(more=True))
 
     async def gone(self) -> None:
-        """Report to the app that the client is gone or has its response. Drop everything that the app sends later."""
+        """Report to the app that the client has disconnected or received its response.
+
+        Drop all later messages of the app.
+        """
         if not self._closed:
-            await self.begin()  # the app must record the request and the disconnect
+            await self.begin()  # the app must receive the request and the disconnect
             self._closed = True
             if self._pieces is not None:
                 self._pieces.end()
@@ -514,7 +523,7 @@ class HttpExchange:
                 await self._end()
 
     async def _end(self) -> None:
-        """End the response if the app did not."""
+        """End the response if the app has not ended it."""
         answer = self.answer
         answer.closes = True
         if not answer.started:
@@ -543,12 +552,12 @@ class HttpExchange:
             await self._finish()
 
     def _cut_off(self) -> None:
-        """End an unread response: with the app's last message if it has one, else at once."""
+        """End an unread response. If the app has a last message, send it first."""
         answer, pieces = self.answer, self._pieces
         if pieces is not None and pieces.last_words is not None and not answer.over:
             pieces.cut_off = True
             self._connection.writer.write(answer.piece(pieces.last_words(), more=False))
-        elif pieces is None or not pieces.cut_off:  # otherwise the last message was just written
+        elif pieces is None or not pieces.cut_off:  # in the other case the last message has just been written
             self._connection.abort()
         answer.over = answer.closes = True
 
@@ -564,9 +573,9 @@ def _piece(body: bytes | bytearray, *, more: bool) -> ASGIReceiveEvent:
 
 
 async def serve(context: ListenerContext, connection: socket.socket, peer: str, state: dict[str, Any]) -> None:
-    """Serve an accepted connection until either side closes; count a failure.
+    """Serve an accepted connection until either side closes, and count a failure.
 
-    `state`: added to the state of its requests, for the app.
+    `state`: additional state of its requests, for the app.
     """
     loop, tls, noise = asyncio.get_running_loop(), context.tls, context.noise
     reader = asyncio.StreamReader(TERMINAL_AHEAD_BYTES if tls else TILL_AHEAD_BYTES)
@@ -591,7 +600,7 @@ async def serve(context: ListenerContext, connection: socket.socket, peer: str, 
     if tls is not None:
         transport.set_read_buffer_limits(TLS_AHEAD_BYTES)  # type: ignore[attr-defined]
     task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - this runs as a task
+    assert task is not None  # noqa: S101 - this code runs as a task
     context.transports[task] = transport
     writer = BoundedWriter(transport, protocol, reader, loop)
     state = {
@@ -604,7 +613,8 @@ async def serve(context: ListenerContext, connection: socket.socket, peer: str, 
     try:
         await served.run()
     except asyncio.CancelledError as error:
-        error.__traceback__ = None  # breaks the reference cycle of error and task group, which keeps the connection
+        # Break the reference cycle of error and task group, which keeps the connection in memory.
+        error.__traceback__ = None
     except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
         noise.note("connection_broke", peer, type(error).__name__)
     finally:
@@ -612,12 +622,12 @@ async def serve(context: ListenerContext, connection: socket.socket, peer: str, 
         served.let_go()
         if served.untaken:
             noise.note("untaken_answer", peer)
-        if broken_by is not None:  # under TLS 1.3 after our side's handshake too
+        if broken_by is not None:  # under TLS 1.3 even after our side's handshake
             context.refused(peer, broken_by)
         cut(transport)
 
 
 def cut(transport: asyncio.Transport) -> None:
-    """Abort a connection, open or not."""
+    """Abort a connection, whether it is open or not."""
     with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport without a connection raises it
         transport.abort()

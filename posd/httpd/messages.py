@@ -1,9 +1,10 @@
-"""Requests parsed by llhttp, and responses framed (RFC 9112). No I/O: bytes to events and back.
+"""Parser of requests (by llhttp) and encoder of responses (RFC 9112). No I/O: bytes to events, and events to bytes.
 
-An error of protocol or a passed limit ends the requests of a connection: the bytes behind it cannot be trusted.
+After a protocol error or an exceeded limit, no further request of the connection is read, because the following bytes
+cannot be trusted.
 
-A complete response with a length goes out in one piece. One without a length is a stream: chunks, or for an HTTP/1.0
-client all data until the close.
+A complete response with a length is sent in one piece. A response without a length is a stream. It is sent in chunks,
+or to an HTTP/1.0 client until the close.
 """
 
 import re
@@ -17,12 +18,12 @@ from urllib.parse import unquote
 import httptools
 import msgspec
 
-#: Most bytes of target, headers and trailers together; ours are a few hundred.
+#: Maximum number of bytes of target, headers and trailers together. Requests to posd have a few hundred.
 MAX_HEADER_BYTES = 16 * 1024
-#: Most headers and trailers: a small one takes more memory than its bytes.
+#: Maximum number of headers and trailers. A small header takes more memory than its bytes.
 MAX_HEADERS = 256
-#: Most bytes without an event: half a head, trailers, extensions of chunks. No head within the limits is longer, unless
-#: it is padded with space.
+#: Maximum number of bytes without an event, such as an incomplete head, trailers or extensions of chunks. No head
+#: within the limits is longer, unless it is padded with spaces.
 MAX_UNUSED_BYTES = MAX_HEADER_BYTES + 2048
 #: Most pipelined requests. No terminal and no till pipelines.
 MAX_AT_ONCE = 8
@@ -33,9 +34,9 @@ _BODYLESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 CLOSE = (b"connection", b"close")
 _CHUNKED = (b"transfer-encoding", b"chunked")
 _TARGET = re.compile(rb"[\x21-\x7e]+")
-#: A target in absolute-form (RFC 9112, 3.2.2): its authority is ignored; path and query count.
+#: A target in absolute-form (RFC 9112, 3.2.2). Its authority is ignored, and its path and query are used.
 _ABSOLUTE = re.compile(rb"https?://[^/?]*(.*)", re.IGNORECASE)
-#: The target in a request line for which the parser reports none.
+#: Pattern of the target in a request line for which the parser reports no target.
 _LINE = re.compile(rb"\s*[!-~]+[ \t]+([!-~]+)")
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -45,7 +46,7 @@ class RequestHead(msgspec.Struct):
     """Head of a request: names of headers in lower case, values without surrounding space."""
 
     method: str
-    target: bytes  # in origin-form, or "*"
+    target: bytes  # target in origin-form, or "*"
     path: str  # of the target, decoded
     version: str
     headers: list[tuple[bytes, bytes]]
@@ -60,7 +61,7 @@ RefusalKind = Literal["malformed_request", "large_head", "unsupported_request", 
 class RefusedRequest(msgspec.Struct):
     """Input that cannot be served, and the HTTP status of the response. No event follows.
 
-    `kind` and `detail` give the reason; `path` is that of the request as far as it could be read.
+    `kind` and `detail`: the reason. `path`: path of the request, as far as it could be parsed.
     """
 
     status: int
@@ -88,7 +89,7 @@ class RequestParser:
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
-        # Chunks take precedence over a length (RFC 9112, 6.1): no proxy between us uses the length.
+        # Chunks take precedence over a length (RFC 9112, 6.1), because there is no proxy that could use the length.
         parser.set_dangerous_leniencies(lenient_chunked_length=True)
         return parser
 
@@ -126,10 +127,10 @@ class RequestParser:
             del self._parser
 
     def _parse(self, data: bytes) -> bytes:
-        """Parse; return the bytes that have to be parsed again.
+        """Parse data. Return the bytes that have to be parsed again.
 
-        A request for another protocol is served as HTTP/1.1. The parser would count all that follows its head as the
-        other protocol. So it parses the head again, without that header.
+        A request for another protocol is served as HTTP/1.1. The parser would treat all data after such a head as the
+        other protocol. So the head is parsed again, without that header.
         """
         try:
             self._parser.feed_data(data)
@@ -159,7 +160,7 @@ class RequestParser:
         self._count += 1
         if self._size > MAX_HEADER_BYTES or self._count > MAX_HEADERS:
             self._refuse(431, "large_head")
-        if not self._in_head:  # a trailer, which the app does not get
+        if not self._in_head:  # a trailer is not passed to the app
             return
         name, value = name.lower(), value.strip(b" \t")
         self._headers.append((name, value))
@@ -197,18 +198,18 @@ class RequestParser:
                 path=_path_of(target),
                 version=version,
                 headers=self._headers,
-                # An HTTP/1.0 client would need a header that the connection stays.
+                # For an HTTP/1.0 client, a header would have to announce that the connection stays open.
                 keep_alive=recent and self._framings <= 1 and self._parser.should_keep_alive(),
                 expects=self._expects and recent,
             )
         )
         self._at_once += 1
-        if self._at_once > MAX_AT_ONCE:  # checked after the head, so that the path is known
+        if self._at_once > MAX_AT_ONCE:  # check it after the head, so that the path is known
             self._refuse(503, "requests_at_once")
 
     def on_body(self, piece: bytes) -> None:
         last = self._events[-1] if self._events else None
-        if isinstance(last, bytearray):  # one event, however small the chunks are
+        if isinstance(last, bytearray):  # one event for all pieces, even if the chunks are small
             last += piece
         else:
             self._events.append(bytearray(piece))
@@ -247,23 +248,26 @@ def response_head(status: int, headers: Headers, at: datetime) -> bytes:
 
 
 class ResponseEncoder:
-    """One response: `start`, then `piece` until the last. `closes`: the connection has to end with it."""
+    """One response:
+
+    Call `start`, then `piece` until the last piece. `closes`: whether the connection must end after the response.
+    """
 
     def __init__(self, now: Callable[[], datetime], request: RequestHead) -> None:
         self._now = now
         self._request = request
         self._head = b""
         self._chunked = self._bodyless = False
-        self._left: int | None = None  # remaining bytes of the body, None in a stream
+        self._left: int | None = None  # remaining bytes of the body, or None in a stream
         self.closes = not request.keep_alive
-        #: Whether the response has begun, and whether all of it was returned.
+        #: Whether the response has begun, and whether it is complete.
         self.started = self.over = False
 
     def start(self, status: int, headers: Headers) -> bytes:
-        """Start the response; return the bytes to send. A head before a body of known length is returned with its first
-        piece.
+        """Start the response. Return the bytes to send. If the length of the body is known, the head is returned with
+        the first piece.
 
-        Raise ValueError if the app's headers or status are invalid; then the response has not begun.
+        Raise ValueError if the app's headers or status are invalid. Then the response has not begun.
         """
         self._left, self._chunked = None, False
         self._bodyless = self._request.method == "HEAD" or status in _BODYLESS
@@ -284,7 +288,10 @@ class ResponseEncoder:
         return self._given() if self._left is None else b""
 
     def piece(self, data: bytes, *, more: bool) -> bytes:
-        """Return the bytes to send for a piece of the body. Raise ValueError if it exceeds the announced length."""
+        """Return the bytes to send for a piece of the body.
+
+        Raise ValueError if the body exceeds the announced length.
+        """
         self.over = not more
         given = self._given()
         if self._bodyless:

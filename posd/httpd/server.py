@@ -1,6 +1,6 @@
-"""The listener: it accepts connections, admits them, and ends them at a stop. Hypercorn has no such limits.
+"""Listener. It accepts connections, admits them, and ends them at a stop. Hypercorn has no such limits.
 
-The limits: the number of connections (of all, and on the LAN by `admission.Gate`), a short TLS handshake, and a stop
+They are: the number of connections (in total, and on the LAN by `AdmissionGate`), a short TLS handshake, and a stop
 that no idle client can delay. The protocol of a connection is in `posd.httpd.connection`.
 """
 
@@ -23,24 +23,24 @@ from posd.httpd.connection import ListenerContext, cut, serve
 
 #: Seconds until the next accept after file descriptors ran out.
 ACCEPT_RETRY_SECONDS = 0.1
-#: Work of one step of accepting: 1 for a refused connection, more for a response or an admission. Other tasks run after
-#: each step, at any load from the LAN. On the LAN a pause follows, in seconds. All tills share one queue for accept, so
-#: a till with hundreds of connections must not fill it.
+#: Amount of work in one step of the accept loop: 1 for a refused connection, more for a response or an admission. Other
+#: tasks run after each step, whatever the load from the LAN. Then the pause after a step on the LAN, in seconds. All
+#: tills share one queue for accept, so a till with hundreds of connections must not fill it.
 LAN_TURN_WORK = 32
 LOCAL_TURN_WORK = 512
 ADMISSION_WORK = 8
 ANSWER_WORK = 4
 LAN_PAUSE_SECONDS = 0.002
-#: Seconds that the last accepted connections have to send a request before a stop closes idle ones. A client that just
-#: connected is about to send.
+#: Seconds in which the last accepted connections can send a request before a stop closes idle connections. A client
+#: that has just connected is about to send.
 LAST_WORDS_SECONDS = 0.05
-#: Connections that wait for accept on the LAN: room for a burst of terminals after an outage.
+#: Length of the accept queue on the LAN: enough for a burst of terminals after an outage.
 LAN_BACKLOG = 1024
-#: Connections that wait for accept on a Unix socket: a thousand tills at once. A non-blocking connect fails at once if
-#: the queue is full. The kernel may reduce it (somaxconn).
+#: Length of the accept queue on a Unix socket: enough for a thousand tills at once. A non-blocking connect fails at
+#: once if the queue is full. The kernel may reduce it (somaxconn).
 LOCAL_BACKLOG = 4096
-#: Ended connections after which memory is returned to the system, and the delay in seconds. That takes a few
-#: milliseconds, too much for each payment. Fewer connections leave a few megabytes, which the next ones use.
+#: Number of ended connections after which memory is returned to the system, and the delay in seconds. The call takes a
+#: few milliseconds, too long for each payment. Fewer connections leave a few megabytes, which the next connections use.
 TRIM_CONNECTIONS = 64
 TRIM_SECONDS = 2.0
 
@@ -53,9 +53,9 @@ _M_ARENA_MAX = -8
 class HttpListener:
     """One listening socket and its connections.
 
-    `admission`: an `AdmissionGate` admits connections on the LAN, and the state `place` of a request is its place.
-    `PeerQuotas` admit them on a Unix socket, and the state `sender` is the peer. `now`: wall clock, for the Date of
-    responses.
+    `admission`: an `AdmissionGate` admits connections on the LAN, and the state `place` of a request contains the
+    place. `PeerQuotas` admit connections on a Unix socket, and the state `sender` contains the peer. `now`: wall clock
+    for the Date header.
     """
 
     def __init__(
@@ -68,16 +68,16 @@ class HttpListener:
         admission: AdmissionGate | PeerQuotas | None = None,
     ) -> None:
         self.policy = policy
-        #: What its connections share; its two hooks can be set.
+        #: State that the connections share. Its two hooks can be set.
         self.context = ListenerContext(app, policy, noise, now)
         self._sock = sock
         self._noise = noise
         self._gate = admission if isinstance(admission, AdmissionGate) else None
         self._senders = admission if isinstance(admission, PeerQuotas) else None
-        #: Error of the newest accept, None if it succeeded.
+        #: Error of the newest accept, or None if it succeeded.
         self.accept_error: str | None = None
         self._connections = self.context.transports
-        self._ended = 0  # connections since memory was returned
+        self._ended = 0  # number of ended connections since memory was returned
         self._trimming: asyncio.TimerHandle | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._file: tuple[int, int] | None = None
@@ -100,7 +100,7 @@ class HttpListener:
 
     @property
     def lost_path(self) -> str | None:
-        """Path of its Unix socket if that path does not lead to this socket; else None."""
+        """Path of the Unix socket if that path does not lead to this socket, else None."""
         path = self._sock.getsockname()
         lost = isinstance(path, str) and (self._file is None or _file_at(path) != self._file)
         return path if lost else None
@@ -111,7 +111,7 @@ class HttpListener:
         return len(self._connections)
 
     def use_tls(self, context: ssl.SSLContext) -> None:
-        """Set the TLS of new connections; open ones keep theirs."""
+        """Set the TLS context of new connections. Open connections keep their context."""
         self.context.tls = context
 
     def start(self) -> None:
@@ -125,7 +125,7 @@ class HttpListener:
         """Stop accepting, close idle connections, let open requests end, then abort the rest."""
         if self._accepting is not None and not self._accepting.done():
             # Remove the reader first, then yield: a connection accepted at this moment would be lost with the cancelled
-            # future. Remove it again with the cancellation: the task may have begun to wait again.
+            # future. Remove the reader again with the cancellation, because the task may have begun to wait again.
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._sock)
             await asyncio.sleep(0)
@@ -163,10 +163,10 @@ class HttpListener:
                 self._noise.note("accept_failed", self.policy.name, error.strerror)
                 self.accept_error = error.strerror or type(error).__name__
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
-                self.accept_error = None  # the next accept follows in the same step
+                self.accept_error = None  # the next accept runs in the same step
 
     def _take(self, connection: socket.socket, address: Any) -> int:
-        """Serve or refuse a connection. Return the amount of work."""
+        """Serve or refuse a connection. Return the amount of work done."""
         peer = address[0] if isinstance(address, tuple) else "local"
         full = len(self._connections) >= self.policy.max_connections
         sender, place = _sender_of(connection), None
@@ -197,7 +197,7 @@ class HttpListener:
                 self._trimming = asyncio.get_running_loop().call_later(TRIM_SECONDS, self._trim)
 
     def _trim(self) -> None:
-        """Return freed memory to the system: hundreds of TLS connections leave megabytes."""
+        """Return freed memory to the system, because hundreds of TLS connections leave megabytes."""
         self._trimming, self._ended = None, 0
         give_memory_back()
 
@@ -229,19 +229,19 @@ def _file_at(address: object) -> tuple[int, int] | None:
 
 
 def give_memory_back() -> None:
-    """Return memory that the C library keeps after frees to the system. Takes a few ms.
+    """Return freed memory of the C library to the system. This takes a few ms.
 
-    glibc does so on request (malloc_trim(3)). Other C libraries do so themselves, or have no such call.
+    glibc returns memory on request (malloc_trim(3)). Other C libraries do it on their own, or have no such call.
     """
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def use_one_heap() -> None:
-    """Set the C library to one heap for all threads; called before there is a second thread.
+    """Set the C library to one heap for all threads. Called before there is a second thread.
 
-    glibc makes a heap for each thread, and each keeps its free memory (M_ARENA_MAX in mallopt(3)). posd's threads
-    mostly wait for the disk, not for each other.
+    By default glibc creates a heap for each thread, and each heap keeps its free memory (M_ARENA_MAX in mallopt(3)).
+    posd's threads mostly wait for the disk, and seldom for the heap.
     """
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)

@@ -1,1 +1,1 @@
-"""A print job, complete: its model and rules, its rows, its use cases, its calls and documents."""
+"""All code of print jobs: model, rules, database rows, use cases, API calls and documents."""

@@ -1,4 +1,4 @@
-"""The documents of print jobs (local API, Print jobs)."""
+"""Documents of print jobs (local API, Print jobs)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from posd.records.pages import Filters, encode_cursor, joined
 
 
 class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one document for one terminal; the document itself is not shown again."""
+    """The state of one print job. The printed document is not included."""
 
     print_job_id: Annotated[str, Meta(description="the id that the till chose")]
     terminal: Annotated[
@@ -55,7 +55,7 @@ class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AskedPrintJob(msgspec.Struct, frozen=True):
-    """What the terminal said when it was asked for a print job, and the job as it then stands."""
+    """Reply of the terminal to a poll of a print job, and the state of the job after it."""
 
     status: Annotated[str | None, Meta(description="the state in the webhook, known or not; null if there is none")]
     reason: Annotated[str | None, Meta(description="why it is no answer")]
@@ -70,7 +70,7 @@ class PrintJobPage(msgspec.Struct, frozen=True):
 
 
 class TurnLine(Line, frozen=True, kw_only=True):
-    """It was its turn to be sent, after those before it."""
+    """The jobs before it in the queue were sent, and its turn came."""
 
     kind: Literal["turn"] = "turn"
     sent_to: Annotated[
@@ -79,7 +79,7 @@ class TurnLine(Line, frozen=True, kw_only=True):
 
 
 class WebhookLine(Line, frozen=True, kw_only=True):
-    """A webhook of it arrived."""
+    """A webhook of the job arrived."""
 
     kind: Literal["webhook"] = "webhook"
     status: Annotated[str, Meta(description="the state in the webhook, known or not")]
@@ -89,7 +89,7 @@ class WebhookLine(Line, frozen=True, kw_only=True):
 
 
 class PollLine(Line, frozen=True, kw_only=True):
-    """The terminal was asked for its state, and said it."""
+    """The terminal was polled, and gave the state of the job."""
 
     kind: Literal["poll"] = "poll"
     status: Annotated[str, Meta(description="the state in the webhook, known or not")]
@@ -98,13 +98,13 @@ class PollLine(Line, frozen=True, kw_only=True):
 
 
 class UnansweredPollLine(Line, frozen=True, kw_only=True):
-    """The terminal was asked for its state, and did not say it."""
+    """The terminal was polled, and did not give the state of the job."""
 
     kind: Literal["poll"] = "poll"
     answer: Annotated[NoAnswer, Meta(description="what the terminal sent instead of an answer")]
 
 
-#: Types of the lines, in the order of the description. Some have the fields of their entry.
+#: Types of the lines, in the order of the API's description. Some have the fields of their entry.
 HISTORY_LINES: tuple[type[Line], ...] = (
     IntentLine,
     TurnLine,
@@ -136,11 +136,11 @@ class PrintHistory(msgspec.Struct, frozen=True):
     ]
 
 
-# Documents of print jobs, made from jobs and rows (local API, Print jobs; names are exact).
+# Conversion of jobs and rows into documents (local API, Print jobs). The names of fields are the API's.
 
 
 def job_document(db: sqlite3.Connection | None, job: model.PrintJob) -> PrintJob:
-    """Return the local API's document of a job, without the printed document. Without `db` reprints are unknown."""
+    """Return the local API's document of a job, without the printed document. Without `db`, reprints are unknown."""
     return PrintJob(
         print_job_id=job.print_job_id,
         terminal=job.terminal,
@@ -205,7 +205,7 @@ class PrintJobQuery(Filters, frozen=True, kw_only=True):
 
 
 def read_page(db: sqlite3.Connection, page: PrintJobQuery) -> tuple[list[model.PrintJob], str | None]:
-    """Return one page, newest first (`created_at`, then id), and the cursor of the next one.
+    """Return one page, newest first (`created_at`, then id), and the cursor of the next page.
 
     A filter by the beginning of ids has one page, sorted by id.
     """

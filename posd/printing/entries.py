@@ -1,7 +1,7 @@
-"""Journal of a print job: every input as received, in one order; `apply` is its effect.
+"""Journal of a print job: every input as received, in order of arrival. `apply` computes its effect.
 
-Only these entries change the state of a job, so it can be derived again from its first row and its
-journal: `replay`. The journal has the raw bytes of each webhook.
+Only these entries change the state of a job. So the state can be derived again from the first row and the journal:
+`replay`. The journal has the raw bytes of each webhook.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,16 +20,16 @@ from posd.terminals.attempt import Attempt
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True, tag="turn", tag_field="kind"):
-    """The job is sent next, after it has waited in line. `sent_to`: its terminal's address at that time.
+    """The job is sent next, after it has waited in the queue. `sent_to`: the terminal's address at that time.
 
-    None: the address was unknown then, and the job goes to the earlier one.
+    None: that address was unknown, and the job is sent to the earlier address.
     """
 
     sent_to: str | None = None
 
 
 class Created(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
-    """The one attempt to send it, as the terminal client saw it. Bodies are base64 in JSON.
+    """The one attempt to send the job, as the terminal client reported it. Bodies are base64 in JSON.
 
     `reads_errors`: whether the recording version read errors (see `wire.judge`).
     """
@@ -39,12 +39,12 @@ class Created(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
 
     @property
     def judgement(self) -> Judgement:
-        """Return what it proves."""
+        """Return the judgement of the attempt."""
         return judge(self.attempt, reads_errors=self.reads_errors)
 
 
 class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kind"):
-    """A daemon started and found the job `starting`. `in_line`: it still waited to be sent."""
+    """A daemon started and found the job in phase `starting`. `in_line`: the job still waited to be sent."""
 
     in_line: Annotated[bool, Meta(description="its turn had not come: nothing was sent")]
 
@@ -62,13 +62,13 @@ class Polled(msgspec.Struct, frozen=True, tag="poll", tag_field="kind"):
 
 
 class Stuck(msgspec.Struct, frozen=True, tag="print_stuck", tag_field="kind"):
-    """The terminal has had it for some seconds without an end."""
+    """The terminal has had the job for some seconds without an end."""
 
     seconds: Annotated[float, Meta(description="for so long")]
 
 
 class Resolved(DecisionEntry, frozen=True, tag="resolve"):
-    """An operator recorded its end."""
+    """An operator recorded the end of the job."""
 
     result: Annotated[PrintStatus, Meta(description="how it ended")]
 
@@ -79,7 +79,7 @@ class Dismissed(DecisionEntry, frozen=True, tag="acknowledge"):
     code: Annotated[PrintAttentionCode, Meta(description="which")]
 
 
-#: Most stored webhooks of one job.
+#: Maximum number of stored webhooks of one job.
 MAX_CALLBACKS = CALLBACKS_OF_PRINT_JOB.value
 
 Entry = (
@@ -119,9 +119,9 @@ def apply(job: PrintJob, entry: Entry, now: datetime) -> PrintJob:
 
 
 def repeats(job: PrintJob, body: bytes, recorded: Sequence[bytes], now: datetime) -> bool:
-    """Return whether a webhook has nothing new. It is then answered and not stored.
+    """Return whether a webhook has nothing new. Such a webhook is answered and not stored.
 
-    `recorded`: the accepted webhooks of the job. Above `MAX_CALLBACKS` only one that ends the job is stored.
+    `recorded`: the accepted webhooks of the job. Above `MAX_CALLBACKS`, only a webhook that ends the job is stored.
 
     Source: terminal API, Printing.
     """
@@ -130,7 +130,7 @@ def repeats(job: PrintJob, body: bytes, recorded: Sequence[bytes], now: datetime
     after = apply(job, Called(body), now)
     if len(recorded) >= MAX_CALLBACKS:
         return (after.decided_by, after.status) == (job.decided_by, job.status)
-    # Inside a commit, for which payments wait, only the status of recorded webhooks is read again.
+    # Payments wait for each commit, so inside it only the status of recorded webhooks is parsed again.
     return after == job and read_status(body) in map(read_status, recorded)
 
 

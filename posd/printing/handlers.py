@@ -38,7 +38,7 @@ class PrintJobCalls:
     spooler: PrintPoller
 
     async def start_print_job(self, request: Request) -> Response:
-        """`PUT /print-jobs/{id}`: print, or return the known job."""
+        """`PUT /print-jobs/{id}`: print a document, or return the known job."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         job, created = await self.printing.start(
             identity, request.state.body, request.state.refusal, request.state.sender
@@ -51,7 +51,7 @@ class PrintJobCalls:
         return json_response(await self._look_up(identity, self._shown))
 
     async def await_print_job(self, request: Request) -> Response:
-        """`GET /print-jobs/{id}/outcome`: wait for its end, or for the caller's time-out."""
+        """`GET /print-jobs/{id}/outcome`: wait for the end of the job, or for the caller's time-out."""
         asked = parameters.path(request, parameters.PRINT_JOB_ID)
         identity = (await self._look_up(asked, self._get)).print_job_id
         timeout = request.state.query["timeout"]
@@ -63,14 +63,14 @@ class PrintJobCalls:
         return json_response(await self.context.look_up(partial(self._shown, identity=identity)), 202)
 
     async def get_print_history(self, request: Request) -> Response:
-        """`GET /print-jobs/{id}/history`: everything that happened to it, and who did it."""
+        """`GET /print-jobs/{id}/history`: all webhooks, calls and decisions, with their users."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
 
         job = await self._look_up(identity, self._get)
         return await page_response(await self.context.read(partial(documents.history_document, job=job)))
 
     async def reconcile_print_job(self, request: Request) -> Response:
-        """`POST /print-jobs/{id}/reconcile`: poll the terminal now, also for an ended job."""
+        """`POST /print-jobs/{id}/reconcile`: poll the terminal now, even for an ended job."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         parameters.check_no_body(request)
         job = await self._look_up(identity, self._get)
@@ -113,7 +113,7 @@ class PrintJobCalls:
         return await page_response(await self.context.read(read))
 
     async def _look_up(self, identity: str, function: Callable[[sqlite3.Connection, str], T]) -> T:
-        """Read of a job, after its record if a call that starts it is open. Raise Problem."""
+        """Return a job. If a call that starts it is open, wait until the job is recorded. Raise Problem."""
         look = partial(self.context.look_up, lambda db: function(db, identity))
         return await self.printing.recorded(identity, look)
 
@@ -134,7 +134,7 @@ class PrintJobCalls:
     async def _document(self, job: model.PrintJob) -> documents.PrintJob:
         """Return a job with its reprints, if they can be read now.
 
-        Never a 503 instead, which would mean after a start that nothing was sent.
+        A 503 would mean that nothing was sent, which is wrong after a start.
         """
         try:
             return await self.context.look_up(partial(documents.job_document, job=job))

@@ -1,6 +1,6 @@
 """Inbox of the print channel: the handling of each authentic print webhook (terminal API, Printing).
 
-`records.replies` has the replies. No status makes the terminal send a webhook again, so a poll follows each refusal,
+`records.replies` has the replies. No status makes the terminal send a webhook again. So a poll follows each refusal,
 and the status is only informative.
 
 | what is applied                           | what follows                                                 |
@@ -39,12 +39,12 @@ class PrintInbox(RecordService):
     """Handler of print webhooks with a checked token."""
 
     def __init__(self, parts: ServiceParts, on_unusable: Callable[[str], None] = lambda _identity: None) -> None:
-        """`on_unusable` is called with the id of a job after an unusable webhook, which is not sent again."""
+        """`on_unusable`: called with the id of a job after an unusable webhook, which is never sent again."""
         super().__init__(parts)
         self.callbacks = CallbackInbox(rows.PRINT_JOB, parts, rows.record, on_unusable, comes_once=True)
 
     async def receive(self, print_job_id: str, body: bytes, peer: str, headers: Headers = ()) -> CallbackReceipt:
-        """Process the body of a webhook; return its result and the answer."""
+        """Process the body of a webhook. Return its result and the reply."""
         came = ReceivedCallback(body, peer, self._now(), headers)
         try:
             report = await read_apart(read_webhook, body, peer)
@@ -66,11 +66,11 @@ class PrintInbox(RecordService):
         return receipt
 
     async def broke_off(self, print_job_id: str) -> None:
-        """Poll the job: an authentic webhook stayed incomplete, and will not be sent again."""
+        """Poll a job after an incomplete authentic webhook, which the terminal does not send again."""
         self.callbacks.on_unusable(print_job_id)
 
     async def lose(self, print_job_id: str, lost: UnreadableCallback) -> CallbackResult:
-        """Record on the job that one of its authentic webhooks was unreadable, and poll its terminal."""
+        """Record on a job that an authentic webhook was unreadable, and poll the terminal."""
         return await self.callbacks.lose(print_job_id, lost, self._now())
 
     def reapply(self, unit: WriteTransaction, item: QuarantineEntry) -> str | None:
@@ -89,8 +89,9 @@ class PrintInbox(RecordService):
     def _refusal(self, known: PrintJob, report: JobReport, came: ReceivedCallback) -> RefusedBody | None:
         """Return why a webhook of a known job is refused, or None.
 
-        The signature is that of the terminal that was asked. A webhook names no terminal, so one of an unknown job is
-        accepted by its address. One with a damaged id belongs to the job of its address, by the token.
+        The signature is checked with the key of the terminal that was asked. A webhook has no serial, so a webhook of
+        an unknown job is accepted by its address. A webhook with a damaged id belongs to the job of its address, as the
+        token proves.
         """
         fault = self._fleet.webhook_fault(known.terminal, came.headers, came.body) if known.terminal else None
         ours = report.job_id is None or belongs(known, report.job_id)
@@ -102,7 +103,7 @@ class PrintInbox(RecordService):
         """Record a webhook and its effect. Runs inside the commit."""
         before, at, body = rows.get(unit.db, identity), came.at, came.body
         if before is None and PRUNED_PRINT_JOBS.find(unit.db, identity) is not None:
-            return CallbackReceipt(CallbackResult.REMOVED)  # no text of a printer needs more
+            return CallbackReceipt(CallbackResult.REMOVED)  # a printer's text needs no more
         if before is not None and (refused := self._refusal(before, report, came)) is not None:
             return self.callbacks.refuse(unit, identity, refused, came)
         stored = before or rebuild(report, identity, at)

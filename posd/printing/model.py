@@ -1,8 +1,8 @@
-"""A print job as posd sees it, and its transitions.
+"""State of a print job, and its transitions.
 
-A job is sent once. A proof that the terminal has it makes it `active`. COMPLETED and FAILED from the terminal make it
-`final`, by a webhook or by a poll, whichever comes first (`take`). It is also `final`, without a status, if it
-certainly was not accepted (`conclude`). Otherwise it stays in doubt and is polled.
+A job is sent once. It is `active` when a proof arrives that the terminal has it. It is `final` after COMPLETED or
+FAILED from the terminal, by a webhook or by a poll, whichever comes first (`take`). It is also `final`, without a
+status, if it certainly was not accepted (`conclude`). Otherwise the job stays in doubt and is polled.
 
 Effect of a later report, by the source of the end:
 
@@ -12,7 +12,7 @@ Effect of a later report, by the source of the end:
 | another final                 | `conflicting_final`, first stands | replaced, corrected | replaced, corrected |
 | PENDING, IN_PROGRESS, unknown | nothing                           | open, corrected     | nothing             |
 
-"Corrected" is the attention `outcome_corrected`. Elapsed time decides nothing: a job without an end is shown as stuck,
+"Corrected" is the attention `outcome_corrected`. Elapsed time never ends a job. A job without an end is shown as stuck,
 and stays open.
 
 Source: terminal API, Printing.
@@ -32,9 +32,9 @@ from posd.terminals.attempt import Doubtful, NeverSent, StartRefused, with_remar
 
 
 class JobReport(msgspec.Struct, frozen=True):
-    """The terminal's report about a job, by webhook, poll or reply. `status`: its word, known or not.
+    """The terminal's report about a job, by webhook, poll or reply. `status`: the terminal's word, known or unknown.
 
-    `job_id`: the id in it, or None. Errors are present for FAILED only (terminal API, Printing).
+    `job_id`: the id in the report, or None. Errors are present for FAILED only (terminal API, Printing).
     """
 
     status: str
@@ -45,7 +45,7 @@ class JobReport(msgspec.Struct, frozen=True):
 
 
 class JobAccepted(msgspec.Struct, frozen=True):
-    """The terminal accepted the job. `job_id`: the id in its reply. `report`: its state, if the reply has one."""
+    """The terminal accepted the job. `job_id`: the id in the reply. `report`: the state in the reply, if any."""
 
     job_id: str | None = None
     report: JobReport | None = None
@@ -76,7 +76,7 @@ class PrintStatus(StrEnum):
 
     @classmethod
     def known(cls, word: str) -> "PrintStatus | None":
-        """Return the state for a word of the wire; None for an unknown one."""
+        """Return the state for a word of the wire, or None for an unknown word."""
         return cls._value2member_map_.get(word)  # type: ignore[return-value]
 
 
@@ -96,22 +96,22 @@ class DecidedBy(StrEnum):
     """Source of the end of a print job (local API, `decided_by`)."""
 
     WEBHOOK = "webhook"
-    POLL = "poll"  # also a reply to the creation itself that states an end
+    POLL = "poll"  # or a reply to the creation request with an end state
     REFUSAL = "refusal"
     UNSENT = "unsent"
     OPERATOR = "operator"
 
 
-#: How the terminal's report arrived.
+#: Source of the terminal's report.
 Source = Literal[DecidedBy.WEBHOOK, DecidedBy.POLL]
 
-#: Ends that a report of the terminal supports, and those that mean that the terminal never had the job.
+#: Sources of an end: reports of the terminal, and conclusions that the terminal never had the job.
 STATED = frozenset({DecidedBy.WEBHOOK, DecidedBy.POLL})
 NOT_ACCEPTED = frozenset({DecidedBy.REFUSAL, DecidedBy.UNSENT})
 
 
 class PrintAttentionCode(StrEnum):
-    """Conditions of a print job that an operator should check. They never end it."""
+    """Conditions of a print job that an operator should check. They never end the job."""
 
     IN_DOUBT = "in_doubt"
     PRINT_STUCK = "print_stuck"
@@ -123,19 +123,19 @@ class PrintAttentionCode(StrEnum):
     ORPHAN = "orphan"
 
 
-#: Attentions that the terminal's final report settles.
+#: Attentions that the terminal's final report closes.
 SETTLED = (
     PrintAttentionCode.IN_DOUBT,
     PrintAttentionCode.PRINT_STUCK,
     PrintAttentionCode.QUARANTINED_EVENT,
     PrintAttentionCode.UNKNOWN_STATUS,
 )
-#: Attentions that an operator's decision settles.
+#: Attentions that an operator's decision closes.
 SETTLED_BY_PERSON = (PrintAttentionCode.IN_DOUBT, PrintAttentionCode.PRINT_STUCK)
 
 
 class PrintAttention(RecordAttention, frozen=True):
-    """Condition, its start, and its detail."""
+    """Attention of a print job: condition, start and detail."""
 
     code: Annotated[PrintAttentionCode, Meta(description="which condition")]
 
@@ -144,13 +144,13 @@ class PrintJob(RecordState, frozen=True, kw_only=True):
     """One document for one terminal. `document`: the till's JSON object, verbatim."""
 
     print_job_id: str
-    terminal: str | None  # None: an orphan, because the webhook does not name its sender
+    terminal: str | None  # None for an orphan, because a webhook has no serial
     external_reference: str = ""
     document: bytes = b"{}"
     reprint_of: str | None = None
-    queued: bool = False  # it waits to be sent: nothing of it was sent
+    queued: bool = False  # it waits in the queue, and nothing was sent
     terminal_job_id: str | None = None  # the terminal's own id, if it differs from ours
-    accepted_at: str | None = None  # time from which the terminal is known to have it
+    accepted_at: str | None = None  # time since which the terminal certainly has the job
     status: PrintStatus | None = None
     error_code: str | None = None
     error_message: str | None = None
@@ -165,22 +165,22 @@ class PrintJob(RecordState, frozen=True, kw_only=True):
 
 
 def attend(job: PrintJob, code: PrintAttentionCode, now: datetime, detail: str) -> PrintJob:
-    """Raise an attention. An open one keeps its start and gets the newer detail."""
+    """Raise an attention. If the attention is already open, keep its start time and set the newer detail."""
     return attended(job, PrintAttention(code=code, since=iso(now), detail=detail))
 
 
 def belongs(job: PrintJob, named: str) -> bool:
     """Return whether a callback with this id belongs to the job of its token.
 
-    Ours, and the terminal's own if known. If no reply has named the terminal's id (it calls back before its reply, or
-    the reply was lost), any id is accepted: the address was given out for this job only, so the token proves the job,
-    and the webhook is never sent again.
+    It does if it is our id, or the known id of the terminal. If no reply has had the terminal's id, any id is accepted.
+    (The webhook may arrive before the reply, or the reply was lost.) The address belongs to this job only, so the token
+    proves the job, and the webhook is never sent again.
     """
     return named in (job.print_job_id, job.terminal_job_id) or (job.terminal_job_id is None and not job.acknowledged)
 
 
 def conclude(job: PrintJob, judgement: Judgement, now: datetime) -> PrintJob:
-    """Apply the judgement of the one creation request. A webhook can arrive before it, and overrides it."""
+    """Apply the judgement of the one creation request. A webhook can arrive before the judgement, and overrides it."""
     before = job
     match judgement:
         case JobAccepted(job_id=named, report=report):
@@ -230,13 +230,13 @@ def rebuild(report: JobReport, print_job_id: str, now: datetime) -> PrintJob:
 
 
 def doubt(job: PrintJob, reason: str, now: datetime) -> PrintJob:
-    """Put a job in doubt: its request may have reached the terminal."""
+    """Put a job in doubt, because its request may have reached the terminal."""
     detail = f"cannot tell whether terminal {job.terminal or '(unknown)'} has this print job: {reason}"
     return attend(_set(job, phase=Phase.IN_DOUBT, queued=False), PrintAttentionCode.IN_DOUBT, now, detail)
 
 
 def interrupted(job: PrintJob, now: datetime, *, in_line: bool) -> PrintJob:
-    """Recover a job that a daemon left in `starting`. If it still waited in line, nothing was sent."""
+    """Recover a job that a daemon left in phase `starting`. If the job still waited in the queue, nothing was sent."""
     if job.phase is not Phase.STARTING:
         return job
     if in_line and not job.heard:
@@ -245,14 +245,14 @@ def interrupted(job: PrintJob, now: datetime, *, in_line: bool) -> PrintJob:
 
 
 def turn(job: PrintJob, sent_to: str | None, now: datetime) -> PrintJob:
-    """Record that the job is about to be sent, and its destination if its terminal has moved meanwhile."""
+    """Record that the job is about to be sent, and the new destination if the terminal has moved."""
     if job.orphan:
-        sent_to = None  # a restore found only its journal, so the till's request is unknown
+        sent_to = None  # a restore found only the journal, so the till's request is unknown
     return _touch(_set(job, queued=False, sent_to=sent_to or job.sent_to), job, now)
 
 
 def stuck(job: PrintJob, seconds: float, now: datetime) -> PrintJob:
-    """Record that the terminal has had the job for that long without an end."""
+    """Record that the terminal has had the job for some seconds without an end."""
     if job.phase is not Phase.ACTIVE:
         return job
     detail = (
@@ -272,7 +272,7 @@ def quarantined(job: PrintJob, reason: str, now: datetime) -> PrintJob:
 
 
 def resolved(job: PrintJob, status: PrintStatus, now: datetime) -> PrintJob:
-    """Close an open job by an operator's decision; a later report of the terminal supersedes it."""
+    """Close an open job by an operator's decision. A later report of the terminal supersedes it."""
     if job.phase is Phase.FINAL:
         return job
     ended = _end(job, status, DecidedBy.OPERATOR)
@@ -280,12 +280,12 @@ def resolved(job: PrintJob, status: PrintStatus, now: datetime) -> PrintJob:
 
 
 def dismissed(job: PrintJob, code: PrintAttentionCode, now: datetime) -> PrintJob:
-    """Close one attention, by an operator's decision or because its cause is gone."""
+    """Close one attention, by an operator's decision or because its cause has ended."""
     return _touch(clear(job, code), job, now)
 
 
 def taken_over(job: PrintJob, reason: str, now: datetime) -> PrintJob:
-    """Put a job in doubt that a restore could not read completely in the replaced file."""
+    """Put a job in doubt whose record in the replaced file could not be read completely."""
     doubtful = doubt(_set(job, heard=True), reason, now)
     detail = f"{reason}; the fate of this print job is not known here: look at the paper"
     return _touch(attend(doubtful, PrintAttentionCode.ORPHAN, now, detail), job, now)
@@ -296,7 +296,7 @@ def _touch(job: PrintJob, before: PrintJob, now: datetime) -> PrintJob:
 
 
 def _name(job: PrintJob, named: str | None, now: datetime) -> PrintJob:
-    """Record the job's id from the reply. An earlier callback with another id was not for this job."""
+    """Record the terminal's id of the job from the reply. An earlier callback with another id was not for this job."""
     if named is None:
         return job
     earlier, own = job.terminal_job_id, None if named == job.print_job_id else named
@@ -311,7 +311,7 @@ def _name(job: PrintJob, named: str | None, now: datetime) -> PrintJob:
 
 
 def _accept(job: PrintJob, news: str, now: datetime) -> PrintJob:
-    """Record that the terminal has the job, even if posd inferred otherwise; another end stays."""
+    """Record that the terminal has the job, even if posd inferred otherwise. An end from another source stays."""
     if job.decided_by in NOT_ACCEPTED:
         job = _reopen(job, news, now)
     if job.phase is Phase.FINAL:
@@ -327,7 +327,7 @@ def _accept(job: PrintJob, news: str, now: datetime) -> PrintJob:
 
 
 def _reopen(job: PrintJob, news: str, now: datetime) -> PrintJob:
-    """Withdraw the conclusion that it was not accepted."""
+    """Withdraw the conclusion that the job was not accepted."""
     detail = f"it was concluded that the terminal does not have it ({job.decided_by}), but the terminal sent {news}"
     job = _set(job, phase=Phase.ACTIVE, decided_by=None, reason=None)
     return attend(job, PrintAttentionCode.OUTCOME_CORRECTED, now, detail)
@@ -361,7 +361,7 @@ def _finish(job: PrintJob, status: PrintStatus, report: JobReport, source: Sourc
 
 
 def _compare(job: PrintJob, status: PrintStatus, report: JobReport, source: Source, now: datetime) -> PrintJob:
-    """Compare a final report with the one that counts."""
+    """Compare a final report with the present end."""
     if status is not job.status:
         detail = (
             f"the terminal said {job.status} by {job.decided_by}, and then {status} by {source}; the first stands. "

@@ -1,8 +1,9 @@
-"""Poller of print jobs, because their webhook comes once or never.
+"""Poller of print jobs. It is needed because their webhook arrives once or never.
 
-It receives every change of a job after its COMMIT and keeps a plan for each open one (`posd.printing.schedule`). One
-task sleeps until the next is due; without open jobs it does not wake up. A terminal is polled for one job at a time.
-While it is unreachable, one poll after a growing pause serves all of its jobs.
+The poller receives every change of a job after its COMMIT, and keeps a plan for each open job
+(`posd.printing.schedule`). One task sleeps until the next poll is due. Without open jobs it does not wake up. A
+terminal is polled for one job at a time. While it is unreachable, only one of its jobs is polled, after a growing
+pause.
 
 Source: terminal API, Printing.
 """
@@ -47,7 +48,7 @@ class _PollQueue:
 
 
 class PrintPoller(RecordService):
-    """Poller of open print jobs. Call `adopt` with the open ones, `run` as a task, `close`."""
+    """Poller of open print jobs. Call `adopt` with the open jobs, run `run` as a task, and call `close`."""
 
     def __init__(self, parts: ServiceParts, turns: PrintTurns, limits: PrintConfig) -> None:
         super().__init__(parts)
@@ -55,7 +56,7 @@ class PrintPoller(RecordService):
         self._limits = limits
         self._chance = parts.chance
         self._plans: dict[str, PollPlan] = {}
-        self._terminals: dict[str, str] = {}  # job -> terminal, of those that can be polled
+        self._terminals: dict[str, str] = {}  # job -> terminal, for the jobs that can be polled
         self._lines: dict[str, _PollQueue] = {}
         self._stuck: list[tuple[float, str]] = []  # a heap, like the queues
         self._telling: dict[asyncio.Task[None], None] = {}
@@ -65,7 +66,7 @@ class PrintPoller(RecordService):
         self.polls = Counter({"answer": 0, "no_answer": 0})
 
     def adopt(self, taken_over: Sequence[PrintJob]) -> None:
-        """Schedule the jobs that an earlier daemon left open; each is polled at once, one after the other."""
+        """Schedule the jobs that an earlier daemon left open. They are polled now, one after the other."""
         now, wall = monotonic(), self._now()
         for job in taken_over:
             age = (wall - parse_iso(job.accepted_at or job.created_at)).total_seconds()
@@ -74,22 +75,22 @@ class PrintPoller(RecordService):
             self._keep(job.print_job_id, job.terminal, schedule.adopt(active, age, told, self._limits, now))
 
     def returned(self, terminal: str) -> None:
-        """Poll again: a terminal is reachable again, or at another address."""
+        """Poll the jobs of a terminal that is reachable again, or has another address."""
         line = self._lines.get(terminal)
         if line is not None and line.away is not None:
             line.away = None
             self._wake.set()
 
     def unusable(self, print_job_id: str) -> None:
-        """Poll it soon: a webhook of it was unusable, and will not be sent again."""
+        """Poll a job soon, because one of its webhooks was unusable, and the terminal does not send it again."""
         plan = self._plans.get(print_job_id)
         if plan is not None:
             self._keep(print_job_id, self._terminals.get(print_job_id), schedule.soon(plan, monotonic()))
 
     async def ask(self, job: PrintJob) -> Answer:
-        """Poll a job now, also an ended one, and record changes. Return the reply.
+        """Poll a job now, even an ended one, and record changes. Return the reply.
 
-        Raise StorageUnavailable or CommitUncertain if that cannot be recorded.
+        Raise StorageUnavailable or CommitUncertain if the result cannot be recorded.
         """
         if job.terminal is None or job.terminal not in self._fleet:
             return NoAnswer("its terminal is not in the fleet")
@@ -106,12 +107,12 @@ class PrintPoller(RecordService):
             soonest = min((self._ask_next(terminal, now) for terminal in self._lines), default=NEVER)
             soonest = min(soonest, self._tell_stuck(now))
             with suppress(TimeoutError):
-                # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the event.
+                # Python 3.11's `wait_for` loses a cancellation that arrives together with the event.
                 async with asyncio.timeout(None if soonest == NEVER else soonest - now):
                     await self._wake.wait()
 
     async def close(self) -> None:
-        """Stop polling. Running polls are cancelled, and the next daemon repeats them."""
+        """Stop polling. Cancel running polls. The next daemon repeats them."""
         self._closing = True
         tasks = [line.asking for line in self._lines.values() if line.asking is not None] + list(self._telling)
         for task in tasks:
@@ -120,7 +121,7 @@ class PrintPoller(RecordService):
             await asyncio.wait(tasks)
 
     def changed(self, changes: Sequence[RecordedChange]) -> None:
-        """Process changes after their COMMIT, on the loop."""
+        """Process changes after their COMMIT, on the event loop."""
         for change in changes:
             self._plan_after(change)
 
@@ -139,7 +140,7 @@ class PrintPoller(RecordService):
     def _keep(self, identity: str, terminal: str | None, plan: PollPlan) -> None:
         """Store a new plan of a job, and wake the task if it is due before all others.
 
-        A time that is in its heap already is not added again, because a terminal can cause endless plans.
+        A time that is already in the heap is not added again, because a terminal can cause any number of plans.
         """
         old = self._plans.get(identity)
         self._plans[identity] = plan
@@ -153,7 +154,7 @@ class PrintPoller(RecordService):
         self._wake.set()
 
     def _ask_next(self, terminal: str, now: float) -> float:
-        """Poll the next job of a terminal if it is due. Otherwise return when it is."""
+        """Poll the next job of a terminal if it is due. Otherwise return the time at which it is due."""
         line = self._lines[terminal]
         while line.due and self._outdated(*line.due[0]):
             heappop(line.due)
@@ -189,7 +190,7 @@ class PrintPoller(RecordService):
         self._plan(identity, terminal, line, due, reached)
 
     def _plan(self, identity: str, terminal: str, line: _PollQueue, due: float, reached: bool | None) -> None:
-        """Plan the next poll after one. `reached` is None if the terminal was not called."""
+        """Plan the next poll after the result of one. `reached` is None if the terminal was not called."""
         now, jitter = monotonic(), self._chance()
         if reached is False:
             line.away = schedule.not_reached(line.away, self._limits, now, jitter)
@@ -197,21 +198,21 @@ class PrintPoller(RecordService):
             line.away = None
         current = self._plans.get(identity)
         if current is None or current.poll_at != NEVER:
-            return  # it has ended, or changed and was planned again
+            return  # the job has ended, or was planned again after a change
         if reached is False:
             self._keep(identity, terminal, schedule.asked_in_vain(current, due))
         else:
             self._keep(identity, terminal, schedule.answered(current, self._limits, now, jitter))
 
     async def _poll(self, identity: str, terminal: str) -> bool | None:
-        """Poll, and record the reply. Return whether the terminal was reached; None without a poll."""
+        """Poll a job, and record the reply. Return whether the terminal was reached, or None if there was no poll."""
         job = await self._store.look_up(partial(rows.get, identity=identity))
         if job is None or job.phase is Phase.FINAL:
             return None
         return (await self._call(job, terminal))[1]
 
     async def _call(self, job: PrintJob, terminal: str) -> tuple[Answer, bool]:
-        """Poll, and record the reply. Return it, and whether the terminal was reached."""
+        """Poll a job, and record the reply. Return the reply, and whether the terminal was reached."""
         known = self._fleet.of(terminal)
         base_url = await known.choose()
         if base_url is None:
@@ -241,7 +242,7 @@ class PrintPoller(RecordService):
         return answer, reached
 
     def _tell_stuck(self, now: float) -> float:
-        """Report stuck jobs. Return the time of the next report."""
+        """Report stuck jobs. Return the time at which a job is reported as stuck."""
         while self._stuck:
             at, identity = self._stuck[0]
             plan = self._plans.get(identity)
@@ -270,5 +271,5 @@ class PrintPoller(RecordService):
 def _record(unit: WriteTransaction, identity: str, entry: Polled | Stuck, now: datetime) -> None:
     """Apply an entry (runs inside the commit)."""
     before = rows.get(unit.db, identity)
-    assert before is not None  # noqa: S101 - ids are never removed
+    assert before is not None  # noqa: S101 - ids are never deleted
     rows.record(unit, before, entry, now)

@@ -1,4 +1,4 @@
-"""Print jobs derived again from their journal; `posd.records.quarantine` uses the result."""
+"""Derivation of print jobs again from their journal. `posd.records.quarantine` uses the result."""
 
 import sqlite3
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class PrintApplied(msgspec.Struct, frozen=True):
 
 
 class PrintDifference(msgspec.Struct, frozen=True):
-    """A job that was stored otherwise than it follows from its record."""
+    """A job whose stored state differs from the state derived from its record."""
 
     print_job_id: Annotated[str, Meta(description="which")]
     fields: Annotated[tuple[str, ...], Meta(description="changed fields of the record; the names are posd's own")]
@@ -39,7 +39,7 @@ class PrintDifference(msgspec.Struct, frozen=True):
 
 
 class PrintReport(msgspec.Struct):
-    """What was done; `differing` counts all differences."""
+    """Result of reprocessing. `differing`: number of all jobs that differ."""
 
     print_jobs: Annotated[int, Meta(description="number of records derived again")] = 0
     applied: Annotated[list[PrintApplied], Meta(description="the applied bodies of the quarantine")] = []
@@ -48,7 +48,7 @@ class PrintReport(msgspec.Struct):
 
 
 def print_records(inbox: PrintInbox) -> Derivable[PrintJob]:
-    """Return the kind of record for print jobs. Each has had a journal from its beginning."""
+    """Return the kind of record for print jobs. Every print job has a journal from its beginning."""
 
     def differing(db: sqlite3.Connection, stored: PrintJob) -> tuple[Differing, Callable[[WriteTransaction], object]]:
         derived = derive(db, stored)
@@ -62,7 +62,7 @@ def print_records(inbox: PrintInbox) -> Derivable[PrintJob]:
 
 
 def report(done: ReprocessResult) -> PrintReport:
-    """Return the results for print jobs as the local API's document."""
+    """Return the results for print jobs as a document of the local API."""
     return PrintReport(
         print_jobs=done.derived,
         applied=done.applied,
@@ -106,8 +106,8 @@ def _comparable(job: PrintJob) -> dict[str, Any]:
 
 
 def _beginning(stored: PrintJob, first: Entry | None) -> PrintJob:
-    """Return the inserted job: by an intent or a restore, or rebuilt from its first webhook."""
+    """Return the job as it was first inserted: by an intent, by a restore, or rebuilt from its first webhook."""
     if stored.orphan and isinstance(first, Called):
         return rebuild(read_webhook(first.body), stored.print_job_id, parse_iso(stored.created_at))
-    # Sending sets `sent_to` to the same value. Each later entry ended that it is queued.
+    # Sending sets `sent_to` to the same value. The queue state ended with the first later entry.
     return rows.PRINT_JOBS.as_inserted(stored, sent_to=stored.sent_to, queued=stored.queued)

@@ -1,7 +1,7 @@
-"""The till's request to print: reading, checking, comparing, and the body for the terminal (local API, Print jobs).
+"""The till's request to print: parsing, checks, comparison, and the body for the terminal (local API, Print jobs).
 
 Every fault is collected with its JSON Pointer. The document belongs to the till and goes to the terminal as the bytes
-that the till wrote. Its place in the request is an assumption that the configuration can replace
+that the till wrote. The place of the document in the request is an assumption, which the configuration can replace
 (`print.document_member`). `printJobId`, `externalReference` and `webhookUrl` are published (terminal API, Printing).
 """
 
@@ -26,7 +26,7 @@ from posd.records.request import (
     differing,
 )
 
-#: Longest reference of the till, in characters. The terminal API names no limit.
+#: Longest reference of the till, in characters. The terminal API has no limit.
 MAX_REFERENCE_CHARACTERS = 256
 
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -35,9 +35,9 @@ Decision = Resolved | Dismissed
 
 
 class PrintRequest(msgspec.Struct, frozen=True):
-    """What is to be printed.
+    """Parsed request to print.
 
-    Checked request: `terminal` is None if the till named none; `document` is JSON text.
+    Checked request: `terminal` is None if the till named none. `document` is JSON text.
     """
 
     terminal: Annotated[
@@ -64,13 +64,13 @@ FIELDS = PrintRequest.__struct_fields__
 
 
 class PrintResolution(Signed, frozen=True):
-    """A person says what was printed."""
+    """Operator's decision what was printed."""
 
     result: Annotated[Literal[PrintStatus.COMPLETED, PrintStatus.FAILED], Meta(description="how it ended")]
 
 
 class PrintAcknowledgement(Signed, frozen=True):
-    """A person closes an attention."""
+    """Operator's request to close an attention."""
 
     code: Annotated[PrintAttentionCode, Meta(description="which")]
 
@@ -78,7 +78,7 @@ class PrintAcknowledgement(Signed, frozen=True):
 def read_print(body: bytes) -> tuple[PrintRequest, tuple[RequestFault, ...]]:
     """Read the body of `PUT /print-jobs/{id}`. Return the request and its faults.
 
-    Raise Problem malformed_json if it is not JSON. Faulty fields have their default in the request.
+    Raise Problem malformed_json if it is not JSON. A faulty field has its default value in the request.
     """
     reader = FieldReader(body, FIELDS, "nothing was printed")
     if not reader.readable:
@@ -125,11 +125,11 @@ def differing_fields(job: PrintJob, request: PrintRequest, faults: tuple[Request
 
 
 def print_body(job: PrintJob, callback_url: str, document_member: str) -> bytes:
-    """Return the body of the one request that creates it.
+    """Return the body of the request that creates a job.
 
-    The document goes under `document_member`. If that is empty, its members are put beside posd's own, which they
-    cannot replace. `events_webhook_url` is never used, because it belongs to the other channel (terminal API,
-    Printing).
+    The document is the member `document_member`. If that name is empty, the members of the document are added to posd's
+    members, and cannot replace them. `events_webhook_url` is never used, because it belongs to the other channel
+    (terminal API, Printing).
     """
     own: dict[str, Any] = {
         "printJobId": job.print_job_id,

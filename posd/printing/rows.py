@@ -1,6 +1,6 @@
-"""Stored print jobs: their rows, their journal, and the only code that changes them.
+"""Stored print jobs: their rows, their journal, and the code that changes them. No other code changes print jobs.
 
-A change is an entry of the journal, with its line of the feed and of the log.
+A change is an entry of the journal, with a line in the feed and in the log.
 """
 
 import sqlite3
@@ -56,15 +56,15 @@ PRINT_JOB = RecordKind(Channel.PRINT, PRINT_JOBS, PRUNED_PRINT_JOBS, "print", "p
 get, by_rowid, insert, update = PRINT_JOBS.get, PRINT_JOBS.by_rowid, PRINT_JOBS.insert, PRINT_JOBS.update
 _job = PRINT_JOBS.read
 
-#: The same with an empty document, because lists do not show documents.
+#: The same columns with an empty document, because lists do not show documents.
 _SELECT_MANY = PRINT_JOBS.select.replace(" document,", " '{}',")
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 
 def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
-    """Return the job with an id, in any case; None if unknown.
+    """Return the job with an id, without regard to case, or None.
 
-    Earlier versions accepted two ids that differ only in case. Then the exact one counts.
+    Earlier versions accepted two ids that differ only in case. Then the exact id counts.
     """
     if (found := get(db, print_job_id)) is not None:
         return found
@@ -73,7 +73,7 @@ def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
 
 
 def append(unit: WriteTransaction, print_job_id: str, entry: Entry, at: str) -> None:
-    """Store an entry; the bytes of a webhook are stored beside it as received."""
+    """Store an entry. The bytes of a webhook are stored with it as received."""
     body = entry.body if isinstance(entry, Called) else None
     kept = Called() if isinstance(entry, Called) else entry
     unit.db.execute(
@@ -110,7 +110,7 @@ def reprints(db: sqlite3.Connection, print_job_id: str) -> list[str]:
 
 
 def beginning(db: sqlite3.Connection, prefix: str, limit: int) -> list[PrintJob]:
-    """Return the first jobs whose id begins so, by id, without documents."""
+    """Return the first jobs whose id has this beginning, sorted by id, without documents."""
     where, parameters = pages.beginning("print_job_id COLLATE NOCASE", prefix)
     query = f"{_SELECT_MANY} WHERE {where} ORDER BY print_job_id COLLATE NOCASE LIMIT ?"
     return [_job(row) for row in db.execute(query, (*parameters, limit))]
@@ -133,7 +133,7 @@ ALWAYS = (Created, Called, Resolved, Dismissed)
 
 
 class PrintJobChanged(RecordedChange, frozen=True, kw_only=True):
-    """A line of the feed for listeners: with the job before (None: unknown) and after."""
+    """Change of a print job for listeners. `before`: None if unknown."""
 
     before: PrintJob | None
     after: PrintJob
@@ -145,7 +145,7 @@ _publish = partial(publish, line=partial(PrintJobChanged, result=None), kind=PRI
 def record(unit: WriteTransaction, before: PrintJob, entry: Entry, now: datetime) -> PrintJob:
     """Apply an entry to a job, with its journal row and its line of the feed. Return the changed job.
 
-    An entry without an effect is not stored, unless it records an action or an input. Raise StaleState.
+    An entry without effect is stored only if it records an action or an input. Raise StaleState.
     """
     after = apply(before, entry, now)
     if after == before and not isinstance(entry, ALWAYS):
@@ -172,15 +172,15 @@ def move(unit: WriteTransaction, before: PrintJob, after: PrintJob, word: str) -
 
 
 def note(unit: WriteTransaction, job: PrintJob, word: str, at: str) -> None:
-    """Write a line of the feed for an action about a job that did not change it."""
+    """Write a feed line for an action that did not change the job."""
     _publish(unit, before=job, after=job, word=word, at=at)
 
 
-# Log of new attentions and ends. It listens to the hub, so that every cause of a change is logged.
+# Log of new attentions and ends. It is a listener of the hub, so changes of every cause are logged.
 
 log = structlog.get_logger("posd.printing")
 
-#: The terminal contradicts itself: an error. All other attentions are warnings.
+#: Attention that is logged as an error, because the terminal contradicts itself. Other attentions are warnings.
 ERRORS = frozenset({PrintAttentionCode.CONFLICTING_FINAL})
 
 
@@ -206,11 +206,11 @@ def tell(change: PrintJobChanged) -> None:
         )
 
 
-# Recovery of print jobs from an earlier daemon: nothing is sent again.
+# Recovery of print jobs from an earlier daemon. Nothing is sent again.
 
 
 async def recover(store: Store, now: Callable[[], datetime]) -> list[PrintJob]:
-    """Put `starting` jobs in doubt. Jobs that still waited in line were provably not sent, and end.
+    """Put `starting` jobs in doubt. Jobs that still waited in the queue were certainly not sent, and end.
 
     Return the open jobs, for the poller.
     """

@@ -1,9 +1,10 @@
-"""Time of the next poll of a print job (terminal API, Printing: polling is required): pure, by the monotonic clock, in
-seconds.
+"""Time of the next poll of a print job, in seconds of the monotonic clock. The terminal API requires polling
+(Printing).
 
-A webhook of this channel comes once or never. So each open job is polled: first after `poll_first_seconds`, then after
-doubled pauses up to `poll_max_seconds`, until its end is known. After `stuck_seconds` since the terminal accepted it
-(in doubt: since posd began to poll) it is polled more slowly, and an attention reports a job that the terminal has.
+A print webhook arrives once or never. So each open job is polled until its end is known: first after
+`poll_first_seconds`, then after doubled pauses up to `poll_max_seconds`. After `stuck_seconds` without an end, the job
+is polled more slowly, and an attention reports an accepted job. These seconds begin when the terminal accepts the job,
+or in doubt when posd begins to poll.
 
 | the job is       | first question                          | stuck is told                  |
 | ---------------- | --------------------------------------- | ------------------------------ |
@@ -12,8 +13,8 @@ doubled pauses up to `poll_max_seconds`, until its end is known. After `stuck_se
 | active           | `poll_first_seconds` after it became so | `stuck_seconds` after that     |
 | taken up (start) | at once                                 | what is left of `stuck_seconds` |
 
-A terminal is polled for one job at a time. While it is unreachable none of its jobs is polled: one poll after a pause
-of its own (`PollPause`) serves all of them.
+A terminal is polled for one job at a time. While it is unreachable, there is only one poll for all of its jobs, after a
+pause (`PollPause`).
 
 Source: terminal API, Printing.
 """
@@ -22,22 +23,23 @@ import msgspec
 
 from posd.config.schema import PrintConfig
 
-#: Part by which a pause is lengthened at random, so that jobs are not polled in step.
+#: Largest fraction by which a pause is lengthened at random. It spreads the polls of jobs.
 JITTER = 0.25
-#: Factor on the longest pause for a stuck job.
+#: Factor by which the longest pause is multiplied for a stuck job.
 SLOW = 4.0
-#: Least pause between two polls of one job that a device on the LAN causes, in seconds.
+#: Minimum pause between two polls of one job that a device on the LAN causes, in seconds.
 CAUSED_PAUSE_SECONDS = 2.0
 NEVER = float("inf")
-#: Doublings after which the longest pause is reached from any first one.
+#: Number of doublings after which every first pause exceeds the longest pause.
 _MAX_DOUBLINGS = 24
 
 
 class PollPlan(msgspec.Struct, frozen=True):
-    """Data about one open job; times are seconds of the monotonic clock.
+    """Data about one open job. Times are seconds of the monotonic clock.
 
-    `poll_at`: its next poll, `NEVER` while one runs. `stuck_at`: when it has been open for too long. `accepted`:
-    whether the terminal is known to have it. `told`: whether it was reported as stuck. `asked_at`: its last poll.
+    `poll_at`: time of the next poll, `NEVER` while a poll runs. `stuck_at`: time from which the job is stuck.
+    `accepted`: whether the terminal certainly has the job. `told`: whether the job was reported as stuck. `asked_at`:
+    time of the last poll.
     """
 
     poll_at: float
@@ -49,20 +51,21 @@ class PollPlan(msgspec.Struct, frozen=True):
 
 
 class PollPause(msgspec.Struct, frozen=True):
-    """Pause for an unreachable terminal, in which none of its jobs is polled."""
+    """Pause for an unreachable terminal. During it, none of the terminal's jobs is polled."""
 
     until: float
     tries: int = 0
 
 
 def begin(accepted: bool, limits: PrintConfig, now: float) -> PollPlan:
-    """Plan for a job that the terminal has just accepted, or that has just become doubtful."""
+    """Return the plan for a job that the terminal has just accepted, or that is in doubt since now."""
     return PollPlan(now + limits.poll_first_seconds, now + limits.stuck_seconds, accepted)
 
 
 def adopt(accepted: bool, age: float, told: bool, limits: PrintConfig, now: float) -> PollPlan:
-    """Plan for a job from an earlier daemon: it is polled at once. `age` in seconds, by the wall clock."""
-    left = limits.stuck_seconds - min(max(age, 0.0), limits.stuck_seconds)  # a clock that was set back gives no age
+    """Return the plan for a job from an earlier daemon, which is polled at once. `age`: seconds by the wall clock."""
+    # After the clock was set back, the age is unknown.
+    left = limits.stuck_seconds - min(max(age, 0.0), limits.stuck_seconds)
     return PollPlan(now, now + left, accepted, told)
 
 
@@ -74,22 +77,22 @@ def accepted(plan: PollPlan, limits: PrintConfig, now: float) -> PollPlan:
 
 
 def soon(plan: PollPlan, now: float) -> PollPlan:
-    """Poll it now, because a callback of it was unusable. The pause between such polls is bounded."""
+    """Plan a poll for now, because a callback was unusable. There is a minimum pause between such polls."""
     return msgspec.structs.replace(plan, poll_at=min(plan.poll_at, max(now, plan.asked_at + CAUSED_PAUSE_SECONDS)))
 
 
 def asking(plan: PollPlan, now: float) -> PollPlan:
-    """Record that a poll runs; requests of `soon` meanwhile are for the next one."""
+    """Record that a poll runs. Requests of `soon` during it are for the next poll."""
     return msgspec.structs.replace(plan, poll_at=NEVER, asked_at=now)
 
 
 def asked_in_vain(plan: PollPlan, due: float) -> PollPlan:
-    """Record that the poll failed: it stays due, and the terminal's pause delays it."""
+    """Record that a poll failed. The poll stays due, and the terminal's pause delays it."""
     return msgspec.structs.replace(plan, poll_at=due)
 
 
 def answered(plan: PollPlan, limits: PrintConfig, now: float, jitter: float) -> PollPlan:
-    """Plan the next poll after one. `jitter` is 0 to 1."""
+    """Plan the next poll after the result of one. `jitter`: 0 to 1."""
     pause = min(limits.poll_max_seconds, limits.poll_first_seconds * 2.0 ** min(plan.tries + 1, _MAX_DOUBLINGS))
     if now >= plan.stuck_at:
         pause = limits.poll_max_seconds * SLOW
@@ -103,17 +106,17 @@ def stuck_due(plan: PollPlan) -> float | None:
 
 
 def told(plan: PollPlan) -> PollPlan:
-    """Record that it was reported as stuck."""
+    """Record that the job was reported as stuck."""
     return msgspec.structs.replace(plan, told=True)
 
 
 def tell_later(plan: PollPlan, limits: PrintConfig, now: float) -> PollPlan:
-    """Plan to report it as stuck again, because that could not be recorded."""
+    """Plan to report the job as stuck again, because the report could not be recorded."""
     return msgspec.structs.replace(plan, told=False, stuck_at=now + limits.poll_first_seconds)
 
 
 def not_reached(away: PollPause | None, limits: PrintConfig, now: float, jitter: float) -> PollPause:
-    """Record that a terminal is unreachable (again): its pause doubles, within the bounds of a job's."""
+    """Record that a terminal is unreachable (again). Its pause is doubled, within the limits for a job."""
     tries = 0 if away is None else away.tries + 1
     pause = min(limits.poll_max_seconds, limits.poll_first_seconds * 2.0 ** min(tries, _MAX_DOUBLINGS))
     return PollPause(now + pause * (1 + JITTER * jitter), tries)

@@ -1,11 +1,11 @@
-"""Start of print jobs: the same promises as for payments, and a queue (local API, Print jobs).
+"""Start of print jobs, with the same promises as for payments, and with a queue (local API, Print jobs).
 
-The intent is committed, the job waits for its turn at the terminal, the request is sent once, the reply is judged and
-committed. This runs to its end, even if no till waits. A crash between two steps leaves `starting` on disk. The next
-daemon polls the job and never sends it again; if it still waited in line, nothing was sent.
+The intent is committed, the job waits for its turn at the terminal, the request is sent once, and the reply is judged
+and committed. These steps run to their end, even if no till waits. A crash between two steps leaves `starting` on disk.
+The next daemon polls the job and never sends it again. If the job still waited in the queue, nothing was sent.
 
-The till gets the job when the terminal has replied. If other jobs are before it, the till gets it in phase `starting`
-within the time of one call to that terminal, or at once if very many are before it.
+The till receives the job when the terminal has replied. If other jobs are before it, the till receives it in phase
+`starting` within the time of one call to that terminal. If very many jobs are before it, the till receives it at once.
 """
 
 import asyncio
@@ -45,18 +45,18 @@ from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, ReplyLost
 
-# Turns of print calls to a terminal: one call at a time for each terminal, a few in total.
+# Turns of print calls to a terminal. There is one call at a time to each terminal, and a few in total.
 #
-# Payments take no turn here and do not wait. Jobs to be sent form a queue. Its first job and a poll alternate, so that
-# neither blocks the other.
+# Payments need no turn here and do not wait. Jobs to be sent form a queue. The first job of the queue and a poll
+# alternate, so that neither blocks the other.
 
-#: Terminals with a print call at a time, so that a burst does not delay payments.
+#: Maximum number of terminals with a print call at the same time, so that a burst does not delay payments.
 MAX_CALLS = 8
-#: Most waiting jobs over all terminals. Above it a till has to ask again later. Memory holds only the id and callback
-#: address of each; the document is read from the disk when it is sent.
+#: Maximum number of waiting jobs over all terminals. Above it, a till has to retry later. Only the id and callback
+#: address of each job are in memory. The document is read from the disk when it is sent.
 MAX_WAITING = 2048
-#: Most tills that wait for the reply of one terminal. Above it they get a response at once, with the job in the queue,
-#: so that their requests are not held in memory.
+#: Maximum number of tills that wait for the reply of one terminal. Above it, tills receive a response at once, with the
+#: job in the queue, so that their requests do not stay in memory.
 MAX_HELD = 32
 
 
@@ -64,8 +64,8 @@ class _TerminalCalls:
     """Calls to one terminal."""
 
     def __init__(self) -> None:
-        self.sending = asyncio.Lock()  # among jobs that are to be sent
-        self.calling = asyncio.Lock()  # between the first of them and a poll
+        self.sending = asyncio.Lock()  # lock between jobs to be sent
+        self.calling = asyncio.Lock()  # lock between the first job and a poll
         self.waiting = 0
         self.failures = 0
         self.failure = ""
@@ -89,7 +89,10 @@ class PrintTurns:
         return self._line(terminal).waiting
 
     def join(self, terminal: str) -> int:
-        """Enter the queue. Return how many failures it has had. `leave` releases the place."""
+        """Join the queue of a terminal.
+
+        Return the number of failures so far. `leave` releases the place.
+        """
         line = self._line(terminal)
         line.waiting += 1
         self.waiting += 1
@@ -107,7 +110,10 @@ class PrintTurns:
         line.failure = reason
 
     def failure_since(self, terminal: str, failures: int) -> str | None:
-        """Return why the terminal was unreachable for a job before one that joined then, or None."""
+        """Return why the terminal was unreachable for an earlier job in the queue, or None.
+
+        `failures`: the result of `join`.
+        """
         line = self._line(terminal)
         return line.failure if line.failures != failures else None
 
@@ -134,7 +140,7 @@ class PrintTurns:
 def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | None) -> tuple[PrintJob, bool]:
     """Record a new job (inside the commit). Return the record, and whether this call recorded it.
 
-    `problem`: why it has no destination. Raise Problem: that one, or unknown_original.
+    `problem`: why the job has no destination. Raise this Problem, or Problem unknown_original.
     """
     if (known := rows.find(unit.db, draft.print_job_id)) is not None:
         return known, False  # a webhook arrived before the call
@@ -157,16 +163,16 @@ def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | No
 def take_turn(unit: WriteTransaction, identity: str, sent_to: str | None, now: datetime) -> PrintJob | None:
     """Record that the job is about to be sent to its terminal's present address (inside the commit).
 
-    Return it; None if it must not be sent any more.
+    Return the job, or None if it must not be sent any more.
     """
     job = rows.get(unit.db, identity)
     if job is None or job.phase is not Phase.STARTING:
-        return None  # the terminal has sent a callback of it
+        return None  # the terminal has sent a callback about it
     return rows.record(unit, job, Turn(sent_to), now)
 
 
 def record_attempt(unit: WriteTransaction, identity: str, attempt: Attempt, now: datetime) -> PrintJob | None:
-    """Record the judgement of the attempt. Return the job, None if it did not reach the disk."""
+    """Record the judgement of the attempt. Return the job, or None if it did not reach the disk."""
     found = rows.get(unit.db, identity)
     return rows.record(unit, found, Created(attempt, reads_errors=True), now) if found is not None else None
 
@@ -216,31 +222,34 @@ class Printing(RecordService):
         self._starts = Starts(rules, parts)
         #: Work about a print job; see `Starts.recorded`.
         self.recorded = self._starts.recorded
-        self._uncertain: set[str] = set()  # in lower case; posd cannot tell whether their intent is on disk
+        self._uncertain: set[str] = set()  # ids in lower case of jobs whose intent may or may not be on disk
         self._deliveries: dict[str, asyncio.Task[PrintJob | None]] = {}
 
     async def start(
         self, print_job_id: str, body: bytes, refusal: Problem | None = None, sender: SocketPeer | None = None
     ) -> tuple[PrintJob, bool]:
-        """Print, or return the known job, as soon as `_wait` allows. See `Starts.start`."""
+        """Print a document, or return the known job, as soon as `_wait` allows. See `Starts.start`."""
         known, created = await self._starts.start(print_job_id, body, refusal, sender)
         return await self._wait(known), created
 
     def under_way(self, print_job_id: str) -> bool:
-        """Return whether the creation of that job waits in the queue, runs, or is not recorded yet."""
+        """Return whether the creation of a job waits in the queue, runs, or is not yet recorded."""
         return print_job_id in self._deliveries or print_job_id.lower() in self._uncertain
 
     async def drain(self, seconds: float) -> None:
-        """Send nothing more. Waiting jobs are not sent. Give running calls some seconds."""
+        """Send nothing more. Send no further jobs, and wait some seconds for running calls."""
         self._starts.draining = True
         await self._starts.wait(seconds)
 
     async def close(self) -> None:
-        """Wait for the rest after the calls to the terminals were ended; each is judged and recorded."""
+        """Wait until the remaining calls are judged and recorded.
+
+        Called after the calls to the terminals were cancelled.
+        """
         await self._starts.wait()
 
     async def decide(self, print_job_id: str, decision: Decision) -> PrintJob:
-        """Apply an operator's decision, audited and never a proof. Return the changed job. Raise Problem."""
+        """Apply an operator's decision. Return the changed job. Raise Problem."""
         work = partial(self._decide, identity=print_job_id, decision=decision)
         return await decide(rows.PRINT_JOB, self._store, print_job_id, decision, work)
 
@@ -261,7 +270,7 @@ class Printing(RecordService):
         return rows.record(unit, before, decision, self._now())
 
     async def _wait(self, job: PrintJob) -> PrintJob:
-        """Wait for the end of its delivery, within bounds. Return its state."""
+        """Wait for the end of the delivery for a limited time. Return its state."""
         delivery = self._deliveries.get(job.print_job_id)
         if delivery is None or job.terminal is None or self._turns.in_line(job.terminal) > MAX_HELD:
             return job
@@ -269,7 +278,7 @@ class Printing(RecordService):
         return (delivery.result() if delivery.done() else None) or job
 
     def _find(self, db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
-        """Return the job with that id, None if the id is free. Raise Problem."""
+        """Return the job with an id, or None if the id is free. Raise Problem."""
         if print_job_id.lower() in self._uncertain:
             raise self._starts.not_known(print_job_id, "its intent may not be on disk")
         return rows.find(db, print_job_id)
@@ -277,9 +286,9 @@ class Printing(RecordService):
     async def _plan(
         self, print_job_id: str, request: PrintRequest, faults: tuple[RequestFault, ...]
     ) -> tuple[PrintJob, Problem | None]:
-        """Return the requested job, and why it has no destination, if so.
+        """Return the requested job, and the Problem if it has no destination.
 
-        Raise Problem: nothing is recorded.
+        Raise Problem; then nothing is recorded.
         """
         check(faults, "cannot print")
         terminal = self._fleet.resolve(request.terminal)
@@ -288,7 +297,7 @@ class Printing(RecordService):
             beside = auth == "hash-encrypt" and not terminal.rows["print"].document_member
             check(unsignable({"document": request.document}, ("document",) if beside else ()), "cannot print")
         to = await destination(terminal, "cannot print")
-        self._starts.refuse_draining()  # the stop may have begun meanwhile
+        self._starts.refuse_draining()  # the daemon may be stopping since
         if self._turns.waiting >= MAX_WAITING:
             raise Problem(
                 "queue_full",
@@ -345,15 +354,15 @@ class Printing(RecordService):
         return recorded, True
 
     async def _callback_url(self, job: PrintJob) -> str:
-        """Return its callback URL. Raise Problem terminal_offline."""
-        assert job.terminal is not None  # noqa: S101 - what is to be sent has both
+        """Return the callback URL of a job. Raise Problem terminal_offline."""
+        assert job.terminal is not None  # noqa: S101 - a job to be sent has both
         assert job.sent_to is not None  # noqa: S101
         mode = self._fleet.of(job.terminal).access_mode
         return await self._callback_urls.url(Channel.PRINT, job.print_job_id, job.sent_to, mode)
 
     async def _resolve_uncertain(self, draft: PrintJob, error: CommitUncertain) -> PrintJob:
-        """Do not send a job whose intent may not be on disk. If it is on disk, record that it was not sent. Raise
-        Problem.
+        """Do not send a job whose intent may not be on disk. If the intent is on disk, record that the job was not
+        sent. Raise Problem.
         """
         identity = draft.print_job_id
         self._starts.log_uncertain(identity, error)
@@ -370,28 +379,29 @@ class Printing(RecordService):
     async def _deliver(
         self, identity: str, terminal: str, job: PrintJob | None, url: str, failures: int
     ) -> PrintJob | None:
-        """Send it in its turn, and commit the judgement of the reply. Return the changed job.
+        """Send a job in its turn, and commit the judgement of the reply. Return the changed job.
 
-        `job` is None if it had to wait; it is read again for its turn. `failures`: of `PrintTurns.join`.
+        `job` is None if the job had to wait. Then it is read again when its turn comes. `failures`: of
+        `PrintTurns.join`.
         """
         attempt: Attempt | None
         async with self._turns.send(terminal):
             try:
                 attempt = await self._attempt(identity, terminal, job, url, failures)
-            except Exception as error:  # noqa: BLE001 - the job needs a judgement
+            except Exception as error:  # noqa: BLE001 - every error needs a judgement of the job
                 self._starts.log_failure(identity, error)
                 attempt = ReplyLost("posd failed because of a fault of its own while it sent the request")
         if attempt is None:
             return None
         try:
             return await self._starts.conclude(identity, partial(self._conclude, identity, attempt))
-        except Exception:  # noqa: BLE001 - it is logged, and tried again
+        except Exception:  # noqa: BLE001 - the error is logged, and the work is tried again
             return None
 
     async def _attempt(
         self, identity: str, terminal: str, job: PrintJob | None, url: str, failures: int
     ) -> Attempt | None:
-        """Send it in its turn. Return None if it must not be sent any more."""
+        """Send a job in its turn. Return None if it must not be sent any more."""
         if self._starts.draining:
             return NotSent(STOPPING)
         if (failure := self._turns.failure_since(terminal, failures)) is not None:
@@ -421,7 +431,10 @@ class Printing(RecordService):
         return attempt
 
     async def _conclude(self, identity: str, attempt: Attempt) -> PrintJob | None:
-        """Commit the judgement of the attempt; None if the intent did not reach the disk. Raise the store's errors."""
+        """Commit the judgement of the attempt.
+
+        Return None if the intent did not reach the disk. Raise the store's errors.
+        """
         after = await self._store.write(partial(record_attempt, identity=identity, attempt=attempt, now=self._now()))
         crash_point("print.concluded")
         terminal, phase = (after.terminal, after.phase) if after else (None, None)

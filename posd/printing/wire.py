@@ -1,7 +1,6 @@
-"""The terminal's messages about a print job, and the judgement of the one attempt to create it (terminal API,
-Printing).
+"""Messages of the terminal about a print job, and the judgement of the attempt to create it (terminal API, Printing).
 
-The transport only reports whether anything was written and whether a complete reply arrived, as for every call.
+As for every call, the transport only reports whether anything was written and whether a complete reply arrived.
 """
 
 from functools import lru_cache
@@ -14,11 +13,11 @@ from posd.base.json_types import UNREADABLE, Object, as_text, decode, decoded
 from posd.printing.model import JobAccepted, JobReport, Judgement, PrintJob, PrintStatus
 from posd.terminals.attempt import Attempt, Doubtful, NotSent, Replied, ReplyLost, envelope_in, judge_start, with_remark
 
-#: Longest code or message that is kept, in characters. The raw bytes have it in full.
+#: Longest code or message that is kept, in characters. The raw bytes have the full text.
 MAX_TEXT = 512
-#: Longest id of the terminal, in characters. It goes into the path of a poll.
+#: Longest id of a job from the terminal, in characters. It is a part of the path of a poll.
 MAX_JOB_ID = 256
-#: Most elements of a poll's reply that are read. The poll names one job.
+#: Maximum number of elements of a poll's reply that are read. The poll is for one job.
 MAX_ELEMENTS = 256
 #: Possible names of the id in replies. The webhook uses `printJobId` (terminal API, Printing).
 ID_NAMES = ("printJobId", "print_job_id", "id")
@@ -27,18 +26,18 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class NotAPrintEvent(ValueError):
-    """Body that is not a print webhook. The message has the reason."""
+    """Body that is not a print webhook. The message is the reason."""
 
 
 class NoAnswer(msgspec.Struct, frozen=True, tag="no_answer"):
-    """The poll found nothing about our job. `status`: the HTTP status of the reply, if any."""
+    """Result of a poll that found nothing about our job. `status`: the HTTP status of the reply, if any."""
 
     reason: Annotated[str, Meta(description="the terminal's answer, in words")]
     status: Annotated[int | None, Meta(description="the terminal's HTTP status, if there was a reply")] = None
 
 
 class PollAnswered(msgspec.Struct, frozen=True, tag="answer"):
-    """The poll found the state of our job."""
+    """Result of a poll that found the state of our job."""
 
     report: JobReport
 
@@ -46,11 +45,11 @@ class PollAnswered(msgspec.Struct, frozen=True, tag="answer"):
 Answer = PollAnswered | NoAnswer
 
 
-@lru_cache(maxsize=16)  # cached: a commit needs the same several times, and it is read once before
+@lru_cache(maxsize=16)  # cached: a commit needs the same webhook several times
 def read_webhook(body: bytes) -> JobReport:
     """Read a print webhook. Raise NotAPrintEvent, whose message names the field.
 
-    A damaged id is None: the token of the address proves the job.
+    A damaged id becomes None, because the token of the address proves the job.
 
     Source: terminal API, Printing.
     """
@@ -76,7 +75,7 @@ def read_status(body: bytes) -> str:
     """Return the state in a webhook that was read before."""
     try:
         return str(_text(decode(bytes(_MEMBERS.decode(body)["status"]))))
-    except (ValueError, RecursionError):  # a part of it is damaged
+    except (ValueError, RecursionError):  # a part of the reply is damaged
         return read_webhook(body).status
 
 
@@ -84,7 +83,7 @@ def judge(attempt: Attempt, *, reads_errors: bool = True) -> Judgement:
     """Judge the one attempt to create a job. `reads_errors` as in `judge_start`.
 
     The form of the reply is not published (terminal API, Printing). So any 2xx means that the terminal has the job.
-    After a 2xx with an error it may have it, and posd polls.
+    After a 2xx with an error the terminal may have it, and posd polls.
     """
     said: JobAccepted | Doubtful = JobAccepted()
     if isinstance(attempt, Replied) and attempt.complete:
@@ -93,9 +92,9 @@ def judge(attempt: Attempt, *, reads_errors: bool = True) -> Judgement:
 
 
 def read_poll(attempt: Attempt, job: PrintJob) -> Answer:
-    """Read the result of a poll: the state of this job, in an object or in a list of them, or nothing.
+    """Read the result of a poll. The state of the job is in an object, or in a list of objects.
 
-    A reply without an id is accepted, because the poll named this job. A 404 proves nothing.
+    A reply without an id is accepted, because the poll contained the job's id. A 404 proves nothing.
     """
     match attempt:
         case NotSent(reason=reason) | ReplyLost(reason=reason):
@@ -138,7 +137,7 @@ def _read_elements(body: bytes, status: int, job: PrintJob) -> Answer:
 def _is_of(element: Object, job: PrintJob, *, alone: bool) -> bool:
     named = [element[name] for name in ID_NAMES if name in element]
     if element.repeated.intersection(ID_NAMES):
-        return False  # it names two ids
+        return False  # the reply has two ids
     if not named:
         return alone
     return any(_text(value) in (job.print_job_id, job.terminal_job_id or job.print_job_id) for value in named)

@@ -1,7 +1,8 @@
-"""The CA that the terminals trust, as stored in the database and so in each backup. No other CA replaces it silently.
+"""Record of the CA that the terminals trust, in the database and so in each backup. No other CA replaces the known CA
+silently.
 
-A CA that the operator made, or the next CA of the known one, becomes the known one. The fingerprint covers the whole
-certificate, because the key of a root signs only once.
+Only a CA that the operator created, or the next CA of the known CA, becomes the known CA. The fingerprint covers the
+whole certificate, because the key of a root signs only once.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ log = structlog.get_logger("posd.certificate")
 
 
 class KnownFingerprints(msgspec.Struct, frozen=True):
-    """Fingerprints (SHA-256, hexadecimal) of the CA that the terminals trust, and of the following one."""
+    """Fingerprints (SHA-256, hexadecimal) of the CA that the terminals trust, and of the next CA."""
 
     ca: str
     following: str | None
@@ -49,7 +50,7 @@ def known(db: sqlite3.Connection) -> KnownFingerprints | None:
 
 
 def lost(found: KnownFingerprints | None, made: TlsFiles) -> str | None:
-    """Return the trouble with the CA of a folder as text; None for the known CA, and if none is known."""
+    """Return the problem with the CA of a folder as text. Return None if it is the known CA, or if no CA is known."""
     present = fingerprint(made.ca_certificate)
     if found is None or (present is not None and present in (found.ca, found.following, _made(made))):
         return None
@@ -58,14 +59,14 @@ def lost(found: KnownFingerprints | None, made: TlsFiles) -> str | None:
 
 
 def _made(made: TlsFiles) -> str | None:
-    """Return the fingerprint of the CA that the operator made and the database does not have yet."""
+    """Return the fingerprint of a CA that the operator created and that is not yet in the database."""
     with suppress(OSError):
         return made.new_ca.read_text("ascii")
     return None
 
 
 def lost_beside(database: Path, made: TlsFiles) -> str | None:
-    """Return the same as `lost`, from a database that may be in use or missing. Raise sqlite3.Error."""
+    """Return the result of `lost`, from a database that may be in use or missing. Raise sqlite3.Error."""
     if not database.exists():
         return None
     with closing(connect_reader(database)) as db:
@@ -79,12 +80,12 @@ class KnownCa:
         self._store = store
         self._made = made
         self._now = now
-        #: Trouble with the CA as text, or None.
+        #: Problem with the CA as text, or None.
         self.trouble: str | None = None
 
     async def look(self) -> None:
-        """Record the CA if it may become the known one, or log its loss."""
-        with suppress(StorageUnavailable, CommitUncertain):  # the storage check reports it
+        """Record the CA if it may become the known CA, or log the loss of the known CA."""
+        with suppress(StorageUnavailable, CommitUncertain):  # the storage check reports this error
             before, found = self.trouble, await self._store.read(known)
             self.trouble, new = await asyncio.to_thread(self._look_at_files, found)
             if self.trouble is not None and before is None:
@@ -96,7 +97,7 @@ class KnownCa:
                     self._made.new_ca.unlink()
 
     def _look_at_files(self, found: KnownFingerprints | None) -> tuple[str | None, KnownFingerprints | None]:
-        """Return the trouble with the CA, and the CA that may become the known one."""
+        """Return the problem with the CA, and the CA that may become the known CA."""
         present = fingerprint(self._made.ca_certificate)
         if (words := lost(found, self._made)) is not None or present is None:
             return words, None

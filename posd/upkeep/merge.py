@@ -1,9 +1,9 @@
-"""Merge of two databases of one schema: rows of the replaced one (`old`) are added to its replacement.
+"""Merge of two databases of one schema: rows of the replaced database (`old`) are added to its replacement.
 
-Rows get new numbers above all numbers of both databases, in the old order. A client of the feed or a stream may receive
-a row twice, and misses none.
+Rows get new numbers above all numbers of both databases, in the old order. A client of the feed or of a stream may
+receive a row twice, but misses no row.
 """
-# ruff: noqa: S608 - what is put into SQL here are names of tables and columns, constants of the code
+# ruff: noqa: S608 - only names of tables and columns from the code are inserted into SQL here
 
 import sqlite3
 from collections import defaultdict
@@ -28,14 +28,15 @@ from posd.storage import database_id, marks
 from posd.storage.batch import WriteTransaction
 from posd.upkeep import retention_rows
 
-#: Errors from a damaged row, besides SQLite's own.
+#: Errors from a damaged row. SQLite has further errors.
 MEANINGLESS = (ValueError, TypeError, AttributeError, NotAnEvent)
 #: Errors from a damaged database.
 UNREADABLE = (sqlite3.Error, *MEANINGLESS)
 
-#: Tables whose numbers people and programs store.
+#: Tables whose row numbers people and programs store.
 NUMBERED = ("events", "journal", "print_journal", "changes", "quarantine")
-#: Numbers skipped if the newest numbers of the replaced file are unknown: more than it can have used.
+#: Number of row numbers that are skipped if the newest ones of the replaced file are unknown. It is more than that file
+#: can have used.
 NUMBERS_LEFT_OUT = 1_000_000_000
 
 _ENTRY: msgspec.json.Decoder[payment_entries.Entry] = msgspec.json.Decoder(payment_entries.Entry)
@@ -48,8 +49,8 @@ Row = Mapping[str, Any]
 class MergedRows(msgspec.Struct, frozen=True):
     """Table of rows that belong to a payment or print job: owner column, copied columns, columns that identify a row.
 
-    `read` raises if a row is damaged. `kind`: limits the rows of a table with several kinds. `found_in`: the view for a
-    search by owner, if it is not the table. `make_room`: prepares an owner for more rows.
+    `read` raises if a row is damaged. `kind`: selects the rows of one kind in a table with several kinds. `found_in`:
+    the view for a search by owner, if it is not the table. `make_room`: prepares an owner for more rows.
     """
 
     table: str
@@ -70,9 +71,9 @@ class MergedRows(msgspec.Struct, frozen=True):
 class MergedKind(msgspec.Struct, frozen=True):
     """Payments or print jobs: their table and its key, their record, and their lines of the feed.
 
-    `named_in`: tables that may name one without a row. `pruned`: table of those that retention removed.
+    `named_in`: tables that may contain ids without a row. `pruned`: table of the ids that retention removed.
     `last_incomplete_rowid`: returns the rowid up to which records are incomplete. `end`: column of the feed with the
-    end of one; `ended`: the same column of the table (as `t`).
+    end of a record. `ended`: the same value in the record's table (as `t`).
     """
 
     noun: str
@@ -93,7 +94,7 @@ class MergedKind(msgspec.Struct, frozen=True):
 
 def _read_event(row: Row) -> None:
     event = read_event(row["body"])
-    identity = event.client_transaction_id or row["client_transaction_id"]  # empty if the event was damaged there
+    identity = event.client_transaction_id or row["client_transaction_id"]  # empty if the event was damaged in `old`
     if (identity, event.event_id, event.status) != (row["client_transaction_id"], row["event_id"], row["status"]):
         raise ValueError("the row is not about the event in it")
 
@@ -194,7 +195,7 @@ def attached(db: sqlite3.Connection, old: Path) -> Iterator[None]:
 
 
 def text(content: bytes) -> str | bytes:
-    """Decode a text (`text_factory`); an invalid one stays bytes, so that reading the row fails."""
+    """Decode a text (`text_factory`). An invalid text stays bytes, so that reading the row fails."""
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -202,28 +203,32 @@ def text(content: bytes) -> str | bytes:
 
 
 def number_above(db: sqlite3.Connection, *, known: bool) -> None:
-    """Number new rows above all of both databases; `known`: `old` has the newest number that it used."""
+    """Number new rows above all numbers of both databases.
+
+    `known`: whether `old` has the newest number that it used.
+    """
     for table in NUMBERED:
         newest = max(database_id.newest_number(db, table, schema) for schema in ("main", "old"))
         database_id.advance_sequence(db, table, newest if known else newest + NUMBERS_LEFT_OUT)
     database_id.advance_sequence(
         db, EVENTS.table, journal.next_block(db) - 1
-    )  # skips all numbers in the block of a payment
+    )  # skip all numbers in the block of a payment
 
 
 def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
-    """Number new rows above all that an unreadable file may have used.
+    """Number new rows above all numbers that an unreadable file may have used.
 
-    `given_out`: the highest known number of a change in it.
+    `given_out`: highest known number of a change in that file.
     """
     for table in NUMBERED:
         database_id.advance_sequence(db, table, max(database_id.newest_number(db, table), given_out) + NUMBERS_LEFT_OUT)
 
 
 def newer(db: sqlite3.Connection, kind: MergedKind) -> dict[str, int]:
-    """Return the ids that only `old` has, or whose record is missing here, in its order: id -> rowid in `old`.
+    """Return id -> rowid in `old` for the ids that only `old` has, or whose record is missing here, in the order of
+    `old`.
 
-    Numbers cannot show that: both files may have continued from an older copy, each with its own numbers.
+    Row numbers cannot show this, because both files may have continued from the same older copy.
     """
     key = kind.key
     more = " OR ".join(
@@ -240,7 +245,7 @@ def newer(db: sqlite3.Connection, kind: MergedKind) -> dict[str, int]:
 
 
 def without_row(db: sqlite3.Connection, kind: MergedKind) -> set[str]:
-    """Return the ids that `old` names without a row of them."""
+    """Return the ids in `old` that have no row."""
     names = [f"SELECT {kind.key} FROM old.{table}" for table in kind.named_in]
     names.append("SELECT id FROM old.changes WHERE kind = ?")
     query = (
@@ -259,7 +264,7 @@ def keep_removed(db: sqlite3.Connection, kind: MergedKind) -> None:
 
 
 def is_known(db: sqlite3.Connection, kind: MergedKind, identity: str) -> bool:
-    """Return whether `old` has a row of the id, or retention has removed it."""
+    """Return whether `old` has a row of the id, or retention has removed that row."""
     return any(_has(db, table, kind.key, identity) for table in (f"old.{kind.table}", f"main.{kind.pruned}"))
 
 
@@ -274,7 +279,10 @@ def rowid(db: sqlite3.Connection, kind: MergedKind, identity: str) -> int | None
 
 
 def stands(db: sqlite3.Connection, kind: MergedKind, identity: str) -> bool:
-    """Return whether the row here stays: it is newer, and not an open one in place of an ended one."""
+    """Return whether the row here stays.
+
+    It stays if it is newer, and does not replace an ended record by an open one.
+    """
     query = (
         f"SELECT 1 FROM main.{kind.table} n JOIN old.{kind.table} o USING ({kind.key}) WHERE {kind.key} = ?"
         " AND n.revision > o.revision AND (n.phase = ? OR o.phase <> ?)"
@@ -283,7 +291,7 @@ def stands(db: sqlite3.Connection, kind: MergedKind, identity: str) -> bool:
 
 
 def copy_row(db: sqlite3.Connection, kind: MergedKind, identity: str) -> None:
-    """Replace the row here by that of `old`, or add it. `final_event` of a payment is set separately."""
+    """Replace the row here by the row of `old`, or add that row. `final_event` of a payment is set separately."""
     columns = ", ".join(kind.columns)
     source = f"SELECT {columns} FROM old.{kind.table} WHERE {kind.key} = :id"
     if rowid(db, kind, identity) is None:
@@ -293,7 +301,7 @@ def copy_row(db: sqlite3.Connection, kind: MergedKind, identity: str) -> None:
 
 
 def has_more_of_request(db: sqlite3.Connection, identity: str) -> bool:
-    """Return whether a payment here has its request, while `old` has only the id."""
+    """Return whether a payment has its request here, while `old` has only the id."""
     return _has_request(db, "main", identity) and not _has_request(db, "old", identity)
 
 
@@ -313,7 +321,7 @@ def _has_request(db: sqlite3.Connection, schema: str, identity: str) -> bool:
 
 
 def _of_words(db: sqlite3.Connection, identity: str) -> tuple[str, bytes] | None:
-    """Return the source of a payment's index words here, or None without a row."""
+    """Return the source of a payment's index words here, or None if there is no row."""
     query = "SELECT created_at, metadata FROM main.transactions WHERE client_transaction_id = ?"
     row = db.execute(query, (identity,)).fetchone()
     return (row[0], str(row[1]).encode()) if row else None
@@ -324,7 +332,10 @@ Numbers = Mapping[int | None, int]
 
 
 def append(db: sqlite3.Connection, rows: MergedRows, ids: Iterable[str]) -> tuple[Numbers, set[str]]:
-    """Add the readable rows of these ids that `old` has and `db` lacks; return numbers, and the ids with new rows."""
+    """Add the readable rows of these ids that are in `old` and missing in `db`.
+
+    Return their numbers, and the ids with new rows.
+    """
     _want(db, ids)
     if rows.make_room is not None:
         for (owner,) in db.execute("SELECT id FROM temp.wanted").fetchall():
@@ -341,7 +352,7 @@ def append(db: sqlite3.Connection, rows: MergedRows, ids: Iterable[str]) -> tupl
         try:
             rows.read(row)
         except UNREADABLE:
-            continue  # it stays in the replaced file
+            continue  # the damaged row stays in the replaced file
         same = here[tuple(row[name] for name in rows.same)]
         if same:
             numbers[row["seq"]] = same.pop(0)
@@ -376,7 +387,7 @@ def _select(db: sqlite3.Connection, schema: str, rows: MergedRows) -> Iterator[d
 def history_behind(
     db: sqlite3.Connection, kind: MergedKind
 ) -> list[tuple[str, str, str | None, str | None, str | None]]:
-    """Return the rows that differ from their newest change: id, phase and end, and those of the change."""
+    """Return the rows that differ from their newest change: id, phase and end, then phase and end of the change."""
     return db.execute(
         f"SELECT t.{kind.key}, t.phase, {kind.ended}, c.phase, c.{kind.end} FROM main.{kind.table} t"
         f" LEFT JOIN (SELECT id, phase, {kind.end}, max(seq) FROM main.changes WHERE kind = ? GROUP BY id) c"
@@ -386,7 +397,7 @@ def history_behind(
 
 
 def set_final(db: sqlite3.Connection, identity: str, numbers: Numbers) -> None:
-    """Set the event of an outcome, as in `old`; `numbers`: its events there -> here."""
+    """Set the event of an outcome as in `old`. `numbers`: number of an event in `old` -> number here."""
     query = "SELECT final_event FROM old.transactions WHERE client_transaction_id = ?"
     (number,) = db.execute(query, (identity,)).fetchone()
     db.execute(
@@ -397,7 +408,7 @@ def set_final(db: sqlite3.Connection, identity: str, numbers: Numbers) -> None:
 def number_below(db: sqlite3.Connection, kind: MergedKind, identity: str) -> None:
     """Mark a record as incomplete, so that it is not derived again.
 
-    Like payments from before the journal, such rows have rowids up to a mark: these from 0 downwards.
+    Such rows have rowids from 0 downwards, as payments from before the journal have rowids up to a mark.
     """
     db.execute(
         f"UPDATE {kind.table} SET rowid = (SELECT min(0, min(rowid)) - 1 FROM {kind.table})"
@@ -407,9 +418,9 @@ def number_below(db: sqlite3.Connection, kind: MergedKind, identity: str) -> Non
 
 
 def take_leases(db: sqlite3.Connection, lost: Collection[tuple[str, str]], *, sound: bool) -> None:
-    """Set the leases of open transactions as in `old`, and then, for a damaged `old`, those of `lost`.
+    """Set the leases of open transactions as in `old`. If `old` is damaged, then set those in `lost`.
 
-    A terminal held by another transaction stays with it, unless `old` shows that this one released it.
+    A terminal that is held by another transaction stays with that transaction, unless `old` shows its release.
     """
     then = db.execute("SELECT terminal, client_transaction_id FROM old.leases").fetchall()
     for terminal, holder in transactions.leases(db).items():

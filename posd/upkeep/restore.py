@@ -1,7 +1,7 @@
-"""Restore: a backup replaces the database, which is kept; payments of the old database and of a list of ids are added.
+"""Restore: a backup replaces the database. Payments of the old database and of a list of ids are added to it.
 
-Everything is prepared in a separate file beside the database, checked and synced. No existing file changes before
-`commit`. The lock is held meanwhile, so that no daemon uses the database.
+Everything is prepared in a separate file beside the database, checked and synced. No existing file is changed before
+`commit`, and the old database is kept. The lock is held during the restore, so that no daemon uses the database.
 """
 
 import os
@@ -30,12 +30,14 @@ from posd.upkeep.restore_guard import not_in
 from posd.upkeep.salvage import Salvaged, salvage
 from posd.upkeep.takeover import TakeoverResult, take_over, take_over_by_id
 
-#: Called with the present step, the amount done, and the total (0 and 0 if unknown).
+#: Called with the present step, the completed amount, and the total (0 and 0 if unknown).
 Look = Callable[[str, int, int], None]
 
 
 class KeyMerge(msgspec.Struct, frozen=True):
-    """Result for the callback keys: number kept, number added by the backup, new path of a damaged file."""
+    """Result for the callback keys: number of kept keys, number of keys added from the backup, new path of a damaged
+    file.
+    """
 
     kept: int
     added: int
@@ -43,7 +45,7 @@ class KeyMerge(msgspec.Struct, frozen=True):
 
 
 class NewKey(msgspec.Struct, frozen=True):
-    """A new callback key: its file, the path of the damaged one, and the number of open payments."""
+    """Result of a new callback key: its file, the path of the damaged file, and the number of open payments."""
 
     path: str
     aside: str | None
@@ -51,7 +53,7 @@ class NewKey(msgspec.Struct, frozen=True):
 
 
 class RestorePlan(msgspec.Struct, frozen=True):
-    """Plan of a restore: the backup (or None), the mark that it leaves, and the keys."""
+    """Plan of a restore: the backup (or None), the mark to be recorded, and the keys."""
 
     backup: Contents | None
     mark: Restored
@@ -59,7 +61,7 @@ class RestorePlan(msgspec.Struct, frozen=True):
 
 
 class Restore:
-    """One restore, a context manager: `prepare`, then `commit`; without a commit nothing changes."""
+    """One restore, as a context manager. Call `prepare`, then `commit`. Without `commit` nothing changes."""
 
     def __init__(self, database: Path, lock: Path, callback_key: Path, now: datetime) -> None:
         self._database = database
@@ -70,7 +72,7 @@ class Restore:
         self._scratch = database.with_name(f"{database.name}.salvaged")
         self._locks: list[int] = []
         self._replaced = database
-        self._content = b""  # of the key file, if it changes
+        self._content = b""  # new content of the key file, if it changes
         self._aside: Path | None = None
 
     def __enter__(self) -> Self:
@@ -80,7 +82,7 @@ class Restore:
             if os.geteuid() not in (0, directory.stat().st_uid):
                 raise StoreError(f"{directory} belongs to another user; restore as that user, or as root")
             self._locks.append(files.lock(self._lock_file))
-            database_files.finish(self._database)  # completes a killed restore
+            database_files.finish(self._database)  # complete a killed restore
             if self._database.exists():
                 self._locks.append(files.lock_inode(self._database))
         except BlockingIOError:
@@ -110,7 +112,8 @@ class Restore:
     def prepare(self, file: Path | None, look: Look, named: Mapping[str, StartedPayment]) -> RestorePlan:
         """Build the new database from a backup (or from nothing) and from the present database.
 
-        `named`: started payments by id; those in neither are recorded in doubt. Raise NotABackup or StoreError.
+        `named`: started payments by id. Those that are in neither database are recorded in doubt. Raise NotABackup or
+        StoreError.
         """
         with backup.unpacked(file) if file else nullcontext() as plain:
             return self._prepare(file, plain, look, named)
@@ -120,7 +123,7 @@ class Restore:
     ) -> RestorePlan:
         contents = None
         if file is not None and plain is not None:
-            try:  # the file is the operator's, and may be unreadable for the user of posd
+            try:  # the file belongs to the operator, and may be unreadable for the user of posd
                 with files.acting_as_owner(plain):
                     contents = self._check(file, plain, look)
             except OSError as error:
@@ -172,7 +175,7 @@ class Restore:
     def commit(self) -> None:
         """Replace the database.
 
-        Raise StoreError; after an interruption the restore can be repeated, or posd started.
+        Raise StoreError. After an interruption, the restore can be repeated, or posd can be started.
         """
         try:
             if self._aside is not None:
@@ -188,7 +191,8 @@ class Restore:
             raise StoreError(f"cannot put the new database in place ({error.strerror}); restore again") from error
 
     def new_key(self, operator: str) -> NewKey:
-        """Make a new callback key in place of a missing or damaged one, which is kept; a mark records the operator.
+        """Create a new callback key in place of a missing or damaged key. The damaged file is kept, and a mark records
+        the operator.
 
         Raise StoreError if there is no database, or the key is good.
         """
@@ -228,7 +232,7 @@ class Restore:
         return contents
 
     def _fill(self, db: sqlite3.Connection, plain: Path | None, look: Look) -> None:
-        """Copy the backup, and migrate it to this posd's schema."""
+        """Copy the backup, and migrate the copy to the schema of this version."""
         for pragma in ("main.locking_mode = EXCLUSIVE", "synchronous = OFF", "secure_delete = ON"):
             db.execute(f"PRAGMA {pragma}").close()
         if plain is not None:
@@ -248,7 +252,7 @@ class Restore:
     def _take_over(
         self, db: sqlite3.Connection, look: Look, named: Mapping[str, StartedPayment]
     ) -> tuple[OldFile, TakeoverResult]:
-        """Add the payments of the present database. Return how much of it was readable."""
+        """Add the payments of the present database. Return which part of it was readable."""
         wal = self._database.with_name(f"{self._database.name}-wal")
         if not (self._database.exists() or wal.exists()):
             return OldFile.MISSING, _nothing(db)
@@ -271,12 +275,12 @@ class Restore:
         return old, take_over(db, source, found.ids, found.print_ids, sound=sound, behind=behind, now=self._now)
 
     def _readable(self) -> Path | None:
-        """Return the path of the present database in this posd's schema, None if it is damaged.
+        """Return the path of the present database, migrated to the schema of this version, or None if it is damaged.
 
         Raise OSError if this user may not read it.
         """
         if not self._database.exists() or not self._database.stat().st_size:
-            return None  # SQLite would delete the WAL of an empty file, and the WAL may have all data
+            return None  # SQLite would delete the WAL of an empty file, but the WAL may contain all data
         self._database.open("rb").close()
         try:
             integrity.check(self._database)
@@ -291,7 +295,7 @@ class Restore:
         return self._scratch
 
     def _merge_keys(self, of_backup: tuple[bytes, ...], replaced: Path) -> KeyMerge:
-        """Plan the key file: its own keys first, for open callbacks, then further ones of the backup."""
+        """Plan the key file. Its present keys come first, for open callbacks, and then further keys of the backup."""
         kept: tuple[bytes, ...] = ()
         if self._callback_key.exists():
             try:

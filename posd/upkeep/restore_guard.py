@@ -1,10 +1,10 @@
-"""Guard against payments that the database may have forgotten: an unknown id may have been sent before.
+"""Guard for a database that may lack payments. Then an unknown id may have been sent before.
 
-That is possible after a restore that could not read all of the replaced file, or that had a list with unknown ids. It
-is also possible if the database is behind its witness because an older copy or another file is in its place. Then posd
-records the payments of the witness in doubt at its start. No new payment starts until the operator has checked (posd
-restore --seen) and recorded what was paid (posd resolve). Print jobs are not refused, because a receipt that is printed
-twice costs no money.
+Payments may be missing after a restore that could not read the whole replaced file, or that had a list with unknown
+ids. They may also be missing if the database is behind its witness, because an older copy or another file is in its
+place. Then posd records the payments of the witness as in doubt when it starts. No new payment starts until the
+operator has checked (posd restore --seen) and recorded the paid ones (posd resolve). Print jobs are not refused,
+because printing a receipt twice costs no money.
 """
 
 import sqlite3
@@ -62,8 +62,8 @@ class RestoreGuard:
     ) -> None:
         """Set the inputs for reading the restores.
 
-        `clock_step`: the longest unnoticed step of the clock, by which a till may date an id later. `forgets_before`:
-        returns the moment up to which records are removed by age, or "".
+        `clock_step`: largest unnoticed step of the clock, by which a till may date an id too late. `forgets_before`:
+        returns the moment before which retention removes records, or "".
         """
         self._store = store
         self._clock_step = clock_step
@@ -76,11 +76,11 @@ class RestoreGuard:
         self._since = ""  # time since which new payments are refused, or ""
         self._how = ""
         self._seq = 0
-        #: Fault of the witness that an earlier daemon left, or None.
+        #: Fault of an earlier daemon's witness, or None.
         self.mention: str | None = None
 
     async def begin(self) -> None:
-        """Compare the database with its witness, and record what it has forgotten. Raise StorageUnavailable."""
+        """Compare the database with its witness, and record the missing payments. Raise StorageUnavailable."""
         left, self.mention = self._read()
         compare = partial(_compare, left=left or WitnessContents(), at=self._now())
         identity, self._seq, gone_back, witnessed = await self._store.write(compare)
@@ -90,7 +90,7 @@ class RestoreGuard:
             log.warning("witness.unusable", detail=self.mention)
         if gone_back is not None:
             log.error("store.gone_back", count=gone_back.taken_over, detail=gone_back.words)
-        # The file is rewritten if it is incomplete, or if the database went on without it.
+        # The file is rewritten if it is incomplete, or if the database continued without it.
         stale = left is None or left.torn or left.unreadable > 0 or gone_back is not None
         behind = left is None or (left.database_id, left.seq) != (identity.database_id, self._seq)
         await self._file.open(self._content if stale or behind else None)
@@ -109,7 +109,7 @@ class RestoreGuard:
         await self._store.read(partial(_write, path=path))
 
     def _read(self) -> tuple[WitnessContents | None, str | None]:
-        """Return the witness that an earlier daemon left, and its fault."""
+        """Return the witness of an earlier daemon, and its fault."""
         try:
             left = self._file.read()
         except OSError as error:
@@ -151,7 +151,7 @@ class RestoreGuard:
             )
 
     def missing_records(self) -> MissingRecords | None:
-        """Return the period of possibly missing records, also a confirmed one, or None."""
+        """Return the period of possibly missing records, even a confirmed period, or None."""
         missing = self._missing
         return missing if missing is not None and missing.until >= self._forgets_before() else None
 
@@ -162,13 +162,13 @@ class RestoreGuard:
 
     @property
     def count(self) -> int:
-        """Number of payments recorded from only the witness, a list or an id."""
+        """Number of payments that were recorded only from the witness, a list or an id."""
         restored = sum(item.by_id + item.ids_taken_over for item in self._restores)
         return restored + sum(item.taken_over for item in self._gone_back)
 
     @property
     def words(self) -> str:
-        """Sentences about the unconfirmed events, or ""."""
+        """Text about the unconfirmed events, or ""."""
         happened = [item.words for item in self._restores] + [item.words for item in self._gone_back]
         return " ".join(happened)
 
@@ -180,7 +180,7 @@ class RestoreGuard:
     def _changed(self, changes: Sequence[RecordedChange]) -> None:
         """Write starts, ends and the last number of the feed to the witness.
 
-        The start of a payment continues after this.
+        The start of a payment waits for this call.
         """
         written, self._seq = 0, changes[-1].seq
         for change in changes:
@@ -202,9 +202,10 @@ class RestoreGuard:
 def _compare(
     unit: WriteTransaction, left: WitnessContents, at: datetime
 ) -> tuple[DatabaseIdentity, int, GoneBack | None, bool]:
-    """Return the identity that counts, the last number, a step back in time, and whether there was a witness before.
+    """Return the present identity, the last number, the step back in time if any, and whether there was a witness
+    before.
 
-    If the database has gone back in time, record the forgotten payments under a new identity.
+    If the database has gone back in time, record the missing payments under a new identity.
     """
     db = unit.db
     known, seq = database_id.all_of(db), database_id.last_seq(db)
@@ -213,7 +214,7 @@ def _compare(
     gone_back, newest_at = None, changes.newest_at(db)
     if why is not None:
         from posd.upkeep import (
-            merge,  # their imports take megabytes, and a complete database does not need them
+            merge,  # these imports take megabytes, and are needed only for an incomplete database
         )
         from posd.upkeep.takeover import take_over_by_id
 

@@ -1,8 +1,9 @@
-"""Retention: records that ended before the configured days are removed, daily and at an operator's request.
+"""Retention: removal of records that ended before the configured number of days. It runs daily and at an operator's
+request.
 
 It runs in small steps through the store's writer. Each step is a function between those of payments, and several share
-a COMMIT. A daily run then pauses for several times the duration of the step. It can end after any step. The next run
-starts again with the oldest records, where only kept ones are left.
+a COMMIT. A daily run then pauses for several times the duration of the step. A run can end after any step. The next run
+starts again with the oldest records, of which only the kept ones are left.
 """
 
 import asyncio
@@ -36,14 +37,15 @@ AT_A_TIME = 20
 #: Lines of the feed that are read at a time, and lines that one function removes.
 LINES_AT_A_TIME = 500
 LINES_A_FUNCTION = 25
-#: Recent lines after which the scan of the feed ends. A clock that was ahead for a while must not end it.
+#: Number of recent lines after which the scan of the feed ends. With fewer, a clock that was ahead for some time could
+#: end it.
 LINES_TOO_NEW = 2000
-#: Pages that one function cuts off, and functions of a commit.
+#: Number of pages that one function removes, and number of such functions in a commit.
 PAGES_A_FUNCTION = 8
 CUTS_A_COMMIT = 8
 #: Pause of a daily run, as a multiple of the step's duration. A requested run has no pause.
 PAUSES = 10.0
-#: Attempts to empty the log, and seconds between them: a backup may be reading in it.
+#: Attempts to empty the log, and seconds between them. A backup may be reading the log.
 LOG_TRIES = 5
 LOG_SECONDS = 2.0
 
@@ -51,7 +53,7 @@ log = structlog.get_logger("posd.retention")
 
 
 class Removed(msgspec.Struct):
-    """What was removed, or would be."""
+    """Number of records that were removed, or would be removed by a dry run."""
 
     transactions: Annotated[int, Meta(description="payments")] = 0
     print_jobs: Annotated[int, Meta(description="print jobs")] = 0
@@ -60,9 +62,9 @@ class Removed(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What a run did.
+    """Result of a run.
 
-    `kept` counts records created before `before` that are kept, by reason. `bytes_returned` is None if the database
+    `kept`: reason -> number of records created before `before` that are kept. `bytes_returned` is None if the database
     cannot shrink: new payments use its free pages.
     """
 
@@ -79,18 +81,21 @@ class Report(msgspec.Struct):
 
 
 class PruneStopped(Exception):
-    """Run that ended early: posd is stopping, or an operator requested a run. Earlier removals stay."""
+    """Error for a run that ended early, because posd is stopping, or an operator requested a run.
+
+    Earlier removals stay.
+    """
 
 
 class ClockUntrusted(Exception):
-    """Clock that is not trusted, so that nothing is removed; the message has the reason."""
+    """Error for an untrusted clock, with which nothing is removed. The message is the reason."""
 
 
 class Retention(msgspec.Struct, eq=False):
     """Removal of old records. `busy`: returns whether a call to a terminal is open for an id.
 
-    A daily run uses `confirmed`, a time that a single clock reading cannot move far. A requested run uses `now` if the
-    clock is trusted. `doubt`: returns why the clock is not trusted, or None (see `clock.rules`).
+    A daily run uses `confirmed`, a time that one wrong reading of the clock cannot change much. A requested run uses
+    `now` if the clock is trusted. `doubt`: returns why the clock is not trusted, or None (see `clock.rules`).
     """
 
     store: Store
@@ -99,7 +104,7 @@ class Retention(msgspec.Struct, eq=False):
     now: Callable[[], datetime]
     confirmed: Callable[[], datetime]
     doubt: Callable[[], str | None]
-    #: The present step in words, and the amount done.
+    #: The present step as text, and the completed amount.
     progress: tuple[str, int] = ("", 0)
     _one_at_a_time: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     _asked: int = 0  # runs that operators wait for
@@ -119,7 +124,8 @@ class Retention(msgspec.Struct, eq=False):
                 continue
             try:
                 await self._by_itself()
-            except (PruneStopped, ClockUntrusted):  # the clock guard itself reports the loss and the return of trust
+            # The clock guard reports when the clock is not trusted, and when it is trusted again.
+            except (PruneStopped, ClockUntrusted):
                 wait = FIRST_SECONDS
             except (StorageUnavailable, CommitUncertain, sqlite3.Error) as error:
                 log.warning("store.not_pruned", error=str(error))
@@ -136,7 +142,7 @@ class Retention(msgspec.Struct, eq=False):
         """Remove records that ended more than `days` ago, or count them in a dry run.
 
         Raise ClockUntrusted before any removal. Raise StorageUnavailable, CommitUncertain, sqlite3.Error or
-        PruneStopped; earlier removals stay.
+        PruneStopped. Earlier removals stay.
         """
         doubt = self.doubt()
         if not dry_run and doubt is not None:
@@ -175,7 +181,7 @@ class Retention(msgspec.Struct, eq=False):
         return report
 
     def interrupted(self, pauses: float) -> bool:
-        """Return whether a run must end: posd stops.
+        """Return whether a run must end, because posd stops.
 
         A daily run also ends for a requested run, or if the clock is not trusted.
         """
@@ -271,7 +277,7 @@ class _Run:
         return count
 
     async def cut(self) -> None:
-        """Return the free space, and empty the log, so that removed data is in no file."""
+        """Return free space to the disk, and empty the log, so that no file contains removed data."""
         self._of.progress = ("returning the space", 0)
         if await self._store.read(connection.can_shrink):
             left = await self._store.read(_free_pages)
@@ -306,7 +312,7 @@ def _each(
 
 
 def _cut(unit: WriteTransaction) -> int:
-    """Cut off free pages; return the number of those left."""
+    """Remove free pages from the file. Return the number of remaining free pages."""
     unit.moved_pages = True
     unit.db.execute(f"PRAGMA incremental_vacuum({PAGES_A_FUNCTION})").fetchall()
     return _free_pages(unit.db)

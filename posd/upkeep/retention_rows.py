@@ -1,9 +1,9 @@
 """SQL of retention: candidates, one chain at a time, lines of the feed, refused bodies.
 
-A search reads an index from the oldest record. A removal decides again inside its commit, because a till may have
-derived a payment meanwhile. It removes little at a time, because it runs between payments. The commit that removes a
-payment records its id. Lines of the feed, which no index finds by their subject, are removed afterwards. After a power
-cut between the two, the next run removes them.
+A search reads an index from the oldest record. A removal checks again inside its commit, because a till may have
+derived another payment since the search. A removal takes few records at a time, because it runs between payments. The
+commit that removes a payment records its id. The feed has no index by subject, so its lines are removed afterwards.
+After a power cut between both removals, the next run removes the lines.
 """
 
 import sqlite3
@@ -25,9 +25,9 @@ from posd.records.table import PRUNED_PAYMENTS, PRUNED_PRINT_JOBS
 from posd.storage.batch import WriteTransaction
 from posd.upkeep.retention_rules import RetentionReason, guards_sale, keeps_together
 
-#: Longest chain that is removed: a longer one would delay payments.
+#: Longest chain that is removed. A longer chain would delay payments.
 MAX_CHAIN = 50
-#: Payments of a sale that are checked, the newest first. A till with a constant sale has all payments in one.
+#: Maximum number of payments of a sale that are checked, newest first. A till may use the same sale for all payments.
 MAX_OF_SALE = 20
 
 #: The largest rowid.
@@ -48,7 +48,7 @@ class LinkedRecords(msgspec.Struct, frozen=True):
 class PrunedTable(msgspec.Struct, frozen=True):
     """Table that is scanned from the oldest record by time and id, with the removal of one chain.
 
-    `chain_of`: gets the moment before which records are old, and the check for an open call of an id.
+    `chain_of`: called with the moment before which records are old, and the check for an open call of an id.
     """
 
     noun: str
@@ -71,19 +71,22 @@ def candidates(db: sqlite3.Connection, table: PrunedTable, after: Place, before:
 def first_recent(db: sqlite3.Connection, name: str, column: str, before: str, until: str) -> int:
     """Return the number of the first row recorded between two moments.
 
-    Rows after it are not old, even if their time is, because the clock was behind. A time after `until` is ignored,
+    Later rows are not old, even if their time is old, because the clock was behind. A time after `until` is ignored,
     because the clock was ahead.
     """
     row = db.execute(
         f"SELECT rowid FROM {name} NOT INDEXED WHERE {column} >= ? AND {column} <= ?"  # noqa: S608 - of this file
-        " ORDER BY rowid LIMIT 1",  # old rows are removed, so few rows are before it
+        " ORDER BY rowid LIMIT 1",  # old rows are removed, so there are few rows before it
         (before, until),
     ).fetchone()
     return MAX_ROWID if row is None else int(row[0])
 
 
 def chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> LinkedRecords:
-    """Return the payments of the chain of one; none if it is gone. `busy`: the chain has an open call."""
+    """Return the payments in the chain of one payment, or none if it was removed.
+
+    `busy`: whether the chain has an open call.
+    """
     found = transactions.get(db, identity)
     if found is None:
         return LinkedRecords()
@@ -111,7 +114,7 @@ def _kept(
 
 
 def _is_last_numbered(db: sqlite3.Connection, ids: Collection[str]) -> bool:
-    """Return whether the next payment would get a number from before the journal."""
+    """Return whether the next payment would have a number from before the journal."""
     if not journal.last_incomplete_rowid(db):
         return False
     row = db.execute("SELECT client_transaction_id FROM transactions ORDER BY rowid DESC LIMIT 1").fetchone()
@@ -120,7 +123,7 @@ def _is_last_numbered(db: sqlite3.Connection, ids: Collection[str]) -> bool:
 
 def remove(db: sqlite3.Connection, item: Transaction) -> None:
     """Remove a final payment, except its id and its lines of the feed."""
-    assert item.outcome is not None  # noqa: S101 - what is final has one
+    assert item.outcome is not None  # noqa: S101 - a final record has an end
     identity = item.client_transaction_id
     result, day = item.outcome.result, item.outcome.decided_at[:10]
     PRUNED_PAYMENTS.keep(db, Pruned(identity, item.terminal, item.type, result, day))
@@ -129,7 +132,10 @@ def remove(db: sqlite3.Connection, item: Transaction) -> None:
 
 
 def forget(db: sqlite3.Connection, identity: str) -> None:
-    """Remove a payment in any state from the main database of a restore: the replaced one had removed it."""
+    """Remove a payment in any state from the new database of a restore.
+
+    Retention had removed it in the replaced database.
+    """
     row = db.execute(
         "SELECT created_at, metadata FROM main.transactions WHERE client_transaction_id = ?", (identity,)
     ).fetchone()
@@ -143,7 +149,7 @@ def _delete_payment(db: sqlite3.Connection, identity: str) -> None:
 
 
 def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> LinkedRecords:
-    """Return a print job with its reprints and its originals; none if it is gone."""
+    """Return a print job with its reprints and its originals, or none if it was removed."""
     found: dict[str, PrintJob] = {}
     waiting = [identity]
     while waiting and len(found) <= MAX_CHAIN:
@@ -167,7 +173,7 @@ def remove_job(db: sqlite3.Connection, job: PrintJob) -> None:
 
 
 def forget_job(db: sqlite3.Connection, identity: str) -> None:
-    """Remove a print job in any state from the main database of a restore."""
+    """Remove a print job in any state from the new database of a restore."""
     _delete(db, identity, PRINT_JOBS, "print_journal")
 
 
@@ -184,7 +190,7 @@ PRINT_JOBS = PrunedTable("print jobs", "print_jobs", "print_job_id", "print_jobs
 class AgeLimit(msgspec.Struct, frozen=True):
     """Limit of old records: created before a moment, and recorded before the first recent row (see `first_recent`).
 
-    `doubtful`: periods of an untrusted clock; a record with a time in one may be new.
+    `doubtful`: periods of an untrusted clock. A record with a time in such a period may be new.
     """
 
     before: str
@@ -220,7 +226,7 @@ def _number(db: sqlite3.Connection, table: PrunedTable, item: Any) -> int:
 def remove_chain(
     unit: WriteTransaction, table: PrunedTable, identity: str, age: AgeLimit, busy: Callable[[str], bool]
 ) -> LinkedRecords:
-    """Remove the chain of one id, all or nothing; return it, with the reason if it was kept."""
+    """Remove the whole chain of one id, or nothing. Return the chain, with the reason if it was kept."""
     chain = old_chain(unit.db, table, identity, age, busy)
     if chain.kept is None:
         for item in chain.members:
@@ -229,7 +235,7 @@ def remove_chain(
 
 
 class FeedSpan(msgspec.Struct, frozen=True):
-    """Part of the feed: the number of its last line (None without lines), removable lines, and count of recent ones."""
+    """Part of the feed: number of its last line (None without lines), removable lines, and number of recent lines."""
 
     last: int | None
     numbers: list[int]
@@ -246,7 +252,7 @@ SELECT c.seq, c.at, t.rowid IS NULL AND j.rowid IS NULL
 
 
 def lines(db: sqlite3.Connection, after: int, before: str, limit: int) -> FeedSpan:
-    """Return the lines of the feed after a number whose record is gone."""
+    """Return the lines of the feed after a number whose record was removed."""
     rows = db.execute(_FEED, (after, limit)).fetchall()
     gone = [seq for seq, _, removed in rows if removed]
     return FeedSpan(rows[-1][0] if rows else None, gone, sum(at >= before for _, at, _ in rows))
@@ -271,7 +277,10 @@ SELECT q.id, q.received_at,
 
 
 def quarantined(db: sqlite3.Connection, after: int, age: AgeLimit, limit: int) -> FeedSpan:
-    """Return the old refused bodies after an id, except those of open records or ones with an attention."""
+    """Return the old refused bodies after an id.
+
+    Bodies of open records, and of records with an attention, are omitted.
+    """
     rows = db.execute(_QUARANTINED, (after, limit)).fetchall()
     gone = [
         identity

@@ -1,4 +1,4 @@
-"""Rules for records that are kept longer: open ones, attentions, chains and sales."""
+"""Rules for records that are kept longer: open records, attentions, chains and sales."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -19,7 +19,7 @@ class RetentionReason(StrEnum):
 
 
 def keeps(item: Transaction | PrintJob, before: str) -> RetentionReason | None:
-    """Return why a record is kept by itself; None if it ended before that moment without attention."""
+    """Return why a record is kept by itself. Return None if it ended before a moment and has no attention."""
     if item.phase is not Phase.FINAL:
         return RetentionReason.OPEN
     if item.attention:
@@ -28,7 +28,7 @@ def keeps(item: Transaction | PrintJob, before: str) -> RetentionReason | None:
 
 
 def keeps_together(items: Iterable[Transaction] | Iterable[PrintJob], before: str) -> RetentionReason | None:
-    """Return why a chain is kept, as a whole, or None."""
+    """Return why a whole chain is kept, or None."""
     reasons = [keeps(item, before) for item in items]
     found = {reason for reason in reasons if reason is not None}
     if not found:
@@ -37,7 +37,7 @@ def keeps_together(items: Iterable[Transaction] | Iterable[PrintJob], before: st
 
 
 def guards_sale(item: Transaction, others: Iterable[Transaction], before: str) -> bool:
-    """Return whether only this payment shows its sale as paid, among the kept payments of the sale."""
+    """Return whether this is the only payment that shows its sale as paid, among the kept payments of the sale."""
     if item.sale is None or not may_be_paid(item):
         return False
     kept = [other for other in others if keeps(other, before) is not None]

@@ -1,11 +1,11 @@
-"""Recovery from a damaged database, page by page: every recognisable row of posd is kept (architecture, Promises).
+"""Recovery of every recognisable row from a damaged database, page by page (architecture, Promises).
 
-The file is not opened as a database: no header, tree or free list has to be intact. Each page is read by itself, in the
-state of the last commit in the WAL. A row is recognised by its shape: number and types of its columns, and a UUID in
-the column `client_transaction_id`. The rows go into a new database of the same schema.
+The file is not opened as a database, so its header, trees and free list may be damaged. Each page is read on its own,
+in the state of the last commit in the WAL. A row is recognised by its shape: number and types of its columns, and a
+UUID in the column `client_transaction_id`. The rows go into a new database of the same schema.
 
-The id of a print job may be a UUID too. Then the first columns of a row show its kind. An entry of an index counts as a
-payment's unless it matches a known print job, because a lost payment costs money.
+The id of a print job may be a UUID too. Then the first columns of a row show the kind of record. An index entry counts
+as a payment unless it matches a known print job, because a lost payment costs money.
 """
 
 import re
@@ -33,12 +33,12 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
 
 
 def is_ended(result: Value, day: Value) -> bool:
-    """Return whether these are the result and the day of a removed payment."""
+    """Return whether two values are the result and the day of a removed payment."""
     return result in RESULTS and DAY.fullmatch(str(day)) is not None
 
 
 class Salvaged(msgspec.Struct):
-    """Result: number of complete rows, and every id of a transaction or a print job found anywhere."""
+    """Result of a recovery: number of complete rows, and every id of a transaction or print job that was found."""
 
     rows: int = 0
     ids: set[str] = set()
@@ -49,7 +49,7 @@ class _Column(msgspec.Struct, frozen=True):
     name: str
     type: str
     required: bool
-    key: bool  # INTEGER PRIMARY KEY: the row's number, stored as NULL
+    key: bool  # INTEGER PRIMARY KEY: it is stored as NULL, and the rowid has the value
 
     def fits(self, value: Value) -> bool:
         if value is None or self.key:
@@ -66,7 +66,7 @@ class _Table(msgspec.Struct, frozen=True):
     columns: tuple[_Column, ...]
 
     def fits(self, values: Sequence[Value]) -> bool:
-        """Return whether a record can be a row; columns of a later migration may be missing at the end."""
+        """Return whether a record can be a row. Columns of a later migration may be missing at the end."""
         if len(values) > len(self.columns) or any(column.required for column in self.columns[len(values) :]):
             return False
         return all(column.fits(value) for column, value in zip(self.columns, values, strict=False))
@@ -108,7 +108,8 @@ def is_time(text: str) -> bool:
 def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salvaged:
     """Copy the readable rows of the database at `path`, with its WAL, into a new database at `target`.
 
-    `look` is called with the pages done and their total. The files are only read. Raise OSError if that fails.
+    `look` is called with the number of processed pages and the total. The files are only read. Raise OSError if they
+    cannot be read.
     """
     with Pages(path) as pages, closing(open_file(target)) as db:
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "foreign_keys = OFF"):
@@ -126,10 +127,10 @@ def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salva
 
 
 def _make_schema(db: sqlite3.Connection, target: Path, version: int | None) -> None:
-    """Make the tables of that schema version; of this posd's if it is unknown."""
+    """Create the tables of a schema version. If the version is unknown, use that of this posd."""
     migrate(db, target, version if version is not None and 0 < version <= schema_version() else None)
     if "marks" in {row[0] for row in db.execute("SELECT name FROM sqlite_master")}:
-        db.execute("DELETE FROM marks")  # the marks of the damaged file count
+        db.execute("DELETE FROM marks")  # only the marks of the damaged file count
 
 
 class _Collector:
@@ -142,14 +143,17 @@ class _Collector:
         self._ids: set[str] = set()
         self._print_ids: set[str] = set()
         self._sales: set[Value] = set()
-        # Entries of indexes that transactions and print jobs both have: by time and id, and by id. Entries by id may
+        # Shapes of entries in indexes of both transactions and print jobs: by time and id, and by id. Entries by id may
         # also be keys of sales, which the till chooses.
         self._by_time: set[tuple[Value, str]] = set()
         self._by_id: set[str] = set()
         self._print_times: set[tuple[Value, str]] = set()
 
     def take(self, record: CellRecord) -> None:
-        """Add the content of one cell. Only the till's own words precede an id, and no id follows four words."""
+        """Add the content of one cell.
+
+        In an index entry only texts of the till come before an id, and never four of them.
+        """
         if record.rowid is None:
             self._take_entry(record.values)
         else:
@@ -199,12 +203,12 @@ class _Collector:
     def _keep(self, table: str, values: Sequence[Value]) -> None:
         """Insert an id that retention removed."""
         places = ", ".join("?" * len(values))
-        with suppress(sqlite3.OperationalError):  # an older schema has no such table, so the record is something else
+        with suppress(sqlite3.OperationalError):  # an older schema has no such table, so the record is another one
             insert = f"INSERT OR IGNORE INTO {table} VALUES ({places})"  # noqa: S608 - a constant
             self._rows += self._db.execute(insert, tuple(values)).rowcount
 
     def _put(self, table: _Table, rowid: int, row: dict[str, Value]) -> None:
-        """Insert a row; of a duplicate (on an unused page) the newer state is kept."""
+        """Insert a row. If there is a duplicate (on an unused page), keep the newer state."""
         number = next((column.name for column in table.columns if column.key), "rowid")
         row = row | {number: rowid}
         verb = "INSERT OR IGNORE"
@@ -215,7 +219,7 @@ class _Collector:
                 return
             verb = "INSERT OR REPLACE"
         places = ", ".join("?" * len(row))
-        with suppress(sqlite3.IntegrityError):  # it violates the schema: only its id is kept
+        with suppress(sqlite3.IntegrityError):  # the row violates the schema, so only its id is kept
             insert = f"{verb} INTO {table.name} ({', '.join(row)}) VALUES ({places})"
             self._rows += self._db.execute(insert, tuple(row.values())).rowcount
 
@@ -227,7 +231,10 @@ class _Collector:
 
 
 def _tables(db: sqlite3.Connection) -> list[_Table]:
-    """Return the tables of the schema with rowids, those with an id of posd first: they are stricter."""
+    """Return the tables of the schema with rowids.
+
+    Tables with an id of posd are first, because their rows are easier to recognise.
+    """
     tables = []
     for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall():
         if sql.endswith("WITHOUT ROWID") or name.startswith("sqlite_"):

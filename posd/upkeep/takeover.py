@@ -1,12 +1,13 @@
 """Transfer of records from the database that a restore replaces, so that no start is forgotten.
 
 If the backup lacks a payment or print job, or has an older state, the record is copied completely. If its row cannot be
-read, it is derived from its journal and events, as far as they exist. If only the id exists, it is recorded in doubt.
+read, the row is derived from the journal and the events, as far as they exist. If only the id exists, the record is in
+doubt.
 
-The ids of a lane whose database is lost come from the list of `posd restore --ids`. It is UTF-8 text, one payment a
-line, with TAB between the fields. The fields are: its id, its start time (UTC, with Z), the serial of its terminal, and
-the till's key of its sale. All but the id may be missing. Empty lines and lines with "#" at the beginning are ignored.
-The first line of a repeated id counts.
+The ids of a lane whose database is lost come from the list of `posd restore --ids`. The list is UTF-8 text with one
+payment on each line, and TAB between the fields. The fields are the id, the start time (UTC, with Z), the serial of the
+terminal, and the till's key of the sale. All fields except the id may be missing. Empty lines and lines with "#" at the
+beginning are ignored. The first line of a repeated id counts.
 """
 
 import re
@@ -41,14 +42,14 @@ from posd.storage.connection import connect_reader
 from posd.upkeep import merge
 from posd.upkeep.merge import EVENTS, UNREADABLE, MergedKind, Numbers, Row
 
-#: Most lines of a list: weeks of a busy lane. posd queries the terminals for each payment.
+#: Maximum number of lines in a list: weeks of a busy lane. posd searches on the terminals for each payment.
 MOST_LINES = 10_000
-#: Most bytes of a line, with its end: its fields have at most 700.
+#: Maximum number of bytes in a line, including its end. The fields have at most 700.
 MOST_LINE_BYTES = 1000
-#: Most fields of a line, and most characters of a sale, as in a call that starts a payment.
+#: Maximum number of fields in a line, and of characters in a sale, as in a call that starts a payment.
 MOST_PARTS = 4
 MOST_SALE_CHARACTERS = 128
-#: Most wrong lines shown, and most characters of a wrong field.
+#: Maximum number of wrong lines that are shown, and of characters of a wrong field.
 SHOWN_LINES = 5
 SHOWN_CHARACTERS = 40
 
@@ -57,7 +58,7 @@ _SERIAL = re.compile(r"[!-~]([ -~]{0,62}[!-~])?", re.ASCII)
 
 
 class InvalidIdList(StoreError):
-    """List that cannot be used; `lines` describe the wrong lines, as far as there is room."""
+    """List that cannot be used. `lines`: descriptions of the first wrong lines."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -87,7 +88,7 @@ def read_id_list(file: BinaryIO) -> dict[str, StartedPayment]:
             if started is not None:
                 found.setdefault(started.client_transaction_id, started)
         if len(line) > MOST_LINE_BYTES:
-            break  # the rest may be one line without an end
+            break  # the remaining text may be one line without an end
     if faults:
         raise InvalidIdList(*_words(faults))
     if not found:
@@ -153,18 +154,18 @@ def _words(faults: list[str]) -> list[str]:
 Stored = TypeVar("Stored")
 Derived = TypeVar("Derived")
 
-#: Reason of all transferred records in the feed.
+#: Reason in the feed of all transferred records.
 REASON = "taken_over"
 
 
 class TakeoverResult(msgspec.Struct, frozen=True):
-    """Numbers of transferred records: missing or older ones, and those with only an id."""
+    """Numbers of transferred records: those that were missing or older in the backup, and those with only an id."""
 
     payments: int = 0
     by_id: int = 0
     print_jobs: int = 0
     print_jobs_by_id: int = 0
-    first_seq: int = 1  # first number of the transferred records, and of all later ones
+    first_seq: int = 1  # first number of the transferred records
 
 
 def take_over(
@@ -179,8 +180,8 @@ def take_over(
 ) -> TakeoverResult:
     """Copy records from `old`, a database of the same schema, into `db`, an unused file (opened by URI).
 
-    `ids` and `print_ids`: payments and print jobs that may have no row in `old`. `sound`: no row of `old` is missing.
-    `behind`: `old` is known to lack the newest numbers. Raise sqlite3.Error if it cannot be read at all.
+    `ids` and `print_ids`: payments and print jobs that may have no row in `old`. `sound`: whether `old` has all its
+    rows. `behind`: `old` is known to lack the newest numbers. Raise sqlite3.Error if `old` cannot be read at all.
     """
     with closing(connect_reader(old)) as reader, merge.attached(db, old):
         reader.text_factory = merge.text
@@ -196,7 +197,10 @@ def take_over(
 
 
 def take_over_by_id(unit: WriteTransaction, unknown: Iterable[StartedPayment], now: datetime, source: str) -> None:
-    """Record payments in doubt that only `source` names, such as "the witness shows"."""
+    """Record payments in doubt that are only in another source.
+
+    `source`: text about it, such as "the witness shows".
+    """
     for item in unknown:
         facts = [item.at or "at an unknown time", f"terminal {item.terminal or 'not known'}"]
         if item.result is not None:
@@ -221,7 +225,7 @@ def take_over_by_id(unit: WriteTransaction, unknown: Iterable[StartedPayment], n
 class _TakeOver(ABC, Generic[Stored, Derived]):
     """Transfer of one kind. `old` is for functions without an attached database.
 
-    `count` and `by_id`: number of transferred records, and of those of only an id, after `run`.
+    After `run`, `count` is the number of transferred records, and `by_id` the number of those with only an id.
     """
 
     db: sqlite3.Connection
@@ -238,7 +242,7 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         return WriteTransaction(self.db)
 
     def run(self, ids: Collection[str]) -> Sequence[str]:
-        """Copy what `old` has or names, and these ids without a row in it; return the ids with a row."""
+        """Copy the records and ids of `old`, and the ids `ids` without a row in it. Return the ids with a row."""
         newer = merge.newer(self.db, self.kind)
         unreadable = {identity for identity in newer if not self._readable(identity)}
         if not self.sound:
@@ -267,11 +271,12 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         grown = {identity for _, ids_with_more in appended.values() for identity in ids_with_more}
         derived = {identity for identity in doubtful if identity in grown and self._derive_again(identity)}
         for identity in sorted(known & grown):
-            # Each file may have a part of the record. For a transferred row, the replaced file may have only the rest.
+            # Each file may have a part of the record. For a transferred row, the replaced file may have only the other
+            # part.
             if self._may_derive(identity):
                 self._derive_again(identity)
-        # Its newest change could not be read, or is from the replaced file and was added after those of a row that
-        # stays.
+        # The newest change of the row could not be read, or it is from the replaced file and was added after the
+        # changes of a row that stays.
         behind = {identity for identity, *_ in merge.history_behind(self.db, self.kind)}
         for identity in sorted(behind | (known & told).difference(copied)):
             self.note(self._stored(identity))
@@ -288,14 +293,15 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         return merge.rowid(self.db, self.kind, identity)
 
     def _may_derive(self, identity: str) -> bool:
-        """Return whether its state may be derived from its record: not if a part of that is missing and none was
-        before.
-        """
+        """Return whether the state of a row may be derived from its record: no part of the record may be lost."""
         place = self._place(identity)
         return place is None or place > self.kind.last_incomplete_rowid(self.db)
 
     def _insert_by_id(self, identity: str, history: Sequence[Row]) -> None:
-        """Record an id without a readable row: in doubt, until its record, the terminal or an operator resolves it."""
+        """Record an id without a readable row.
+
+        It is in doubt until its record, the terminal or an operator resolves it.
+        """
         reason = "a restore found its id in the replaced database, but could not read its record"
         if history:
             last = history[-1]
@@ -306,7 +312,7 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
 
     def _stored(self, identity: str) -> Stored:
         stored: Stored | None = self.kind.get(self.db, identity)
-        assert stored is not None  # noqa: S101 - it was there, or was just written
+        assert stored is not None  # noqa: S101 - the row existed before, or was just written
         return stored
 
     def _derived(self, identity: str) -> Derived | None:
@@ -317,12 +323,12 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
             return None
 
     def _follows(self, identity: str) -> bool:
-        """Return whether the row equals the one derived from its record, so that nothing is missing."""
+        """Return whether a row equals the row derived from its record, so that no part of the record is missing."""
         item = self._derived(identity)
         return item is not None and not self.differs(item)
 
     def _derive_again(self, identity: str) -> bool:
-        """Derive the row from its present record. Return whether that changed it."""
+        """Derive a row from its present record. Return whether the row changed."""
         item = self._derived(identity)
         if item is None or not self.differs(item):
             return False
@@ -330,19 +336,19 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         return True
 
     def stands(self, identity: str) -> bool:
-        """Return whether the row here stays. The record of `old` is added in any case."""
+        """Return whether the row here stays. The record of `old` is always added."""
         return merge.stands(self.db, self.kind, identity)
 
     def link(self, identity: str, numbers: Mapping[str, Numbers]) -> None:
-        """Set the references of a copied row to their new numbers; `numbers`: by table."""
+        """Set the references of a copied row to their new numbers. `numbers`: table -> old number -> new number."""
 
     @abstractmethod
     def copy(self, identity: str) -> None:
-        """Replace the row here by that of `old`, or add it."""
+        """Replace the row here by the row of `old`, or add that row."""
 
     @abstractmethod
     def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
-        """Record the id in doubt. `terminals`: its terminals in the feed, oldest first."""
+        """Record an id in doubt. `terminals`: terminals of the id in the feed, oldest first."""
 
     @abstractmethod
     def derive(self, stored: Stored) -> Derived:
@@ -413,7 +419,7 @@ class _Payments(_TakeOver[Transaction, reprocess.Derived]):
         return next((serial for serial in serials if serial), "")
 
     def _holding(self, ids: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield terminal and payment of unreadable leases: open payments, newest first.
+        """Yield terminal and payment of the leases that may be lost. They are open payments, newest first.
 
         A released payment holds no lease, an orphan never had one, and the leases of an undamaged file are known.
         """

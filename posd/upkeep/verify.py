@@ -1,4 +1,4 @@
-"""Check of a database: SQLite's own tests, and posd's promises for its rows. Nothing is changed."""
+"""Check of a database by SQLite's own tests, and by posd's promises for its rows. Nothing is changed."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
@@ -35,17 +35,17 @@ from posd.upkeep.merge import (
     text,
 )
 
-#: Most listed findings of one kind; the rest is counted.
+#: Maximum number of listed findings of one kind. Further findings are only counted.
 MAX_SHOWN = 20
 #: Transactions between two reports of the progress.
 CHUNK = 500
 
 Row = TypeVar("Row")
 
-#: Called with the present step, the amount done, and the total (0 and 0 if unknown).
+#: Called with the present step, the completed amount, and the total (0 and 0 if unknown).
 Look = Callable[[str, int, int], None]
 
-#: One fault: its kind of `KINDS`, its subject, and the finding.
+#: One fault: (kind of `KINDS`, subject, finding).
 Fault = tuple[str, str, str]
 #: Yields the faults of one payment or print job, by its rowid and its id.
 Faults = Callable[[sqlite3.Connection, int, str], Iterator[Fault]]
@@ -64,11 +64,11 @@ UNION ALL SELECT 'print job ' || print_job_id FROM print_jobs JOIN pruned_print_
 
 
 class NothingToVerify(StoreError):
-    """Nothing to check: the file is missing, is not a database of posd, or cannot be opened."""
+    """Error if the file is missing, is not a database of posd, or cannot be opened."""
 
 
 class DatabaseFinding(msgspec.Struct, frozen=True):
-    """Fault with its meaning and cure: kind of `KINDS`, subject, finding."""
+    """Fault: kind of `KINDS`, subject, finding, meaning, and what to do."""
 
     kind: str
     subject: str
@@ -82,7 +82,7 @@ _ANOTHER = "make another backup (posd backup), and restore from another one"
 _EITHER = f"if it is a backup, {_ANOTHER}; if it is posd's own database, {_RESTORE}"
 _DERIVE = "derive it again from the terminals' events: posd reprocess"
 
-#: kind -> its meaning, and the cure if it is the database
+#: kind -> (meaning, what to do if the file is the database)
 KINDS = {
     "damaged": ("the file is damaged; the damaged pages cannot be read", _RESTORE),
     "unreadable": ("a row is unreadable: it was damaged on the disk", _RESTORE),
@@ -103,7 +103,7 @@ KINDS = {
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
-    """Checked file and findings: at most `MAX_SHOWN` of a kind; `counts` has all."""
+    """Checked file and findings. There are at most `MAX_SHOWN` findings of a kind. `counts` has the number of all."""
 
     file: str
     schema: int
@@ -116,7 +116,10 @@ class VerifyReport(msgspec.Struct, frozen=True):
 
 
 def verify(path: Path, look: Look) -> VerifyReport:
-    """Check a database or a backup, also one in use; of an older schema SQLite's checks. Raise NothingToVerify."""
+    """Check a database or a backup, even one in use.
+
+    For an older schema, only SQLite's tests are made. Raise NothingToVerify.
+    """
     try:
         if not path.is_file():
             raise NothingToVerify(f"there is no file {path}")
@@ -130,7 +133,7 @@ def verify(path: Path, look: Look) -> VerifyReport:
     try:
         with unpacked(path) as plain, closing(connect_reader(plain)) as db:
             db.text_factory = text
-            db.set_progress_handler(lambda: 0, OPERATIONS_AT_A_TIME)  # Ctrl-C works in between
+            db.set_progress_handler(lambda: 0, OPERATIONS_AT_A_TIME)  # Ctrl-C works between two steps
             db.execute("BEGIN")
             schema = _schema(db, path)
             return _Check(db, path, look).run(schema)
@@ -261,7 +264,7 @@ class _Check:
 
 
 def _payment_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterator[Fault]:
-    """Yield the faults of a payment: it can be read, is consistent, and has the evidence of its outcome."""
+    """Yield the faults of a payment. It must be readable and consistent, and have the evidence of its outcome."""
     subject = f"payment {identity}"
     try:
         found = transactions.get(db, identity)
@@ -273,7 +276,7 @@ def _payment_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterat
         return
     if (found.phase is Phase.FINAL) != (found.outcome is not None):
         yield "outcome", subject, f"{found.phase}, {found.outcome.result if found.outcome else 'no outcome'}"
-    # Rows from 0 downwards are known to lack a part of their record, which a restore reported.
+    # Rows from 0 downwards lack a part of their record, which a restore has reported.
     if rowid > 0:
         for outcome in _outcomes(found):
             for item in outcome.evidence:
@@ -294,7 +297,7 @@ def _outcomes(found: Transaction) -> Iterator[Outcome]:
 
 
 def _print_job_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterator[Fault]:
-    """Yield the faults of a print job: it can be read, is consistent, and follows from its record."""
+    """Yield the faults of a print job. It must be readable, consistent, and derivable from its record."""
     subject = f"print job {identity}"
     try:
         job = print_jobs.get(db, identity)
@@ -318,14 +321,14 @@ def _print_job_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iter
     except MEANINGLESS as error:
         yield "unreadable", f"the journal of {subject}", str(error)
         return
-    # Rows from 0 downwards are known to lack a part of their record, which a restore reported.
+    # Rows from 0 downwards lack a part of their record, which a restore has reported.
     if rowid > 0:
         for name, (stored, derived) in reprocess.difference(job, reprocess.derive(db, job)).items():
             yield "print_job", subject, f"{name} is {stored}, and {derived} by its record"
 
 
 def _pruned_faults(db: sqlite3.Connection) -> Iterator[Fault]:
-    """Yield the faults of the ids that retention left."""
+    """Yield the faults of the tombstones of retention."""
     for identity, result in db.execute("SELECT client_transaction_id, result FROM pruned_transactions"):
         if not isinstance(identity, str) or canonical_uuid(identity) != identity or result not in _RESULTS:
             yield "pruned", f"payment {identity}", f"its id is none, or it ended {result}"

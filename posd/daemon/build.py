@@ -1,7 +1,7 @@
 """Listeners of tills and operators, and the handlers of their calls."""
 
 import socket
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -148,9 +148,4 @@ def _too_many(reached: LimitCounters, of_socket: Limit, which: str, sender: Sock
     """Count and log a sender with too many connections. Return the response to its next connection."""
     limit = {"process": limits.CONNECTIONS_OF_PROCESS, "user": limits.CONNECTIONS_OF_USER}.get(which, of_socket)
     reached.note(limit, pid=sender.pid, uid=sender.uid)
-    return _refusal_of(limit)
-
-
-@cache
-def _refusal_of(limit: Limit) -> bytes:
     return connection_refused(limit_reached(limit, "cannot take this connection", TOO_MANY_SECONDS))

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: one random run; exit code 1 if anything was lost, doubled or wrong."""
+"""Make one random run of a shop with faults. Exit code 1 if data is lost, doubled or wrong."""
 
 import argparse
 import asyncio
@@ -17,7 +17,7 @@ from tests.chaos.plan import Plan, make_plan
 from tests.chaos.run import Run
 from tests.chaos.shop import Shop
 
-#: Payments for each terminal and till, and the least and largest number of both.
+#: Payments for each terminal and each till, and the least and largest number of both.
 PAYMENTS_FOR_ONE, LEAST, MOST = 60, 3, 24
 #: Factor by which terminals are faster than people.
 SPEED = 40.0
@@ -25,10 +25,10 @@ SPEED = 40.0
 
 @dataclass
 class Report:
-    """Injected faults, and findings."""
+    """Injected faults and findings of a run."""
 
     directory: Path
-    #: Kind of fault -> how often it was injected.
+    #: Kind of fault -> number of injected faults.
     injected: Counter[str]
     results: Counter[str]
     #: Unexpected faults of the run itself.

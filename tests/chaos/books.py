@@ -2,9 +2,9 @@
 
 | word    | what it means here                                                                                        |
 | ------- | --------------------------------------------------------------------------------------------------------- |
-| lost    | a charge that posd or its till does not have as approved; an event that was answered 2xx and is not there |
-| doubled | an id that was sent more than once, or was charged twice; a sale that was charged twice                   |
-| wrong   | anything else that contradicts the terminal's ledger, and what is open without attention                  |
+| lost    | a charge that is not approved in posd or at the till; an acknowledged event that is not stored            |
+| doubled | an id that was sent more than once or charged twice; a sale that was charged twice                        |
+| wrong   | another contradiction to the terminal's ledger; a payment that is open without attention                  |
 """
 
 import json
@@ -38,12 +38,12 @@ class Books:
     terminals: Sequence[list[Line]]
     #: The lines of each till's ledger.
     tills: Sequence[list[Line]]
-    #: Transactions as the local API shows them.
+    #: Transactions from the local API.
     transactions: list[dict[str, Any]]
     database: Path
-    #: Id -> the key of its sale, if it has one.
+    #: Id -> key of the sale, if any.
     sales: dict[str, str]
-    #: Ids that the operator closed, with the result.
+    #: Ids that the operator resolved, with the result.
     resolved: Mapping[str, str]
 
 
@@ -52,11 +52,11 @@ class Case:
     """All records of one id."""
 
     id: str
-    #: The operator's result, if the operator closed it.
+    #: The operator's result, if the operator resolved the payment.
     resolved: str | None
     starts: list[Line] = field(default_factory=list)
     finals: list[Line] = field(default_factory=list)
-    #: The lines of its till.
+    #: The lines of the till's ledger.
     till: list[Line] = field(default_factory=list)
     shown: dict[str, Any] | None = None
 
@@ -72,7 +72,7 @@ class Case:
 
     @property
     def attention(self) -> set[str]:
-        """The codes of its open attentions."""
+        """The codes of the open attentions."""
         return {item["code"] for item in self.shown["attention"]} if self.shown else set()
 
 
@@ -109,9 +109,9 @@ def _of_case(case: Case) -> Iterator[tuple[str, str]]:
     if len(case.starts) > 1:
         yield "doubled", f"{len(case.starts)} start requests reached terminals"
     if len(case.charges) > 1:
-        yield "doubled", f"it was charged {len(case.charges)} times"
+        yield "doubled", f"the terminal charged the payment {len(case.charges)} times"
     if sum(line["kind"] == "answer" and line["status"] == 201 for line in case.till) > 1:
-        yield "doubled", "posd has told its till more than once that it was started now"
+        yield "doubled", "posd replied 201 to the till more than once"
     if case.shown is None:
         yield from _of_unknown(case)
     elif case.shown["phase"] == "final":
@@ -124,11 +124,11 @@ def _of_case(case: Case) -> Iterator[tuple[str, str]]:
 def _of_unknown(case: Case) -> Iterator[tuple[str, str]]:
     """Yield faults of payments that posd does not know."""
     if case.charges:
-        yield "lost", "it was charged, and posd does not know it"
+        yield "lost", "posd does not know a charged payment"
     elif case.starts:
-        yield "lost", "it was sent, and posd does not know it"
+        yield "lost", "posd does not know a sent payment"
     if any(line["kind"] in ("answer", "outcome") for line in case.till):
-        yield "lost", "posd has shown it to its till, and does not know it"
+        yield "lost", "posd does not know a payment that it has shown to the till"
 
 
 def _of_outcome(case: Case, shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -137,87 +137,87 @@ def _of_outcome(case: Case, shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
     result = outcome["result"]
     if not case.finals:
         if result not in ("not_started", case.resolved):
-            yield "wrong", f"it is {result}, and its terminal knows of no end of it"
+            yield "wrong", f"posd has {result}, and the terminal has no end"
         return
     final = case.finals[-1]
     if result != RESULTS[final["status"]]:
         kind = "lost" if case.charges else "wrong"
-        yield kind, f"it is {result}, and its terminal says {final['status']}"
+        yield kind, f"posd has {result}, and the terminal has {final['status']}"
     elif case.charges:
         said = (outcome["transaction_reference"], outcome["ticket_number"], _number(outcome["authorized_amount"]))
         true = (final["transaction_reference"], final["ticket_number"], _number(final["amount"]))
         if said != true:
-            yield "wrong", f"it is approved with {said}, and its terminal says {true}"
+            yield "wrong", f"posd has the approval {said}, and the terminal has {true}"
         asked = sum((_number(value) or Decimal() for value in shown["amount"].values()), Decimal())
         if asked != true[2]:
-            yield "wrong", f"{asked} was asked for, and {true[2]} was charged"
+            yield "wrong", f"the till requested {asked}, and the terminal charged {true[2]}"
 
 
 def _of_open(case: Case, shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield faults of payments that are open in posd."""
     if not case.attention:
-        yield "lost" if case.charges else "wrong", f"it is open ({shown['phase']}) and not in attention"
+        yield "lost" if case.charges else "wrong", f"the payment is open ({shown['phase']}) without an attention"
     if shown["phase"] == "starting":
-        yield "wrong", "it is still starting"
+        yield "wrong", "the payment is still starting"
     if case.finals:
-        yield "wrong", f"it is open after the last search, and its terminal says {case.finals[-1]['status']}"
+        yield "wrong", f"the payment is open after the last search, and the terminal has {case.finals[-1]['status']}"
 
 
 def _of_till(case: Case) -> Iterator[tuple[str, str]]:
     """Compare the outcome that the till received with the terminal's record."""
     if case.till and case.till[-1]["kind"] == "refused" and (case.starts or case.shown):
-        yield "wrong", f"it was refused ({case.till[-1]['code']}): nothing should be recorded, and nothing sent"
+        yield "wrong", f"posd refused the payment ({case.till[-1]['code']}), and recorded or sent it"
     heard = case.heard
     if heard is None:
         return
     if case.charges and heard["result"] != case.resolved:
         if heard["result"] != "approved":
-            yield "lost", f"it was charged, and its till heard {heard['result']}"
+            yield "lost", f"the customer was charged, and the till received {heard['result']}"
         elif heard["reference"] != case.charges[-1]["transaction_reference"]:
-            yield "wrong", "its till heard another reference than the terminal's"
+            yield "wrong", "the till received another reference than the terminal has"
     elif heard["result"] == "approved" and not case.charges:
-        yield "wrong", "it was not charged, and its till heard approved"
+        yield "wrong", "the customer was not charged, and the till received approved"
     now = case.shown["outcome"]["result"] if case.shown and case.shown["outcome"] else None
     if now != heard["result"] and "outcome_corrected" not in case.attention:
-        yield "wrong", f"its till heard {heard['result']}, and now it is {now}, without a word of a correction"
+        yield "wrong", f"the till received {heard['result']}, and the outcome changed to {now} without a correction"
 
 
 def _number(value: Any) -> Decimal | None:
     return None if value is None else Decimal(str(value))
 
 
-#: Queries for rows that must not exist, with the kind of the finding and its text. The first column is its subject.
+#: Queries for rows that must not exist, with the kind and the text of the finding. The first column is the subject.
 _QUERIES = (
     (
         "SELECT client_transaction_id, count(*) FROM events GROUP BY client_transaction_id, body HAVING count(*) > 1",
         "wrong",
-        "an event was recorded {} times",
+        "the database has an event {} times",
     ),
-    ("SELECT subject, reason FROM quarantine", "wrong", "an event was refused: {}"),
+    ("SELECT subject, reason FROM quarantine", "wrong", "posd refused an event: {}"),
     (
         (
             "SELECT client_transaction_id, '' FROM leases JOIN transactions USING (client_transaction_id)"
             " WHERE phase = 'final'"
         ),
         "wrong",
-        "it has ended, and still holds its terminal",
+        "the ended payment still holds its terminal",
     ),
     (
         "SELECT client_transaction_id, '' FROM pruned_transactions",
         "lost",
-        "retention has removed it, and it is not older than is kept",
+        "retention removed the payment too early",
     ),
 )
 
 
 def _of_database(books: Books) -> Iterator[Finding]:
-    """Yield faults of the file: it must have every event that got 2xx, and everything that the API showed."""
+    """Yield faults of the database file. It must have every acknowledged event and all data that the API showed."""
     with closing(sqlite3.connect(books.database)) as db:
         for (message,) in db.execute("PRAGMA integrity_check"):
             if message != "ok":
                 yield Finding("wrong", "database", message)
         for row in db.execute("PRAGMA foreign_key_check"):
-            yield Finding("wrong", "database", f"a row of {row[0]} without its {row[2]}")
+            yield Finding("wrong", "database", f"a row of {row[0]} refers to a missing row of {row[2]}")
         for query, kind, what in _QUERIES:
             yield from (Finding(kind, subject, what.format(found)) for subject, found in db.execute(query))
         stored = set(db.execute("SELECT client_transaction_id, event_id FROM events"))
@@ -227,9 +227,9 @@ def _of_database(books: Books) -> Iterator[Finding]:
     for line in (line for ledger in books.terminals for line in ledger if line["kind"] == "attempt"):
         taken = isinstance(line["result"], int) and line["result"] // 100 == 2
         if taken and (line["client_transaction_id"], line["event_id"]) not in stored:
-            yield Finding("lost", line["client_transaction_id"], f"{line['status']} was answered 2xx and is not there")
+            yield Finding("lost", line["client_transaction_id"], f"posd acknowledged {line['status']} and has lost it")
     for identity in rows ^ {document["client_transaction_id"] for document in books.transactions}:
-        yield Finding("wrong", identity, "it stands in one of database and list, not in both")
+        yield Finding("wrong", identity, "the payment is only in the database or only in the list")
 
 
 def _of_history(changes: Sequence[tuple[Any, ...]]) -> Iterator[Finding]:
@@ -240,5 +240,5 @@ def _of_history(changes: Sequence[tuple[Any, ...]]) -> Iterator[Finding]:
         if result is None:
             continue
         if before != result and (before == "approved" or "outcome_corrected" not in json.loads(attention)):
-            yield Finding("wrong", identity, f"it was {before}, and then {result}")
+            yield Finding("wrong", identity, f"the outcome changed from {before} to {result}")
         results[identity] = result

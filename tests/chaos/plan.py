@@ -1,7 +1,6 @@
 """Plan of a random run: the payments of the tills, and the faults with their times. A seed always gives the same plan.
-
-Nothing depends on the wall clock: a fault waits for a number of started payments, and then for an event at a terminal
-or a till. So it hits payments in every state.
+Nothing depends on the wall clock. A fault waits for a number of started payments, and then for an event at a terminal
+or a till. So faults affect payments in every state.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,8 +11,8 @@ from itertools import cycle
 from random import Random
 from uuid import UUID
 
-#: Scenario of the simulated terminal -> its frequency. Scenarios that mislead posd run in `tests.catalogue` and in the
-#: simulation.
+#: Scenario of the simulated terminal -> frequency. `tests.catalogue` and the simulation run the scenarios of terminals
+#: that mislead posd.
 SCENARIOS = {
     "approve-contactless": 34,
     "approve-chip-pin": 14,
@@ -24,16 +23,16 @@ SCENARIOS = {
     "cancel-by-cardholder": 8,
     "wait-for-abort": 10,
 }
-#: Share of pairs of payments for one basket, charged by two tills at once on two terminals.
+#: Share of pairs of payments for one basket. Two tills charge the basket at once on two terminals.
 SALE_SHARE = 0.08
-#: Share of payments on another terminal than the till's own.
+#: Share of payments on a terminal of another till.
 ELSEWHERE_SHARE = 0.15
-#: Share of starts that are called twice at once.
+#: Share of starts that the till calls twice at the same time.
 TWICE_SHARE = 0.15
-#: Share of payments that their till aborts, besides those that wait for an abort.
+#: Share of payments that the till aborts, in addition to the payments that wait for an abort.
 ABORT_SHARE = 0.12
-#: Crash points of the daemon (`posd.base.crashpoints`) -> how often each is used. An interrupted start could be sent
-#: twice.
+#: Crash points of the daemon (`posd.base.crashpoints`) -> frequency. Points of a start are frequent, because an
+#: interrupted start could be sent twice.
 POINTS = {
     "start.intended": 2,
     "start.before_send": 1,
@@ -57,19 +56,19 @@ POINTS = {
 class Kind(StrEnum):
     """Kinds of faults."""
 
-    #: SIGKILL of the daemon, from outside.
+    #: SIGKILL of the daemon from outside.
     DAEMON = "daemon_killed"
     #: The daemon dies at a crash point.
     DAEMON_AT_POINT = "daemon_killed_at_point"
-    #: SIGTERM of the daemon: not a fault, but a restart.
+    #: SIGTERM of the daemon, which is a restart and not a fault.
     DAEMON_STOP = "daemon_stopped"
     TERMINAL = "terminal_without_power"
     TILL = "till_killed"
-    #: Daemon and terminals cannot reach each other: the terminals queue their events.
+    #: Daemon and terminals cannot reach each other. The terminals queue their events.
     LAN = "lan_outage"
-    #: Terminals can be called, but their events do not arrive: later those of many payments arrive at once.
+    #: The daemon can call terminals, but their events do not arrive. Later the events of many payments arrive at once.
     CALLBACKS = "callbacks_outage"
-    #: One terminal cannot be called; its events get through.
+    #: The daemon cannot call one terminal. The terminal's events arrive.
     UNREACHABLE = "terminal_unreachable"
 
 
@@ -84,17 +83,17 @@ PAYMENTS_FOR_ONE = {
     Kind.CALLBACKS: 100,
     Kind.UNREACHABLE: 50,
 }
-#: In runs of more payments than this, faults are rarer by the square root. A shop that is down all the time pays
-#: nothing, and faults of one kind follow each other.
+#: In runs of more payments than this, faults are rarer by the square root. Otherwise the shop would always be down and
+#: pay nothing, since faults of one kind follow each other.
 DENSE = 1500
 #: Number of payments from which a run has time for long outages.
 MANY = 100
 #: No fault begins after this share of the payments.
 LAST = 0.9
-#: Outages of the callbacks: seconds, and the effect on connections. In the first one, terminals give up events, and
-#: only a search can find them.
+#: Outages of the callbacks, with seconds and the effect on connections. In the first outage terminals give up events,
+#: and only a search can find them.
 OUTAGES = ((12.0, "cut refuse"), (5.0, "cut freeze"), (3.0, "freeze freeze"))
-#: Events for which a fault waits: target -> (kind, status) of a line in a ledger.
+#: Events for which a fault waits, target -> (kind, status) of a line in a ledger.
 MOMENTS: dict[Kind, Sequence[tuple[str, str | None]]] = {
     Kind.DAEMON: (("start", None), ("event", None), ("final", None), ("search", None)),
     Kind.TERMINAL: (
@@ -111,7 +110,7 @@ MOMENTS: dict[Kind, Sequence[tuple[str, str | None]]] = {
 
 @dataclass(frozen=True)
 class Payment:
-    """One payment of a till. With a `sale`, it begins when the other till with that sale is ready too."""
+    """One payment of a till. A payment with a `sale` begins when both tills of the sale are ready."""
 
     id: str
     till: int
@@ -125,7 +124,7 @@ class Payment:
 
     @property
     def request(self) -> dict[str, object]:
-        """The body of the call that starts it."""
+        """The body of the start."""
         return {
             "terminal": self.terminal,
             "amount": {"subtotal_iva0": self.amount},
@@ -136,7 +135,7 @@ class Payment:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: when `after` payments have begun, it happens at the next `moment` of its target."""
+    """A fault. It happens at the next `moment` of its target after `after` payments have begun."""
 
     kind: Kind
     after: int
@@ -145,25 +144,25 @@ class Fault:
     #: Duration in seconds.
     seconds: float
     #: Crash point of the daemon (see POSD_CRASH). For a cut: "cut" or "freeze" open connections, "refuse" or "freeze"
-    #: new ones.
+    #: new connections.
     detail: str
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything in a run that the seed decides."""
+    """The choices of a run that depend on the seed."""
 
     seed: int
     terminals: tuple[str, ...]
     unruly: frozenset[str]
     tills: int
     payments: tuple[Payment, ...]
-    #: In the order in which they may begin.
+    #: The faults, in the order in which they may begin.
     faults: tuple[Fault, ...]
 
     @property
     def confirmed(self) -> bool:
-        """Whether the configuration confirms search and abort, so that not_started can be proved."""
+        """Whether the configuration confirms search and abort. Then posd can prove `not_started`."""
         return self.seed % 2 == 0
 
 
@@ -232,4 +231,5 @@ def _points(rng: Random) -> Iterator[str]:
         rng.shuffle(deck)
         for point in deck:
             times = rng.choice((1, 1, 2, 5))
-            yield f"{point}:{1 if point.startswith('recovery') else times}"  # a life passes this point only once
+            # A life of the daemon passes a point of the recovery only once.
+            yield f"{point}:{1 if point.startswith('recovery') else times}"

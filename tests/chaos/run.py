@@ -1,4 +1,4 @@
-"""A run: the tills pay, faults happen by the plan, an operator helps, and at the end the shop becomes quiet."""
+"""A run. The tills pay, faults happen by the plan, an operator helps, and at the end the shop becomes quiet."""
 
 import asyncio
 import signal
@@ -15,9 +15,9 @@ from tests.support.proxy import Lan
 
 #: Most payments that begin while a fault waits for its moment.
 MOST_WAITED = 100
-#: Seconds without a change of posd that count as quiet. They exceed its pause between two rounds of a proof.
+#: Seconds without a change in posd that count as quiet. They exceed posd's pause between two rounds of a proof.
 QUIET_SECONDS = 2.5
-#: Most seconds until the shop is quiet: a terminal's ten attempts, and the operator's patience.
+#: Most seconds until the shop is quiet. They cover a terminal's ten attempts and the operator's wait.
 SETTLED_SECONDS = 150.0
 #: Most tries of the last payment on a terminal.
 LAST_TRIES = 3
@@ -29,12 +29,12 @@ class Run:
     def __init__(self, shop: Shop) -> None:
         self.shop = shop
         self.plan = shop.plan
-        #: How often each kind of fault was injected.
+        #: Number of injected faults of each kind.
         self.injected: Counter[str] = Counter()
         self._lan_lock = asyncio.Lock()
 
     async def go(self) -> list[dict[str, Any]]:
-        """Run everything. Return all transactions of posd at the end. Raise the error that ends it early."""
+        """Run the whole plan. Return all transactions of posd at the end. Raise an error that ends the run early."""
         shop = self.shop
         async with asyncio.TaskGroup() as group:
             operator = group.create_task(shop.operate())
@@ -53,7 +53,7 @@ class Run:
     # Faults.
 
     async def _go_wrong_in_turn(self) -> None:
-        """Start each fault when its time and its event have come."""
+        """Start each fault at its time and event."""
         moments = self.shop.moments
         async with asyncio.TaskGroup() as group:
             for fault in self.plan.faults:
@@ -68,7 +68,7 @@ class Run:
             kind, status = fault.moment
             target = {Kind.TERMINAL: self.plan.terminals, Kind.TILL: [till.name for till in self.shop.tills]}
             names = target[fault.kind][fault.target :][:1] if fault.kind in target else self.plan.terminals
-            # its target may be idle
+            # the fault's target may be idle
             latest = fault.after + min(MOST_WAITED, max(5, len(self.plan.payments) // 10))
 
             def strikes(name: str, line: Line) -> bool:
@@ -143,7 +143,7 @@ class Run:
     # The end.
 
     async def _settle(self) -> None:
-        """Wait until every possible message has arrived, and posd changes nothing more."""
+        """Wait until every possible message has arrived and posd changes nothing more."""
         shop = self.shop
         try:
             async with asyncio.timeout(SETTLED_SECONDS):
@@ -167,9 +167,8 @@ class Run:
             return
 
     async def _pay_once_more(self, serial: str) -> None:
-        """Pay on a terminal without any fault, and check that it is approved.
-
-        A payment that was provably not sent is started again, as by a till.
+        """Pay on a terminal without any fault, and check that the payment is approved. A payment that was provably not
+        sent is started again, as a till does.
         """
         rng = Random(f"last/{self.plan.seed}/{serial}")
         request = {"terminal": serial, "amount": {"subtotal_iva0": 1}, "metadata": {"scenario": "approve-contactless"}}
@@ -182,7 +181,7 @@ class Run:
                 return
             outcome = await self.shop.daemon.outcome(identity)
             if outcome is None or outcome["evidence"][0]["kind"] != "unsent":
-                break  # the cause was not a busy machine that could not connect in time
+                break  # a busy machine may be too slow for a connection, but not for another reason
         if outcome is None or outcome["result"] != "approved":
             self.shop.faults.append(f"the last payment on {serial}, without any fault, ended as {outcome}")
 

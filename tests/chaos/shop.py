@@ -1,4 +1,4 @@
-"""The shop of a run: the daemon as a process; terminals, tills, an operator and the network in this process."""
+"""The shop of a run. The daemon is a process. Terminals, tills, an operator and the network are in this process."""
 
 import asyncio
 import json
@@ -21,22 +21,22 @@ from tests.support.daemon import ANY_PORT, FAULTS, Daemon, toml
 from tests.support.proxy import Lan, Proxy
 from tests.support.simulated import undelivered
 
-#: Address of the daemon, and the terminals' address for it. No other program here uses them, so that no other program
-#: can take the port while the daemon is down.
+#: Address of the daemon, and the address at which terminals call it. Only these tests use them, so no other program can
+#: take the port while the daemon is down.
 DAEMON_HOST = "127.0.0.3"
 ADVERTISED_HOST = "127.0.0.2"
 #: Lines of a terminal's ledger after which it has ended a payment.
 ENDS = ("final", "forgotten", "over")
-#: Most seconds until the daemon reaches its crash point; some are rare.
+#: Most seconds until the daemon reaches its crash point. Some points are rare.
 POINT_SECONDS = 15.0
 #: Most seconds of a requested stop.
 STOP_SECONDS = 20.0
 #: Seconds between two checks of open payments by the operator.
 LOOK_SECONDS = 0.5
-#: Seconds after which the operator compares an open payment with its terminal, by whether search and abort are
-#: confirmed. In this time posd can prove that the payment did not start.
+#: Whether search and abort are confirmed -> seconds after which the operator compares an open payment with its
+#: terminal. posd can prove `not_started` in this time.
 PATIENCE_SECONDS = {True: 4.0, False: 2.5}
-#: Seconds after an outage in which a request can still arrive. The operator resolves nothing before.
+#: Seconds after an outage in which a request can still arrive. The operator resolves nothing in this time.
 AFTER_OUTAGE_SECONDS = 1.0
 SETTINGS = """
 [reconcile]
@@ -59,16 +59,16 @@ Line = dict[str, Any]
 
 
 class Away(Exception):
-    """The daemon cannot respond: its storage fails, or it is stopping."""
+    """Error of a daemon that cannot respond, because its storage fails or it is stopping."""
 
 
 @dataclass
 class Moments:
-    """Lines of the ledgers of terminals and tills, for the faults that wait for one."""
+    """Lines of the ledgers of terminals and tills, for the faults that wait for a line."""
 
     #: Payments that tills have begun.
     begun: int = 0
-    #: Whether all tills have finished. No fault waits any longer then.
+    #: Whether all tills have finished. Then no fault waits.
     over: bool = False
     _waiting: list[tuple[Callable[[str, Line], bool], asyncio.Future[None]]] = field(default_factory=list)
 
@@ -83,7 +83,7 @@ class Moments:
         self._wake("", {"kind": ""})
 
     async def wait(self, wanted: Callable[[str, Line], bool]) -> None:
-        """Wait for a wanted line, or for the end."""
+        """Wait for a wanted line or for the end."""
         if not self.over:
             future = asyncio.get_running_loop().create_future()
             self._waiting.append((wanted, future))
@@ -103,25 +103,25 @@ class Terminal:
     simulator: Simulator
     lan: Lan
     proxy: Proxy
-    #: Held by the fault that cuts its power.
+    #: Held by the fault that cuts the terminal's power.
     power: asyncio.Lock = field(default_factory=asyncio.Lock)
-    #: Held by the fault that cuts its connection.
+    #: Held by the fault that cuts the terminal's connection.
     cable: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def running(self) -> set[str]:
-        """Return the payments that run on it."""
+        """Return the payments that run on the terminal."""
         ledger = self.simulator.ledger
         ended = {line["client_transaction_id"] for kind in ENDS for line in ledger.of(kind)}
         return {line["client_transaction_id"] for line in ledger.of("start", runs=True)} - ended
 
     def quiet(self) -> bool:
-        """Return whether it runs nothing, and has nothing to deliver."""
+        """Return whether the terminal runs nothing and has nothing to deliver."""
         return not self.running and not undelivered(self.simulator.ledger)
 
 
 class Shop:
-    """Everything in a run that is not the daemon's own. `open` starts it, the end of the block ends it."""
+    """The parts of a run around the daemon. They start with `open` and end with the block."""
 
     def __init__(self, plan: Plan, directory: Path, speed: float) -> None:
         self.plan = plan
@@ -150,7 +150,7 @@ class Shop:
         self.log: list[Line] = []
         #: Ids resolved by the operator, with the result.
         self.resolved: dict[str, str] = {}
-        #: When the LAN last came back, by the monotonic clock; infinite during an outage.
+        #: End of the last outage of the LAN, by the monotonic clock. Infinite during an outage.
         self.lan_up_since = 0.0
         self._open_since: dict[str, float] = {}
         self._meetings: dict[str, tuple[set[str], asyncio.Event]] = {}
@@ -162,7 +162,8 @@ class Shop:
         authority = trustme.CA()
         terminal_ca = self.directory / "terminal-ca.pem"
         authority.cert_pem.write_to_path(str(terminal_ca))
-        leaf = issued(self.directory, authority, "127.0.0.1")  # it names no terminal, so all have the same
+        # the certificate names no terminal, so all terminals use it
+        leaf = issued(self.directory, authority, "127.0.0.1")
         fleet = ""
         for serial in self.plan.terminals:
             state = self.directory / serial
@@ -206,7 +207,7 @@ class Shop:
         return proxy
 
     async def start_dying_daemon(self, point: str) -> bool:
-        """Start the daemon with a crash point. Return whether it died there in time."""
+        """Start the daemon with a crash point. Return whether it died at the point in time."""
         self.daemon.environment = {"POSD_CRASH": point}
         try:
             await self.daemon.start(wait=False)
@@ -223,7 +224,7 @@ class Shop:
         return reached
 
     async def end_daemon(self, number: signal.Signals) -> None:
-        """End a life of the daemon, if it lives, and keep its log."""
+        """End the daemon if it runs, and keep its log."""
         if self.daemon.process is None:
             return
         ended = self.daemon.process.returncode
@@ -254,7 +255,7 @@ class Shop:
         return found
 
     async def _meet(self, sale: str, till: str) -> None:
-        """Wait until both tills of a sale are ready. A killed till comes again."""
+        """Wait until both tills of a sale are ready. A killed till is restarted."""
         ready, both = self._meetings.setdefault(sale, (set(), asyncio.Event()))
         ready.add(till)
         if len(ready) == 2:
@@ -262,7 +263,9 @@ class Shop:
         await both.wait()
 
     async def operate(self) -> None:
-        """Compare open payments with their terminal as the operator, without end. Resolve those that will not end."""
+        """Compare open payments with their terminal as the operator, without end. Resolve the payments that cannot end
+        by themselves.
+        """
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
@@ -271,7 +274,7 @@ class Shop:
                 continue  # the daemon does not respond
 
     async def _look(self, found: list[dict[str, Any]]) -> None:
-        """Resolve payments that are open for long, and that their terminal neither runs nor has ended."""
+        """Resolve payments that are open for long, and that the terminal neither runs nor has ended."""
         now = time.monotonic()
         opened = {item["client_transaction_id"]: item["terminal"] for item in found}
         self._open_since = {identity: self._open_since.get(identity, now) for identity in opened}

@@ -1,4 +1,4 @@
-"""A short random run, and falsified records whose faults the comparison finds. Long runs are a command."""
+"""A short random run, and falsified records. The comparison finds each falsification. A command makes long runs."""
 
 import asyncio
 import shutil
@@ -23,7 +23,7 @@ SEED = 52
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[tuple[Report, Books]]:
-    """The run, with its ledgers."""
+    """Make a run. Return the report and the ledgers."""
     directory = Path(tempfile.mkdtemp(prefix="posd-chaos-"))
     report, books = asyncio.run(make_run(make_plan(SEED, PAYMENTS, TERMINALS, TILLS), directory))
     yield report, books
@@ -60,7 +60,7 @@ def test_every_kind_of_fault_was_injected(made: tuple[Report, Books]) -> None:
 
 
 class Records:
-    """The records of a run, and those of one charged payment that no operator or abort affected."""
+    """The records of a run, and of one charged payment that no operator or abort affected."""
 
     def __init__(self, books: Books) -> None:
         self.books = replace(
@@ -73,7 +73,7 @@ class Records:
         self.shown = self.case.shown
 
     def ledgers(self, kind: str, case: Case | None = None) -> Iterator[tuple[list[Line], Line]]:
-        """Yield the lines of a kind about the payment, each with its ledger."""
+        """Yield the lines of a kind about the payment. Each line comes with its ledger."""
         identity = (case or self.case).id
         for ledger in (*self.books.terminals, *self.books.tills):
             for line in list(ledger):
@@ -108,62 +108,66 @@ class Records:
         self.shown["outcome"].update(fields)
 
     def leave_open(self, phase: str, *attention: str) -> None:
-        """Leave it open in posd."""
+        """Make the payment open in posd."""
         self.shown.update(phase=phase, outcome=None, attention=[{"code": code} for code in attention])
 
     def charge_more(self) -> None:
-        """Make terminal and posd agree on another amount than the requested one."""
+        """Make terminal and posd agree on an amount that the till did not request."""
         more = float(self.lines("final")[0]["amount"]) + 1
         self.set("final", amount=more)
         self.end_as(authorized_amount=more)
 
     def start_twice(self) -> None:
-        """Make posd say twice that it has started it now."""
+        """Make posd reply 201 to the till twice."""
         self.repeat("answer", status=201)
         self.repeat("answer", status=201)
         self.repeat("outcome")  # the last line of the till stays the outcome
 
     def send_unknown(self) -> None:
-        """Make it sent, and unknown to posd."""
+        """Make the payment sent and unknown to posd."""
         self.remove("final")
         self.forget()
 
 
-#: Falsification, kind of the finding, and a part of its text.
+#: Falsification, kind of the finding, and a part of the finding's text.
 TAMPERINGS: tuple[tuple[Callable[[Records], None], str, str], ...] = (
-    (Records.forget, "lost", "it was charged, and posd does not know it"),
-    (Records.forget, "lost", "posd has shown it to its till, and does not know it"),
-    (Records.forget, "wrong", "it stands in one of database and list"),
-    (Records.send_unknown, "lost", "it was sent, and posd does not know it"),
-    (lambda records: records.end_as(result="declined"), "lost", "it is declined, and its terminal says APPROVAL"),
-    (lambda records: records.set("outcome", result="canceled"), "lost", "its till heard canceled"),
+    (Records.forget, "lost", "posd does not know a charged payment"),
+    (Records.forget, "lost", "posd does not know a payment that it has shown to the till"),
+    (Records.forget, "wrong", "only in the database or only in the list"),
+    (Records.send_unknown, "lost", "posd does not know a sent payment"),
+    (lambda records: records.end_as(result="declined"), "lost", "posd has declined, and the terminal has APPROVAL"),
+    (lambda records: records.set("outcome", result="canceled"), "lost", "the till received canceled"),
     (
         lambda records: records.repeat("attempt", event_id="another", result=200),
         "lost",
-        "was answered 2xx and is not there",
+        "and has lost it",
     ),
-    (lambda records: records.leave_open("active"), "lost", "and not in attention"),
+    (lambda records: records.leave_open("active"), "lost", "without an attention"),
     (lambda records: records.repeat("start"), "doubled", "2 start requests reached terminals"),
-    (Records.start_twice, "doubled", "more than once that it was started now"),
-    (lambda records: records.repeat("final"), "doubled", "it was charged 2 times"),
+    (Records.start_twice, "doubled", "replied 201 to the till more than once"),
+    (lambda records: records.repeat("final"), "doubled", "charged the payment 2 times"),
     (
         lambda records: records.books.sales.update({records.case.id: "basket", records.other.id: "basket"}),
         "doubled",
         "the sale was charged 2 times",
     ),
-    (lambda records: records.remove("final"), "wrong", "its terminal knows of no end of it"),
-    (lambda records: records.end_as(transaction_reference="another"), "wrong", "it is approved with"),
-    (Records.charge_more, "wrong", "was asked for, and"),
+    (lambda records: records.remove("final"), "wrong", "the terminal has no end"),
+    (lambda records: records.end_as(transaction_reference="another"), "wrong", "posd has the approval"),
+    (Records.charge_more, "wrong", "and the terminal charged"),
     (
         lambda records: records.repeat("outcome", kind="refused", code="sale_conflict"),
         "wrong",
-        "nothing should be recorded",
+        "and recorded or sent it",
     ),
-    (lambda records: records.leave_open("in_doubt", "in_doubt"), "wrong", "it is open after the last search"),
-    (lambda records: records.leave_open("starting", "in_doubt"), "wrong", "it is still starting"),
-    (lambda records: records.set("outcome", reference="another"), "wrong", "its till heard another reference than"),
-    (lambda records: records.set("final", charged=False), "wrong", "it was not charged, and its till heard approved"),
-    (lambda records: records.end_as(result="declined"), "wrong", "without a word of a correction"),
+    (lambda records: records.leave_open("in_doubt", "in_doubt"), "wrong", "is open after the last search"),
+    (lambda records: records.leave_open("starting", "in_doubt"), "wrong", "the payment is still starting"),
+    (lambda records: records.set("outcome", reference="another"), "wrong", "the till received another reference"),
+    (
+        lambda records: records.set("final", charged=False),
+        "wrong",
+        "the customer was not charged, and the till received approved",
+    ),
+    (lambda records: records.end_as(result="declined"), "wrong", "without a correction"),
 )
 
 
@@ -194,16 +198,16 @@ VALUES ('', 'transaction', :id, 'event', 'final', 'declined', '["outcome_correct
 _REMOVED = """
 INSERT INTO pruned_transactions (client_transaction_id, terminal, result, ended_on) VALUES (:id, '', 'approved', '')
 """
-#: Statement for the payment `:id`, the kind of the finding, and a part of its text.
+#: Statement for the payment `:id`, kind of the finding, and a part of the finding's text.
 DATABASE_TAMPERINGS = (
     ("UPDATE transactions SET phase = 'odd' WHERE client_transaction_id = :id", "wrong", "CHECK constraint failed"),
-    ("DELETE FROM transactions WHERE client_transaction_id = :id", "wrong", "without its transactions"),
-    ("DELETE FROM events WHERE client_transaction_id = :id", "lost", "was answered 2xx and is not there"),
-    (_REPEATED, "wrong", "was recorded 2 times"),
-    (_REFUSED, "wrong", "an event was refused: not an event"),
-    ("INSERT INTO leases VALUES ('SN-9999', :id)", "wrong", "it has ended, and still holds its terminal"),
-    (_CHANGED, "wrong", "it was approved, and then declined"),
-    (_REMOVED, "lost", "retention has removed it"),
+    ("DELETE FROM transactions WHERE client_transaction_id = :id", "wrong", "missing row of transactions"),
+    ("DELETE FROM events WHERE client_transaction_id = :id", "lost", "and has lost it"),
+    (_REPEATED, "wrong", "has an event 2 times"),
+    (_REFUSED, "wrong", "posd refused an event: not an event"),
+    ("INSERT INTO leases VALUES ('SN-9999', :id)", "wrong", "the ended payment still holds its terminal"),
+    (_CHANGED, "wrong", "the outcome changed from approved to declined"),
+    (_REMOVED, "lost", "retention removed the payment too early"),
 )
 
 

@@ -1,19 +1,17 @@
-"""A till: it makes its payments one after the other, and can be killed at any moment.
+"""A till. It makes its payments one after the other, and can be killed at any moment.
 
-It writes an id in its ledger before it calls, repeats the call until there is a response, and waits for the outcome.
-After a kill it takes up the same ids again.
+The till writes an id in its ledger before it calls, repeats the call until there is a response, and waits for the
+outcome. After a kill it continues with the same ids. Lines of the ledger:
 
-Lines of its ledger:
-
-| kind      | meaning                                                                                |
-| --------- | -------------------------------------------------------------------------------------- |
-| `intent`  | a payment is about to be asked for: id                                                 |
-| `again`   | a till that was started again takes up an id                                           |
-| `answer`  | a start was answered by a transaction: id, status, phase                               |
-| `problem` | a start was refused, and nothing of it is recorded: id, status, code                   |
-| `abort`   | an abort was answered: id, status, code                                                |
-| `outcome` | how it ended: id, result, reference                                                    |
-| `refused` | the till has given it up, for nothing of it is recorded at posd: id, code              |
+| kind      | meaning                                                              |
+| --------- | -------------------------------------------------------------------- |
+| `intent`  | the till is about to start a payment: id                             |
+| `again`   | a restarted till continues with an id                                |
+| `answer`  | posd replied to a start with a transaction: id, status, phase        |
+| `problem` | posd refused a start and recorded nothing: id, status, code          |
+| `abort`   | posd replied to an abort: id, status, code                           |
+| `outcome` | the payment has ended: id, result, reference                         |
+| `refused` | the till has given up a payment that posd has not recorded: id, code |
 """
 
 import asyncio
@@ -25,18 +23,18 @@ from tests.chaos.plan import Payment
 from tests.support.daemon import Daemon
 from tests.support.streams import Reply, stream
 
-#: Seconds until it calls an unreachable daemon again.
+#: Seconds until the till calls an unreachable daemon again.
 AGAIN_SECONDS = 0.05
 #: Seconds that one call waits for an outcome.
 LOOK_SECONDS = 1.0
-#: Seconds until the next payment after one that did not start, doubled each time.
+#: Seconds until the next payment after a payment that did not start. They double each time.
 PERSON_SECONDS = 0.2
 MAX_PERSON_SECONDS = 3.0
-#: Most seconds that it waits for the card before an abort.
+#: Most seconds that the till waits for the card before an abort.
 CARD_SECONDS = 2.0
-#: After so many calls with `sale_conflict` and an open payment, a till gives up its own payment.
+#: Number of calls with `sale_conflict` and an open payment after which a till gives up its own payment.
 CONFLICTS = 5
-#: Most seconds of one payment. An operator resolves what stays open much earlier.
+#: Most seconds of one payment. An operator resolves an open payment much earlier.
 STUCK_SECONDS = 150.0
 
 #: Lines after which a payment is finished.
@@ -54,7 +52,9 @@ class Till:
         tell: Callable[[str, dict[str, Any]], None],
         meet: Callable[[str, str], Awaitable[object]],
     ) -> None:
-        """`tell` gets each line of its ledger. `meet` waits until the other till of a sale is ready."""
+        """Create the till. `tell` gets each line of the ledger. `meet` waits until the other till of a sale is
+        ready.
+        """
         self.name = name
         self.ledger: list[dict[str, Any]] = []
         self._payments = payments
@@ -76,7 +76,7 @@ class Till:
             self.kill()
 
     def kill(self) -> bool:
-        """End this life at once. Return whether there was one."""
+        """Kill the till. Return whether it was running."""
         return self._life is not None and self._life.cancel()
 
     async def _live(self) -> None:
@@ -103,7 +103,7 @@ class Till:
             await self._await_outcome(payment)
 
     async def _start(self, payment: Payment) -> bool:
-        """Start it. Return True if posd has it, False if it was given up."""
+        """Start a payment. Return True if posd has the payment, False if the till gave it up."""
         path, conflicts = f"/transactions/{payment.id}", 0
         while True:
             calls = [self._call("PUT", path, payment.request) for _ in range(1 + payment.twice)]
@@ -133,7 +133,7 @@ class Till:
                     return False
 
     async def _look(self, identity: str) -> Any:
-        """Wait a while for the outcome of another payment. Return None if there is none yet."""
+        """Wait a while for the outcome of another payment. Return None without an outcome."""
         reply = await self._call("GET", f"/transactions/{identity}/outcome?timeout={LOOK_SECONDS}")
         return reply.json if reply.status == 200 else None
 
@@ -162,12 +162,10 @@ class Till:
                 else:
                     self._patience = PERSON_SECONDS
                 return
-            assert reply.status in (202, 503), (
-                f"the outcome of {payment.id} was answered {reply.status}: {reply.body!r}"
-            )
+            assert reply.status in (202, 503), f"posd replied {reply.status} to a wait for {payment.id}: {reply.body!r}"
 
     async def _call(self, method: str, path: str, body: Any = None) -> Reply:
-        """Call until there is a response. A stopped daemon comes back."""
+        """Repeat a call until there is a response. A stopped daemon starts again."""
         while True:
             try:
                 return await self._daemon.call(method, path, body)

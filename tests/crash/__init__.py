@@ -1,4 +1,4 @@
-"""Crash matrix: SIGKILL at each named point of the daemon, in each scenario, and the checks afterwards.
+"""Crash matrix: SIGKILL at each named point of the daemon in each scenario, and the checks afterwards.
 
-`python -m tests.crash --help` describes it. A sample runs with the tests.
+`python -m tests.crash --help` describes the command. A sample runs with the tests.
 """

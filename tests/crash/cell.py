@@ -1,4 +1,4 @@
-"""One cell of the matrix: a scenario, and the point at which the daemon is killed."""
+"""One cell of the matrix: a scenario, and the points at which the daemon is killed."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from tests.crash.scenarios import OPEN, SCENARIOS
 from tests.crash.verdict import offline_faults, online_faults
 from tests.crash.world import World
 
-#: Most seconds of a cell on a busy machine; a few are usual.
+#: Most seconds of a cell on a busy machine. A few seconds are usual.
 CELL_SECONDS = 90.0
 
 OK, NOT_REACHED, FAILED = "ok", "not reached", "FAILED"
@@ -22,7 +22,9 @@ OK, NOT_REACHED, FAILED = "ok", "not reached", "FAILED"
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell. `lives`: POINT:COUNT for each life of the daemon that ends so; mostly one."""
+    """One cell. `lives`: POINT:COUNT for each life of the daemon that ends by a crash. Most cells have one such
+    life.
+    """
 
     lives: tuple[str, ...]
     scenario: str
@@ -50,7 +52,7 @@ class Result:
     faults: list[str] = field(default_factory=list)
     seconds: float = 0.0
     crashes: int = 0
-    #: Final state of the scenario's payment: an outcome's result, or "open"; of a print job its status.
+    #: End of the scenario: the outcome's result or "open" for a payment, and the status for a print job.
     end: str | None = None
     log: list[dict[str, Any]] = field(default_factory=list)
 
@@ -69,7 +71,7 @@ def parse(text: str) -> Cell:
 
 
 async def run(cell: Cell, seed: int) -> Result:
-    """Run the cell. Every fault is in the result."""
+    """Run the cell. Return a result with every fault."""
     result = Result(str(cell))
     began = time.monotonic()
     with TemporaryDirectory(prefix="posd-") as home:
@@ -91,7 +93,7 @@ async def run(cell: Cell, seed: int) -> Result:
 
 
 async def _play(world: World, result: Result) -> None:
-    """Run the scenario to its end and beyond, and compare terminal, relays, till and posd."""
+    """Run the scenario to its end and until quiet. Compare terminal, relays, till and posd."""
     if world.scenario.before is not None:
         await world.scenario.before(world)
     async with asyncio.TaskGroup() as group:
@@ -104,7 +106,7 @@ async def _play(world: World, result: Result) -> None:
 
 
 async def _end(world: World) -> str:
-    """Return the end of the scenario: of its print jobs if it has any, else of its payment."""
+    """Return the end of the scenario's print jobs, or the end of its payment without print jobs."""
     if world.jobs:
         return printing.end(world, OPEN)
     outcome = (await world.get(world.payment))["outcome"]
@@ -112,7 +114,7 @@ async def _end(world: World) -> str:
 
 
 def _story(world: World) -> list[str]:
-    """Return the terminal's events and the daemon's last lines, for an aborted cell."""
+    """Return the terminal's events and the daemon's last log lines, for an aborted cell."""
     said = [
         " ".join(str(entry[name]) for name in ("kind", "status", "result", "http_status", "found") if name in entry)
         for entry in world.terminal.ledger

@@ -8,9 +8,9 @@ from posd.base.crashpoints import POINTS
 from tests.crash.cell import Cell, Result, run
 from tests.crash.scenarios import SCENARIOS
 
-#: Prefix of frequent points -> at which passes the daemon is killed, if once is not enough.
+#: Prefix of frequent points -> the passes of the point at which the daemon is killed.
 COUNTS = {"event": (1, 2, 3, 4), "till": (1, 2, 3), "writer": (1, 2, 3), "search": (1, 2), "print": (1, 2)}
-#: Further passes for the writer's commits, one of which the seed draws.
+#: Further passes of the writer's commits. The seed draws one of them.
 LATER = range(4, 10)
 #: The first crash leaves work for the next start. The second crash happens during that start.
 LEFT_BY = {
@@ -20,7 +20,7 @@ LEFT_BY = {
 
 
 def rows(seed: int) -> list[tuple[str, ...]]:
-    """Return the crashes of the matrix: the end of each life of the daemon."""
+    """Return the crashes of the matrix. A crash has the end of each life of the daemon."""
     random, found = Random(seed), []
     for point in sorted(POINTS):
         kind = point.partition(".")[0]
@@ -38,7 +38,7 @@ def cells(seed: int) -> list[Cell]:
 
 
 async def run_all(wanted: Iterable[Cell], seed: int, jobs: int, tell: Callable[[Result], None]) -> list[Result]:
-    """Run cells, some at a time; `tell` is called with each result."""
+    """Run cells, some at a time. Call `tell` with each result."""
     turn = asyncio.Semaphore(jobs)
 
     async def one(cell: Cell) -> Result:

@@ -1,4 +1,4 @@
-"""Setting up the world of a cell: certificates, ports, configuration, terminal and relays."""
+"""Setup of the world of a cell: certificates, ports, configuration, terminal and relays."""
 
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -19,7 +19,7 @@ from tests.crash.world import SERIAL, World
 from tests.support.daemon import Daemon, toml
 from tests.support.ports import reserve
 
-#: Factor by which terminals are faster than people. Their ten attempts then last 15 s, longer than a restart.
+#: Factor by which terminals are faster than people. Ten attempts of a terminal then last 15 s, longer than a restart.
 SPEED = 20.0
 
 TIMES = """
@@ -43,7 +43,7 @@ confirmed = {probe}
 
 @asynccontextmanager
 async def open_world(scenario: Scenario, lives: Sequence[str], home: Path, seed: int) -> AsyncIterator[World]:
-    """Set up everything but the daemon, which `World.watch` runs. Nothing is left when the block ends."""
+    """Set up the world without the daemon, which `World.watch` runs. Nothing is left after the block."""
     async with AsyncExitStack() as parts:
         made = issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1", "127.0.0.2"])
         state = home / "terminal"
@@ -101,7 +101,7 @@ def _authority() -> tuple[trustme.CA, SSLContext]:
 
 
 def _port_of_two_addresses() -> tuple[socket.socket, int]:
-    """Bind a port of 127.0.0.2 that the daemon has on 127.0.0.1 in all of its lives."""
+    """Bind a port of 127.0.0.2. The daemon uses the same port of 127.0.0.1 in all lives."""
     while True:
         port = reserve()
         with suppress(OSError):

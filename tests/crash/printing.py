@@ -21,7 +21,7 @@ WEBHOOKS = "/webhooks/print-jobs/"
 
 @dataclass
 class Job:
-    """One print job of a till: its id, the printer's behaviour, and the responses to the till."""
+    """One print job of a till, with the id, the printer's behaviour, and the responses to the till."""
 
     identity: str
     scenario: str
@@ -33,7 +33,7 @@ class Job:
 
 
 def prints(count: int, scenario: str = "completes") -> "Callable[[World], Awaitable[None]]":
-    """Return the actions of a till that prints this many receipts in turn, and then waits for the end of each."""
+    """Return the actions of a till that prints this many receipts in turn, and then waits for all of them."""
 
     async def plot(world: "World") -> None:
         world.jobs += [Job(f"receipt-{number}", scenario) for number in range(count)]
@@ -48,25 +48,25 @@ def prints(count: int, scenario: str = "completes") -> "Callable[[World], Awaita
 async def _put(world: "World", job: Job) -> None:
     wanted = {"document": {"text": f"this is {job.identity}"}, "external_reference": f"print:{job.scenario}"}
     reply = await world.call("PUT", f"/print-jobs/{job.identity}", wanted)
-    assert reply.status in (200, 201), f"{job.identity} was answered {reply.status}: {reply.body.decode()}"
+    assert reply.status in (200, 201), f"posd replied {reply.status} to {job.identity}: {reply.body.decode()}"
     job.answered = True
 
 
 async def _outcome(world: "World", job: Job) -> None:
-    """Wait for the end. If nothing can report it, wait until posd has polled."""
+    """Wait for the end of the job. If nothing can report the end, wait until posd has polled."""
     while True:
         reply = await world.call("GET", f"/print-jobs/{job.identity}/outcome?timeout={PATIENCE_SECONDS}")
         if reply.status == 200:
             job.told.append(reply.json)
             return
-        assert reply.status == 202, f"waiting was answered {reply.status}: {reply.body.decode()}"
+        assert reply.status == 202, f"posd replied {reply.status} to a waiting till: {reply.body.decode()}"
         asked = world.terminal.ledger.of("print_poll", print_job_id=job.identity)
         if reply.json["phase"] == "in_doubt" and asked and not _taken(world, job):
             return
 
 
 def end(world: "World", open_word: str) -> str:
-    """Return the end of the first job for the till: its status, or why it was not accepted."""
+    """Return the end of the first job for the till: the status, or the reason why the terminal did not accept it."""
     told = world.jobs[0].told
     return str(told[-1]["status"] or told[-1]["decided_by"]) if told else open_word
 
@@ -109,7 +109,7 @@ async def online_faults(world: "World") -> list[str]:
         if reply.status == 200:
             faults += [f"{job.identity}: {fault}" for fault in _job_faults(world, job, reply.json)]
         elif job.answered or _received(world, job):
-            faults.append(f"{job.identity}: asked for it, posd answers {reply.status}")
+            faults.append(f"{job.identity}: posd replies {reply.status} to a GET of the job")
     if world.jobs:
         changes = (await world.call("GET", "/feed?limit=500")).json["changes"]
         faults += await _feed_faults(world, [change for change in changes if change["kind"] == "print_job"])
@@ -120,23 +120,23 @@ def _job_faults(world: "World", job: Job, document: Any) -> Iterator[str]:
     received, ledger = _received(world, job), world.terminal.ledger
     on_paper = ledger.of("printed", print_job_id=job.identity)
     if received > 1 or len(on_paper) > 1:
-        yield f"{received} creations were received, {len(on_paper)} came out on paper"
+        yield f"the terminal received {received} creations and printed {len(on_paper)} times"
     codes = {item["code"] for item in document["attention"]}
     said = (document["phase"], document["status"], document["decided_by"])
     if _taken(world, job):
         if said[:2] != ("final", on_paper[0]["status"]) or said[2] not in ("webhook", "poll"):
-            yield f"the terminal says {on_paper[0]}, posd says {said}"
+            yield f"the terminal has {on_paper[0]}, posd has {said}"
         if codes:
-            yield f"it has ended, and these stay to be looked at: {codes}"
+            yield f"attentions are left after the end: {codes}"
     elif document["phase"] == "final":
         refused = bool(ledger.of("print", print_job_id=job.identity))
         if said != ("final", None, "refusal" if refused else "unsent") or (received and not refused):
-            yield f"the terminal never took it ({received} creations were received), posd says {said}"
+            yield f"the terminal never accepted the job ({received} creations received), and posd has {said}"
     elif said != ("in_doubt", None, None) or codes != {"in_doubt"}:
-        yield f"the terminal never took it, and posd says {said} with attention {codes}"
+        yield f"the terminal never accepted the job, and posd has {said} with attention {codes}"
     wrong = [item for item in job.told if (item["status"], item["decided_by"]) != said[1:]]
     if wrong:
-        yield f"the till was told {wrong}, and now it is {said}"
+        yield f"the till received {wrong}, and posd has {said}"
 
 
 async def _feed_faults(world: "World", changes: list[Any]) -> list[str]:
@@ -145,22 +145,30 @@ async def _feed_faults(world: "World", changes: list[Any]) -> list[str]:
     for job in world.jobs:
         reply = await world.call("GET", f"/print-jobs/{job.identity}")
         if reply.status == 200 and newest.get(job.identity) != (reply.json["phase"], reply.json["status"]):
-            faults.append(f"{job.identity}: the feed says {newest.get(job.identity)}, the job {reply.json}")
+            faults.append(f"{job.identity}: the feed has {newest.get(job.identity)}, the job has {reply.json}")
     return faults
 
 
 def offline_faults(world: "World", db: sqlite3.Connection) -> list[str]:
-    """Return the faults on the disk: each webhook that got a 2xx must be there once, and no other."""
+    """Return the faults of the database. It must have each acknowledged webhook once, and no other webhook."""
     stored = Counter(row[0] for row in db.execute("SELECT body FROM print_journal WHERE body IS NOT NULL"))
     came = [item for item in world.callbacks.exchanges if item.path.startswith(WEBHOOKS)]
     taken = {item.body for item in came if item.status is not None and item.status // 100 == 2}
-    faults = [f"got a 2xx and is not in the database: {body.decode()}" for body in taken - stored.keys()]
+    faults = [
+        f"posd acknowledged a webhook that is not in the database: {body.decode()}" for body in taken - stored.keys()
+    ]
     faults += [
-        f"in the database, and the terminal never sent it: {body!r}"
+        f"the database has a webhook that the terminal never sent: {body!r}"
         for body in stored.keys() - {item.body for item in came}
     ]
-    faults += [f"{count} times in the database: {body.decode()}" for body, count in stored.items() if count > 1]
+    faults += [
+        f"the database has a webhook {count} times: {body.decode()}" for body, count in stored.items() if count > 1
+    ]
     heard = world.terminal.ledger.of("print_webhook", result=200)
     known = {json.loads(body)["printJobId"] for body in stored}
-    faults += [f"the terminal heard a 2xx for {entry}" for entry in heard if entry["named"] not in known]
+    faults += [
+        f"the terminal received a 2xx for {entry}, which is not in the database"
+        for entry in heard
+        if entry["named"] not in known
+    ]
     return faults

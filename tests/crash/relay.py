@@ -1,7 +1,7 @@
-"""Relay in front of a server: it reads each HTTP exchange completely, stores it, and applies a script to it.
+"""Relay in front of a server. It reads each HTTP exchange completely, stores it, and applies a script to it.
 
-An exchange that it has read counts as received by the server behind it. One without a response was lost on the wire. So
-the tests see both sides of a lost reply.
+An exchange that the relay has read counts as received by the server. An exchange without a response was lost on the
+wire. So the tests see both sides of a lost reply.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
 @dataclass
 class Exchange:
-    """One request, and the status from the server behind the relay; None without a reply."""
+    """One request, and the status from the server behind the relay. The status is None without a reply."""
 
     method: str
     path: str
@@ -35,13 +35,15 @@ class Exchange:
         return json.loads(self.body)
 
 
-#: Returns the reply on the wire; None hangs up without one.
+#: Function that returns the reply on the wire. None hangs up without a reply.
 Script = Callable[[Exchange], Awaitable[bytes | None]]
 
 
 @dataclass
 class Relay:
-    """Listens on `sock` with the certificate of `own`, and calls the server at host and port (`trust`: over TLS)."""
+    """Relay that listens on `sock` with the certificate of `own`, and calls the server at host and port. With `trust`
+    it uses TLS.
+    """
 
     sock: socket.socket
     own: ssl.SSLContext
@@ -54,7 +56,7 @@ class Relay:
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     async def start(self, *, cut: bool = False) -> None:
-        """Listen. `cut` closes every connection without a byte."""
+        """Open the listener. With `cut` close every connection without a byte."""
         if cut:
             self._server = await asyncio.start_server(self._hang_up, sock=self.sock)
         else:
@@ -70,7 +72,7 @@ class Relay:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def forward(self, exchange: Exchange) -> bytes | None:
-        """Pass a request on and return the whole reply; None without one."""
+        """Pass a request on. Return the whole reply, or None without a reply."""
         try:
             async with asyncio.timeout(15):  # a kernel can accept a connection for a process that is about to be killed
                 reader, writer = await asyncio.open_connection(self.host, self.port, ssl=self.trust)
@@ -100,7 +102,7 @@ class Relay:
                     writer.write(reply)
                     await writer.drain()
             await _close(writer)
-        except asyncio.CancelledError:  # by `stop`; Python 3.11 prints a traceback for a connection that ends so
+        except asyncio.CancelledError:  # cancelled by `stop`; Python 3.11 would print a traceback of the connection
             _cut(writer)
 
     async def _hang_up(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -108,7 +110,7 @@ class Relay:
 
 
 async def _read(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    """Read one message: its head, with `connection: close` as its last header, and its body."""
+    """Read one message. Return the head, with `connection: close` as last header, and the body."""
     lines = (await reader.readuntil(b"\r\n\r\n")).removesuffix(b"\r\n\r\n").split(b"\r\n")
     fields = dict(line.lower().split(b":", 1) for line in lines[1:])
     body = await reader.readexactly(int(fields.get(b"content-length", 0)))
@@ -117,7 +119,7 @@ async def _read(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
-    """Close in order. If the peer does not close, cut the connection."""
+    """Close a connection in order. If the peer does not close, cut the connection."""
     writer.close()
     try:
         async with asyncio.timeout(1):
@@ -127,6 +129,6 @@ async def _close(writer: asyncio.StreamWriter) -> None:
 
 
 def _cut(writer: asyncio.StreamWriter) -> None:
-    # Python 3.11.2 (Debian 12): a TLS transport fails like this if its connection is gone
+    # in Python 3.11.2 (Debian 12) a TLS transport fails like this after the end of its connection
     with suppress(AttributeError):
         writer.transport.abort()

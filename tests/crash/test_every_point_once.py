@@ -1,4 +1,6 @@
-"""Sample of the crash matrix (`python -m tests.crash` runs all of it): every point and every scenario at least once."""
+"""Sample of the crash matrix with every point and every scenario at least once. `python -m tests.crash` runs the whole
+matrix.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -12,7 +14,7 @@ from tests.crash.cell import OK, Result, parse, run
 from tests.crash.scenarios import SCENARIOS
 from tests.support.slow import named_quick
 
-#: Number of cells that run side by side: there are two cores, and half of each cell is waiting.
+#: Number of cells that run in parallel. The machine has two cores, and a cell waits half of its time.
 JOBS = 4
 #: One crash of each kind for the quick suite.
 QUICK = {
@@ -25,7 +27,7 @@ QUICK = {
 }
 SEED = 1
 
-#: Scenario -> crashes that it reaches.
+#: Scenario -> crashes that the scenario reaches.
 SAMPLE = (
     "start.before_intent:1,approve-contactless",
     "start.written:1+recovery.before_commit:1,approve-chip-pin",
@@ -93,7 +95,7 @@ SAMPLE = (
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(request: pytest.FixtureRequest) -> AsyncIterator[Mapping[str, "asyncio.Task[Result]"]]:
-    """Yield all cells to be tested, which run a few at a time."""
+    """Yield the selected cells as tasks. A few run at a time."""
     turn = asyncio.Semaphore(JOBS)
 
     async def one(text: str) -> Result:

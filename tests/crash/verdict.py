@@ -1,6 +1,5 @@
-"""Checks at the end, after any kill: each fault is a sentence.
-
-The terminal's own ledger has the true events; the relays have requests and replies.
+"""Checks at the end, after any kill. Each fault is a sentence. The terminal's own ledger has the true events. The
+relays have requests and replies.
 """
 
 import json
@@ -17,14 +16,13 @@ from tests.crash import printing
 from tests.crash.world import SERIAL, Payment, World
 from tests.support.events import RESULTS
 
-#: Evidence that a payment never started: nothing was sent, it was refused, both rounds of proof, or an operator's
-#: decision.
+#: Evidence that a payment never started: an unsent request, a refusal, both rounds of proof, or an operator's decision.
 PROOFS = ({"unsent"}, {"refusal"}, {"abort", "search"}, {"operator"})
 #: The path of the payments' callbacks.
 WEBHOOKS = "/webhooks/transactions/"
-#: The token in a callback address, which no response shows.
+#: The token in a callback URL. No response may contain a token.
 _TOKEN = re.compile(rb"(webhooks/(?:transactions|print-jobs)/[^/\"]+/)[\w-]+")
-#: Attentions that may stay open if callbacks were lost or the terminal never had the payment.
+#: Attentions that may stay open after lost callbacks, or if the terminal never had the payment.
 ATTENTIONS = {"in_doubt", "gap", "stalled", "no_callback", "released"}
 
 
@@ -39,19 +37,19 @@ async def online_faults(world: World) -> list[str]:
             listed = await world.call("GET", f"/transactions/{payment.identity}/events")
             faults += _payment_faults(world, payment, reply.json, listed.json["events"])
         elif (reply.status == 404) != (not payment.answered.is_set()):
-            faults.append(f"{payment.identity}: asked for it, it is answered {reply.status}")
+            faults.append(f"{payment.identity}: posd replies {reply.status} to a GET of the payment")
         elif _received(world, payment):
-            faults.append(f"{payment.identity}: posd does not know it, and the terminal was asked to start it")
+            faults.append(f"{payment.identity}: posd does not know the payment, and the terminal received its start")
     holding = [item["client_transaction_id"] for item in documents if item["phase"] != "final" and not item["released"]]
     terminal = (await world.call("GET", f"/terminals/{SERIAL}")).json
     if [terminal["transaction"]] != (holding or [None]):
-        faults.append(f"the terminal is held by {terminal['transaction']}, open on it: {holding}")
+        faults.append(f"{terminal['transaction']} holds the terminal, and these payments are open on it: {holding}")
     faults += _feed_faults(documents, (await world.call("GET", "/feed?limit=500")).json["changes"])
     report = (await world.call("POST", "/reprocess", admin=True)).json
     of_jobs = report["printing"]
     differing = any(report.get(name, True) for name in ("differing", "applied", "quarantined", "skipped"))
     if differing or any(of_jobs.get(name, True) for name in ("differing", "applied")):
-        faults.append(f"reprocess: {report}")
+        faults.append(f"reprocessing finds differences: {report}")
     return faults + await printing.online_faults(world)
 
 
@@ -59,32 +57,36 @@ def offline_faults(world: World) -> list[str]:
     """Return the faults on the disk and in the logs, after the daemon has stopped."""
     faults = [f"log: {line}" for line in world.log if line["event"] in ("posd.internal_error", "not json")]
     with closing(sqlite3.connect(f"{world.daemon.database.as_uri()}?mode=ro", uri=True)) as db:
-        faults += [f"integrity: {row}" for row in db.execute("PRAGMA integrity_check") if row != ("ok",)]
-        faults += [f"foreign key: {row}" for row in db.execute("PRAGMA foreign_key_check")]
+        faults += [f"the integrity check finds {row}" for row in db.execute("PRAGMA integrity_check") if row != ("ok",)]
+        faults += [f"a foreign key has no row: {row}" for row in db.execute("PRAGMA foreign_key_check")]
         rule = "SELECT client_transaction_id FROM transactions WHERE (phase = 'final') <> (outcome IS NOT NULL)"
-        faults += [f"final without outcome, or the reverse: {row}" for row in db.execute(rule)]
+        faults += [f"a transaction is final without an outcome, or the reverse: {row}" for row in db.execute(rule)]
         stored = Counter(row[0] for row in db.execute("SELECT body FROM events"))
         faults += printing.offline_faults(world, db)
-    faults += [f"verify: {finding}" for finding in verify(world.daemon.database, lambda *_: None).findings]
+    faults += [f"`verify` finds {finding}" for finding in verify(world.daemon.database, lambda *_: None).findings]
     came = [item for item in world.callbacks.exchanges if item.path.startswith(WEBHOOKS)]
     refused = {item.status for item in world.callbacks.exchanges} - {None, 200, 503}
-    faults += [f"an event was answered {status}: the terminal gives it up" for status in refused]
+    faults += [f"posd replied {status} to an event, so the terminal does not send it again" for status in refused]
     taken = {item.body for item in came if item.status is not None and item.status // 100 == 2}
-    faults += [f"got a 2xx and is not in the database: {body.decode()}" for body in taken - stored.keys()]
+    faults += [
+        f"posd acknowledged an event that is not in the database: {body.decode()}" for body in taken - stored.keys()
+    ]
     sent = {item.body for item in came}
-    faults += [f"in the database, and the terminal never sent it: {body!r}" for body in stored.keys() - sent]
-    faults += [f"{count} times in the database: {body.decode()}" for body, count in stored.items() if count > 1]
+    faults += [f"the database has an event that the terminal never sent: {body!r}" for body in stored.keys() - sent]
+    faults += [
+        f"the database has an event {count} times: {body.decode()}" for body, count in stored.items() if count > 1
+    ]
     known = {json.loads(body)["event_id"] for body in stored}
     heard = (item for item in world.terminal.ledger.of("attempt") if isinstance(item["result"], int))
     told = {item["event_id"] for item in heard if item["result"] // 100 == 2}
     faults += [
-        f"the terminal heard a 2xx for event {missing}, which is not in the database" for missing in told - known
+        f"the terminal received a 2xx for event {missing}, which is not in the database" for missing in told - known
     ]
     return faults
 
 
 def _received(world: World, payment: Payment) -> int:
-    """Return the least number of start requests of a payment that reached the relay."""
+    """Return the number of start requests of a payment that have certainly reached the relay."""
     starts = (item for item in world.wire.exchanges if item.path.endswith("/charge"))
     return sum(1 for item in starts if item.json["client_transaction_id"] == payment.identity)
 
@@ -94,10 +96,10 @@ def _payment_faults(world: World, payment: Payment, document: Any, listed: list[
     received = max(_received(world, payment), sum(identity in body for body in world.terminal.requests))
     finals = ledger.of("final", client_transaction_id=identity)
     if received > 1 or len(finals) > 1:
-        yield f"{identity}: {received} start requests were received, {len(finals)} finals made: {finals}"
+        yield f"{identity}: the terminal received {received} start requests and made {len(finals)} finals: {finals}"
     busy = ledger.of("start", client_transaction_id=identity, http_status=409)
     if busy and not world.scenario.occupied:
-        yield f"{identity}: it was sent to a terminal that was busy"
+        yield f"{identity}: posd sent the payment to a busy terminal"
     if world.started(payment):
         truth = _ended_faults(world, payment, document, finals)
     else:
@@ -105,32 +107,32 @@ def _payment_faults(world: World, payment: Payment, document: Any, listed: list[
     yield from (f"{identity}: {fault}" for fault in truth)
     charged = any(final["charged"] for final in finals)
     if document["next_step"] == "new_id_ok" and (charged or document["phase"] != "final"):
-        yield f"{identity}: the till is told to pay again, and it is {document['phase']}, charged: {charged}"
+        yield f"{identity}: posd permits a new id, and the payment is {document['phase']}, charged: {charged}"
     if (document["phase"] == "final") != (document["outcome"] is not None):
-        yield f"{identity}: {document['phase']} with outcome {document['outcome']}"
+        yield f"{identity}: the phase is {document['phase']} and the outcome is {document['outcome']}"
     with closing(sqlite3.connect(f"{world.daemon.database.as_uri()}?mode=ro", uri=True)) as db:
         query = "SELECT body FROM events WHERE client_transaction_id = ? ORDER BY seq"
         shown = (_TOKEN.sub(rb"\1[redacted]", row[0]) for row in db.execute(query, (identity,)))
         stored = [json.loads(body, parse_float=Decimal) for body in shown]
     if [item["event"] for item in listed] != stored:
-        yield f"{identity}: the listed events are not those of the database: {listed}, {stored}"
+        yield f"{identity}: the listed events differ from the database: {listed}, {stored}"
 
 
 def _ended_faults(world: World, payment: Payment, document: Any, finals: list[Any]) -> Iterator[str]:
-    """Yield the faults of a payment that the terminal ran. Its ledger has the truth."""
+    """Yield the faults of a payment that the terminal ran. The terminal's ledger has the true end."""
     final = finals[0]
     outcome, truth = document["outcome"], RESULTS[final["status"]]
     said = outcome and (outcome["result"], outcome["status"], outcome["transaction_reference"])
     if said != (truth, final["status"], final["transaction_reference"]):
-        yield f"the terminal says {final}, posd says {said} ({document['phase']})"
+        yield f"the terminal has {final}, posd has {said} ({document['phase']})"
     wrong = [item["result"] for item in payment.told if item["result"] != truth]
     if wrong and not (world.scenario.word and payment is world.payment):
-        yield f"the till was told {wrong}, the terminal says {truth}"
+        yield f"the till received {wrong}, the terminal has {truth}"
     codes = {item["code"] for item in document["attention"]}
     made = world.terminal.ledger.of("event", client_transaction_id=payment.identity)
     lost = any(world.terminal.ledger.of("dropped", event_id=item["event_id"]) for item in made)
     if codes - (ATTENTIONS if lost else set()):
-        yield f"the payment has ended, and these stay to be looked at: {document['attention']}"
+        yield f"attentions are left after the end: {document['attention']}"
 
 
 def _unstarted_faults(world: World, document: Any, received: int) -> Iterator[str]:
@@ -138,27 +140,27 @@ def _unstarted_faults(world: World, document: Any, received: int) -> Iterator[st
     codes, outcome = {item["code"] for item in document["attention"]}, document["outcome"]
     if outcome is None:
         if document["phase"] != "in_doubt" or "in_doubt" not in codes:
-            yield f"it never started, and posd says {document['phase']} with attention {codes}"
+            yield f"the payment never started, and posd has {document['phase']} with attention {codes}"
     else:
         kinds = {item["kind"] for item in outcome["evidence"]}
         if outcome["result"] != "not_started" or kinds not in PROOFS:
-            yield f"it never started, and posd says {outcome['result']} by {kinds}"
+            yield f"the payment never started, and posd has {outcome['result']} by {kinds}"
         if ("unsent" in kinds and received) or ("operator" in kinds and not world.scenario.word):
-            yield f"its outcome rests on {kinds}, and {received} requests were received"
+            yield f"the evidence is {kinds}, and the terminal received {received} requests"
     if world.scenario.proves and outcome is None:
-        yield "it never started, all that proves it is there, and posd does not conclude it"
+        yield "posd has the full proof, and does not conclude not_started"
     if codes - ATTENTIONS:
-        yield f"these are to be looked at: {document['attention']}"
+        yield f"the payment has unexpected attentions: {document['attention']}"
 
 
 def _feed_faults(documents: list[Any], changes: list[Any]) -> Iterator[str]:
-    """Yield differences between transactions and their newest line of the feed."""
+    """Yield differences between transactions and their newest lines of the feed."""
     if [change["seq"] for change in changes] != sorted({change["seq"] for change in changes}):
-        yield "the feed does not ascend"
+        yield "the numbers of the feed do not ascend"
     newest = {change["id"]: change for change in changes}
     for document in documents:
         change = newest[document["client_transaction_id"]]
         said = (change["phase"], change["result"], change["status"])
         true = (document["phase"], document["outcome"] and document["outcome"]["result"], document["status"])
         if said != true:
-            yield f"{document['client_transaction_id']}: the feed says {said}, the transaction {true}"
+            yield f"{document['client_transaction_id']}: the feed has {said}, the transaction has {true}"

@@ -1,4 +1,4 @@
-"""Effects of the wires on requests and callbacks in the scenarios, for each exchange."""
+"""Effects of the wires on requests and callbacks in the scenarios. Each effect applies to one exchange."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,7 +6,7 @@ from tests.crash.printing import WEBHOOKS, creates
 from tests.crash.relay import Exchange
 from tests.crash.world import World
 
-#: Effect on one exchange: the reply to the caller, None without one.
+#: Effect on one exchange. It returns the reply to the caller, or None without a reply.
 Wire = Callable[[World, Exchange], Awaitable[bytes | None]]
 
 GONE = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -14,12 +14,12 @@ REFUSED = b"HTTP/1.1 409 Conflict\r\ncontent-length: 2\r\nconnection: close\r\n\
 
 
 async def to_terminal(world: World, exchange: Exchange) -> bytes | None:
-    """Pass it on to the terminal."""
+    """Pass the exchange on to the terminal."""
     return await world.wire.forward(exchange)
 
 
 def start_is(what: Wire) -> Wire:
-    """Return a wire with that effect on the start of the scenario's payment, which passes on everything else."""
+    """Return a wire with this effect on the start of the scenario's payment. It passes on every other exchange."""
 
     async def wire(world: World, exchange: Exchange) -> bytes | None:
         return await (what if _is_start(world, exchange) else to_terminal)(world, exchange)
@@ -28,7 +28,7 @@ def start_is(what: Wire) -> Wire:
 
 
 async def reply_lost(world: World, exchange: Exchange) -> bytes | None:
-    """Pass it on, and lose the reply."""
+    """Pass the exchange on, and lose the reply."""
     await world.wire.forward(exchange)
     return None
 
@@ -39,7 +39,7 @@ async def swallowed(_world: World, _exchange: Exchange) -> bytes | None:
 
 
 async def reply_late(world: World, exchange: Exchange) -> bytes | None:
-    """Deliver the reply when the payment is over, after the terminal has tried to report it."""
+    """Deliver the reply after the end of the payment, when the terminal has tried to report the end."""
     reply = await world.wire.forward(exchange)
     identity = world.payment.identity
     await world.terminal.ledger.wait_for("attempt", client_transaction_id=identity, status="APPROVAL")
@@ -54,7 +54,7 @@ async def reply_after_abort(world: World, exchange: Exchange) -> bytes | None:
 
 
 async def refused_after_event(world: World, exchange: Exchange) -> bytes | None:
-    """Accept it and report an event, then reply with a refusal, as the terminal."""
+    """Accept the start and report an event, then reply with a refusal, as the terminal."""
     await world.wire.forward(exchange)
     identity = world.payment.identity
     await world.terminal.ledger.wait_for("attempt", client_transaction_id=identity, retry_in_seconds=None)
@@ -69,12 +69,12 @@ async def start_lost_search_closed(world: World, exchange: Exchange) -> bytes | 
 
 
 async def to_daemon(world: World, exchange: Exchange) -> bytes | None:
-    """Pass it on to the daemon."""
+    """Pass the exchange on to the daemon."""
     return await world.callbacks.forward(exchange)
 
 
 def events_are(what: Wire) -> Wire:
-    """Return a wire with that effect on the callbacks of the scenario's payment, which passes on everything else."""
+    """Return a wire with this effect on the callbacks of the scenario's payment. It passes on every other exchange."""
 
     async def wire(world: World, exchange: Exchange) -> bytes | None:
         ours = exchange.json["client_transaction_id"] == world.payment.identity
@@ -84,7 +84,7 @@ def events_are(what: Wire) -> Wire:
 
 
 async def answer_lost(world: World, exchange: Exchange) -> bytes | None:
-    """Lose the first response to each event, so that it is sent again."""
+    """Lose the first response to each event, so that the terminal sends the event again."""
     before = sum(1 for item in world.callbacks.exchanges if item.body == exchange.body and item.status == 200)
     reply = await world.callbacks.forward(exchange)
     return reply if before else None
@@ -96,12 +96,12 @@ async def card_lost(world: World, exchange: Exchange) -> bytes | None:
 
 
 async def blocked(world: World, exchange: Exchange) -> bytes | None:
-    """Block callbacks until the scenario opens the way. The terminal retries."""
+    """Block callbacks until the scenario opens the wire. The terminal retries."""
     return await world.callbacks.forward(exchange) if world.opened.is_set() else None
 
 
 async def astray(_world: World, _exchange: Exchange) -> bytes | None:
-    """Answer the callbacks for good from another device, so that the terminal gives each event up."""
+    """Reply to the callbacks from another device, so that the terminal gives up each event."""
     return GONE
 
 
@@ -112,7 +112,7 @@ async def creation_lost(world: World, exchange: Exchange) -> bytes | None:
 
 
 async def webhooks_astray(world: World, exchange: Exchange) -> bytes | None:
-    """Answer the print webhooks from another device, so that posd never gets one."""
+    """Reply to the print webhooks from another device, so that posd never gets a webhook."""
     return GONE if exchange.path.startswith(WEBHOOKS) else await to_daemon(world, exchange)
 
 

@@ -1,6 +1,5 @@
-"""World of one cell: a daemon that is killed as its environment says, a terminal, and a relay in each direction.
-
-The till here never gives up: it repeats calls without a response, with the same id.
+"""World of one cell: a daemon, a terminal, and a relay in each direction. The daemon's environment sets the crash
+point. The till never gives up. It repeats calls without a response under the same id.
 """
 
 import asyncio
@@ -34,19 +33,19 @@ PATIENCE_SECONDS = 0.25
 
 @dataclass
 class Payment:
-    """One payment of a till: its id, the terminal's behaviour, and the responses to the till."""
+    """One payment of a till, with the id, the terminal's behaviour, and the responses to the till."""
 
     identity: str
     scenario: str
     sale: str | None = None
-    #: Set when the till's call has its response: posd sends nothing more for it.
+    #: Set when the till's call has its response. posd sends no request of the payment after that.
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     told: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
 class World:
-    """World of a cell, created by `open_world`. `lives`: POSD_CRASH of the daemon's lives. After the last one it is not
+    """World of a cell, created by `open_world`. `lives`: POSD_CRASH of the daemon's lives. The life after these is not
     killed.
     """
 
@@ -54,9 +53,9 @@ class World:
     lives: Sequence[str]
     daemon: Daemon
     terminal: Simulator
-    #: From the daemon to the terminal.
+    #: Relay from the daemon to the terminal.
     wire: Relay
-    #: From the terminal to the daemon.
+    #: Relay from the terminal to the daemon.
     callbacks: Relay
     random: Random
     payments: list[Payment] = field(default_factory=list)
@@ -83,7 +82,7 @@ class World:
         return self.log + (self.daemon.lines if self.daemon.process is not None else [])
 
     def another(self, scenario: str, sale: str | None = None) -> Payment:
-        """Return another payment, not started yet."""
+        """Return another payment. It is not started."""
         payment = Payment(str(UUID(int=self.random.getrandbits(128), version=4)), scenario, sale)
         self.payments.append(payment)
         return payment
@@ -91,8 +90,8 @@ class World:
     # Lives of the daemon.
 
     async def watch(self) -> None:
-        """Run the daemon, and restart it after each crash, until `stop`. Raise AssertionError if it ends in another
-        way.
+        """Run the daemon, and restart it after each crash, until `stop`. Raise AssertionError if the daemon ends in
+        another way.
         """
         for crash in (*self.lives, ""):
             code = await self._live(crash)
@@ -100,13 +99,12 @@ class World:
                 self.crashes += 1
                 continue
             assert self._stopping, f"posd ended by itself ({code}): {self.log[-3:]}"
-            assert code == 0, f"posd was stopped and ended with {code}"
+            assert code == 0, f"posd ended with {code} after a stop"
             return
 
     async def _live(self, crash: str) -> int:
-        """Run the daemon until it ends. If it ended for a command, run the command and the daemon again.
-
-        Return the exit code of the end of this life.
+        """Run the daemon until it ends. If it ended for a command, run the command and then the daemon again. Return
+        the exit code of this life.
         """
         while True:
             if self._command:
@@ -124,7 +122,7 @@ class World:
         self.daemon.environment = _environment(crash)
         try:
             await self.daemon.start()
-        except AssertionError:  # it ended during its start: the exit code has the cause
+        except AssertionError:  # the daemon ended during its start, and the exit code has the cause
             pass
         else:
             self._up.set()
@@ -153,7 +151,7 @@ class World:
         return await process.wait()
 
     async def offline(self, *command: str) -> None:
-        """Stop the daemon, run a command of posd to its end, again if it is killed, and restart the daemon."""
+        """Stop the daemon, run a command of posd, and restart the daemon. Repeat a command that is killed."""
         self._made.clear()
         self._command = command
         self._terminate()
@@ -161,7 +159,7 @@ class World:
 
     @asynccontextmanager
     async def one_life(self) -> AsyncIterator[None]:
-        """Run the daemon for the block, before the life that is to be killed."""
+        """Run the daemon for the block, before the first life with a crash point."""
         async with asyncio.TaskGroup() as group:
             living = group.create_task(self._live(""))
             yield
@@ -169,7 +167,7 @@ class World:
         assert living.result() == 0
 
     def stop(self) -> None:
-        """End `watch`: stop the daemon, and again if a crash came first."""
+        """End `watch`. Stop the daemon, and stop it again if a crash was faster."""
         self._stopping = True
         self._terminate()
 
@@ -179,7 +177,7 @@ class World:
                 self.daemon.process.terminate()
 
     async def call(self, method: str, path: str, body: Any = None, *, admin: bool = False) -> Reply:
-        """Call the local API until it answers."""
+        """Repeat a call of the local API until it gets a response."""
         while True:
             await self._up.wait()
             gone = self._gone
@@ -191,7 +189,7 @@ class World:
     # Actions of the till.
 
     async def put(self, payment: Payment) -> Reply:
-        """Call the start until it gets a response."""
+        """Repeat the start until it gets a response."""
         wanted = {"amount": AMOUNT, "metadata": {"scenario": payment.scenario}, "sale": payment.sale}
         reply = await self.call("PUT", f"/transactions/{payment.identity}", wanted)
         if reply.status in (200, 201):
@@ -199,47 +197,47 @@ class World:
         return reply
 
     async def start(self, payment: Payment) -> None:
-        """Start it."""
+        """Start a payment. Check that posd accepts it."""
         reply = await self.put(payment)
-        assert payment.answered.is_set(), f"the start was answered {reply.status}: {reply.body.decode()}"
+        assert payment.answered.is_set(), f"posd replied {reply.status} to the start: {reply.body.decode()}"
 
     async def outcome(self, payment: Payment) -> Any:
-        """Wait for the outcome. Return None if nothing can report it, and posd says so."""
+        """Wait for the outcome. Return None if nothing can report the outcome and posd is in doubt."""
         while True:
             path = f"/transactions/{payment.identity}/outcome?timeout={PATIENCE_SECONDS}"
             reply = await self.call("GET", path)
             if reply.status == 200:
                 payment.told.append(reply.json)
                 return reply.json
-            assert reply.status == 202, f"waiting was answered {reply.status}: {reply.body.decode()}"
+            assert reply.status == 202, f"posd replied {reply.status} to a waiting till: {reply.body.decode()}"
             if self.hopeless(payment, reply.json):
                 return None
 
     async def pay(self, payment: Payment) -> Any:
-        """Start it and wait for the outcome."""
+        """Start a payment and wait for the outcome."""
         await self.start(payment)
         return await self.outcome(payment)
 
     async def get(self, payment: Payment) -> Any:
-        """Return it as the local API shows it."""
+        """Return a payment from the local API."""
         reply = await self.call("GET", f"/transactions/{payment.identity}")
-        assert reply.status == 200, f"{payment.identity} is answered {reply.status}: {reply.body.decode()}"
+        assert reply.status == 200, f"posd replied {reply.status} to a GET of {payment.identity}: {reply.body.decode()}"
         return reply.json
 
     # True state of the terminal.
 
     def started(self, payment: Payment) -> bool:
-        """Return whether the terminal has accepted it."""
+        """Return whether the terminal has accepted a payment."""
         return bool(self.terminal.ledger.of("start", client_transaction_id=payment.identity, http_status=200))
 
     def hopeless(self, payment: Payment, document: Any) -> bool:
-        """Return whether the terminal never got it and never will, and posd has found out everything possible."""
+        """Return whether the terminal never gets the payment, and posd has finished all searches."""
         over = payment.answered.is_set() and not self.started(payment)
         asked = document["phase"] == "in_doubt" and document["last_search"] is not None
         return over and asked and not self.scenario.proves
 
     async def at_terminal(self, payment: Payment, kind: str, **fields: Any) -> bool:
-        """Wait until that is in the terminal's ledger. Return False if it never got the payment."""
+        """Wait until this line is in the terminal's ledger. Return False if the terminal never got the payment."""
         waiting = self.terminal.ledger.wait_for(kind, client_transaction_id=payment.identity, **fields)
         entry, answered = asyncio.create_task(waiting), asyncio.create_task(payment.answered.wait())
         try:
@@ -253,7 +251,7 @@ class World:
         return True
 
     async def quiet(self) -> None:
-        """Wait until the terminal runs nothing, and has nothing more to send."""
+        """Wait until the terminal runs nothing and has nothing to send."""
         ledger, news = self.terminal.ledger, asyncio.Event()
         ledger.listen(lambda _entry: news.set())
         while (

@@ -419,7 +419,6 @@ async def test_an_unconfirmed_row_of_the_profile_is_named(
     told = await lacking(payment)
     assert code in told
     assert "confirmed = true" in told[code]
-    assert (
-        await payment.deliver(b"{}") == 400
-    )  # a callback of the payment arrived, so `not_started` can never be proved
+    # a callback of the payment arrived, so `not_started` can never be proved
+    assert await payment.deliver(b"{}") == 400
     assert set(await lacking(payment)) == {"was_acknowledged"}

@@ -144,9 +144,8 @@ async def test_a_wrong_configuration_is_refused_and_the_old_configuration_stays(
     assert line["level"] == "error"
     assert words in line["error"]
     assert "posd config check" in line["detail"]
-    await posd.log_line(
-        "certificate.loaded", after=lines
-    )  # posd checks the certificate also if the configuration is wrong
+    # posd checks the certificate also if the configuration is wrong
+    await posd.log_line("certificate.loaded", after=lines)
     assert (await charge(posd, "SN-TEST"))[1]["phase"] == "active"
     assert len(terminal.requests) == 1
 

@@ -87,9 +87,8 @@ async def test_an_uncertain_outcome_blocks_its_sale(shop: Shop, sale: str) -> No
     payment = await paid(shop, sale)
     for item in APPROVED[:3]:
         assert await payment.event(*item) == 200
-    assert (
-        await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200
-    )  # the acquirer may have approved the payment
+    # the acquirer may have approved the payment
+    assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200
     assert await conflicts(shop, sale) == [payment.identity]
 
 

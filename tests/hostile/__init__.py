@@ -1,5 +1,6 @@
-"""A hostile LAN: strangers attack the webhook listener, while honest terminals and the till are served.
+"""A hostile LAN. Strangers attack the webhook listener while posd serves honest terminals and the till.
 
-`python -m tests.hostile` runs it (docs/evidence/hostile.md): a daemon, simulated terminals on loopback addresses, a
-till, and attackers on other addresses, each as a process. Each attack is compared with a quiet time just before it.
+`python -m tests.hostile` makes the measurements (docs/evidence/hostile.md). A daemon, simulated terminals on loopback
+addresses, a till, and attackers on other addresses are processes. Each attack is compared with a quiet time just before
+it.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.hostile`: attack a daemon and measure. Exit code 1 if a bound is exceeded."""
+"""Attack a daemon and measure the effects. Exit code 1 if a bound is exceeded."""
 
 import argparse
 import asyncio
@@ -13,7 +13,7 @@ from tests.hostile.attacks import ATTACKS, TOGETHER
 from tests.hostile.run import Result, Run
 from tests.hostile.shop import open_shop
 
-#: Insiders come last, because they may leave more memory in use than strangers may.
+#: Attacks of insiders are last, because insiders may leave more memory in use than strangers.
 ALL = sorted([*ATTACKS, *TOGETHER], key=lambda name: any(ATTACKS[one].insider for one in TOGETHER.get(name, [name])))
 #: Seconds before the first measurement, until memory stops growing.
 WARM_UP_SECONDS = 5.0

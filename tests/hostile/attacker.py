@@ -1,7 +1,7 @@
-"""An attacker's process: `python -m tests.hostile.attacker NAME OPTION... ADDRESS...`.
+"""Process of an attacker (`python -m tests.hostile.attacker NAME OPTION... ADDRESS...`).
 
-It represents another machine of the network with its own processor, so it runs with the lowest priority (`--nice`). At
-its end it prints its counts as one JSON document.
+The attacker represents another machine of the network. That machine has its own processor, so the process runs with the
+lowest priority (`--nice`). At its end it prints its counts as one JSON document.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.hostile.attacks import ATTACKS, keep_on
 from tests.hostile.wire import Attacker
 
-#: Idle priority: other machines take no processor time from posd, so attackers use only idle time.
+#: Idle priority. Other machines take no processor time from posd, so attackers use only idle time.
 LAST = 19
 
 
@@ -39,7 +39,7 @@ def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)  # broken connections
         await keep_on(attacker, options.name)
         os.write(1, json.dumps(attacker.counts).encode())
-        os._exit(0)  # at once, as a machine that is switched off
+        os._exit(0)  # end at once, like a machine that is switched off
 
     asyncio.run(run())
 

@@ -1,4 +1,4 @@
-"""The attacks: each has the repeated action of one worker on one connection, and the number of workers."""
+"""The attacks. An attack has the repeated action of one worker on one connection, and the number of workers."""
 
 import asyncio
 import json
@@ -27,13 +27,13 @@ PIECE = b" " * 65_536
 CHUNK = b"%x\r\n%s\r\n" % (len(PIECE), PIECE)
 #: Requests that are written at once without waiting for responses.
 PIPELINED = 500
-#: Seconds after which a refused till tries again, as in the answer.
+#: Seconds after which a refused till tries again, as in the response.
 RETRY_AFTER_SECONDS = 1.0
-#: How often a replay is repeated on one connection.
+#: Number of replays on one connection.
 REPLAYS = 20
 
 HELLO = client_hello()
-#: First bytes of other protocols. posd's port accepts only TLS.
+#: First bytes of other protocols. The port of posd accepts only TLS.
 GARBAGE = (
     b"GET / HTTP/1.1\r\nhost: posd\r\n\r\n",
     b"SSH-2.0-OpenSSH_9.2\r\n",
@@ -49,9 +49,9 @@ HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000"
 HTTP2_FRAMES = (bytes.fromhex("000000040000000000") + bytes.fromhex("000008060000000000") + bytes(8)) * 2000
 
 
-#: Announced instance names: names that the mDNS library refuses, other cases, wrong types.
+#: Announced instance names: names that the mDNS library refuses, names in other cases, and wrong types.
 ANNOUNCED = (f"a\r\n.{TYPE}", f"a.{TYPE}\r\n.", f"B.{TYPE.upper()}", "c._other._tcp.local.", "local.", f"d\x00.{TYPE}")
-#: Seconds between two packets of one worker: a LAN carries some hundreds of them a second.
+#: Seconds between two packets of one worker. A LAN carries some hundred packets a second.
 ANNOUNCED_SECONDS = 0.02
 
 
@@ -141,7 +141,7 @@ async def endless_bodies(attacker: Attacker) -> None:
 
 
 async def header_bombs(attacker: Attacker) -> None:
-    """Send headers without end: long ones, and many."""
+    """Send headers without end, long headers and many headers."""
     async with attacker.secure() as (_, writer):
         writer.write(f"POST {forged()} HTTP/1.1\r\n".encode())
         await attacker.pump(writer, attacker.random.choice((b"x: y\r\n" * 10_000, b"x" * 65_536, b"a: " + PIECE)))
@@ -156,7 +156,7 @@ async def pipelining(attacker: Attacker) -> None:
 
 
 async def http2(attacker: Attacker) -> None:
-    """Use HTTP/2, by ALPN and by its preface, with endless frames."""
+    """Use HTTP/2 by ALPN and by its preface, with endless frames."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"] if attacker.random.random() < 0.5 else ["h2", "http/1.1"])
@@ -200,7 +200,7 @@ async def _broken_record(attacker: Attacker) -> None:
 
 
 async def _renegotiation(attacker: Attacker) -> None:
-    """Request another handshake in TLS 1.2 repeatedly: `R` of openssl's own client."""
+    """Request another handshake in TLS 1.2 repeatedly, by `R` in openssl's own client."""
     source = attacker.random.choice(attacker.sources)
     process = await asyncio.create_subprocess_exec(
         *("openssl", "s_client", "-connect", f"127.0.0.1:{attacker.port}", "-bind", f"{source}:0", "-tls1_2"),
@@ -227,7 +227,7 @@ async def replays(attacker: Attacker) -> None:
 
 
 async def large_replays(attacker: Attacker) -> None:
-    """Use a captured callback address, with bodies of the largest accepted size that never end."""
+    """Use a captured callback URL, with bodies that never end and announce the largest accepted size."""
     async with attacker.secure() as (reader, writer):
         writer.write(head(attacker.path, "content-length: 1000000"))
         for _ in range(15):
@@ -252,14 +252,12 @@ async def deaf_replays(attacker: Attacker) -> None:
 
 
 async def till_connections(attacker: Attacker) -> None:
-    """Act as a till that opens 2,000 connections, keeps the accepted ones, and tries the others again after a
-    second.
-    """
+    """Act as a till that opens 2,000 connections, keeps accepted ones, and repeats refused ones after a second."""
     await _hold(attacker, head("/v1/health", method="GET"))
 
 
 async def till_streams(attacker: Attacker) -> None:
-    """Act as a till that opens 2,000 streams, and tries refused ones again after a second."""
+    """Act as a till that opens 2,000 streams, and repeats refused ones after a second."""
     await _hold(attacker, head("/v1/feed", "accept: text/event-stream", method="GET"))
 
 
@@ -293,7 +291,7 @@ async def till_voids(attacker: Attacker) -> None:
 
 
 async def till_searches(attacker: Attacker) -> None:
-    """Act as a till that searches for a payment and aborts it without end."""
+    """Act as a till that searches for a payment and aborts the payment without end."""
     identity = attacker.path.split("/")[3]
     async with attacker.till() as (reader, writer):
         for _ in range(REPLAYS):
@@ -312,7 +310,7 @@ async def _hold(attacker: Attacker, request: bytes) -> None:
 
 
 async def unread_log(attacker: Attacker) -> None:
-    """Send callbacks with a wrong token while posd's log is not read, because the journal is stopped."""
+    """Send callbacks with a wrong token while nothing reads posd's log."""
     await forged_callbacks(attacker)
 
 
@@ -327,7 +325,7 @@ async def endless_events(attacker: Attacker) -> None:
 
 
 async def written_anew(attacker: Attacker) -> None:
-    """Repeat a callback of a terminal with its members in another order and a count of its tries."""
+    """Repeat a callback of a terminal with the members in another order and a number of the attempt."""
     event = json.loads(attacker.body)
     async with attacker.secure() as (reader, writer):
         for number in range(REPLAYS):
@@ -337,7 +335,7 @@ async def written_anew(attacker: Attacker) -> None:
 
 
 async def malformed(attacker: Attacker) -> None:
-    """Send requests that HTTP does not permit, with a right address and with a wrong one."""
+    """Send requests that HTTP does not permit, with a right or a wrong callback URL."""
     broken = (
         b"x y: z\r\n",
         b"x : y\r\n",
@@ -353,7 +351,7 @@ async def malformed(attacker: Attacker) -> None:
 
 
 async def heavy_events(attacker: Attacker) -> None:
-    """Act as a terminal whose events have the largest accepted size and much JSON, some damaged, sent several times."""
+    """Act as a terminal that repeats events of the largest accepted size. They have much JSON, partly damaged."""
     filling = attacker.random.choice((b"{},", b'{"a":1,"a":2},', b"1.5,", b'"\\x",', b'"\xff",'))
     event = json.dumps(json.loads(attacker.body) | {"event_id": str(uuid4())}).encode()
     size = (LEAST_BODY_BYTES - len(event) - 20) // len(filling)
@@ -366,10 +364,10 @@ async def heavy_events(attacker: Attacker) -> None:
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack: the action, the number of workers, addresses and processes, and its permitted cost for posd.
-
-    `tills`: number of tills that use all their connections. `events`: permitted rows of events. `insider`: the attacker
-    is not a stranger, so it is not part of the combined attack. `log_stands_still`: posd's log is not read meanwhile.
+    """An attack: the action, the number of workers, addresses and processes, and the permitted cost for posd. `tills`:
+    number of tills that use all their connections. `events`: permitted rows of events. `insider`: whether the attacker
+    is no stranger. Such an attack is not part of the combined attack. `log_stands_still`: whether nothing reads posd's
+    log during the attack.
     """
 
     do: Callable[[Attacker], Awaitable[None]]
@@ -421,12 +419,13 @@ ATTACKS: Mapping[str, Attack] = {
     "endless-events": Attack(endless_events, workers=8, events=EVENTS, insider=True),
     "heavy-events": Attack(heavy_events, workers=8, events=EVENTS, insider=True),
     "unread-log": Attack(unread_log, insider=True, log_stands_still=True),
-    # It runs last, because it may leave the most memory in use.
+    # This attack is last, because it may leave the most memory in use.
     "tills-of-one-user": Attack(till_connections, workers=4000, processes=4, tills=4, insider=True),
 }
 
 
-#: Attacks that run at the same time: all attacks of strangers, and those by which tills and terminals fill memory.
+#: Attacks that run at the same time: all attacks of strangers, and all attacks by which tills and terminals fill
+#: memory.
 TOGETHER: Mapping[str, Sequence[str]] = {
     "everything": [name for name, attack in ATTACKS.items() if not attack.insider],
     "insiders": ("till-pages", "till-half-bodies", "till-voids", "till-searches", "heavy-events", "unread-log"),
@@ -434,7 +433,7 @@ TOGETHER: Mapping[str, Sequence[str]] = {
 
 
 async def keep_on(attacker: Attacker, name: str) -> None:
-    """Attack with all workers of one process until its input ends; they are left to the end of the process."""
+    """Attack with all workers of one process until the input ends. The workers end with the process."""
     attack = ATTACKS[name]
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Most that strangers may do to posd, each bound with its reason."""
+"""Bounds of the effects that strangers may have on posd, with the reasons."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -8,48 +8,51 @@ from posd.httpd.admission import MAX_TURNED_AWAY
 if TYPE_CHECKING:
     from tests.hostile.run import Result, Times
 
-#: Factor by which the till may wait longer than in the quiet time. A cashier does not notice it for milliseconds.
+#: Factor by which the till may wait longer than in the quiet time. The waits are milliseconds, so a cashier sees no
+#: difference.
 TIMES_AS_LONG = 3.0
 #: Most milliseconds of a read during an attack by an admitted till or terminal.
 INSIDER_READ_MS = 500.0
 #: Most additional resident memory since the first quiet time, in megabytes. A small machine can spare it.
 MEMORY_MB = 25.0
-#: The same for an attack by an admitted till or terminal.
+#: Most additional resident memory in an attack by an admitted till or terminal, in megabytes.
 INSIDER_MEMORY_MB = 32.0
-#: Connections of the LAN, and some descriptors that posd opens for honest work meanwhile.
+#: Most additional descriptors: the connections of the LAN, and some that posd opens for honest work.
 DESCRIPTORS = 512 + 40
-#: Descriptors of refused connections, and some that posd opens for honest work meanwhile.
+#: Most additional descriptors of each till: the refused connections, and some that posd opens for honest work.
 TURNED_AWAY = MAX_TURNED_AWAY + 40
-#: Log lines in a minute: each of the nine kinds of disturbance is logged once a minute.
+#: Most log lines in a minute. posd logs each of the nine kinds of disturbance once a minute.
 KINDS = 9
-#: Lines that name an address which refuses the certificate (one for each address in an hour).
+#: Most lines that name an address which refuses the certificate (one for each address in an hour).
 DISTRUSTED = 32
 
 
 def lines_allowed(seconds: float) -> int:
-    """Return how many log lines strangers may cause in a time. The number does not depend on their actions."""
+    """Return the number of log lines that strangers may cause in these seconds. The number does not depend on their
+    actions.
+    """
     return KINDS * (1 + int(seconds // 60 + 1)) + DISTRUSTED
 
 
 def broken(result: "Result", descriptors: int = DESCRIPTORS, *, insider: bool = False) -> list[str]:
-    """Return the exceeded bounds of a result. `descriptors`: how many more than in the quiet time are permitted."""
+    """Return the exceeded bounds of a result. `descriptors`: permitted number of additional descriptors."""
     quiet = result.quiet
     memory_mb = INSIDER_MEMORY_MB if insider else MEMORY_MB
     found = [f"quiet: {item}" for item in quiet.wrong] if quiet is not None else []
     found += result.attack.wrong + result.stored
     if not result.done.get("connections"):
-        found.append("nobody attacked")
+        found.append("no attacker made a connection")
     for name, value in (("at its peak", result.memory_peak_mb), ("at the end", result.memory_end_mb)):
         more = value - result.memory_quiet_mb
         if more > memory_mb:
-            found.append(f"memory {name}: {more:.0f} MB more than in quiet")
+            found.append(f"memory {name}: {more:.0f} MB more than in the quiet time")
     if result.descriptors_peak > result.descriptors_quiet + descriptors:
-        found.append(f"{result.descriptors_peak} descriptors")
+        found.append(f"posd had {result.descriptors_peak} open descriptors")
     if result.descriptors_end > result.descriptors_quiet + DESCRIPTORS // 10:
-        found.append(f"{result.descriptors_end} descriptors when the attackers were gone")
+        found.append(f"posd had {result.descriptors_end} open descriptors after the attack")
     if len(result.lines) > lines_allowed(result.seconds):
         kinds = Counter(line["event"] for line in result.lines)
-        found.append(f"{len(result.lines)} log lines: {dict(kinds)}, the last of them {result.lines[-1]}")
+        found.append(f"{len(result.lines)} log lines: {dict(kinds)}, the last is {result.lines[-1]}")
     if quiet is not None:
         found += _slow("payments", quiet.payments, result.attack.payments)
         if not insider:
@@ -62,7 +65,7 @@ def broken(result: "Result", descriptors: int = DESCRIPTORS, *, insider: bool = 
 def _slow(name: str, quiet: "Times", attack: "Times") -> list[str]:
     pairs = (("median", quiet.median, attack.median), ("95th percentile", quiet.p95, attack.p95))
     return [
-        f"{name}, {what}: {now:.1f} ms, {now / before:.1f} times quiet"
+        f"{name}, {what}: {now:.1f} ms, {now / before:.1f} times the quiet time"
         for what, before, now in pairs
         if before and now > TIMES_AS_LONG * before
     ]

@@ -1,4 +1,4 @@
-"""A run: for each attack a quiet time and then the attack, both with a paying till, and the measurements."""
+"""A run. For each attack it measures a quiet time and then the attack, both with a paying till."""
 
 import asyncio
 import json
@@ -21,26 +21,26 @@ from tests.support.usage import MIB, descriptors, forget_peak, processor_seconds
 
 #: Seconds for which attackers run before the till begins.
 BEFORE_SECONDS = 1.0
-#: How long an attacker's process may take to make its first connection, in seconds.
+#: Most seconds until an attacker's process makes its first connection.
 BEGIN_SECONDS = 60.0
-#: How often descriptors are counted, in seconds.
+#: Seconds between two counts of descriptors.
 EVERY_SECONDS = 0.1
-#: Most seconds until posd has closed the connections of attackers that are gone: a busy machine leaves it little time.
+#: Most seconds until posd has closed the connections of ended attackers. posd gets little time on a busy machine.
 GIVEN_BACK_SECONDS = 120.0
-#: Descriptors that posd may have more than before, when it has closed them.
+#: Most additional descriptors after posd has closed the connections.
 SPARE_DESCRIPTORS = 4
-#: Seconds until memory is measured again: posd returns memory two seconds after the end of many connections.
+#: Seconds until memory is measured again. posd returns memory two seconds after the end of many connections.
 SETTLE_SECONDS = 3.0
 #: Most seconds until an attacker's process ends after its time.
 END_SECONDS = 60.0
-#: Journal entries of an undisturbed payment, and those that a call may add: the call and its reply.
+#: Journal entries of an undisturbed payment, and entries that calls may add in a minute (each call and its reply).
 HONEST_ENTRIES = 20
 ENTRIES_A_MINUTE = 2 * limits.CALLS_OF_TRANSACTION.value
 
 
 @dataclass
 class Times:
-    """Median and 95th percentile of one kind of call, in milliseconds, and how many there were."""
+    """Median and 95th percentile of one kind of call, in milliseconds, and the number of calls."""
 
     median: float
     p95: float
@@ -48,7 +48,7 @@ class Times:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Times":
-        """Return the summary of these values."""
+        """Return the times of these values."""
         if len(values) < 2:
             return cls(0, 0, len(values))
         return cls(statistics.median(values), statistics.quantiles(values, n=20)[18], len(values))
@@ -65,11 +65,11 @@ class Phase:
 
 @dataclass
 class Result:
-    """Result of one attack, compared with the quiet time before it."""
+    """Result of one attack, compared with the quiet time before the attack."""
 
     name: str
     seconds: float
-    quiet: Phase | None  # omitted if times are not judged
+    quiet: Phase | None  # None if times are not judged
     attack: Phase
     memory_quiet_mb: float
     memory_peak_mb: float
@@ -106,7 +106,7 @@ class Run:
     """Runner of the measurements on one shop."""
 
     def __init__(self, shop: Shop, *, nice: int) -> None:
-        """Create it. `nice`: nice value of the attackers."""
+        """Create the runner. `nice`: nice value of the attackers."""
         self._shop = shop
         self._nice = nice
         self._first_mb = 0.0
@@ -129,7 +129,7 @@ class Run:
         self._first_mb = resident_bytes(self._pid) / MIB
 
     async def attack(self, name: str, names: Sequence[str], quiet_seconds: float, seconds: float) -> Result:
-        """Measure a quiet time, and then the attacks, all at once. Without a quiet time the times are not judged."""
+        """Measure a quiet time and then all attacks at once. Without a quiet time the times are not judged."""
         pid, daemon = self._pid, self._shop.daemon
         before = await self._phase(quiet_seconds) if quiet_seconds else None
         opened, files, first_line = descriptors(pid), self._shop.files(), len(daemon.lines)
@@ -189,7 +189,7 @@ class Run:
         return line.get("transaction") in self._paid and str(line.get("transaction")) not in self._path
 
     def _retried(self) -> int:
-        """Return how many deliveries of the newest payments failed at first."""
+        """Return the number of failed deliveries of the newest payments."""
         return sum(
             line["kind"] == "attempt" and line["result"] != 200
             for line in self._shop.ledgers()
@@ -197,12 +197,12 @@ class Run:
         )
 
     def _extra(self, names: Sequence[str]) -> int:
-        """Return how many rows of events these attacks and earlier ones may have left."""
+        """Return the number of rows of events that these and earlier attacks may have left."""
         self._events += sum(ATTACKS[name].events for name in names)
         return self._events
 
     def _stored(self, files: set[str], extra: int) -> list[str]:
-        """Return the rows on disk that are not from honest senders, except this many rows of events."""
+        """Return texts about rows and files that are not from honest senders. `extra`: permitted rows of events."""
         filled, found = self._shop.filled, sorted(self._shop.files() - files)
         stored = self._shop.stored()
         made = sum(line["kind"] == "event" for line in self._shop.ledgers())
@@ -218,7 +218,9 @@ class Run:
 
     @asynccontextmanager
     async def _attackers(self, names: Sequence[str]) -> AsyncIterator[Counter[str]]:
-        """Run the attackers' processes for the block, all of them connected. At its end their counts are there."""
+        """Run the attackers' processes for the block, after all have connected. Yield a dictionary. At the end it has
+        their counts.
+        """
         running = [await self._attacker(name, number) for name in names for number in range(ATTACKS[name].processes)]
         counts = Counter[str]()
         try:
@@ -238,7 +240,7 @@ class Run:
 
     async def _attacker(self, name: str, number: int) -> asyncio.subprocess.Process:
         attack = ATTACKS[name]
-        network = 10 + list(ATTACKS).index(name)  # no attack may profit from an earlier one
+        network = 10 + list(ATTACKS).index(name)  # no attack may profit from an earlier attack
         addresses = [f"127.0.{network}.{host}" for host in range(1, attack.addresses + 1)]
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.hostile.attacker", name, "--port", str(self._shop.daemon.port)),
@@ -251,7 +253,9 @@ class Run:
 
 
 async def _given_back(pid: int, most: int) -> None:
-    """Wait until a process has at most so many descriptors, or until the time limit, and a moment longer."""
+    """Wait until a process has at most this many descriptors or the time limit is over. Then wait for the return of
+    memory.
+    """
     with suppress(TimeoutError):
         async with asyncio.timeout(GIVEN_BACK_SECONDS):
             while descriptors(pid) > most:  # noqa: ASYNC110 - the kernel has no event for it
@@ -260,14 +264,14 @@ async def _given_back(pid: int, most: int) -> None:
 
 
 async def _watch_descriptors(pid: int, most: list[int]) -> None:
-    """Record the largest number of open descriptors in a list with one item, for ever."""
+    """Record the largest number of open descriptors in a list with one item, until cancelled."""
     while True:
         most[0] = max(most[0], descriptors(pid))
         await asyncio.sleep(EVERY_SECONDS)
 
 
 def _descriptors(attacks: Sequence[Attack]) -> int:
-    """Return how many more descriptors posd may have: those of the LAN, and those of each till."""
+    """Return the number of additional descriptors that posd may have, for the LAN and for each till."""
     tills = sum(attack.tills for attack in attacks)
     of_tills = tills * limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY if tills else 0
     return of_tills + (DESCRIPTORS if any(not attack.tills for attack in attacks) else 0)

@@ -19,11 +19,11 @@ from tests.hostile.till import Till
 from tests.store.filled import filling, name
 from tests.support.daemon import START_SECONDS, Daemon, toml
 
-#: Factor by which terminals are faster than people: a payment takes some 150 ms.
+#: Factor by which terminals are faster than people. A payment takes some 150 ms.
 SPEED = 40.0
-#: The service type that posd browses: no terminal of the shop announces it, but strangers do.
+#: The mDNS service type that posd browses. Only strangers announce this type.
 TYPE = "_posd-hostile._tcp.local."
-#: A payment of SN-1 with this many operations: a void that failed repeatedly.
+#: A payment of SN-1, and the number of its operations. They are failed voids.
 LONG_CHAIN = name(1)
 OPERATIONS = 3000
 DISCOVERY = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
@@ -37,7 +37,7 @@ class Shop:
     daemon: Daemon
     serials: list[str]
     terminals: list[asyncio.subprocess.Process] = field(default_factory=list)
-    #: Rows of the database before its first payment, as `stored` counts them.
+    #: Rows of the database before the first payment, as counted by `stored`.
     filled: Mapping[str, int] = field(default_factory=dict)
 
     async def till(self, seconds: float) -> Till:
@@ -72,7 +72,7 @@ class Shop:
         return {str(path.relative_to(self.directory)) for path in (self.directory / "state").rglob("*")}
 
     def captured(self) -> tuple[str, bytes]:
-        """Return path and body of a callback that got 200, as an attacker could have recorded it."""
+        """Return path and body of an accepted callback, which an attacker could have recorded."""
         with closing(sqlite3.connect(f"file:{self.daemon.database}?mode=ro", uri=True)) as db:
             query = "SELECT client_transaction_id, body FROM events ORDER BY seq DESC LIMIT 1"
             identity, body = db.execute(query).fetchone()
@@ -83,7 +83,7 @@ class Shop:
 
 @asynccontextmanager
 async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
-    """Start a daemon and its terminals. At the end stop them, and check the daemon's log."""
+    """Start a daemon and terminals. At the end stop them and check the daemon's log."""
     serials = [f"SN-{number}" for number in range(1, count + 1)]
     addresses = [f"127.0.1.{number}" for number in range(1, count + 1)]
     issue.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
@@ -98,7 +98,7 @@ async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
             entries += f'ca_file = "{made.ca_certificate}"\n'
         daemon.config = toml(directory, entries, discovery=DISCOVERY)
         await daemon.start()
-        await daemon.stop()  # it has created its key
+        await daemon.stop()  # the daemon has created its key
         with filling(daemon.database) as filled:
             filled.db.execute("BEGIN")
             filled.pay(1)

@@ -1,6 +1,5 @@
-"""A simulated terminal that calls from its own address: `python -m tests.hostile.terminal ADDRESS OPTION...`.
-
-On loopback the system would let every process call from 127.0.0.1. The options are those of `posd simulate`.
+"""A simulated terminal that calls from its own address (`python -m tests.hostile.terminal ADDRESS OPTION...`). By
+default every process on loopback calls from 127.0.0.1. The options are the options of `posd simulate`.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ class OwnAddress(asyncio.SelectorEventLoop):
 
 
 class Policy(asyncio.DefaultEventLoopPolicy):
-    """Policy that creates such loops."""
+    """Policy that creates loops of this kind."""
 
     _loop_factory = OwnAddress
 

@@ -1,6 +1,5 @@
-"""All attacks for a few seconds: payments, memory, descriptors, log lines and the disk. Nothing here depends on time.
-
-`python -m tests.hostile` measures how long the till waits, on an idle machine.
+"""All attacks for a few seconds, with checks of payments, memory, descriptors, log lines and the disk. No check depends
+on time. `python -m tests.hostile` measures the waits of the till on an idle machine.
 """
 
 import tempfile
@@ -16,7 +15,7 @@ from tests.hostile.shop import Shop, open_shop
 from tests.support.needs import needs
 from tests.support.webhooks import faults
 
-#: Attacks that come at the same time.
+#: Groups of attacks that run at the same time.
 GROUPS: dict[str, tuple[str, ...]] = {
     "silence": ("slow-headers", "slow-bodies", "half-handshakes", "open-hold", "everywhere-half"),
     "haste": ("open-close", "handshakes", "forged", "everywhere-handshakes", "everywhere-forged"),
@@ -33,12 +32,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "a terminal with large events": ("heavy-events",),
     "a journal": ("unread-log",),
     "all insiders": TOGETHER["insiders"],
-    # It is the last, because it may leave the most memory in use.
+    # This group is last, because it may leave the most memory in use.
     "a user": ("tills-of-one-user",),
 }
-#: Seconds of attack by each group, and of payments before the first.
+#: Seconds of an attack by a group, and seconds of payments before the first attack.
 SECONDS = 2.0
-#: Nice value of the attackers, so that parallel tests can continue.
+#: Nice value of the attackers. Parallel tests can continue.
 NICE = 10
 TERMINALS = 2
 
@@ -47,7 +46,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop() -> AsyncIterator[Shop]:
-    """Yield a shop. At the end its daemon must have logged no fault."""
+    """Yield a shop. Check at the end that the daemon has logged no fault."""
     with tempfile.TemporaryDirectory(prefix="posd-hostile-") as directory:
         async with open_shop(Path(directory), TERMINALS) as shop:
             yield shop

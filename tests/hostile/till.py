@@ -1,4 +1,4 @@
-"""A till that pays on every terminal, makes other calls meanwhile, and records the duration of each call."""
+"""A till that pays on every terminal, makes other calls, and records the duration of each call."""
 
 import asyncio
 import time
@@ -9,9 +9,9 @@ from uuid import uuid4
 
 from tests.support.streams import call
 
-#: Seconds between two reads, and between two payments on the same terminal.
+#: Seconds between two reads, and seconds between two payments on a terminal.
 PAUSE_SECONDS = 0.02
-#: The first amount; each payment takes one cent more, far below the simulator's test amounts.
+#: The first amount. Each payment takes one cent more, far below the simulator's test amounts.
 FIRST_AMOUNT = Decimal("10.00")
 
 

@@ -1,4 +1,4 @@
-"""Connections of attackers, from their own addresses, with counts."""
+"""Connections of attackers from their own addresses, with counts."""
 
 import asyncio
 import itertools
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from uuid import uuid4
 
-#: Address of posd's listener.
+#: Host of the posd listener.
 HOST = "127.0.0.1"
 #: Seconds that an attacker waits for a response that may never come.
 PATIENCE = 20.0
@@ -21,7 +21,7 @@ AGAIN_SECONDS = 0.001
 #: Buffers of an attacker's sockets, in bytes. The kernel keeps sent bytes that are not read.
 SOCKET_BUFFER = 65_536
 
-#: What an attacker's process prints when it has its first connection.
+#: Line that an attacker's process prints at its first connection.
 BEGUN = b"begun\n"
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -31,11 +31,11 @@ CUT_OFF = (OSError, EOFError, asyncio.LimitOverrunError)
 
 @dataclass
 class Attacker:
-    """One attacker process: its source address, its target, and its counts."""
+    """One attacker process, with source addresses, target, and counts."""
 
     port: int
     sources: Sequence[str]
-    #: A callback that got 200 before: its path and its body.
+    #: Path and body of an accepted callback.
     path: str = ""
     body: bytes = b""
     #: The socket of the tills.
@@ -57,7 +57,7 @@ class Attacker:
 
     @asynccontextmanager
     async def tcp(self) -> AsyncIterator[Streams]:
-        """Open a connection from the next address. It is reset at the end."""
+        """Open a connection from the next address. Reset it at the end."""
         sock = self._socket()
         try:
             await asyncio.wait_for(asyncio.get_running_loop().sock_connect(sock, (HOST, self.port)), PATIENCE)
@@ -74,7 +74,7 @@ class Attacker:
 
     @asynccontextmanager
     async def secure(self, context: ssl.SSLContext | None = None) -> AsyncIterator[Streams]:
-        """Open a TLS connection from the next address. It is reset at the end."""
+        """Open a TLS connection from the next address. Reset it at the end."""
         async with self.tcp() as (_, writer):
             try:
                 await asyncio.wait_for(writer.start_tls(context or self.tls, server_hostname="posd"), PATIENCE)
@@ -87,7 +87,7 @@ class Attacker:
 
     @asynccontextmanager
     async def till(self) -> AsyncIterator[Streams]:
-        """Open a connection to the tills' socket. It is reset at the end."""
+        """Open a connection to the tills' socket. Reset it at the end."""
         reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(self.till_socket), PATIENCE)
         self.connected()
         try:
@@ -101,7 +101,7 @@ class Attacker:
             sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
-            sock.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT: 28,000 ports for each address
+            sock.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT permits 28,000 ports for each address
             sock.bind((next(self._next), 0))
         except OSError:
             sock.close()
@@ -109,13 +109,13 @@ class Attacker:
         return sock
 
     async def hear(self, reader: asyncio.StreamReader) -> bytes:
-        """Count the status of a response. Return its head."""
+        """Count the status of a response. Return the head."""
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
         self.counts[f"answered {int(head.split(b' ', 2)[1])}"] += 1
         return head
 
     async def take(self, reader: asyncio.StreamReader) -> None:
-        """Count the status of a response, and read its whole body."""
+        """Count the status of a response, and read the whole body."""
         fields = (await self.hear(reader)).lower().split(b"\r\n")
         (length,) = (int(field.partition(b":")[2]) for field in fields if field.startswith(b"content-length:"))
         await asyncio.wait_for(reader.readexactly(length), PATIENCE)
@@ -134,11 +134,11 @@ class Attacker:
                 writer.write(piece)
                 await asyncio.wait_for(writer.drain(), PATIENCE)
                 self.counts["kilobytes"] += len(piece) // 1024
-                await asyncio.sleep(0)  # drain does not always wait
+                await asyncio.sleep(0)  # `drain` does not always wait
 
 
 def forged() -> str:
-    """Return a callback address of the right form with a wrong token."""
+    """Return a callback path of the right form with a wrong token."""
     return f"/webhooks/transactions/{uuid4()}/{'A' * 43}"
 
 

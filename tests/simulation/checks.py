@@ -555,9 +555,8 @@ class Checks:
         for terminal in terminals:
             held = terminal["transaction"]
             told = f"the ended payment {held} still holds terminal {terminal['serial']}"
-            self.holds(
-                failing or held is None or held in open_ones, told
-            )  # after a fault of the disk posd repeats the write for a while
+            # after a fault of the disk posd repeats the write for a while
+            self.holds(failing or held is None or held in open_ones, told)
         for line in metrics.splitlines():
             if line.startswith("posd_connections{"):
                 name, _, count = line.rpartition(" ")

@@ -235,9 +235,8 @@ def test_a_dead_process_changes_nothing(disk: Disk) -> None:
     alive.chmod(0o640)
     os.utime(alive, (1000, 2000))
     before = {item.name: item.stat() for item in disk.directory.iterdir()}
-    held = disk.directory.with_name(
-        f"{disk.directory.name}-held"
-    )  # the file stays open, so that its inode number is not used again
+    # the file stays open, so that its inode number is not used again
+    held = disk.directory.with_name(f"{disk.directory.name}-held")
     held.mkdir()
     for item in before:
         os.link(disk.directory / item, held / item)

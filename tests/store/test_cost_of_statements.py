@@ -241,9 +241,8 @@ def test_every_statement_finds_its_rows_by_an_index_in_their_order(few: Path, wo
         for statement, parameters in said:
             for *_, step in db.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall():
                 scanned = re.fullmatch(r"SCAN (?:main\.)?(\w+)(.*)", step)
-                counted = (
-                    scanned and "VIRTUAL TABLE" not in scanned[2]
-                )  # a virtual table has the members of one JSON text
+                # a virtual table has the members of one JSON text
+                counted = scanned and "VIRTUAL TABLE" not in scanned[2]
                 from_an_end = FROM_THE_END.search(statement) or FROM_THE_BEGINNING.search(statement)
                 if counted and scanned[1] not in SMALL | FOUND and not from_an_end:
                     assert "USING INDEX" in scanned[2], (statement, step)

@@ -1,4 +1,4 @@
-"""`python -m tests.system`: tests that need root or a second system, with their own report."""
+"""Run the tests that need root or a second system. They have their own report."""
 
 import argparse
 import importlib
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from tests.system.report import Report, Skipped
 
-#: Name of a part -> what it tests.
+#: Name of a part -> subject of its tests.
 PARTS = {
-    "ansible": "the role of packaging/ansible, run by ansible-core on a booted Debian: dry, for real, and again",
-    "deb": "the package: built, also from source, installed on a bare Debian, upgraded, refused, removed, purged",
-    "machine": "the pages of the operations guide on a database that is lost, damaged or too old, as they stand",
+    "ansible": "the role of packaging/ansible on a booted Debian, run by ansible-core: dry, for real, and again",
+    "deb": "the package: builds, installation on a bare Debian, upgrades, refused downgrades, removal, purge",
+    "machine": "the unchanged pages of the operations guide on a database that is lost, damaged or too old",
     "payments": "the pages of the operations guide on payments and shifts, followed at terminals",
     "systemd": "the units in a real systemd: boot, charge, watchdog, reload, socket, backups, restart, power",
     "prometheus": "the metrics and the alert rules, by promtool",
@@ -47,7 +47,8 @@ def main() -> None:
     if unknown := set(given.parts) - set(PARTS):
         options.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     report = Report()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything mounted and booted is shut down in order
+    # so that every mounted and booted system is shut down in order
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="posd-system-", dir="/var/tmp") as scratch:
         for name in given.parts or PARTS:
             for report.suite in given.suite or SUITES if name in ON_DEBIAN else ("",):

@@ -1,4 +1,4 @@
-"""The role of packaging/ansible, run on a booted Debian by ansible-core: in check mode, for real, and once more."""
+"""The role of packaging/ansible, run by ansible-core on a booted Debian: in check mode, for real, and a second time."""
 
 import os
 import re
@@ -41,10 +41,10 @@ def run(report: Report, scratch: Path) -> None:
             machine.boot()
         if report.checks[-1].result != "passed":
             return
-        with report.check(PART, "a dry run says what it would do, without posd there, and does none of it") as check:
+        with report.check(PART, "a dry run on a machine without posd reports the changes and makes none") as check:
             assert _changed(check.note, machine, "--check") > 0
             assert not (machine.root / "etc/posd").exists()
-        with report.check(PART, "it installs posd, which runs with the terminals that it was told") as check:
+        with report.check(PART, "the role installs posd, and posd runs with the terminals of the play") as check:
             assert _changed(check.note, machine) > 0
             assert "SN-0001, SN-0002" in machine.out("posd", "config", "check", user="posd")
             serials = machine.out("posd", "terminals")
@@ -52,12 +52,12 @@ def run(report: Report, scratch: Path) -> None:
             assert "SN-0002" in serials
             assert "posd-till" in machine.out("id", "-nG", "till")
             assert "posd-admin" in machine.out("id", "-nG", "ana")
-        with report.check(PART, "run again, dry or not, it changes nothing") as check:
+        with report.check(PART, "a second run, dry or not, changes nothing") as check:
             before = machine.show("posd.service", "MainPID", "StateChangeTimestampMonotonic")
             assert _changed(check.note, machine, "--check") == 0
             assert _changed(check.note, machine) == 0
             assert machine.show("posd.service", "MainPID", "StateChangeTimestampMonotonic") == before
-        with report.check(PART, "a change is taken up by a reload; a wrong one is refused, and nothing is written"):
+        with report.check(PART, "a reload applies a change; the role refuses a wrong change and writes nothing"):
             play = (machine.root / "root/play.yml").read_text()
             machine.write("/root/play.yml", play.replace('"UTC"', '"Europe/Madrid"'))
             assert _changed(check.note, machine) == 2
@@ -72,7 +72,7 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def _lay_out(machine: Machine, package: Path, scratch: Path) -> None:
-    """Install what a run needs before the machine is booted, because it then has no network."""
+    """Install the packages of a run before the machine is booted, because a booted machine has no network."""
     machine.make()
     machine.put(package, "/root/")
     machine.run("apt-get", "update", "-q")
@@ -94,7 +94,7 @@ def _play(machine: Machine, *options: str):  # type: ignore[no-untyped-def]
 
 
 def _changed(note, machine: Machine, *options: str) -> int:  # type: ignore[no-untyped-def]
-    """Run the play; return how many tasks changed something, or would change it in check mode."""
+    """Run the play. Return the number of tasks that changed something, or would change it in check mode."""
     done = _play(machine, *options)
     note(done.stdout + done.stderr)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]

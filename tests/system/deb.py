@@ -1,4 +1,4 @@
-"""The Debian package: built, installed on a bare Debian, upgraded while a till pays, refused, removed and purged."""
+"""The Debian package: build, installation on a bare Debian, upgrade while a till pays, refusal, removal, and purge."""
 
 import json
 import os
@@ -18,7 +18,7 @@ MODES = {
     "/var/lib/posd": "posd posd 700",
     "/var/lib/posd/backups": "posd posd 700",
 }
-#: The same after the first start, while posd runs.
+#: Path -> owner, group and mode after the first start, while posd runs.
 RUNNING = {
     "/run/posd": "posd posd 755",
     "/run/posd/till.sock": "posd posd-till 660",
@@ -31,7 +31,7 @@ RUNNING = {
 
 def run(report: Report, scratch: Path) -> None:
     """Run the part."""
-    with report.check(PART, "what it needs is there"):
+    with report.check(PART, "the machine has the tools of the checks"):
         need("mmdebstrap", "mmdebstrap")
         need("lintian", "lintian")
         need("systemd-nspawn", "systemd-container")
@@ -46,7 +46,7 @@ def run(report: Report, scratch: Path) -> None:
         _source(report, scratch)
     machine = Machine(scratch / f"deb-{report.suite}", f"posd-deb-{os.getpid()}", report.suite)
     try:
-        with report.check(PART, "a bare Debian is laid out"):
+        with report.check(PART, "a bare Debian is prepared"):
             machine.make()
         if report.checks[-1].result != "passed":
             return
@@ -59,20 +59,20 @@ def run(report: Report, scratch: Path) -> None:
 
 def _built(report: Report, scratch: Path) -> Path | None:
     built = []
-    with report.check(PART, "one command builds the package, without root's rights") as check:
+    with report.check(PART, "one command builds the package as an ordinary user") as check:
         built.append(packages.given(scratch))
         check.note(f"{built[0].name}, {built[0].stat().st_size / 2**20:.1f} MiB")
         check.note(host("dpkg-deb", "-f", str(built[0]), "Depends").stdout)
     if built and packages.GIVEN not in os.environ and not (scratch / "again").exists():
-        with report.check(PART, "the same checkout gives the same bytes"):
+        with report.check(PART, "two builds of one checkout give the same bytes"):
             other = packages.build(scratch / "again")
             assert packages.same(built[0], other), "the second build differs from the first"
-        with report.check(PART, "its checksums are right, and the bill of materials names each library") as check:
+        with report.check(PART, "the checksums are right, and the bill of materials names each library") as check:
             check.note(host("sh", "-c", f"cd {built[0].parent} && sha256sum --check SHA256SUMS").stdout)
             materials = json.loads(next(built[0].parent.glob("*.cdx.json")).read_text())
             check.note(", ".join(f"{item['name']} {item['version']}" for item in materials["components"]))
             assert {"cryptography", "zeroconf"} <= {item["name"] for item in materials["components"]}
-        with report.check(PART, "lintian finds nothing but what packaging/lintian-overrides explains") as check:
+        with report.check(PART, "lintian reports only what packaging/lintian-overrides explains") as check:
             found = map(str, sorted(built[0].parent.glob("posd*.deb")))
             check.note(host("lintian", "--allow-root", "--profile", "debian", *found).stdout or "nothing")
             assert check.notes == ["nothing"]
@@ -85,7 +85,7 @@ def _source(report: Report, scratch: Path) -> None:
     build = "dpkg-source -x ../posd_*.dsc posd && cd posd && dpkg-buildpackage --build=binary --no-sign"
     try:
         with report.check(
-            PART, "the source package is built on a clean Debian without a network, twice alike"
+            PART, "two builds of the source package on a clean Debian without a network are equal"
         ) as check:
             made = packages.source(scratch)
             machine.make()
@@ -116,25 +116,25 @@ def _source(report: Report, scratch: Path) -> None:
 
 
 def _installed(report: Report, machine: Machine, package: Path) -> bool:
-    with report.check(PART, "apt installs it on a bare Debian, in an image that does not run") as check:
+    with report.check(PART, "apt installs the package in an image of a bare Debian that does not run") as check:
         machine.put(package, "/root/")
         machine.run("apt-get", "update", "-q")
         install = ("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}")
-        # downloaded now, because the booted machine has no network
+        # downloaded before the boot, because the booted machine has no network
         machine.run(*install[:-1], "--download-only", "python3-psycopg", seconds=600)
         check.note("\n".join(re.findall(r"^\d+ upgraded.*", machine.out(*install, seconds=600), re.MULTILINE)))
         assert not machine.out("dpkg", "--verify", "posd")
         check.note(machine.out("posd", "--version"))
     if report.checks[-1].result != "passed":
         return False
-    with report.check(PART, "user, groups and modes are right; an image holds no key that its clones would share"):
+    with report.check(PART, "user, groups and modes are right, and the image has no key that clones would share"):
         _modes(machine, MODES)
         assert not machine.out("dpkg-query", "-W", "-f", "${Conffiles}", "posd")
         assert machine.out("cat", shop.CONFIG) == machine.out("cat", "/usr/share/posd/config.toml")
         assert machine.out("id", "-nG", "posd").split() == ["posd", "posd-till", "posd-admin", "posd-feed"]
-        assert not list(machine.root.glob("var/lib/posd/tls")), "a certificate was made in the image"
+        assert not list(machine.root.glob("var/lib/posd/tls")), "the installation made a certificate in the image"
         assert "the configuration is right" in machine.out("posd", "config", "check", user="posd")
-    with report.check(PART, "it runs after the first boot, with the configuration as it came") as check:
+    with report.check(PART, "posd runs after the first boot with the configuration of the package") as check:
         check.note(f"booted in {machine.boot():.1f} s")
         shown = machine.show("posd.service", "ActiveState", "StatusText", "NRestarts")
         check.note(str(shown))
@@ -148,7 +148,7 @@ def _installed(report: Report, machine: Machine, package: Path) -> bool:
         shop.open_shop(machine)
         machine.run("systemctl", "restart", "posd")
         assert shop.result(shop.charge(machine)) == "approved"
-    with report.check(PART, "a terminal that announces itself is added by one command, and its key is pinned") as check:
+    with report.check(PART, "one command adds an announced terminal and pins its key") as check:
         options = ("--serial", "SN-0009", "--listen", f"{shop.ADDRESS}:7868", "--mdns-interface", shop.ADDRESS)
         machine.run("systemd-run", "--collect", "--unit=terminal9", "posd", "simulate", *options)
         until(lambda: "SN-0009" in machine.out("posd", "terminals", "--all", "--json"), "found by mDNS", 60)
@@ -164,7 +164,7 @@ def _installed(report: Report, machine: Machine, package: Path) -> bool:
         machine.run("systemctl", "stop", "terminal9")
         machine.run("rm", "-r", "/etc/posd/config.d")
         machine.run("systemctl", "reload", "posd")
-    with report.check(PART, "every user of the machine may read the CA, and a chown of the till's socket is undone"):
+    with report.check(PART, "every user of the machine can read the CA, and posd undoes a chown of the till's socket"):
         machine.run("test", "-s", "/run/posd/ca.crt")
         ca = machine.out("cat", "/var/lib/posd/tls/ca.crt")
         assert machine.out("posd", "tls", "ca", user="till") == ca
@@ -172,7 +172,7 @@ def _installed(report: Report, machine: Machine, package: Path) -> bool:
         machine.run("systemctl", "restart", "posd")
         assert machine.out("stat", "-c", "%U %G %a", "/run/posd/till.sock") == RUNNING["/run/posd/till.sock"]
         assert shop.result(shop.charge(machine)) == "approved"
-    with report.check(PART, "the collector comes with head office's package, and says so until then") as check:
+    with report.check(PART, "head office's package has the collector, and posd names this package without it") as check:
         refused = machine.run("posd", "collect", check=False)
         check.note(refused.stderr)
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
@@ -181,7 +181,7 @@ def _installed(report: Report, machine: Machine, package: Path) -> bool:
         machine.run("apt-get", "install", "-y", "--no-install-recommends", f"/root/{fleet.name}")
         own = "import typing_extensions, psycopg; print(typing_extensions.__file__)"
         assert machine.out("/opt/posd/bin/python3", "-I", "-c", own).startswith("/opt/posd/")
-        check.note(machine.run("posd", "collect", "--check", check=False).stderr)  # there is no PostgreSQL here
+        check.note(machine.run("posd", "collect", "--check", check=False).stderr)  # the machine has no PostgreSQL
         assert machine.run("posd", "collect", "--check", check=False).returncode == 3
         machine.run("apt-get", "purge", "-y", "posd-fleet")
         assert not machine.out("dpkg", "--verify", "posd")
@@ -194,7 +194,9 @@ def _upgraded(report: Report, machine: Machine, package: Path, scratch: Path) ->
     for name in versions:
         machine.put(packages.later(scratch, package, name, migrates=name == "9.9.2"), "/root/")
     later = [package.name.replace(first, f"{name}-1") for name in versions]
-    with report.check(PART, "upgraded while a till pays without a pause: no call refused, no payment lost") as check:
+    with report.check(
+        PART, "an upgrade while a till pays without a pause refuses no call and loses no payment"
+    ) as check:
         kept = machine.out("cat", shop.CONFIG)
         with shop.paying(machine) as told:
             check.note(machine.out("dpkg", "-i", f"/root/{later[0]}"))
@@ -203,10 +205,12 @@ def _upgraded(report: Report, machine: Machine, package: Path, scratch: Path) ->
         assert set(told["outcomes"]) == {"approved"}
         assert "9.9.0" in machine.out("posd", "status", "--json") or "9.9.0" in machine.out("posd", "--version")
         assert machine.out("cat", shop.CONFIG) == kept
-    with report.check(PART, "a backup was made before the upgrade, and it is whole") as check:
+    with report.check(PART, "the upgrade made a complete backup first") as check:
         backup = f"/var/lib/posd/backups/before-upgrade-{first}.db"
         check.note(machine.out("posd", "verify", backup, user="posd"))
-    with report.check(PART, "a configuration that the new version refuses: the old one runs on, dpkg goes on") as check:
+    with report.check(
+        PART, "if the new version refuses the configuration, the old version still runs, and dpkg continues"
+    ) as check:
         before = machine.show("posd.service", "MainPID")
         machine.write(shop.CONFIG, "[webhooks]\nno_such_key = 1\n")
         check.note(machine.run("dpkg", "-i", f"/root/{later[1]}").stderr)
@@ -215,28 +219,30 @@ def _upgraded(report: Report, machine: Machine, package: Path, scratch: Path) ->
         machine.write(shop.CONFIG, kept)
         machine.run("systemctl", "restart", "posd")
         assert shop.result(shop.charge(machine)) == "approved"
-    with report.check(PART, "what a person has stopped or disabled is not started by an upgrade"):
+    with report.check(PART, "an upgrade does not start a unit that a person has stopped or disabled"):
         for stop, start in ((("stop",), ("start",)), (("disable", "--now"), ("enable", "--now"))):
             machine.run("systemctl", *stop, "posd")
             machine.run("dpkg", "-i", f"/root/{later[1]}")
             assert _states(machine) == ("inactive", "inactive")
             machine.run("systemctl", *start, "posd")
             assert _states(machine) == ("active", "active")
-    with report.check(PART, "with another Python in the system its modules are compiled anew, and it is restarted"):
+    with report.check(
+        PART, "after a change of the system's Python, posd's modules are compiled again and posd is restarted"
+    ):
         before = machine.show("posd.service", "MainPID")
         machine.run("sh", "-c", "find /opt/posd -name __pycache__ -exec rm -r {} +")
         machine.run("dpkg-trigger", "--by-package=python3-minimal", "/usr/bin/python3")
         machine.run("dpkg", "--triggers-only", "--pending")
         _compiled(machine)
         assert machine.show("posd.service", "MainPID") != before
-    with report.check(PART, "an older version of the same schema takes its place while a till pays") as check:
+    with report.check(PART, "an older version with the same schema replaces posd while a till pays") as check:
         with shop.paying(machine) as told:
             check.note(machine.out("dpkg", "-i", f"/root/{later[0]}"))
         check.note(str(told))
         assert told["refused"] == 0
         assert set(told["outcomes"]) == {"approved"}
         assert "9.9.0" in machine.out("posd", "status", "--json")
-    with report.check(PART, "an older version of another schema is refused, and nothing changes") as check:
+    with report.check(PART, "dpkg refuses an older version with another schema, and nothing changes") as check:
         payments = shop.payments(machine)
         machine.run("dpkg", "-i", f"/root/{later[2]}")
         before = machine.show("posd.service", "MainPID")
@@ -247,7 +253,9 @@ def _upgraded(report: Report, machine: Machine, package: Path, scratch: Path) ->
         assert machine.show("posd.service", "MainPID") == before
         assert not machine.out("dpkg", "--verify", "posd")
         assert shop.result(shop.charge(machine)) == "approved"
-    with report.check(PART, "the way back that it names works: remove, install the older one, restore") as check:
+    with report.check(
+        PART, "the downgrade that the refusal names works: remove, install the older version, restore"
+    ) as check:
         restore = re.findall(r"runuser .*\.db", refused.stderr)
         machine.run("apt-get", "remove", "-y", "posd")
         machine.run("dpkg", "-i", f"/root/{later[0]}")
@@ -260,11 +268,11 @@ def _upgraded(report: Report, machine: Machine, package: Path, scratch: Path) ->
 
 
 def _removed(report: Report, machine: Machine, package: Path) -> None:
-    with report.check(PART, "removed: it is gone, configuration and payments stay; installed again, it knows them"):
+    with report.check(PART, "a removal leaves configuration and payments, and a new installation uses them"):
         payments = shop.payments(machine)
         machine.run("apt-get", "remove", "-y", "posd")
         left = machine.run("find", "/proc", "-maxdepth", "1", "-user", "posd", check=False).stdout.split()
-        assert not left, f"processes of posd's user are left: {left}"
+        assert not left, f"the removal left processes of posd's user: {left}"
         for path in ("/opt/posd", "/usr/bin/posd", "/run/posd"):
             assert not (machine.root / path.lstrip("/")).exists(), path
         assert machine.run("test", "-e", "/var/lib/posd/posd.db").returncode == 0
@@ -272,7 +280,7 @@ def _removed(report: Report, machine: Machine, package: Path) -> None:
         machine.run("dpkg", "-i", f"/root/{package.name}")
         assert shop.payments(machine) == payments
         assert shop.result(shop.charge(machine)) == "approved"
-    with report.check(PART, "purged: nothing is left but the record of payments, and it says where") as check:
+    with report.check(PART, "a purge leaves only the record of payments, and prints its path") as check:
         said = machine.out("apt-get", "purge", "-y", "posd")
         found = re.search(r"kept in (/var/backups/posd-\w+)", said)
         assert found, said
@@ -294,18 +302,18 @@ def _removed(report: Report, machine: Machine, package: Path) -> None:
 
 
 def _next_debian(report: Report, package: Path, scratch: Path) -> None:
-    """Upgrade a machine from Debian 12 to 13 in place while its shop is open: Python, OpenSSL and systemd change."""
+    """Upgrade a machine from Debian 12 to 13 in place during payments. Python, OpenSSL and systemd change."""
     machine = Machine(scratch / "next-debian", f"posd-next-{os.getpid()}", report.suite)
     upgrade = ("apt-get", "full-upgrade", "-y", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confdef")
     try:
-        with report.check(PART, "a shop on Debian 12, with the packages of Debian 13 at hand") as check:
+        with report.check(PART, "a shop runs on Debian 12, and the packages of Debian 13 are downloaded") as check:
             machine.make()
             machine.put(package, "/root/")
             machine.run("apt-get", "update", "-q")
             machine.run("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}", seconds=600)
             machine.run("sed", "-i", "s/bookworm/trixie/g", "/etc/apt/sources.list")
             machine.run("apt-get", "update", "-q")
-            # downloaded now, because the booted machine has no network
+            # downloaded before the boot, because the booted machine has no network
             machine.run(*upgrade, "--download-only", seconds=900)
             machine.boot()
             shop.configure(machine)
@@ -315,7 +323,9 @@ def _next_debian(report: Report, package: Path, scratch: Path) -> None:
             check.note(_python(machine))
         if report.checks[-1].result != "passed":
             return
-        with report.check(PART, "upgraded to Debian 13 while a till pays: no call refused, no payment lost") as check:
+        with report.check(
+            PART, "an upgrade to Debian 13 while a till pays refuses no call and loses no payment"
+        ) as check:
             with shop.paying(machine) as told:
                 machine.run(*upgrade, "--no-download", seconds=1200)
             check.note(f"{told}\n{_python(machine)}")
@@ -323,7 +333,7 @@ def _next_debian(report: Report, package: Path, scratch: Path) -> None:
             assert set(told["outcomes"]) == {"approved"}
             assert _python(machine).endswith("python3.13")
             _compiled(machine)
-        with report.check(PART, "without the old Python, and after a boot, it knows its payments and charges") as check:
+        with report.check(PART, "without the old Python and after a boot, posd has its payments and charges") as check:
             machine.run("apt-get", "autoremove", "-y")
             payments = shop.payments(machine)
             machine.power_off()
@@ -345,7 +355,7 @@ def _python(machine: Machine) -> str:
 
 
 def _compiled(machine: Machine) -> None:
-    """Check that all of posd's modules are compiled by the Python that runs it."""
+    """Check that all of posd's modules are compiled by the Python that runs posd."""
     tag = machine.out("/opt/posd/bin/python3", "-c", "import sys; print(sys.implementation.cache_tag)")
     site = machine.root / "opt/posd/lib/site-packages/posd"
     missing = [

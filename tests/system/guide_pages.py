@@ -1,4 +1,4 @@
-"""The commands on the pages of docs/guides/operations.md, and the machines on which they are typed."""
+"""The commands on the pages of docs/guides/operations.md, and the machines on which a test types them."""
 
 import os
 import re
@@ -12,18 +12,18 @@ from tests.system.report import Check
 GUIDE = (packages.CHECKOUT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-#: A text in backticks that begins with one of these is a command.
+#: Beginnings of commands. A text in backticks with such a beginning is a command.
 TYPED = ("posd ", "sudo ", "systemctl ", "journalctl ")
-#: The reader of the guide: a user in the group posd-admin who may use sudo.
+#: User name of the guide's reader. The user is in the group posd-admin and may use sudo.
 READER = "ana"
 SUDOERS = f"{READER} ALL=(ALL) NOPASSWD: ALL\n"
-#: An editor that runs the sed script in a file.
+#: Editor for the reader. It runs the sed script in a file.
 EDITOR = '#!/bin/sh\nexec sed -i -E -f /root/edit.sed "$1"\n'
 #: Packages that the pages need and a bare Debian lacks.
 NEEDED = ("python3", "ca-certificates", "sudo")
 #: Environment of the reader's terminal.
 TERMINAL = ("SHELL=/bin/bash", "TERM=xterm", "NO_COLOR=1", "COLUMNS=80", "LINES=24")
-#: Control sequences of a terminal, and the spinner of a command that works.
+#: Control sequences of a terminal, and the spinner of a busy command.
 PLACE = re.compile(r"\x1b\[[0-9;]*H")
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-B0-2]|[\r\x07]|\^@")
 TURNING = re.compile(r"^[\u2800-\u28ff] .*\n", re.MULTILINE)
@@ -31,7 +31,7 @@ TURNING = re.compile(r"^[\u2800-\u28ff] .*\n", re.MULTILINE)
 
 @dataclass
 class Shops:
-    """The machine that takes payments, and a machine on which posd is not installed yet."""
+    """A machine with payments, and a machine without posd."""
 
     scratch: Path
     suite: str
@@ -40,7 +40,7 @@ class Shops:
     _made: list[Machine] = field(default_factory=list)
 
     def open(self, package: Path) -> None:
-        """Install the package on the first machine, boot it, and charge there."""
+        """Install the package on the first machine, boot the machine, and charge a card."""
         need("mmdebstrap", "mmdebstrap")
         need("systemd-nspawn", "systemd-container")
         self.package = package.name
@@ -53,7 +53,7 @@ class Shops:
         assert shop.result(shop.charge(self.here)) == "approved"
 
     def machine(self, package: Path) -> Machine:
-        """Prepare a machine with the package's file in /root, and the package's dependencies."""
+        """Prepare a machine with the package's file in /root and the package's dependencies."""
         name = f"{len(self._made)}"
         machine = Machine(self.scratch / name, f"posd-guide{name}-{os.getpid()}", self.suite)
         self._made.append(machine)
@@ -74,14 +74,14 @@ class Shops:
 
 
 def text(heading: str) -> str:
-    """Return the text under a heading. AssertionError if there is none."""
+    """Return the text under a heading. Raise AssertionError without the heading."""
     found = re.search(rf"^##? {re.escape(heading)}\n(.*?)(?=^##? |\Z)", GUIDE, re.MULTILINE | re.DOTALL)
     assert found, f"docs/guides/operations.md has no page {heading!r}"
     return found[1]
 
 
 def commands(heading: str) -> list[str]:
-    """Return each command of a page once: the lines of its blocks, and the commands in backticks in its sentences."""
+    """Return each command of a page once. Commands are the lines of code blocks, and texts in backticks."""
     page = text(heading)
     lines = [line for block in BLOCK.findall(page) for line in block.replace("\\\n", " ").splitlines()]
     sentences = [" ".join(words.split()) for words in re.findall(r"`([^`]+)`", FENCED.sub("", page))]
@@ -91,9 +91,8 @@ def commands(heading: str) -> list[str]:
 
 @dataclass
 class Page:
-    """A page that a test follows: each of its commands must be typed, or named as one that is not typed.
-
-    `given` has the values of its placeholders, such as ID and SERIAL.
+    """A page that a test follows. The test must type each command, or name it as not typed. `given` has the values of
+    the placeholders, such as ID and SERIAL.
     """
 
     heading: str
@@ -108,11 +107,10 @@ class Page:
         self._all = tuple(self.left)
 
     def type(self, command: str, *codes: int, answer: str = "", **given: str) -> str:
-        """Type a command of the page on a terminal of 80 columns, and `answer` at its questions.
-
-        Return the output as one line without frames. The exit code must be one of `codes`, or 0 if there are none.
+        """Type a command of the page on a terminal of 80 columns, and `answer` at the command's questions. Return the
+        output as one line without frames. The exit code must be in `codes`, by default 0.
         """
-        assert command in self._all, f"{command!r} does not stand on the page {self.heading!r}"
+        assert command in self._all, f"{command!r} is not on the page {self.heading!r}"
         if command in self.left:
             self.left.remove(command)
         words = command
@@ -120,22 +118,22 @@ class Page:
             words = re.sub(rf"\b{re.escape(name)}\b", lambda _, value=value: value, words)
         code, shown = typed(self.machine, words, self.user, answer)
         self.check.note(f"{self.user}$ {words}\n{shown}\n[exit code {code}]")
-        assert code in (codes or (0,)), f"exit code {code} of {words}\n{shown}"
+        assert code in (codes or (0,)), f"{words} ended with exit code {code}\n{shown}"
         return " ".join(re.sub(r"[│╭╮╰╯─]", " ", shown).split())
 
     def end(self, untyped: dict[str, str] | None = None) -> None:
-        """Check that every command was typed, except those in `untyped`: command -> why it is not typed."""
+        """Check that every command was typed, except the commands in `untyped`. `untyped`: command -> reason."""
         why = untyped or {}
         assert not set(why) - set(self.left), (
-            f"not on the page, or typed nevertheless: {sorted(set(why) - set(self.left))}"
+            f"these untyped commands are not on the page or were typed: {sorted(set(why) - set(self.left))}"
         )
-        assert not (missed := [words for words in self.left if words not in why]), f"not typed: {missed}"
+        assert not (missed := [words for words in self.left if words not in why]), f"the test did not type {missed}"
         for command, reason in why.items():
             self.check.note(f"not typed: {command}: {reason}")
 
 
 def typed(machine: Machine, words: str, user: str = READER, answer: str = "") -> tuple[int, str]:
-    """Type a command on a terminal of 80 columns, and `answer` at its questions; return its exit code and its
+    """Type a command on a terminal of 80 columns, and `answer` at the command's questions. Return the exit code and the
     screen.
     """
     home = (f"HOME=/home/{user}", f"USER={user}", f"LOGNAME={user}")

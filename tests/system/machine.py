@@ -1,7 +1,7 @@
-"""A second system: a bare Debian on an overlay, and a real systemd that boots it.
+"""A second system: a bare Debian on an overlay, booted by a real systemd.
 
-The bare system of each release is made once by mmdebstrap, from the mirror that this machine uses, and kept in CACHE; a
-test changes only the layer above it, which is thrown away.
+mmdebstrap makes the bare system of each release once, from the mirror of this machine, and keeps it in CACHE. A test
+changes only the layer above the bare system. The layer is removed afterwards.
 """
 
 import os
@@ -16,8 +16,8 @@ from pathlib import Path
 from tests.system.report import Skipped
 
 CACHE = Path(os.environ.get("POSD_SYSTEM_CACHE") or "/var/cache/posd-system-tests")
-#: Packages of a minimal installation that the smallest variant lacks. Python is not among them: posd's package must
-#: depend on it.
+#: Packages of a minimal installation that the smallest variant lacks. Python is not in the list, because posd's package
+#: must depend on Python.
 INCLUDED = "systemd,systemd-sysv,dbus,iproute2"
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -26,19 +26,19 @@ ENVIRONMENT = {
     "SYSTEMD_COLORS": "0",
     "COLUMNS": "160",
 }
-#: Time limit of anything, in seconds: far more than a slow machine needs, so that something stuck fails.
+#: Time limit of a command or a wait, in seconds. A slow machine needs far less, and a stuck command fails.
 STUCK_SECONDS = 300.0
 
 Done = subprocess.CompletedProcess[str]
 
 
 def host(*command: str, seconds: float = STUCK_SECONDS) -> Done:
-    """Run a command on this machine. AssertionError with its output if it fails."""
+    """Run a command on this machine. Raise AssertionError with the output if the command fails."""
     return _run(command, check=True, seconds=seconds)
 
 
 def need(command: str, package: str) -> None:
-    """Install a Debian package on this machine if the command is missing. Raise Skipped."""
+    """Install a Debian package on this machine if a command is missing. Raise Skipped."""
     if shutil.which(command):
         return
     try:
@@ -49,16 +49,16 @@ def need(command: str, package: str) -> None:
 
 
 def until(what: Callable[[], bool], means: str, seconds: float = STUCK_SECONDS) -> float:
-    """Check until a condition is true; return after how many seconds. AssertionError if it never is."""
+    """Check until a condition is true. Return the seconds until then. Raise AssertionError after the time limit."""
     began = time.monotonic()
     while not what():
-        assert time.monotonic() - began < seconds, f"{means}: not within {seconds:g} s"
+        assert time.monotonic() - began < seconds, f"{means}: this did not happen within {seconds:g} s"
         time.sleep(0.1)
     return time.monotonic() - began
 
 
 def bare(suite: str) -> Path:
-    """Return the tree of a bare Debian, which is made on first use."""
+    """Return the directory of a bare Debian. Make it at the first use."""
     tree = CACHE / f"debian-{suite}"
     if not tree.exists():
         fresh = CACHE / f"{suite}.new"
@@ -72,7 +72,7 @@ def bare(suite: str) -> Path:
 
 
 def _mirror() -> str:
-    """Return the mirror that this machine takes its own packages from."""
+    """Return the mirror of this machine's own packages."""
     files = [Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list")]
     for word in (word for file in files if file.exists() for word in file.read_text().split()):
         if word.startswith("http") and word.rstrip("/").endswith("/debian"):
@@ -82,7 +82,7 @@ def _mirror() -> str:
 
 @dataclass
 class Machine:
-    """A Debian on an overlay. Commands run in its files, or beside its systemd once it is booted."""
+    """A Debian on an overlay. Commands run in a chroot, or in the booted system."""
 
     scratch: Path
     name: str
@@ -112,7 +112,7 @@ class Machine:
         return self
 
     def close(self) -> None:
-        """Power it off and leave nothing behind."""
+        """Power the machine off and remove its files."""
         if self._nspawn is not None:
             self.power_off()
         if self.root.is_mount():
@@ -120,11 +120,11 @@ class Machine:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def boot(self) -> float:
-        """Boot its systemd; return after how many seconds everything was started."""
+        """Boot the machine. Return the seconds until all units were started."""
         assert self._nspawn is None
         network = ["--private-network"]
         options = [f"--machine={self.name}", "--register=no", "--console=read-only", "--quiet", *network]
-        # Without systemd on the host nothing can give the container a control group, so it is made here.
+        # Without systemd on the host, no program makes a control group for the container. So this code makes the group.
         here = Path("/run/systemd/system").exists()
         command = ["systemd-nspawn", "-D", str(self.root), *options, *([] if here else ["--keep-unit"]), "--boot"]
         began = time.monotonic()
@@ -159,7 +159,7 @@ class Machine:
         return ["sh", "-c", f'{entering}; exec "$@"', "sh"]
 
     def power_off(self) -> None:
-        """Shut it down in order. If it does not end, kill it and raise AssertionError."""
+        """Shut the machine down in order. If it does not end, kill it and raise AssertionError."""
         assert self._nspawn is not None
         self.run("systemctl", "poweroff", check=False)
         try:
@@ -170,7 +170,7 @@ class Machine:
         self._gone()
 
     def cut_power(self) -> None:
-        """Kill at once all that runs in it."""
+        """Kill all processes of the machine at once."""
         assert self._nspawn is not None
         os.kill(self._leader, signal.SIGKILL)
         self._nspawn.wait(60)
@@ -187,7 +187,9 @@ class Machine:
     def run(
         self, *command: str, check: bool = True, user: str = "", text: str | None = None, seconds: float = STUCK_SECONDS
     ) -> Done:
-        """Run a command in it. AssertionError with the command's output if it fails, unless `check` is false."""
+        """Run a command in the machine. Raise AssertionError with the output if the command fails, unless `check` is
+        false.
+        """
         words = [*(["runuser", "-u", user, "--"] if user else []), *command]
         if self._leader:
             return _run([*self.inside(), *words], check, seconds, text)
@@ -198,16 +200,16 @@ class Machine:
         return _run(nspawn if options.count("--keep-unit") == 0 else [*self._in_group(), *nspawn], check, seconds, text)
 
     def out(self, *command: str, user: str = "", seconds: float = STUCK_SECONDS) -> str:
-        """Run a command in it; return its output."""
+        """Run a command in the machine. Return the output."""
         return self.run(*command, user=user, seconds=seconds).stdout.strip()
 
     def inside(self, **variables: str) -> list[str]:
-        """Return the prefix of a command that runs beside its systemd."""
+        """Return the prefix of a command that runs in the booted system."""
         given = [f"{name}={value}" for name, value in (ENVIRONMENT | variables).items()]
         return ["nsenter", "-t", str(self._leader), "-a", "env", "-i", *given]
 
     def start(self, *command: str) -> "subprocess.Popen[str]":
-        """Start a command beside its systemd."""
+        """Start a command in the booted system."""
         return subprocess.Popen(
             [*self.inside(), *command],
             stdin=subprocess.DEVNULL,
@@ -217,12 +219,12 @@ class Machine:
         )
 
     def put(self, source: Path, target: str) -> str:
-        """Copy a file into it; return the path there."""
+        """Copy a file into the machine. Return the path in the machine."""
         shutil.copy(source, self.root / target.lstrip("/"))
         return target
 
     def write(self, target: str, text: str) -> None:
-        """Write a file in it."""
+        """Write a file in the machine."""
         path = self.root / target.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

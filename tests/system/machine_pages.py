@@ -1,7 +1,6 @@
-"""The pages of docs/guides/operations.md about possible loss of payment records, with their commands unchanged.
-
-Each page's situation is made on the machine. A user of the group posd-admin, who may use sudo, types the page's
-commands on a terminal, and the output that the page promises must be in what they print.
+"""The pages of docs/guides/operations.md about possible loss of payment records. Each check makes the situation of a
+page on the machine. A user of the group posd-admin with sudo types the page's commands unchanged on a terminal. The
+commands must print the output that the page promises.
 """
 
 import uuid
@@ -18,10 +17,10 @@ BACKUP = "/var/lib/posd/backups/by-hand.db"
 
 
 def run(report: Report, scratch: Path) -> None:
-    """Run the part; each page is a check."""
+    """Run the part. Each page is a check."""
     shops = Shops(scratch / f"machine-{report.suite}", report.suite)
     try:
-        with report.check(PART, "a machine is laid out, and charges") as check:
+        with report.check(PART, "a machine is prepared, and a card is charged") as check:
             shops.open(packages.given(scratch))
             check.note(shops.package)
         if report.checks[-1].result != "passed":
@@ -35,19 +34,21 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def says(page: Page, words: str, shown: str) -> None:
-    """Check that the page has these words, and that the commands have printed them."""
-    assert words in " ".join(text(page.heading).split()), f"the page {page.heading!r} does not say {words!r}"
-    assert words in " ".join(shown.split()), f"not shown: {words!r}\n{shown}"
+    """Check that the page has these words and that the commands have printed them."""
+    assert words in " ".join(text(page.heading).split()), f"the page {page.heading!r} does not contain {words!r}"
+    assert words in " ".join(shown.split()), f"the commands did not print {words!r}\n{shown}"
 
 
 def paid(machine: Machine) -> None:
-    """Make a payment, which is approved."""
+    """Make an approved payment."""
     document = shop.charge(machine)
     assert shop.result(document) == "approved", document
 
 
 def refused(page: Page) -> None:
-    """Check that a till cannot pay until a person has decided, and that its cashier is shown why."""
+    """Check that a till cannot pay until a person has decided. Check that the display gives the reason to the
+    cashier.
+    """
     done = page.machine.run("posd", "charge", "12.50", user="till", check=False)
     page.check.note(f"the till's user$ posd charge 12.50\n{done.stdout}{done.stderr}")
     assert done.returncode in (1, 3), done
@@ -82,7 +83,7 @@ def damaged(page: Page) -> None:
     up(machine)
     page.type("posd restore --seen", 0, 1, answer="compared with the bank\n")
     left = known - {one["client_transaction_id"] for one in shop.payments(machine)}
-    assert not left, f"{len(left)} of {len(known)} payments are not known any more"
+    assert not left, f"posd does not know {len(left)} of {len(known)} payments"
     paid(machine)
     destroy(machine)
     page.type("sudo -u posd posd restore --without-backup", answer="y\n")

@@ -1,4 +1,4 @@
-"""The Debian packages under test: the one of this checkout, and later versions made from it."""
+"""The Debian packages under test: the package of this checkout, and later versions made from it."""
 
 import os
 import re
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tests.system.machine import host
 
-#: Variable with the path of a package that is tested instead of this checkout's.
+#: Variable with the path of a package to test instead of the package of this checkout.
 GIVEN = "POSD_SYSTEM_PACKAGE"
 CHECKOUT = Path(__file__).parents[2]
 
 
 def given(scratch: Path) -> Path:
-    """Return the package under test, which is built once for all parts."""
+    """Return the package under test. Build it once for all parts."""
     target = scratch / "packages"
     if (there := os.environ.get(GIVEN)) and not target.exists():
         target.mkdir()
@@ -25,14 +25,14 @@ def given(scratch: Path) -> Path:
 
 
 def build(scratch: Path) -> Path:
-    """Build the package of this checkout; return it."""
+    """Build the package of this checkout. Return its files."""
     output = scratch / "packages"
     host(str(CHECKOUT / "packaging" / "build-deb"), "--output", str(output), seconds=900)
     return next(output.glob("posd_*.deb"))
 
 
 def source(scratch: Path) -> list[Path]:
-    """Write the source package of this checkout's last commit, only once; return its files."""
+    """Write the source package of this checkout's last commit once. Return its files."""
     output = scratch / "source"
     if not output.exists():
         host(str(CHECKOUT / "packaging" / "build-deb"), "--source", "--output", str(output), seconds=900)
@@ -40,10 +40,8 @@ def source(scratch: Path) -> list[Path]:
 
 
 def later(scratch: Path, package: Path, name: str, *, migrates: bool = False) -> Path:
-    """Make the package of a later version from a built one; return it.
-
-    Only what differs in a later version is changed, so this takes seconds: the version in Python and in the control
-    files, and the schema if it `migrates`.
+    """Make the package of a later version from a built package. Return the package. The function changes the version in
+    Python and in the control files, and with `migrates` the schema. So it takes only seconds.
     """
     tree, now = scratch / f"tree-{name}", package.name.split("_")[1]
     host("dpkg-deb", "-R", str(package), str(tree))

@@ -1,8 +1,8 @@
-"""The pages of docs/guides/operations.md on which money is at stake, followed on a real machine.
+"""The pages of docs/guides/operations.md about money at stake, followed on a real machine.
 
-Each page is a check. Its situation is made on a simulated terminal or on the machine. Then a user of the group
-posd-admin types each command of the page unchanged. Output and result are compared with the page and with the
-terminals' ledgers. The report has every command and its output.
+Each page is a check. The check makes the situation of the page on a simulated terminal or on the machine. Then a user
+of the group posd-admin types each command of the page unchanged. The check compares output and result with the page and
+with the terminals' ledgers. The report has every command and its output.
 """
 
 import datetime
@@ -20,12 +20,12 @@ from tests.system.machine import Machine, until
 from tests.system.report import Report
 
 PART = "payments"
-#: The terminals. A payment that is silent for minutes has one of its own.
+#: Serials of the terminals. A payment that is silent for minutes has its own terminal.
 SERIALS = ONE, TWO, BANK = ("SN-0001", "SN-0002", "SN-0003")
 CONTROL = "127.0.0.1:6900"
-#: How much faster people and printers act than in a shop. posd's own times are unchanged.
+#: Factor by which people and printers are faster than in a shop. posd's own times are unchanged.
 SPEED = "20"
-#: A person at the terminals: a program that calls the simulator's control API, because the machine has no curl.
+#: Program for a person at the terminals. It calls the simulator's control API, because the machine has no curl.
 HAND = f"""
 import sys, urllib.request
 called = urllib.request.Request("http://{CONTROL}/terminals/" + sys.argv[1], sys.argv[2].encode())
@@ -33,16 +33,16 @@ called.add_header("content-type", "application/json")
 urllib.request.urlopen(called)
 """
 NOTE = "the acquirer was called"
-#: The answers to the questions before a decision: the reason, and the confirmation.
+#: Answers to the questions before a decision: the reason and the confirmation.
 DECIDED = f"{NOTE}\ny\n"
 
 
 def run(report: Report, scratch: Path) -> None:
-    """Run the part; each page is a check."""
+    """Run the part. Each page is a check."""
     shops = Shops(scratch / f"payments-{report.suite}", report.suite)
     begun: dict[str, str] = {}
     try:
-        with report.check(PART, "a machine with three terminals is laid out") as check:
+        with report.check(PART, "a machine with three terminals is prepared") as check:
             shops.open(packages.given(scratch))
             begun = lay_out(shops.here)
             check.note(shops.package)
@@ -63,7 +63,7 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def lay_out(machine: Machine) -> dict[str, str]:
-    """Connect the terminals, and start the payment that takes minutes; return its id."""
+    """Connect the terminals, and start the payment that takes minutes. Return the id of the payment."""
     machine.run("systemctl", "stop", "terminal", check=False)
     sections = "".join(
         f'[[terminals]]\nserial = "{serial}"\nbase_url = "http://{shop.ADDRESS}:{6868 + place}"\n'
@@ -94,7 +94,7 @@ def switch_on(machine: Machine) -> None:
 
 
 def tidy(machine: Machine, going_on: set[str]) -> None:
-    """Settle the payments that a page left open, so that the next page shows only its own."""
+    """Resolve the payments that a page left open, so that the next page shows only its own payments."""
     for line in machine.out("posd", "list", "--open", "--all", "--json").splitlines():
         for document in json.loads(line)["transactions"]:
             if (identity := document["client_transaction_id"]) not in going_on:
@@ -105,12 +105,12 @@ def tidy(machine: Machine, going_on: set[str]) -> None:
 
 
 def hand(machine: Machine, serial: str, what: str, **body: Any) -> None:
-    """Do something at a terminal, as a person does."""
+    """Perform an action at a terminal, as a person does."""
     machine.run("python3", "-c", HAND, f"{serial}/{what}", json.dumps(body))
 
 
 def begin(machine: Machine, amount: str, serial: str, scenario: str, *options: str) -> str:
-    """Start a payment as a till does, with this scenario; return its id once posd has recorded it."""
+    """Start a payment with this scenario, as a till does. Return the id after posd has recorded the payment."""
     identity = str(uuid.uuid4())
     words = ("--terminal", serial, "--metadata", f"scenario={scenario}", "--id", identity, *options)
     machine.run("systemd-run", "--quiet", "--collect", "--uid=till", "posd", "charge", amount, *words)
@@ -119,13 +119,15 @@ def begin(machine: Machine, amount: str, serial: str, scenario: str, *options: s
 
 
 def known(machine: Machine, identity: str) -> dict[str, Any]:
-    """Return posd's record of a payment; {} if it does not know it."""
+    """Return posd's record of a payment, or {}."""
     done = machine.run("posd", "show", identity, "--json", check=False)
     return dict(json.loads(done.stdout)) if not done.returncode else {}
 
 
 def becomes(machine: Machine, identity: str, **expected: str) -> None:
-    """Wait until a payment has these values. `result` is that of its outcome; `attention` is one of its attentions."""
+    """Wait until a payment has these values. `result` is the result of the outcome. `attention` is one of the
+    attentions.
+    """
 
     def holds() -> bool:
         document = known(machine, identity)
@@ -142,38 +144,38 @@ def ended(machine: Machine, identity: str, result: str) -> None:
 
 
 def charged(machine: Machine, serial: str, identity: str) -> int:
-    """Return how often the acquirer charged a payment, by the terminal's ledger."""
+    """Return the number of charges of a payment in the terminal's ledger."""
     lines = (machine.root / f"root/ledgers/{serial}.jsonl").read_text().splitlines()
     entries = [json.loads(line) for line in lines if '"kind":"final"' in line]
     return sum(bool(entry["charged"]) for entry in entries if entry["client_transaction_id"] == identity)
 
 
 def reference(machine: Machine, serial: str, identity: str) -> str:
-    """Return the acquirer's reference of a payment, which a person asks for by telephone."""
+    """Return the acquirer's reference of a payment, as a person gets it by telephone."""
     entries = map(json.loads, (machine.root / f"root/ledgers/{serial}.jsonl").read_text().splitlines())
     ends = [entry for entry in entries if entry["kind"] == "final" and entry["client_transaction_id"] == identity]
     return str(next(entry["transaction_reference"] for entry in ends if entry["charged"]))
 
 
 def reversals(machine: Machine, serial: str) -> int:
-    """Return how many charges the acquirer reversed, by the terminal's ledger."""
+    """Return the number of reversed charges in the terminal's ledger."""
     lines = (machine.root / f"root/ledgers/{serial}.jsonl").read_text().splitlines()
     entries = [json.loads(line) for line in lines if '"kind":"final"' in line]
     return sum(bool(entry["charged"]) for entry in entries if entry["operation"] == "void")
 
 
 def shows(shown: str, *texts: str) -> None:
-    """Check that these texts are in the output in this order, wherever its lines break."""
+    """Check that these texts are in the output in this order, for any line breaks."""
     place = 0
     for each in texts:
         found = shown.find(each, place)
-        assert found >= 0, f"{each!r} is not in: {shown}"
+        assert found >= 0, f"the output lacks {each!r}: {shown}"
         place = found
 
 
 def in_doubt(page: Page) -> None:
-    """Follow the page for four payments whose start was not answered: one runs, one was charged, one did not arrive,
-    one is decided wrongly.
+    """Follow the page for four payments with a lost reply to the start. One runs, one was charged, one did not arrive,
+    and one is decided wrongly.
     """
     machine = page.machine
     runs = begin(machine, "3.00", ONE, "lost-acknowledgement")
@@ -221,8 +223,8 @@ def in_doubt(page: Page) -> None:
 
 
 def at_the_bank(page: Page) -> None:
-    """Follow the page: the bank does not answer, or the terminal is switched off meanwhile, or the customer cannot
-    wait.
+    """Follow the page for a bank that does not reply, for a terminal that is switched off, and for a customer who
+    cannot wait.
     """
     machine = page.machine
     silent = page.given["BANK"]
@@ -259,8 +261,8 @@ def at_the_bank(page: Page) -> None:
 
 
 def receipt_says_approved(page: Page) -> None:
-    """Follow the page: the terminal cannot report to posd. A search finds the payment or does not, and one terminal
-    contradicts itself.
+    """Follow the page for a terminal that cannot report to posd. One payment is found by a search, one is not found,
+    and one terminal contradicts itself.
     """
     machine = page.machine
     found = begin(machine, "6.00", ONE, "webhook-never-accepted")
@@ -309,7 +311,7 @@ def charged_twice(page: Page) -> None:
     pair = [begin(machine, "7.10", serial, "approve-contactless") for serial in (ONE, TWO)]
     for identity in pair:
         becomes(machine, identity, result="approved")
-    today = datetime.datetime.now(ZoneInfo("America/Guayaquil")).date()  # the package's value of merchant.timezone
+    today = datetime.datetime.now(ZoneInfo("America/Guayaquil")).date()  # the value of merchant.timezone in the package
     days = {"2026-11-20": str(today), "2026-11-21": str(today + datetime.timedelta(days=1))}
     shown = page.type("posd list --since 2026-11-20 --until 2026-11-21 --all", **days)
     shows(shown, pair[1][:8], TWO, "approved", pair[0][:8], ONE, "approved", one[:8])
@@ -328,7 +330,7 @@ def charged_twice(page: Page) -> None:
 
 
 def shift(page: Page) -> None:
-    """Compare and close a shift that has an open payment; close it twice, and again after a lost answer."""
+    """Compare and close a shift with an open payment. Close it twice, and again after a lost reply."""
     machine = page.machine
     shows(page.type("posd report --close --begin --operator Ana", answer=DECIDED), "shift")
     paid = begin(machine, "1234.50", ONE, "approve-contactless")
@@ -353,7 +355,7 @@ def shift(page: Page) -> None:
     shows(machine.out("posd", "report", "--since", "last"), "12.00")
 
 
-#: Title of a page -> its check.
+#: Title of a page -> check.
 PAGES: dict[str, Callable[[Page], None]] = {
     "Closing the shift": shift,
     "It hangs at the bank": at_the_bank,
@@ -361,7 +363,7 @@ PAGES: dict[str, Callable[[Page], None]] = {
     "Was the customer charged twice?": charged_twice,
     "The payment is in doubt": in_doubt,
 }
-#: Title of a page -> the commands on it that are not typed, and why.
+#: Title of a page -> commands of the page that the check does not type, and the reasons.
 NOT_TYPED: dict[str, dict[str, str]] = {
     "The terminal says approved, the till does not": {
         "posd relay": "the page says that what it reads counts for no till"

@@ -1,6 +1,6 @@
-"""Prometheus' own check of the metrics, the alert rules and the dashboards: promtool, from Debian's package prometheus.
-
-Each check gets a working directory and returns what it checked. It raises AssertionError with promtool's output.
+"""Checks of the metrics, the alert rules and the dashboards by Prometheus' own promtool (Debian's package prometheus).
+Each check gets a working directory and returns the number of checked items. It raises AssertionError with promtool's
+output.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ RULES = [MONITORING / name for name in ("prometheus-rules.yml", "fleet-rules.yml
 RULE_TESTS = [MONITORING / name for name in ("prometheus-rules.test.yml", "fleet-rules.test.yml")]
 DASHBOARDS = [MONITORING / name for name in ("grafana-dashboard.json", "grafana-fleet.json")]
 
-#: Variable of Grafana -> a value in its place.
+#: Variable of Grafana -> value.
 VARIABLES = {"$__rate_interval": "1m", "$instance": ".*"}
 
 
@@ -40,7 +40,7 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def check_metrics(directory: Path) -> str:
-    """The metrics after every kind of outcome have the right format and conventional names."""
+    """The metrics after every kind of outcome have the right format and conventional names"""
     text = asyncio.run(_loaded_metrics())
     promtool("check", "metrics", given=text)
     office = asyncio.run(_fleet_metrics())
@@ -54,7 +54,7 @@ def check_rules(directory: Path) -> str:
 
 
 def test_rules(directory: Path) -> str:
-    """Every alert fires where its tests say, and not before."""
+    """Every alert fires when its tests expect it, and not earlier."""
     return promtool("test", "rules", *map(str, RULE_TESTS))
 
 
@@ -79,11 +79,11 @@ def questions(paths: Sequence[Path] = DASHBOARDS) -> list[str]:
 
 
 def promtool(*words: str, given: str = "") -> str:
-    """Run promtool; return its output. AssertionError if it finds a fault."""
+    """Run promtool. Return the output. Raise AssertionError if promtool finds a fault."""
     run = subprocess.run(["promtool", *words], input=given, capture_output=True, text=True, timeout=SECONDS)
     said = run.stdout + run.stderr
     assert run.returncode == 0, said
-    assert given == "" or not said, said  # it prints nothing if the metrics are correct
+    assert given == "" or not said, said  # promtool prints nothing if the metrics are correct
     return " ".join(said.split())
 
 

@@ -1,4 +1,4 @@
-"""The checks, their results, and the report about them."""
+"""The checks, their results, and the report."""
 
 import time
 import traceback
@@ -10,12 +10,12 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
 class Skipped(Exception):
-    """Something cannot be checked on this machine; the message gives the reason."""
+    """Error if this machine cannot run a check. The message gives the reason."""
 
 
 @dataclass
 class Check:
-    """The check of one promise. `notes` is what was observed, for the readers of the report."""
+    """The check of one promise. `notes`: observations for the readers of the report."""
 
     part: str
     name: str
@@ -24,13 +24,13 @@ class Check:
     notes: list[str] = field(default_factory=list)
 
     def note(self, words: str) -> None:
-        """Record something observed."""
+        """Record an observation."""
         self.notes.extend(words.strip("\n").rstrip().splitlines())
 
 
 @dataclass
 class Report:
-    """All checks; each is printed when it ends."""
+    """All checks. Each check is printed when it ends."""
 
     checks: list[Check] = field(default_factory=list)
     #: The Debian release under test, or "".
@@ -62,5 +62,5 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """Print how many checks had each result."""
+        """The number of checks with each result, as text."""
         return f"{self.count(PASSED)} passed, {self.count(FAILED)} failed, {self.count(SKIPPED)} skipped"

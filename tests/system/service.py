@@ -1,4 +1,4 @@
-"""The units in a real systemd, on a shop's machine with and without faults."""
+"""The units of posd in a real systemd, on a shop's machine with and without faults."""
 
 import json
 import os
@@ -12,18 +12,19 @@ from tests.system.report import Check, Report
 
 PART = "systemd"
 RESTARTS = 20
-#: A shorter watchdog time, so that the test does not wait a minute; the unit has WatchdogSec=60.
+#: Drop-in with a shorter watchdog time, so that the test does not wait a minute. The unit has WatchdogSec=60.
 WATCHDOG = "[Service]\nWatchdogSec=6\n"
-#: A start that fails until the cause is gone, repeated as often within seconds as in the first minutes of a long night.
+#: Drop-in for a start that fails until its cause is gone. systemd repeats the start within seconds as often as usually
+#: within minutes.
 FAILING = "[Service]\nRestartSec=50ms\nExecStartPre=/bin/sh -c 'test -e /run/mended'\n"
 FAILED_STARTS = 200
 
 
 def run(report: Report, scratch: Path) -> None:
-    """Run the part: each function of LOOKS is one check, in this order, on one machine."""
+    """Run the part. Each function of LOOKS is one check, in this order, on one machine."""
     machine = Machine(scratch / f"systemd-{report.suite}", f"posd-systemd-{os.getpid()}", report.suite)
     try:
-        with report.check(PART, "a machine with the package is laid out") as check:
+        with report.check(PART, "a machine with the package is prepared") as check:
             need("mmdebstrap", "mmdebstrap")
             need("systemd-nspawn", "systemd-container")
             machine.make()
@@ -44,7 +45,7 @@ def run(report: Report, scratch: Path) -> None:
 
 
 def boots(machine: Machine, check: Check) -> None:
-    """Boot: posd tells systemd READY and its state."""
+    """posd notifies systemd of READY and of its state at boot."""
     check.note(f"booted in {machine.boot():.1f} s; {machine.out('systemctl', 'is-system-running')}")
     _active(machine)
     check.note(str(machine.show("posd.service", "Type", "StatusText", "ActiveEnterTimestampMonotonic")))
@@ -56,7 +57,7 @@ def boots(machine: Machine, check: Check) -> None:
 
 
 def opened(machine: Machine, check: Check) -> None:
-    """posd makes its certificate again, without help, for an address that appears later."""
+    """posd makes a new certificate by itself when a new address appears."""
     shop.configure(machine)
     check.note(f"after {shop.open_shop(machine):.1f} s")
     machine.run("systemctl", "restart", "posd")
@@ -69,7 +70,7 @@ def charged(machine: Machine, check: Check) -> None:
     assert shop.result(document) == "approved"
 
 
-#: Creates the stream of NATS, and prints its last message.
+#: Program that creates the stream of NATS and prints the last message.
 STREAM = """
 import asyncio, sys
 sys.path.insert(0, "/opt/posd/lib/site-packages")
@@ -88,7 +89,7 @@ asyncio.run(main())
 
 
 def relayed(machine: Machine, check: Check) -> None:
-    """The relay sends the events to a NATS server, despite all that its unit forbids."""
+    """The relay sends the events to a NATS server under the restrictions of its unit."""
     machine.run(
         "systemd-run", "--unit=nats", "nats-server", "-js", "-sd", "/var/tmp/nats", "-a", "127.0.0.1", "-p", "4333"
     )
@@ -102,11 +103,12 @@ def relayed(machine: Machine, check: Check) -> None:
     check.note(str(machine.show("posd-relay.service", "ActiveState", "NRestarts", "MemoryCurrent")))
     assert machine.show("posd-relay.service", "ActiveState", "NRestarts") == {"ActiveState": "active", "NRestarts": "0"}
     machine.run("systemctl", "stop", "posd-relay", "nats")
-    machine.run("rm", file)  # removed before posd reads it, because the simulated terminals name another merchant
+    # the setting is removed before posd reads it, because the simulated terminals name another merchant
+    machine.run("rm", file)
 
 
 def reloaded(machine: Machine, check: Check) -> None:
-    """A reload applies a changed fleet. It refuses a broken file, and the old fleet stays in force."""
+    """A reload applies a changed fleet. posd refuses a broken file, and the old fleet stays in force."""
     process = machine.show("posd.service", "MainPID", "ActiveState")
     with shop.configuration(machine) as config:
         machine.write(shop.CONFIG, f'{config}[[terminals]]\nserial = "SN-0099"\n')
@@ -127,7 +129,7 @@ def reloaded(machine: Machine, check: Check) -> None:
 
 
 def barked(machine: Machine, check: Check) -> None:
-    """The watchdog kills a daemon that hangs, systemd restarts it, and the open payment ends correctly."""
+    """The watchdog kills a hanging daemon, systemd restarts it, and the open payment ends correctly."""
     if machine.show("posd.service", "WatchdogTimestampMonotonic")["WatchdogTimestampMonotonic"] == "0":
         raise AssertionError("posd has never fed the watchdog")
     machine.write("/etc/systemd/system/posd.service.d/watchdog.conf", WATCHDOG)
@@ -151,19 +153,19 @@ def barked(machine: Machine, check: Check) -> None:
 
 
 def restarted(machine: Machine, check: Check) -> None:
-    """Twenty restarts while a till calls without a pause: no call is refused or broken, and no payment is lost."""
+    """Twenty restarts while a till calls without a pause refuse or break no call and lose no payment."""
     with shop.paying(machine) as told:
         for _ in range(RESTARTS):
             machine.run("systemctl", "restart", "posd")
     check.note(str(told))
     assert told["refused"] == 0
     assert set(told["outcomes"]) == {"approved"}
-    assert told["broken"] == 0, f"{told['broken']} calls broke and were repeated"
+    assert told["broken"] == 0, f"{told['broken']} connections broke, and the till repeated the calls"
     _as_in_the_ledger(machine, check)
 
 
 def killed(machine: Machine, check: Check) -> None:
-    """kill -9 while the same till calls: systemd restarts posd, no call is refused, and no payment is lost."""
+    """After kill -9 while a till calls, systemd restarts posd. No call is refused and no payment is lost."""
     with shop.paying(machine) as told:
         for _ in range(5):
             before = machine.show("posd.service", "NRestarts")["NRestarts"]
@@ -172,13 +174,14 @@ def killed(machine: Machine, check: Check) -> None:
             _active(machine)
     check.note(str(told))
     assert told["refused"] == 0
-    # A start that was interrupted before it was sent looks like one that was sent: it stays in doubt for a person.
+    # posd cannot distinguish a start that was interrupted before it was sent from a sent start. It stays in doubt for a
+    # person.
     assert set(told["outcomes"]) <= {"approved", "in doubt"}
     _settled(machine, check)
 
 
 def put_back(machine: Machine, check: Check) -> None:
-    """A copy that root restored keeps posd from starting; the command in posd's message repairs that."""
+    """posd does not start with a database that root has copied. The command in posd's message repairs this."""
     machine.run("systemctl", "stop", "posd")
     copied = "cd /var/lib/posd && cp -r tls /root/ && rm -r tls && cp -r /root/tls . && rm -r /root/tls"
     machine.run("sh", "-c", copied)
@@ -195,7 +198,7 @@ def put_back(machine: Machine, check: Check) -> None:
 
 
 def removed(machine: Machine, check: Check) -> None:
-    """The file of the till's socket is removed: posd reports it, and its advice repairs it."""
+    """posd reports a removed file of the till's socket, and the command in the report repairs it."""
     machine.run("rm", "/run/posd/till.sock")
     shown = machine.run("posd", "status", check=False).stdout
     check.note(shown)
@@ -204,7 +207,7 @@ def removed(machine: Machine, check: Check) -> None:
 
 
 def failing(machine: Machine, check: Check) -> None:
-    """A start that fails again and again while a till calls is repeated until its cause is gone. Then posd runs."""
+    """systemd repeats a failing start while a till calls, until the cause is gone. Then posd runs."""
     drop_in = "/etc/systemd/system/posd.service.d/failing.conf"
     machine.write(drop_in, FAILING)
     machine.run("systemctl", "daemon-reload")
@@ -225,7 +228,7 @@ def failing(machine: Machine, check: Check) -> None:
 
 
 def mistaken(machine: Machine, check: Check) -> None:
-    """With a fault in the configuration posd uses the last good one. Without a last good one it does not start."""
+    """With a faulty configuration posd uses the last good one. Without a good configuration it does not start."""
     with shop.configuration(machine):
         machine.write(shop.CONFIG, "[no_such_section]\n")
         machine.cut_power()
@@ -249,7 +252,7 @@ def mistaken(machine: Machine, check: Check) -> None:
 
 
 def stopped(machine: Machine, check: Check) -> None:
-    """Stop, disable, mask and their opposites are one command each; a till's call does not start posd."""
+    """Stop, disable, mask and their opposites are one command each. A till's call does not start posd."""
     known = _known(machine)
     for stop, start in (
         ((("stop",)), (("start",),)),
@@ -275,19 +278,19 @@ def stopped(machine: Machine, check: Check) -> None:
 
 
 def backed_up(machine: Machine, check: Check) -> None:
-    """The timer's backup is written and verified."""
+    """The timer makes a backup, and the backup is verified."""
     assert machine.show("posd-backup.timer", "NextElapseUSecRealtime")["NextElapseUSecRealtime"]
     unit = "posd-backup.service"
     machine.run("systemctl", "start", unit, check=False)
     assert machine.show(unit, "Result")["Result"] == "success", machine.out("journalctl", "-u", unit, "-o", "cat")
     written = machine.out("find", "/var/lib/posd/backups", "-type", "f").splitlines()
-    assert written, "no file was written"
+    assert written, "the timer wrote no backup"
     for file in written:
         check.note(machine.out("posd", "verify", file, user="posd"))
 
 
-#: Makes a user who receives backups by ssh, as another machine would have it; the key for it; and /etc/posd/copy from
-#: the package's example (docs/guides/install.md).
+#: Script that makes a user for backups by ssh, as on another machine, and the user's key. It also makes /etc/posd/copy
+#: from the package's example (docs/guides/install.md).
 SERVER = """set -e
 useradd --create-home --shell /bin/sh backup-server
 install -d -m 700 /etc/posd/credentials
@@ -300,7 +303,7 @@ ssh-keyscan 127.0.0.1 > /etc/posd/copy.hosts
 
 
 def copied(machine: Machine, check: Check) -> None:
-    """A backup is sent to another machine by ssh. One that breaks off leaves the previous backup unchanged."""
+    """posd sends a backup to another machine by ssh. An interrupted copy does not change the previous backup."""
     machine.run("sh", "-c", SERVER)
     machine.run("systemctl", "start", "posd-copy")
     (sent,) = machine.out("find", "/home/backup-server", "-name", "*.gz*").splitlines()
@@ -315,7 +318,7 @@ def copied(machine: Machine, check: Check) -> None:
 
 
 def restored(machine: Machine, check: Check) -> None:
-    """posd is stopped, a backup is restored, and posd runs again."""
+    """An operator stops posd, restores a backup, and starts posd again."""
     before = _known(machine)
     machine.run("runuser", "-u", "posd", "--", "posd", "backup", "/var/lib/posd/backups/by-hand.db")
     machine.run("systemctl", "stop", "posd")
@@ -329,7 +332,7 @@ def restored(machine: Machine, check: Check) -> None:
 
 
 def cut(machine: Machine, check: Check) -> None:
-    """The power is cut during a payment, which the terminal forgets: posd starts and does not guess."""
+    """After a power cut during a payment that the terminal loses, posd starts and concludes nothing."""
     document = shop.charge(machine, "8.00", "--no-wait", "--metadata", "scenario=by-hand")
     identity = document["client_transaction_id"]
     machine.cut_power()
@@ -365,7 +368,7 @@ LOOKS: tuple[Callable[[Machine, Check], None], ...] = (
 
 
 def _settled(machine: Machine, check: Check) -> None:
-    """Settle the payments that the kill left in doubt, as a person with the ledger does, and compare with the
+    """Resolve the payments that the kill left in doubt, as a person with the ledger does. Compare posd with the
     ledger.
     """
     for document in shop.payments(machine):
@@ -384,7 +387,7 @@ def _states(machine: Machine) -> tuple[str, ...]:
 
 
 def _refused(machine: Machine) -> None:
-    """A till learns at once that posd does not run."""
+    """Check that the call of a till fails at once while posd does not run."""
     done = machine.run("timeout", "10", "posd", "--socket", "/run/posd/till.sock", "status", check=False)
     assert done.returncode == 3, done
 

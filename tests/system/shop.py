@@ -1,4 +1,6 @@
-"""A shop in the machine: a network interface, a simulated terminal on it, posd's configuration for it, and a till."""
+"""A shop in the machine: a network interface, a simulated terminal, posd's configuration of the terminal, and a
+till.
+"""
 
 import json
 import re
@@ -11,7 +13,7 @@ from typing import Any
 
 from tests.system.machine import Machine, until
 
-#: The address of this machine and of the terminal, in the container's own network.
+#: Address of the machine and of the terminal, in the container's own network.
 ADDRESS = "10.99.0.1"
 CONFIG = "/etc/posd/config.toml"
 TERMINAL = f'[[terminals]]\nserial = "SN-0001"\nbase_url = "http://{ADDRESS}:6868"\n'
@@ -24,7 +26,7 @@ def configure(machine: Machine) -> None:
 
 @contextmanager
 def configuration(machine: Machine) -> Iterator[str]:
-    """Allow the block to change the configuration. Afterwards restore it, and let posd run with it."""
+    """Let the block change the configuration. Afterwards restore the configuration and restart posd."""
     text = machine.out("cat", CONFIG) + "\n"
     try:
         yield text
@@ -34,9 +36,8 @@ def configuration(machine: Machine) -> Iterator[str]:
 
 
 def open_shop(machine: Machine) -> float:
-    """Bring the network up and start the terminal; return the seconds until posd's certificate had the address.
-
-    The address appears while posd runs, as with DHCP, so posd makes its certificate again.
+    """Bring the network up and start the terminal. Return the seconds until posd's certificate had the address. The
+    address appears while posd runs, as with DHCP. So posd makes a new certificate.
     """
     network(machine)
     machine.run("systemctl", "reload", "posd")
@@ -49,7 +50,7 @@ def open_shop(machine: Machine) -> float:
 
 
 def network(machine: Machine) -> None:
-    """Bring the network up, which each boot needs."""
+    """Bring the network up. Call this after each boot."""
     machine.run("ip", "link", "add", "shop0", "type", "veth", "peer", "name", "shop1")
     machine.run("ip", "addr", "add", f"{ADDRESS}/24", "dev", "shop0")
     for interface in ("shop0", "shop1"):
@@ -66,7 +67,7 @@ def terminal(machine: Machine, serial: str, address: str) -> None:
 
 
 def charge(machine: Machine, amount: str = "12.50", *options: str) -> dict[str, Any]:
-    """Pay as a till does, from a user of the group posd-till; return the transaction."""
+    """Pay as a till does, as a user of the group posd-till. Return the transaction."""
     done = machine.run("posd", "charge", amount, "--json", *options, user="till", check=False)
     try:
         document: dict[str, Any] = json.loads(done.stdout)
@@ -76,7 +77,7 @@ def charge(machine: Machine, amount: str = "12.50", *options: str) -> dict[str, 
 
 
 def approvals(machine: Machine) -> tuple[int, int]:
-    """Return the number of approved payments in the terminal's ledger and in posd."""
+    """Return the numbers of approved payments in the terminal's ledger and in posd."""
     entries = [json.loads(line) for line in machine.out("cat", "/root/ledger.jsonl").splitlines()]
     counted = sum(entry["kind"] == "final" and bool(entry["charged"]) for entry in entries)
     return counted, sum(result(document) == "approved" for document in payments(machine))
@@ -84,19 +85,19 @@ def approvals(machine: Machine) -> tuple[int, int]:
 
 def payments(machine: Machine) -> list[dict[str, Any]]:
     """Return all payments in posd."""
-    pages = machine.out("posd", "list", "--all", "--json").splitlines()  # one page of the list in each line
+    pages = machine.out("posd", "list", "--all", "--json").splitlines()  # each line is a page of the list
     return [document for page in pages for document in json.loads(page)["transactions"]]
 
 
 def result(document: dict[str, Any]) -> str:
-    """Return the result of a transaction; its phase if it has not ended."""
+    """Return the result of a transaction, or the phase of an open transaction."""
     outcome = document.get("outcome")
     return str(outcome["result"] if isinstance(outcome, dict) else outcome or document["phase"])
 
 
 @contextmanager
 def paying(machine: Machine) -> Iterator[dict[str, Any]]:
-    """Run a till that pays without a pause during the block. Afterwards the dictionary has its counts."""
+    """Run a till that pays without a pause during the block. Afterwards the dictionary has the till's counts."""
     machine.put(Path(__file__).with_name("till.py"), "/root/till.py")
     machine.run("chmod", "-R", "a+rX", "/root")
     machine.run("systemctl", "reset-failed", "till", check=False)
@@ -113,5 +114,5 @@ def paying(machine: Machine) -> Iterator[dict[str, Any]]:
             process.send_signal(signal.SIGKILL)
             raise AssertionError("the till got no answer any more") from None
         found = re.search(r"^\{.*\}$", output, re.MULTILINE)
-        assert found, f"the till broke:\n{output[-2000:]}"
+        assert found, f"the till failed:\n{output[-2000:]}"
         told.update(json.loads(found[0]))

@@ -1,8 +1,8 @@
-"""A till that runs inside the machine, with the system's Python and without posd: `python3 till.py`.
+"""A till for the machine (`python3 till.py`). It needs only the system's Python, without posd.
 
-It pays again and again, and also asks for the version, each call on a new connection. SIGTERM ends it; then it prints
-its counts as JSON. A call whose connection broke is repeated under the same id, as tills do. Refused and broken
-connections are counted.
+The till pays and requests the version in a loop, each time on a new connection. SIGTERM ends the loop. Then the till
+prints its counts as JSON. It repeats a call after a broken connection under the same id, as tills do. It counts refused
+and broken connections.
 """
 
 import http.client
@@ -32,7 +32,7 @@ class Connection(http.client.HTTPConnection):
 
 
 def call(method: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
-    """Repeat a call until there is an answer."""
+    """Repeat a call until there is a response."""
     while True:
         connection, began = Connection("posd"), time.monotonic()
         counts["calls"] += 1
@@ -76,7 +76,7 @@ def main() -> None:
         while status != 200:
             status, answer = call("GET", f"{path}/outcome?timeout=5")
             if told.is_set() and answer.get("phase") == "in_doubt":
-                break  # posd cannot know the result: a person settles it, and the till need not wait
+                break  # posd cannot know the result, so the till does not wait for the person who resolves the payment
         result = str(answer.get("result", "in doubt"))
         outcomes[result] = outcomes.get(result, 0) + 1
     asking.join()

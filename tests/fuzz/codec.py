@@ -1,4 +1,4 @@
-"""Targets of the transaction channel: event, acknowledgement, search reply, and the order of events."""
+"""Targets of the transaction channel: events, acknowledgements, search replies, and the order of events."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,7 +25,7 @@ from tests.fuzz.target import Case, Target, beside, refused_alone
 
 _OUTCOME = msgspec.json.Decoder(Outcome)
 
-#: Members that an event must have exactly once: its state, its payment, its terminal's serial.
+#: Members that an event must have exactly once: the state, the payment, and the terminal's serial.
 SAID_ONCE = (("status",), ("client_transaction_id",), ("terminal", "serial_number"))
 #: Members that are read only if they appear exactly once.
 READ_ONCE: Mapping[tuple[str, ...], Callable[[TransactionEvent], Any]] = {
@@ -47,7 +47,7 @@ ACKNOWLEDGED_ONCE = (
 
 
 def transactions() -> tuple[Transaction, ...]:
-    """Return transactions in every phase in which a terminal's message may find them."""
+    """Return transactions in every phase in which a message of the terminal can arrive."""
     new = starting()
     refused = conclude_start(new, StartRefused(409, "busy"), NOW)
     active = conclude_start(new, StartAccepted(seeds.SERIAL), NOW)
@@ -60,10 +60,9 @@ TRANSACTIONS = transactions()
 
 
 def check_event(case: Case) -> None:
-    """An event is always read in the same way, or refused with a reason. It gives its state and its payment once.
-
-    No event changes a transaction that is final by the terminal. An exact repeat is recognized, and the recorded
-    outcome is read back with every digit.
+    """Check the reading of an event. It is always read in the same way, or refused with a reason. Its state and payment
+    have one value. No event changes a transaction that the terminal has ended. posd recognizes an exact repeat, and
+    reads back the recorded outcome with every digit.
     """
     refused_alone(ValueError, decode, case.body)
     event: TransactionEvent | None = refused_alone(NotAnEvent, read_event, case.body)
@@ -74,7 +73,9 @@ def check_event(case: Case) -> None:
     for names in SAID_ONCE:
         assert reading.one_thing(document, *names), f"{names} has several values"
     for names, read in READ_ONCE.items():
-        assert reading.one_thing(document, *names) or not read(event), f"{names} has several values, and one is read"
+        assert reading.one_thing(document, *names) or not read(event), (
+            f"{names} has several values, and posd reads one of them"
+        )
     assert event.damaged or not mended.damaged
     assert 0 < len(event.event_id) <= MAX_TEXT
     assert 0 < len(event.status) <= MAX_TEXT
@@ -96,8 +97,8 @@ def check_event(case: Case) -> None:
 
 
 def check_step(before: Transaction, after: Transaction) -> None:
-    """One step of a transaction: a final state of the terminal stays, and there is an outcome exactly
-    when it is final.
+    """Check one step of a transaction. A final state of the terminal stays. A transaction has an outcome exactly if it
+    is final.
     """
     assert (after.phase is Phase.FINAL) == (after.outcome is not None)
     if before.outcome is not None and before.outcome.stated_by_terminal:
@@ -116,11 +117,9 @@ def check_step(before: Transaction, after: Transaction) -> None:
 
 
 def check_acknowledgement(case: Case) -> None:
-    """The answer to a start proves what its status and its body prove, once and the same each time.
-
-    A request that was not sent is `unsent`; a lost answer is doubt; 3xx and 4xx except 408 are a refusal; nothing else
-    is. Only a complete 2xx with one meaning is an acknowledgement, and only a refusal or an unsent request ends a
-    transaction.
+    """Check the judgement of a reply to a start. It is the same each time. A request that was not sent is `unsent`. A
+    lost reply is doubt. Only 3xx, and 4xx except 408, are refusals. Only a complete 2xx with one meaning is an
+    acknowledgement. Only a refusal or an unsent request ends a transaction.
     """
     attempt = attempt_of(case)
     judgement = refused_alone(NeverError, judge, attempt, IDENTITY)
@@ -145,22 +144,22 @@ def check_acknowledgement(case: Case) -> None:
         for names in (("client_transaction_id",), ("operation", "client_transaction_id")):
             for echoed in reading.values(document, *names):
                 said = "" if echoed is None or UNREADABLE in str(echoed) else str(echoed).lower()
-                assert said in ("", IDENTITY), f"it echoes {echoed!r}"
+                assert said in ("", IDENTITY), f"the acknowledgement echoes {echoed!r}"
     entry = msgspec.json.decode(encode(Attempted(attempt, errors_in_2xx=False)), type=entries.Entry)
     for before in TRANSACTIONS:
         after = apply(before, Attempted(attempt, errors_in_2xx=False), NOW)
         check_step(before, after)
-        assert apply(before, entry, NOW) == after, "the record of the answer proves something else"
+        assert apply(before, entry, NOW) == after, "the record of the reply gives another judgement"
         if before.outcome is None and after.outcome is not None:
             assert isinstance(judgement, StartRefused | NeverSent)
 
 
 class NeverError(Exception):
-    """An error that a function without errors of its own cannot raise."""
+    """Error that no function raises. It stands for a function without errors."""
 
 
 def attempt_of(case: Case) -> Attempt:
-    """Return the attempt of a case: `given` is the HTTP status (0: not sent, -1: lost) and `complete`."""
+    """Return the attempt of a case. `given` has the HTTP status (0: not sent, -1: lost) and `complete`."""
     status, complete, *_ = case.given
     if status <= 0:
         return NotSent("connection refused") if status == 0 else ReplyLost("no reply in time")
@@ -168,18 +167,18 @@ def attempt_of(case: Case) -> Attempt:
 
 
 def attempts(bodies: SearchStrategy[bytes], *given: SearchStrategy[Any]) -> SearchStrategy[Case]:
-    """Make cases of attempts, most of them with a complete 200."""
+    """Make cases of attempts. Most have a complete 200."""
     statuses = st.sampled_from((200,) * 8 + (201, 202, 204, 299, 0, -1)) | st.sampled_from(STATUSES)
     return beside(bodies, statuses, st.sampled_from((True,) * 7 + (False,)), *given)
 
 
-#: HTTP statuses on both sides of every line that is drawn between them.
+#: HTTP statuses on both sides of every boundary between judgements.
 STATUSES = (100, 199, 300, 301, 304, 399, 400, 401, 404, 407, 408, 409, 422, 429, 499, 500, 503, 504, 599, 999)
 
 
 def check_search(case: Case) -> None:
-    """A search's reply is always read in the same way. "Found" quotes an element of it about our transaction; "none" is
-    an empty list.
+    """Check the reading of a search's reply. It is always read in the same way. "Found" quotes an element about our
+    transaction. "None" is an empty list.
     """
     attempt, pointer = attempt_of(case), case.given[2]
     answer = refused_alone(NeverError, read_reply, attempt, pointer, IDENTITY)
@@ -194,11 +193,11 @@ def check_search(case: Case) -> None:
                 assert element.encode() in mended.body
                 said = {str(value).lower() for value in reading.values(reading.pairs(element.encode()), ID)}
                 assert IDENTITY in said, f"the found element belongs to {said}"
-                assert len(said) == 1 or not _usable(element), "an element of two transactions is used"
+                assert len(said) == 1 or not _usable(element), "posd uses an element of two transactions"
         case SearchMiss():
             assert whole
             assert all(item == [] for item in _at(reading.pairs(case.body), pointer)), (
-                "a complete reply with an element was read as none"
+                "posd reads a complete reply with an element as none"
             )
         case SearchFailed(reason=reason):
             assert reason
@@ -235,7 +234,7 @@ def _at(document: Any, pointer: str) -> list[Any]:
             elif isinstance(item, list) and name.isdigit():
                 stepped += item[int(name) : int(name) + 1]
         found = stepped
-    assert found, "there is no value at the pointer"
+    assert found, "the reply has no value at the pointer"
     return found
 
 

@@ -1,4 +1,4 @@
-"""Target: the configuration as text, with a file that it names. tests/config/test_problems.py tests its structure."""
+"""Target: the text of a configuration, with a file that it names. tests/config/test_problems.py tests the structure."""
 
 import tempfile
 from collections.abc import Sequence
@@ -15,14 +15,13 @@ from tests.fuzz.mutation import damaged
 from tests.fuzz.target import Case, Target
 
 EXAMPLE = (Path(__file__).parents[2] / "config.example.toml").read_bytes()
-#: A file beside the configuration, which headers and certificates may name; its content is drawn.
+#: A file beside the configuration. Headers and certificates may name the file. Its content is drawn.
 SECRET = "secret"
 
 
 def check_configuration(case: Case) -> None:
-    """The file is read, or refused with problems that each name the file, the key, the reason and the cure on one line.
-
-    No other error occurs, and `examine` gives the same result.
+    """Check a configuration file. posd reads the file or refuses it. Each problem names the file, the key, the reason
+    and the cure on one line. No other error occurs, and `examine` gives the same result.
     """
     secret, check_files = case.given
     with tempfile.TemporaryDirectory() as name:
@@ -31,7 +30,9 @@ def check_configuration(case: Case) -> None:
         (Path(name) / SECRET).write_bytes(secret)
         loaded, problems = _load(file, check_files)
         examined, same = examine(file, check_files=check_files)
-        unread = [problem.key for problem in problems] == [""]  # whole; where the parser gave up differs with the stack
+        unread = [problem.key for problem in problems] == [
+            ""
+        ]  # the whole file, because the place of the parser's error depends on the stack
         assert same == problems or (unread and [problem.key for problem in same] == [""])
         assert (examined is None) == (loaded is None and all(problem.key == "" for problem in problems))
         if loaded is None:
@@ -48,20 +49,22 @@ def _load(file: Path, check_files: bool) -> tuple[Config | None, tuple[ConfigPro
 
 
 def check_problems(problems: Sequence[ConfigProblem], file: Path) -> None:
-    """Each problem names the file, the mistake and the cure, in one line without control characters."""
+    """Check that each problem names the file, the mistake and the cure, in one line without control characters."""
     assert problems
     for problem in problems:
         assert problem.file == str(file)
         assert problem.reason
         assert problem.cure
-        assert str(problem).isprintable(), f"it is no line of text: {str(problem)!r}"
+        assert str(problem).isprintable(), f"the problem is not one line of text: {str(problem)!r}"
     assert all(problem.key for problem in problems) or len(problems) == 1
 
 
 def check_loaded(loaded: Config) -> None:
-    """Every value in force can be printed; each header can be sent, or the reason why it cannot be read is given."""
+    """Check that every value in force can be printed. Check that each header can be sent, or that posd gives the
+    reason.
+    """
     for entry in entries(loaded):
-        assert str(entry.value).isprintable(), f"{entry.section}.{entry.name} is {entry.value!r}"
+        assert str(entry.value).isprintable(), f"{entry.section}.{entry.name} cannot be printed: {entry.value!r}"
     for profile_entry in profile_entries(loaded):
         assert profile_entry.row.path.isprintable()
     for terminal in loaded.terminals:
@@ -71,7 +74,7 @@ def check_loaded(loaded: Config) -> None:
 
 
 def _unreadable(header: HeaderValue) -> str:
-    """Return why a header's value cannot be read, "" if it can."""
+    """Return why a header's value cannot be read, or ""."""
     try:
         header.resolve()
     except HeaderError as error:
@@ -81,7 +84,7 @@ def _unreadable(header: HeaderValue) -> str:
 
 @st.composite
 def _lines(draw: DrawFn) -> bytes:
-    """Draw the example with lines removed, doubled, moved and uncommented."""
+    """Draw the example configuration with lines removed, doubled, moved and uncommented."""
     lines = EXAMPLE.splitlines(keepends=True)
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(lines) - 1))
@@ -97,7 +100,7 @@ def _lines(draw: DrawFn) -> bytes:
     return b"".join(lines)
 
 
-#: Content of the named file: mostly a header's value.
+#: Content of the named file, mostly a header's value.
 SECRETS = st.sampled_from((b"key-1", b"key-1\n", b"", b"\x00", b"a\nb", b"\xff", b"x" * 9000)) | st.binary(max_size=16)
 
 

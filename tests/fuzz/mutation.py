@@ -1,5 +1,5 @@
-"""Generators that know the structure: a valid document, changed in a few places, written in some encoding, its bytes
-damaged.
+"""Generators with knowledge of the structure. They change a valid document in a few places, write it in an encoding,
+and damage bytes.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from tests.fuzz.trees import Literal, Members, nested, places, tree, write
 
 #: Levels of nesting just below and above the limits of posd (64 and 256), of msgspec and of the interpreter (1000), and
-#: far beyond.
+#: far larger.
 LEVELS = (1, 2, 63, 64, 65, 255, 256, 257, 990, 1000, 5000)
 
-#: Values that are easily taken for another value.
+#: Values that are easily confused with another value.
 STRANGE: tuple[Any, ...] = (
     None,
     True,
@@ -66,7 +66,7 @@ STRANGE: tuple[Any, ...] = (
     ),
 )
 
-#: Escapes of a text in JSON: most of it as the standard recommends.
+#: Escapes of a text in JSON. Most are as the standard recommends.
 ENCODINGS = ("utf-8",) * 8 + ("utf-8-sig", "utf-16", "utf-32", "latin-1")
 
 SPACES = ("",) * 4 + (" ", "\n\t\r ")
@@ -74,7 +74,7 @@ SPACES = ("",) * 4 + (" ", "\n\t\r ")
 
 @st.composite
 def documents(draw: DrawFn, seeds: Sequence[Any], words: Sequence[Any] = ()) -> Any:
-    """Draw a tree: one of the seeds with up to four changes; `words` are used to replace a text."""
+    """Draw a tree, which is a seed with up to four changes. `words` can replace a text."""
     root = [tree(draw(st.sampled_from(seeds)))]
     for _ in range(draw(st.integers(0, 4))):
         found = places(root)
@@ -124,16 +124,16 @@ def _names(words: Sequence[Any]) -> SearchStrategy[str]:
 
 
 def _values(seeds: Sequence[Any], words: Sequence[Any]) -> SearchStrategy[Any]:
-    """Values to be put in: strange ones, words, and parts of the seeds."""
+    """Return values to put into a tree: strange values, words, and parts of the seeds."""
     parts = [place.value for seed in seeds for place in places([tree(seed)])]
-    # A copy each time: one object inserted twice would change in both places.
+    # Copy each value, because an object that is inserted twice would change in both places.
     strange = st.sampled_from((*STRANGE, *words)).map(tree)
     return strange | st.sampled_from(parts).map(tree) | st.text(max_size=12)
 
 
 @st.composite
 def contradicted(draw: DrawFn, seeds: Sequence[Any], words: Sequence[Any] = ()) -> Any:
-    """Draw a tree: one of the seeds, in which one name appears twice with two values."""
+    """Draw a tree, which is a seed with one name that appears twice with two values."""
     root = [tree(draw(st.sampled_from(seeds)))]
     found = [place for place in places(root) if isinstance(place.holder, Members)]
     if found:
@@ -146,7 +146,7 @@ def contradicted(draw: DrawFn, seeds: Sequence[Any], words: Sequence[Any] = ()) 
 
 @st.composite
 def damaged(draw: DrawFn, whole: SearchStrategy[bytes]) -> bytes:
-    """Draw bytes, most of them unchanged: some cut, some with a byte inserted, removed or changed, some spliced."""
+    """Draw bytes. Most are unchanged. Some are cut or spliced, and some have a byte inserted, removed or changed."""
     data: bytes = draw(whole)
     how = draw(st.sampled_from(("",) * 5 + ("cut", "insert", "remove", "change", "splice")))
     if not how or not data:
@@ -168,13 +168,13 @@ def damaged(draw: DrawFn, whole: SearchStrategy[bytes]) -> bytes:
 
 @st.composite
 def written(draw: DrawFn, trees: SearchStrategy[Any]) -> bytes:
-    """Draw a tree and write it, in some encoding."""
+    """Draw a tree and write it in an encoding."""
     space = draw(st.sampled_from(SPACES))
     text: str = space + write(draw(trees), ascii_only=draw(st.booleans()), space=space) + space
     return text.encode(draw(st.sampled_from(ENCODINGS)), "replace")
 
 
 def bodies(seeds: Sequence[Any], words: Sequence[Any] = ()) -> SearchStrategy[bytes]:
-    """Bodies of requests and replies."""
+    """Return bodies of requests and replies."""
     changed = damaged(written(documents(seeds, words)))
     return st.one_of(changed, changed, written(contradicted(seeds, words)), st.binary(max_size=64))

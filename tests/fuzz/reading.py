@@ -1,4 +1,4 @@
-"""A second way to read JSON, with the standard library alone; the codec's result is compared with it."""
+"""A second reader of JSON, with the standard library alone. Tests compare the codec's result with this reader."""
 
 import json
 from decimal import Decimal
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Pairs(list[tuple[str, Any]]):
-    """An object as the pairs in its text."""
+    """A JSON object as the pairs in its text."""
 
     def all(self, name: str) -> list[Any]:
         """Return every value of a name, in order."""
@@ -14,7 +14,7 @@ class Pairs(list[tuple[str, Any]]):
 
 
 def pairs(body: bytes) -> Any:
-    """Read what the codec has read once more: objects as pairs, numbers as Decimal, or as text if they do not fit."""
+    """Read a body that the codec has read. Objects become pairs. Numbers become Decimal, or text if they do not fit."""
     return json.loads(body, object_pairs_hook=Pairs, parse_float=_number, parse_int=_number)
 
 
@@ -26,7 +26,7 @@ def _number(text: str) -> Any:
 
 
 def values(document: Any, *names: str) -> list[Any]:
-    """Return every value at a path of names, one for each reading of an object with repeated names."""
+    """Return every value at a path of names. An object with repeated names gives several values."""
     found = [document]
     for name in names:
         found = [value for item in found if isinstance(item, Pairs) for value in item.all(name)]

@@ -1,4 +1,4 @@
-"""Valid documents of every kind, from which the generators start, and the names and values of the protocol."""
+"""Valid documents of every kind as seeds of the generators, and the names and values of the protocol."""
 
 from decimal import Decimal
 from typing import Any
@@ -9,7 +9,7 @@ IDENTITY = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
 OTHER_IDENTITY = "00000000-0000-4000-8000-000000000001"
 SERIAL = "SN-TEST"
 PRINT_JOB = "receipt-1042"
-#: The terminal's own id of the print job.
+#: The terminal's own id of a print job.
 TERMINAL_JOB = "T-77"
 
 STATUSES = (
@@ -45,7 +45,7 @@ def _event(status: str, previous: str | None, **changes: Any) -> dict[str, Any]:
     return made
 
 
-#: Every state of the spec, finals with all that belongs to them.
+#: Every state of the spec, and all members of final events.
 EVENTS: tuple[dict[str, Any], ...] = (
     *(_event(status, previous) for status, previous in APPROVED),
     _event("APPROVAL", "APPROVAL_REQUESTED", operation=OPERATION),

@@ -1,4 +1,4 @@
-"""What is fuzzed: a target makes cases, and checks the invariants that hold for each of them."""
+"""Targets of fuzzing. A target makes cases and checks the invariants of each case."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,15 +8,15 @@ from hypothesis.strategies import SearchStrategy
 
 
 class Case(NamedTuple):
-    """One input; `given` holds the values beside the body."""
+    """One input. `given` has the values beside the body."""
 
     body: bytes
     given: tuple[Any, ...] = ()
 
 
 class Target(NamedTuple):
-    """A way to make cases, and `check`, which raises AssertionError if an invariant does not hold. Any other exception
-    is a fault too.
+    """Strategy of cases, and `check`. `check` raises AssertionError if an invariant does not hold. Any other exception
+    is also a fault.
     """
 
     name: str
@@ -25,14 +25,14 @@ class Target(NamedTuple):
 
 
 def beside(bodies: SearchStrategy[bytes], *given: SearchStrategy[Any]) -> SearchStrategy[Case]:
-    """Make cases of bodies and the values beside them."""
+    """Make cases of bodies and of values beside the bodies."""
     return st.builds(Case, bodies, st.tuples(*given))
 
 
 def refused_alone(error: type[Exception], function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a total function twice: both times the same value, or both times the one error that it may raise (None).
-
-    A nearer recursion limit must make no difference: the second call is made from deep in the stack.
+    """Call a function twice. Check that both calls return the same value, or both raise the permitted error. Return the
+    value, or None after an error. The second call is made deep in the stack, because a nearer recursion limit must not
+    change the result.
     """
     first = _call(error, function, *arguments)
     second = _deeper(DEEPER, lambda: _call(error, function, *arguments))
@@ -41,7 +41,7 @@ def refused_alone(error: type[Exception], function: Callable[..., Any], *argumen
     return first[0]
 
 
-#: Frames between two calls of one function; a request of the daemon is handled some 60 frames down.
+#: Frames between the two calls of a function. The daemon handles a request some 60 frames deep.
 DEEPER = 150
 
 

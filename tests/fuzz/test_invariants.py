@@ -1,4 +1,4 @@
-"""Generated input for the functions that read data from outside, and the inputs that once broke an invariant."""
+"""Generated input for the functions that read data from outside, and stored inputs that once broke an invariant."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_the_invariants_hold_for_generated_input(target: Target, data: st.DataOb
 
 
 def found() -> Iterator[Any]:
-    """Yield each kept case: its target, the case, and the invariants of the target as the expectation."""
+    """Yield each stored case with its target."""
     for file in sorted(Path(vectors.HERE, "found").glob("*.json")):
         given = vectors.load(file).given
         beside = tuple(vectors.content(item["bytes"]) if isinstance(item, dict) else item for item in given["beside"])
@@ -33,5 +33,5 @@ def found() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("target", "case"), tuple(found()))
-def test_what_once_broke_an_invariant_breaks_it_no_more(target: str, case: Case) -> None:
+def test_the_invariants_hold_for_inputs_that_once_broke_them(target: str, case: Case) -> None:
     TARGETS[target].check(case)

@@ -44,7 +44,9 @@ async def found(posd: Daemon, **filters: str) -> list[str]:
 @pytest.mark.slow
 @settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-async def test_an_authentic_callback_is_kept_and_a_forged_one_leaves_nothing(posd: Daemon, data: st.DataObject) -> None:
+async def test_an_authentic_callback_is_kept_and_a_forged_callback_leaves_nothing(
+    posd: Daemon, data: st.DataObject
+) -> None:
     await webhooks.check(posd, data.draw(webhooks.CASES))
 
 
@@ -71,7 +73,7 @@ async def test_a_filter_with_a_nul_character_finds_nothing(posd: Daemon, filters
 @pytest.mark.parametrize("channel", ["transactions", "print-jobs"])
 @pytest.mark.parametrize("levels", [64, 65, 900, 20_000])
 async def test_nesting_is_limited(posd: Daemon, channel: str, levels: int) -> None:
-    """Up to 64 levels are accepted. Beyond them the problem names the place, or the whole body if it cannot be read."""
+    """posd accepts 64 levels. For more levels the problem names the place, or the whole body if posd cannot read it."""
     member = "metadata" if channel == "transactions" else "document"
     amount = '"amount": {"iva": 1}, ' if channel == "transactions" else ""
     nested = '{"a":' * levels + "1" + "}" * levels

@@ -1,4 +1,4 @@
-"""JSON documents as trees that can be wrong: repeated names, and literals that no library would write.
+"""JSON documents as trees. A tree can have repeated names, and literals that no library would write.
 
 A tree is made of `Members` (an object, as pairs), lists, texts, true, false, None, and `Literal` (text that is written
 unchanged).
@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 
 class Members(list[tuple[str, Any]]):
-    """An object as pairs: a name can appear in it more than once."""
+    """A JSON object as pairs. A name can appear more than once."""
 
 
 class Literal(NamedTuple):
-    """JSON text that is written unchanged: a number with its digits, or text that is not JSON."""
+    """JSON text that is written unchanged, such as a number with its digits, or a text that is not JSON."""
 
     text: str
 
 
 class Place(NamedTuple):
-    """One value in a tree: its container and its place."""
+    """One value in a tree, with its container and its place."""
 
     holder: Any
     at: int
@@ -59,7 +59,7 @@ def tree(value: Any) -> Any:
 
 
 def places(root: list[Any]) -> list[Place]:
-    """Return every value below the root, a list that holds the document."""
+    """Return every value below the root. The root is a list with the document."""
     return list(_places(root))
 
 

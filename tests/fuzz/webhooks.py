@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 60.0
 #: Seconds until a connection that was turned away is tried again.
 AGAIN_SECONDS = 0.1
 
-#: Kind of a wrong address -> the function that makes its path from the right one.
+#: Kind of a wrong callback URL -> function that makes its path from the right path.
 FORGED: Mapping[str, Callable[[str], str]] = {
     "no token": lambda path: path.rsplit("/", 1)[0],
     "empty token": lambda path: path.rsplit("/", 1)[0] + "/",
@@ -45,9 +45,9 @@ def fresh() -> str:
 
 
 async def check(posd: Daemon, case: Case) -> None:
-    """An authentic body is never lost: 200 has it among the events, or the
-    job's journal, verbatim; 400 and 403 have it in quarantine. The same again is answered the same, and a 200
-    keeps nothing more. What is forged is refused and leaves nothing. The daemon is alive and has logged no fault.
+    """Check one callback. An authentic body is never lost. With 200 the events or the job's journal have the body
+    verbatim. With 400 and 403 the quarantine has it. A repeated callback gets the same reply, and after a 200 nothing
+    more is stored. posd refuses a forged callback and stores nothing. The daemon runs and has logged no fault.
     """
     channel, forged, method, size = Channel(case.given[0]), *case.given[1:]
     identity = fresh()
@@ -57,13 +57,13 @@ async def check(posd: Daemon, case: Case) -> None:
     called = FORGED[forged](path) if forged else path
     status = await _deliver(posd, called, body, method, size)
     if forged or method != "POST":
-        # posd does not read on from a caller without a token: the connection can end before the answer is read
+        # posd does not read more from a client without a token, so the connection can end before the response is read
         assert status in (403, 404, 405) or (forged and status == 0), status
         assert _kept(posd, channel, identity) == ([], [])
     else:
         await _check_kept(posd, channel, identity, body, status)
         again = await _deliver(posd, path, body)
-        assert again == status, "the repeated callback is answered in another way"
+        assert again == status, "the repeated callback gets another reply"
         await _check_kept(posd, channel, identity, body, again, times=2)
     assert posd.process is not None
     assert posd.process.returncode is None, "the daemon has ended"
@@ -98,7 +98,7 @@ async def _deliver(posd: Daemon, path: str, body: bytes, method: str = "POST", s
 async def _check_kept(posd: Daemon, channel: Channel, identity: str, body: bytes, status: int, times: int = 1) -> None:
     taken, refused = _kept(posd, channel, identity)
     if status == 200:
-        assert (taken, refused) == ([body], []), "an event was lost, or kept twice"
+        assert (taken, refused) == ([body], []), "posd lost an event or stored it twice"
         assert (await posd.call("GET", f"/{channel}/{identity}/history")).json["history"]
         if channel is Channel.TRANSACTION:
             assert len((await posd.call("GET", f"/{channel}/{identity}/events")).json["events"]) == 1
@@ -111,7 +111,7 @@ async def _check_kept(posd: Daemon, channel: Channel, identity: str, body: bytes
 
 
 def _kept(posd: Daemon, channel: Channel, identity: str) -> tuple[list[bytes], list[bytes]]:
-    """Return the accepted bodies of an id, and those that were refused and kept."""
+    """Return the accepted bodies of an id, and the refused bodies in quarantine."""
     refused = [body for _, body in quarantined(posd, identity)]
     if channel is Channel.TRANSACTION:
         return [body for _, body in recorded(posd, identity)], refused
@@ -120,7 +120,7 @@ def _kept(posd: Daemon, channel: Channel, identity: str) -> tuple[list[bytes], l
         return [bytes(row[0]) for row in db.execute(query, (identity,))], refused
 
 
-#: Mostly authentic callbacks by POST in one piece.
+#: Mostly authentic callbacks, sent by POST in one piece.
 BESIDE = (
     st.sampled_from(("",) * 12 + tuple(FORGED)),
     st.sampled_from(("POST",) * 12 + ("GET", "PUT", "HEAD", "PROPFIND")),

@@ -182,7 +182,7 @@ class Run:
             if result != "approved" or charges[identity] != [amount]:
                 wrong.append(f"{identity}: {amount} is {result} at the till, the terminal charged {charges[identity]}")
         if not till.paid:
-            wrong.append("nothing was paid")
+            wrong.append("the till made no payment")
         return Phase(Times.of(till.reads), Times.of(till.payments), wrong)
 
     def _honest(self, line: dict[str, Any]) -> bool:
@@ -207,13 +207,15 @@ class Run:
         stored = self._shop.stored()
         made = sum(line["kind"] == "event" for line in self._shop.ledgers())
         if (count := stored["transactions"] - filled["transactions"]) != len(self._paid):
-            found.append(f"{count} transactions, {len(self._paid)} of the till")
+            found.append(f"the database has {count} new transactions, and the till made {len(self._paid)}")
         if stored["journal"] > (allowed := HONEST_ENTRIES + ENTRIES_A_MINUTE * (1 + (monotonic() - self._began) / 60)):
-            found.append(f"{stored['journal']} entries in the journal of one payment, {allowed:.0f} at most")
+            found.append(f"the journal of one payment has {stored['journal']} entries, and {allowed:.0f} are allowed")
         if (count := stored["events"] - filled["events"]) > made + extra:
-            found.append(f"{count} events, {made} of the terminals and {extra} that an attack may leave")
+            found.append(
+                f"the database has {count} events, and {made} of the terminals and {extra} of an attack are allowed"
+            )
         if stored["quarantine"]:
-            found.append(f"{stored['quarantine']} bodies in quarantine")
+            found.append(f"the quarantine has {stored['quarantine']} bodies")
         return found
 
     @asynccontextmanager

@@ -1,13 +1,13 @@
-"""What a disk has after a power loss, from the operations that a process did (tests/support/shim.py).
+"""The content of a disk after a power loss, computed from the operations of a process (tests/support/shim.py).
 
-What is assumed of disk and file system:
+Assumptions about disk and file system:
 
-- A file's writes and truncations are certain once that file was synced after them, and a synced file keeps them.
-- A name (made, removed, changed) is certain once its directory was synced. Many file systems give more: a synced file
-  also has its name. That is one of the possible results here, but nothing may rely on it.
-- Data that was not synced is lost, or a part of it remains: any sectors of a write, and the first names (a file system
-  writes its journal in order). A rename has happened or has not.
-- A sector of 512 bytes is old or new, never half of each; its neighbours are not damaged (SQLite assumes the same).
+- Writes and truncations of a file are certain after a later sync of the file.
+- A made, removed or changed name is certain after a later sync of its directory. In many file systems the sync of a
+  file also makes its name certain. This is one of the possible results, but posd must not rely on it.
+- Of unsynced data a part may remain. This part is any sectors of a write, and the first names, because a file system
+  writes its journal in order. A rename has happened completely or not at all.
+- A sector of 512 bytes is old or new, never half of each. Its neighbours are not damaged (SQLite assumes the same).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from tests.support.shim import Kind, Operation
 
 SECTOR = 512
 
-#: How much of the unsynced writes reached the disk.
+#: Shares of the unsynced writes that reached the disk.
 SHARES = (0.05, 0.5, 0.95)
 
 Image = Mapping[str, bytes]
@@ -26,7 +26,7 @@ Image = Mapping[str, bytes]
 
 @dataclass
 class File:
-    """A file as the process sees it, its certain content, and the operations between; `name` is its newest name."""
+    """A file: the content for the process, the certain content, and the operations between. `name`: newest name."""
 
     name: str
     live: bytearray = field(default_factory=bytearray)
@@ -62,7 +62,7 @@ class File:
 
 
 class Platter:
-    """The directory of a process, rebuilt operation by operation. `believes` decides which syncs are honest."""
+    """The directory of a process, rebuilt operation by operation. `believes` returns whether a sync is honest."""
 
     def __init__(self, initial: Image, believes: Callable[[str], bool] = lambda _name: True) -> None:
         self._certain = {name: File(name, bytearray(content), bytearray(content)) for name, content in initial.items()}

@@ -1,4 +1,4 @@
-"""What a database must contain after any power cut: everything that posd has acknowledged, and nothing half done."""
+"""The content that a database must have after any power cut: all acknowledged data, and no incomplete change."""
 
 import json
 import sqlite3
@@ -17,17 +17,17 @@ ORDER = {"starting": 0, "in_doubt": 1, "active": 1, "final": 2}
 
 @dataclass
 class Promises:
-    """What posd has told terminals and tills so far."""
+    """The data that posd has acknowledged or shown to terminals and tills."""
 
     #: (client_transaction_id, raw bytes) of each event that got a 200.
     events: set[tuple[str, bytes]] = field(default_factory=set)
-    #: (client_transaction_id, raw bytes) of each refused body: its terminal does not send it again either.
+    #: (client_transaction_id, raw bytes) of each refused body. The terminal does not send a refused body again.
     refused: set[tuple[str, bytes]] = field(default_factory=set)
-    #: client_transaction_id -> the latest phase that posd has shown.
+    #: client_transaction_id -> latest phase that posd has shown.
     phases: dict[str, str] = field(default_factory=dict)
-    #: client_transaction_id -> result of each outcome that a till has received.
+    #: client_transaction_id -> result that a till has received.
     results: dict[str, str] = field(default_factory=dict)
-    #: Name of a file beside the database -> its content.
+    #: Name of a file beside the database -> content.
     files: dict[str, bytes] = field(default_factory=dict)
 
     def event(self, identity: str, body: bytes) -> None:
@@ -44,7 +44,7 @@ class Promises:
             self.phases[identity] = phase
 
     def file(self, name: str, content: bytes) -> None:
-        """Record the content of a file without which the promises are worthless."""
+        """Record the content of a file that must also survive."""
         self.files[name] = content
 
     def result(self, identity: str, result: str) -> None:
@@ -54,7 +54,7 @@ class Promises:
 
 
 def failures(path: Path, promises: Promises) -> list[str]:
-    """Open a database as posd does at its start; return its faults, in sentences."""
+    """Open a database as posd does at its start. Return the faults of the database as sentences."""
     for name, content in promises.files.items():
         file = path.with_name(name)
         if not file.exists() or file.read_bytes() != content:

@@ -1,4 +1,4 @@
-"""Terminals and tills of a daemon whose disk fails, and a record of what posd has answered them."""
+"""Terminals and tills of a daemon with a failing disk, and a record of posd's promises."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -18,19 +18,19 @@ from tests.support.webhooks import Answer, deliver
 
 DECLINED = (*APPROVED[:3], ("DECLINED", "APPROVAL_REQUESTED"))
 
-#: A function that is called with the name and the arguments of a method of Promises, when posd has given that promise.
+#: Function that records a promise. Its arguments are the name of a method of Promises and the arguments of the method.
 Promise = Callable[..., None]
 
 
 @dataclass
 class Street:
-    """A daemon, its terminals (all played by one scripted terminal), and a record of posd's promises."""
+    """A daemon, its terminals, and a record of posd's promises. One scripted terminal plays all terminals."""
 
     posd: Daemon
     terminal: ScriptedTerminal
     serials: Sequence[str]
     note: Callable[..., None]
-    #: Serial -> what that terminal does with a start; a terminal without an entry accepts it.
+    #: Serial -> script of the terminal for a start. A terminal without a script accepts every start.
     scripts: dict[str, Script] = field(default_factory=dict)
     callbacks: dict[str, str] = field(default_factory=dict)
 
@@ -40,9 +40,7 @@ class Street:
         self._serial_at: Mapping[str, str] = dict(zip(hosts, self.serials, strict=True))
 
     async def _started(self, request: Request, writer: asyncio.StreamWriter) -> None:
-        """Answer a start as the terminal that was called. The call also shows that posd has recorded the
-        transaction.
-        """
+        """Reply to a start as the called terminal. The call proves that posd has recorded the transaction."""
         if request.method != "POST":
             await answering(404)(request, writer)
             return
@@ -53,14 +51,14 @@ class Street:
         await self.scripts.get(serial, acknowledging(serial))(request, writer)
 
     async def put(self, identity: str, serial: str) -> Reply:
-        """Start a payment, or repeat the call."""
+        """Start a payment or repeat the call."""
         reply = await self.posd.call("PUT", f"/transactions/{identity}", {"terminal": serial, "amount": AMOUNT})
         if reply.status in (200, 201):
             self.note(Promises.phase, identity, reply.json["phase"])
         return reply
 
     async def started(self, serial: str) -> str:
-        """Start a payment; return its id."""
+        """Start a payment. Return the id."""
         identity = str(uuid4())
         reply = await self.put(identity, serial)
         assert reply.status == 201, reply.body
@@ -76,12 +74,12 @@ class Street:
         return answer
 
     async def delivered(self, identity: str, content: bytes) -> None:
-        """Deliver an event, which posd must accept."""
+        """Deliver an event. Check that posd accepts it."""
         answer = await self.deliver(identity, content)
         assert answer.status == 200, answer
 
     async def outcome(self, identity: str) -> str:
-        """Wait for the outcome as a till; return its result."""
+        """Wait for the outcome as a till. Return the result."""
         outcome = await self.posd.outcome(identity)
         self.note(Promises.result, identity, outcome["result"])
         return str(outcome["result"])
@@ -92,7 +90,7 @@ class Street:
 
 
 def bodies(identity: str, serial: str, statuses: Any = APPROVED, echo_bytes: int = 0) -> list[bytes]:
-    """Return the bodies of a payment's events; the final one echoes `echo_bytes` of metadata."""
+    """Return the bodies of a payment's events. The final event echoes `echo_bytes` of metadata."""
     echo = {"operation": {"type": "CHARGE", "metadata": {"echo": "m" * echo_bytes}}}
     return [
         body(identity, status, previous, serial, **(echo if status in RESULTS else {})) for status, previous in statuses
@@ -105,7 +103,7 @@ def names(count: int) -> list[str]:
 
 
 def make_daemon(home: Path, terminal: ScriptedTerminal, environment: Mapping[str, str]) -> Daemon:
-    """Return a daemon that is not started yet, with a certificate. Its terminals are at the ports of the scripted
+    """Return a daemon with a certificate. It is not started. Its terminals are at the ports of the scripted
     terminal.
     """
     serials = names(len(terminal.base_urls))

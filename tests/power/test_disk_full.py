@@ -1,4 +1,4 @@
-"""A disk that is full for a while (design 10): posd answers 503 to tills and terminals, records nothing by half, and
+"""A disk that is full for a while (design 10). posd replies 503 to tills and terminals, records nothing incomplete, and
 needs no restart.
 """
 
@@ -24,15 +24,14 @@ from tests.support.tmpfs import SmallDisk, small_disk
 
 pytestmark = pytest.mark.slow
 
-#: Larger than SQLite's log becomes before it is written back into the database, so that only the ballast fills the
-#: disk.
+#: Size of the disk. The WAL never becomes so large before a checkpoint, so only the ballast fills the disk.
 DISK_SIZE = "12m"
 TERMINALS = 8
 CYCLES = 8
-#: How many calls are refused before room is made, and how many succeed before the disk is filled again.
+#: Number of refused calls before space is freed, and number of successful calls before the disk is filled again.
 REFUSALS = 20
 SUCCESSES = 30
-#: The most pages of SQLite for which the ballast leaves room, so that the disk becomes full in the middle of a COMMIT.
+#: Most pages of SQLite for which the ballast leaves space. So the disk becomes full in the middle of a COMMIT.
 SPARE_PAGES = 40
 SEED = 5
 PAGE = 4096
@@ -48,7 +47,7 @@ class Shop:
     promises: Promises = field(default_factory=Promises)
 
     def failures(self) -> list[str]:
-        """Return the faults of the database; the daemon does not run."""
+        """Return the faults of the database. The daemon must not run."""
         copy = self.home / "copy"
         copy.mkdir()
         for name in ("posd.db", "posd.db-wal"):
@@ -64,7 +63,7 @@ class Shop:
 @pytest.fixture
 async def shop(small_disks: None, home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shop]:
     """Yield a shop with a daemon on a small disk. Afterwards kill the daemon, check its promises in the database, and
-    start it again.
+    start it.
     """
     async with scripted_terminal(home, ports=TERMINALS) as terminal:
         posd = make_daemon(home, terminal, {})
@@ -92,7 +91,9 @@ async def shop(small_disks: None, home: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 async def nothing_is_forgotten(shop: Shop) -> None:
-    """Ask the daemon for everything that it has promised, and repeat each start: no terminal receives a start twice."""
+    """Request all promised data from the daemon, and repeat each start. Check that no terminal receives a start
+    twice.
+    """
     street = shop.street
     for identity, result in shop.promises.results.items():
         assert await street.outcome(identity) == result
@@ -103,7 +104,7 @@ async def nothing_is_forgotten(shop: Shop) -> None:
 
 
 async def is_refused(shop: Shop, identity: str, serial: str) -> None:
-    """Start a payment while the disk is full: it is refused, and nothing is sent to the terminal."""
+    """Start a payment on a full disk. Check that posd refuses it and sends nothing to the terminal."""
     reply = await shop.street.put(identity, serial)
     assert (reply.status, reply.json["code"]) == (503, "storage_unavailable")
     assert int(reply.headers["retry-after"]) > 0
@@ -111,13 +112,13 @@ async def is_refused(shop: Shop, identity: str, serial: str) -> None:
 
 
 async def is_not_taken(shop: Shop, identity: str, content: bytes) -> None:
-    """Deliver an event while the disk is full: the terminal is asked to retry."""
+    """Deliver an event on a full disk. Check that posd requests a retry."""
     answer = await shop.street.deliver(identity, content)
     assert answer.status == 503
     assert int(answer.headers["retry-after"]) > 0
 
 
-async def test_a_full_disk_stops_new_payments_and_reading_still_works(shop: Shop) -> None:
+async def test_a_full_disk_stops_new_payments_and_reads_still_work(shop: Shop) -> None:
     street = shop.street
     known, identity = await street.started("SN-0"), str(uuid4())
     shop.disk.fill()
@@ -133,7 +134,7 @@ async def test_a_full_disk_stops_new_payments_and_reading_still_works(shop: Shop
     assert (await street.put(identity, "SN-1")).status == 201
 
 
-async def test_health_says_that_the_disk_is_full_until_there_is_room_again(shop: Shop) -> None:
+async def test_health_reports_the_full_disk_until_there_is_space_again(shop: Shop) -> None:
     assert await shop.health() == (200, "ok")
     shop.disk.fill()
     await is_refused(shop, str(uuid4()), "SN-0")
@@ -159,7 +160,7 @@ async def test_an_abort_that_cannot_be_recorded_is_not_sent(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("script", "phase"), [(acknowledging("SN-0"), "active"), (answering(409), "final")], ids=["taken", "refused"]
 )
-async def test_a_reply_on_a_full_disk_is_recorded_when_there_is_room(shop: Shop, script: Script, phase: str) -> None:
+async def test_a_reply_on_a_full_disk_is_recorded_when_there_is_space(shop: Shop, script: Script, phase: str) -> None:
     street, identity = shop.street, str(uuid4())
     street.scripts["SN-0"] = holding = held(script)
     starting = asyncio.create_task(street.put(identity, "SN-0"))
@@ -167,7 +168,7 @@ async def test_a_reply_on_a_full_disk_is_recorded_when_there_is_room(shop: Shop,
     shop.disk.fill()
     holding.release.set()
     reply = await starting
-    assert (reply.status, reply.json["phase"]) == (201, "starting"), "it was sent, and that much is on the disk"
+    assert (reply.status, reply.json["phase"]) == (201, "starting"), "the database has the sent payment"
     await is_not_taken(shop, identity, bodies(identity, "SN-0")[0])
     assert (await street.put(identity, "SN-0")).status == 200
     shop.disk.free()
@@ -189,7 +190,9 @@ async def test_an_event_on_a_full_disk_is_sent_again_and_the_till_keeps_waiting(
     assert await till == "approved"
 
 
-async def test_killed_on_a_full_disk_posd_starts_when_there_is_room_and_knows_what_was_sent(shop: Shop) -> None:
+async def test_after_a_kill_on_a_full_disk_posd_starts_when_there_is_space_and_knows_the_sent_payments(
+    shop: Shop,
+) -> None:
     street, identity = shop.street, str(uuid4())
     street.scripts["SN-0"] = holding = held(acknowledging("SN-0"))
     starting = asyncio.create_task(street.put(identity, "SN-0"))
@@ -208,7 +211,7 @@ async def test_killed_on_a_full_disk_posd_starts_when_there_is_room_and_knows_wh
     assert (await street.posd.transaction(identity))["phase"] == "in_doubt"
 
 
-async def test_killed_on_a_full_disk_with_nothing_to_record_posd_starts_and_answers(shop: Shop) -> None:
+async def test_after_a_kill_on_a_full_disk_with_nothing_to_record_posd_starts_and_replies(shop: Shop) -> None:
     street, refused = shop.street, str(uuid4())
     known = await street.started("SN-0")
     shop.disk.fill()
@@ -224,7 +227,7 @@ async def test_killed_on_a_full_disk_with_nothing_to_record_posd_starts_and_answ
 
 
 class Crowd:
-    """Tills and terminals that never give up, and a task that fills the disk and makes room again."""
+    """Tills and terminals that never give up, and a task that fills the disk and frees space again."""
 
     def __init__(self, shop: Shop, random: Random) -> None:
         self.shop = shop
@@ -235,13 +238,13 @@ class Crowd:
         self._news = asyncio.Event()
 
     def hear(self, what: str, status: int) -> None:
-        """Count an answer."""
+        """Count a reply."""
         self.heard[f"{what} {status}"] += 1
         self.heard["refused" if status == 503 else "done"] += 1
         self._news.set()
 
     async def until(self, what: str, more: int) -> None:
-        """Wait for this many more answers of a kind."""
+        """Wait for this many more replies of a kind."""
         wanted = self.heard[what] + more
         async with asyncio.timeout(60):
             while self.heard[what] < wanted:
@@ -269,12 +272,12 @@ class Crowd:
             assert answer.status == 503
 
     async def in_order(self, identity: str, events: Sequence[bytes]) -> None:
-        """Deliver the events one after the other."""
+        """Deliver the events of a payment one after the other."""
         for content in events:
             await self.deliver(identity, content)
 
     async def all_at_once(self, identity: str, events: Sequence[bytes]) -> None:
-        """Deliver all events at once, as after an outage, with the last one twice."""
+        """Deliver all events at once, as after an outage. Deliver the last event twice."""
         await asyncio.gather(*(self.deliver(identity, content) for content in (*events, events[-1])))
 
     async def pay(self, serial: str) -> None:
@@ -286,7 +289,7 @@ class Crowd:
             await asyncio.gather(self.street.outcome(identity), deliver(identity, events))
 
     async def fill_and_free(self) -> None:
-        """Fill the disk during payments, and make room again while calls are refused."""
+        """Fill the disk during payments, and free space again while posd refuses calls."""
         for _ in range(CYCLES):
             await self.until("done", self.random.randrange(SUCCESSES))
             self.shop.disk.fill(spare=self.random.randrange(SPARE_PAGES) * PAGE)
@@ -296,7 +299,7 @@ class Crowd:
         self.over = True
 
 
-async def test_a_disk_that_is_full_again_and_again_while_many_pay(shop: Shop) -> None:
+async def test_many_payments_survive_a_disk_that_is_full_repeatedly(shop: Shop) -> None:
     crowd = Crowd(shop, Random(SEED))
     async with asyncio.TaskGroup() as group:
         for serial in shop.street.serials:

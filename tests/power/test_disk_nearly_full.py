@@ -1,7 +1,4 @@
-"""A disk with little room left: posd first refuses print jobs, then new payments.
-
-Approvals are still recorded.
-"""
+"""A disk with little free space. posd first refuses print jobs, then new payments. It still records approvals."""
 
 import asyncio
 import shutil
@@ -20,7 +17,7 @@ from tests.support.tmpfs import small_disk
 
 pytestmark = pytest.mark.slow
 
-#: Size of the disk; and free room just below each of the two limits, in bytes.
+#: Size of the disk, and free space just below each of the two limits, in bytes.
 SIZE = 100 * limits.MIB
 FOR_PAYMENTS = limits.floor(limits.FREE_FOR_EXTRAS, SIZE) - 64 * limits.KIB
 FOR_EVENTS = limits.floor(limits.FREE_FOR_PAYMENTS, SIZE) - 16 * limits.KIB
@@ -47,11 +44,11 @@ async def test_print_jobs_are_refused_first_then_payments_and_an_approval_is_sti
                 disk.fill(spare=FOR_PAYMENTS)
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     while await storage(posd) != "degraded":
-                        pass  # posd uses a measurement that showed much room for one more second
+                        pass  # posd measures the free space at most once a second
                 assert await printed(posd) == (503, "storage_unavailable")
                 second = await street.started("SN-1")
                 content = b"not an event"
-                assert (await street.deliver(first, content)).status == 503  # so that something is in quarantine
+                assert (await street.deliver(first, content)).status == 503  # so that the quarantine is not empty
 
                 disk.free()
                 disk.fill(spare=FOR_EVENTS)
@@ -79,6 +76,6 @@ async def storage(posd: Any) -> str:
 
 
 async def printed(posd: Any) -> tuple[int, str | None]:
-    """Start a print job; return the status and the code of the problem."""
+    """Start a print job. Return the status and the code of the problem."""
     reply = await posd.call("PUT", f"/print-jobs/{uuid4()}", {"terminal": "SN-0", "document": {"x": 1}})
     return reply.status, reply.json.get("code")

@@ -1,7 +1,7 @@
-"""Power loss at every operation on the disk (design 1 and 10): acknowledged data is there, and nothing is half done.
+"""Power loss at every operation on the disk (design 1 and 10). Acknowledged data survives, and no change is incomplete.
 
-A real daemon makes payments under a shim that records its file operations. For each point of that record the test
-builds the disk as it would be after a power loss, and opens it as posd does.
+A real daemon makes payments under a shim that records file operations. For each point of the record the test builds the
+disk after a power loss, and opens it as posd does.
 """
 
 import asyncio
@@ -28,27 +28,29 @@ from tests.support.shop import answering
 from tests.support.terminal import scripted_terminal
 
 TERMINALS = 8
-#: Rounds of payments: so many that SQLite writes its log back into the database and starts the log again.
+#: Rounds of payments. They are enough for a checkpoint, after which SQLite starts the WAL again.
 ROUNDS = 8
-#: Bytes of the till's metadata that a final event echoes. They fill the log quickly.
+#: Bytes of the till's metadata that a final event echoes. They fill the WAL quickly.
 ECHO_BYTES = 30_000
-#: Microseconds of a sync on a slow disk. An answer that does not wait for the sync would be sent before it.
+#: Microseconds of a sync on a slow disk. A reply that does not wait for the sync would be sent before its end.
 SYNC_US = 2000
-#: Just before a sync the most data is unsynced, so this many partial results are tried. The other cuts are tried at
-#: random at this rate.
+#: Number of partial results before each sync, where the most data is unsynced. Then the share of the other cuts, chosen
+#: at random.
 TORN_BEFORE_SYNC = 2
 TORN_SHARE = 0.1
 SEED = 3
 
 pytestmark = [pytest.mark.slow, needs("cc")]
 
-#: The first bytes of SQLite's log (https://sqlite.org/fileformat2.html#walformat).
+#: The first bytes of a WAL (https://sqlite.org/fileformat2.html#walformat).
 LOG_MAGIC = b"\x37\x7f\x06"
 
 
 @dataclass
 class Recording:
-    """A daemon's operations and its promises between them: (length of the record at that time, promise, arguments)."""
+    """A daemon's operations, and the promises between them as (length of the record at that time, promise,
+    arguments).
+    """
 
     initial: Image
     operations: list[Operation] = field(default_factory=list)
@@ -58,8 +60,8 @@ class Recording:
 
 @asynccontextmanager
 async def recorded(home: Path) -> AsyncIterator[tuple[Street, Shim, Recording]]:
-    """Run a daemon under the shim for the block, in a directory without a database. The record is complete after the
-    block.
+    """Run a daemon under the shim for the block. The directory has no database at first. The record is complete after
+    the block.
     """
     state = home / "state"
     async with scripted_terminal(home, ports=TERMINALS) as terminal:
@@ -106,13 +108,13 @@ async def all_at_once(street: Street, identity: str, serial: str) -> None:
 
 
 async def with_a_bad_one(street: Street, identity: str, serial: str) -> None:
-    """Deliver a body that is refused and kept, then only the final event."""
+    """Deliver a body that posd refuses and keeps, then only the final event."""
     assert (await street.deliver(identity, b'{"not": "an event of %s"}' % identity.encode())).status == 400
     await street.delivered(identity, bodies(identity, serial)[-1])
 
 
 async def pay(street: Street, serial: str, random: Random) -> None:
-    """Make a payment in one of these ways; a till waits for it."""
+    """Make a payment in one of these ways. A till waits for the outcome."""
     identity = await street.started(serial)
     waiting = asyncio.create_task(street.outcome(identity))
     if serial not in street.scripts:
@@ -122,7 +124,7 @@ async def pay(street: Street, serial: str, random: Random) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def recording() -> AsyncIterator[Recording]:
-    """Yield the record of a daemon that makes payments, is stopped, is killed, and starts twice."""
+    """Return the record of a daemon that makes payments, stops, is killed, and starts twice."""
     random = Random(SEED)
     with TemporaryDirectory(prefix="posd-") as directory:
         async with recorded(Path(directory)) as (street, _, recording):
@@ -142,18 +144,16 @@ async def recording() -> AsyncIterator[Recording]:
 
 
 def test_the_record_has_every_change_of_a_file(recording: Recording) -> None:
-    """The shim missed no change of a file, and SQLite started its log anew, so that faults of that moment could
-    show.
-    """
+    """The record has every change of a file. SQLite has started the WAL again, so the test covers this moment."""
     assert replay(recording.initial, recording.operations).live() == recording.files
     anew = [item for item in recording.operations if item.offset == 0 and item.data.startswith(LOG_MAGIC)]
-    assert len(anew) >= 2, "SQLite wrote its log back into the database and started it anew"
+    assert len(anew) >= 2, "the record must contain a checkpoint and a new start of the WAL"
     print(f"{len(recording.operations)} operations, the log was started {len(anew)} times")
 
 
 def cuts(recording: Recording, platter: Platter) -> Iterator[tuple[Promises, bool]]:
-    """Repeat the operations on the platter. Yield before each operation, and after the last, the promises given by
-    then, and whether the next operation is a sync.
+    """Repeat the operations on the platter. Before each operation and after the last, yield the promises so far and
+    whether the next operation is a sync.
     """
     promises, said, end = Promises(), iter(recording.said), 0
     pending = next(said, None)
@@ -178,7 +178,7 @@ def scratch() -> Iterator[Path]:
 
 
 def examine(image: Image, promises: Promises, scratch: Path) -> list[str]:
-    """Build a disk and open it; return the faults."""
+    """Build a disk and open the database. Return the faults."""
     directory = scratch / "state"
     directory.mkdir()
     try:
@@ -190,15 +190,15 @@ def examine(image: Image, promises: Promises, scratch: Path) -> list[str]:
 
 
 def test_acknowledged_data_survives_the_loss_of_everything_unsynced(recording: Recording, scratch: Path) -> None:
-    """Check before each sync. Between two syncs the disk does not change, and most has been promised just before the
-    second.
+    """Check before each sync. Between two syncs the certain content does not change, and the number of promises is
+    largest just before the second sync.
     """
     platter, tried, disks = Platter(recording.initial), 0, 0
     for promises, before_sync in cuts(recording, platter):
         tried += 1
         if before_sync:
             disks += 1
-            assert examine(platter.cut(), promises, scratch) == [], f"power lost before operation {tried}"
+            assert examine(platter.cut(), promises, scratch) == [], f"the power is lost before operation {tried}"
     print(f"{tried} cuts, which leave {disks} different disks; {len(promises.events)} events were acknowledged")
 
 
@@ -209,12 +209,16 @@ def test_acknowledged_data_survives_when_a_part_of_the_unsynced_data_is_kept(
     for number, (promises, before_sync) in enumerate(cuts(recording, platter)):
         for _ in range(TORN_BEFORE_SYNC if before_sync else random.random() < TORN_SHARE):
             tried += 1
-            assert examine(platter.torn(random), promises, scratch) == [], f"power lost before operation {number}"
+            assert examine(platter.torn(random), promises, scratch) == [], (
+                f"the power is lost before operation {number}"
+            )
     print(f"{tried} disks at {number + 1} cuts, seed {SEED}")
 
 
 async def test_the_daemon_starts_after_a_power_loss_in_its_first_start(recording: Recording, home: Path) -> None:
-    """Start the real daemon on each disk that a power loss in its first start can leave: it reports no damage."""
+    """Start the real daemon on each disk that a power loss in its first start can leave. Check that it reports no
+    damage.
+    """
     random, platter = Random(SEED), Platter(recording.initial)
     disks: dict[tuple[tuple[str, bytes], ...], int] = {}
     for number, (promises, before_sync) in enumerate(cuts(recording, platter)):
@@ -240,8 +244,8 @@ async def test_the_daemon_starts_after_a_power_loss_in_its_first_start(recording
 
 @dataclass
 class Liar:
-    """A disk that never syncs one file, or not after the first event if `late`. The empty name stands for the
-    directory.
+    """A disk that never syncs one file. With `late` it stops syncing after the first event. The empty name stands for
+    the directory.
     """
 
     name: str
@@ -263,7 +267,7 @@ LIARS = (
 
 @pytest.mark.parametrize("liar", LIARS, ids=lambda liar: f"{liar.name or 'directory'}{'-late' if liar.late else ''}")
 def test_a_disk_without_honest_syncs_loses_acknowledged_data(recording: Recording, scratch: Path, liar: Liar) -> None:
-    """The check can fail: if any one kind of sync has no effect, something acknowledged is lost."""
+    """The check can fail. If one kind of sync has no effect, acknowledged data is lost."""
     said = Promises()
     platter = Platter(recording.initial, believes=lambda name: liar.believes(name, said))
     for number, (promises, before_sync) in enumerate(cuts(recording, platter)):
@@ -274,18 +278,18 @@ def test_a_disk_without_honest_syncs_loses_acknowledged_data(recording: Recordin
     pytest.fail("nothing was lost")
 
 
-async def test_what_a_killed_daemon_did_not_sync_is_synced_before_it_is_acknowledged(home: Path, scratch: Path) -> None:
-    """The next daemon reads the data, because it is in the kernel's memory. A power loss would still lose it."""
+async def test_unsynced_data_of_a_killed_daemon_is_synced_before_it_is_acknowledged(home: Path, scratch: Path) -> None:
+    """The next daemon can read the data, because the kernel's memory has it. A power loss would still lose the data."""
     async with recorded(home) as (street, shim, recording):
         identity = await street.started(street.serials[0])
         first, *_, last = bodies(identity, street.serials[0])
         await street.delivered(identity, first)
         shim.kill_file.touch()
-        with pytest.raises((OSError, ValueError)):  # no answer, because it is killed when it syncs the COMMIT
+        with pytest.raises((OSError, ValueError)):  # no reply, because the daemon dies at the sync of the COMMIT
             await street.deliver(identity, last)
         shim.kill_file.unlink()
         await street.posd.restart()
-        await street.delivered(identity, last)  # the terminal sends it again
+        await street.delivered(identity, last)  # the terminal sends the event again
         await street.outcome(identity)
     platter = Platter(recording.initial)
     for promises, _ in cuts(recording, platter):

@@ -40,6 +40,9 @@ LINES_A_FUNCTION = 25
 #: Number of recent lines after which the scan of the feed ends. With fewer, a clock that was ahead for some time could
 #: end it.
 LINES_TOO_NEW = 2000
+#: Longest time for which records wait for the close of a shift, where shifts are used. A shop that closes none any more
+#: must not keep all records.
+LONGEST_SHIFT = timedelta(days=92)
 #: Number of pages that one function removes, and number of such functions in a commit.
 PAGES_A_FUNCTION = 8
 CUTS_A_COMMIT = 8
@@ -158,7 +161,8 @@ class Retention(msgspec.Struct, eq=False):
             self._asked -= 1
 
     async def _prune(self, now: datetime, days: int, pauses: float, *, dry_run: bool = False) -> Report:
-        run = _Run(self, timedelta(days=days), now, pauses, dry_run=dry_run)
+        uncounted = await self.store.read(rows.first_uncounted)
+        run = _Run(self, timedelta(days=days), now, pauses, uncounted, dry_run=dry_run)
         report = run.report
         report.bytes_before = await self.store.read(backup.size)
         await run.payments_and_jobs()
@@ -189,15 +193,28 @@ class Retention(msgspec.Struct, eq=False):
 
 
 class _Run:
-    """One run over the database."""
+    """One run over the database.
+
+    `uncounted`: see `first_uncounted`. Records from then on are kept until a shift has counted them.
+    """
 
     def __init__(
-        self, retention: Retention, kept_for: timedelta, now: datetime, pauses: float, *, dry_run: bool = False
+        self,
+        retention: Retention,
+        kept_for: timedelta,
+        now: datetime,
+        pauses: float,
+        uncounted: str | None,
+        *,
+        dry_run: bool = False,
     ) -> None:
         self._of = retention
         self._store = retention.store
         self._kept_for = kept_for
-        self._before = before = iso(now - kept_for)
+        before = iso(now - kept_for)
+        if uncounted is not None and uncounted >= iso(now - LONGEST_SHIFT):
+            before = min(before, uncounted)
+        self._before = before
         self._now = iso(now)
         self._pauses = pauses
         self._dry_run = dry_run

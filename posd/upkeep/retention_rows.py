@@ -22,6 +22,7 @@ from posd.printing.model import PrintJob
 from posd.records import pages
 from posd.records.model import Pruned, PrunedJob
 from posd.records.table import PRUNED_PAYMENTS, PRUNED_PRINT_JOBS
+from posd.storage import changes, marks
 from posd.storage.batch import WriteTransaction
 from posd.upkeep.retention_rules import RetentionReason, guards_sale, keeps_together
 
@@ -80,6 +81,13 @@ def first_recent(db: sqlite3.Connection, name: str, column: str, before: str, un
         (before, until),
     ).fetchone()
     return MAX_ROWID if row is None else int(row[0])
+
+
+def first_uncounted(db: sqlite3.Connection) -> str | None:
+    """Return the time of the first change after the last closed shift; None without one, or without shifts."""
+    if (shift := marks.newest_detail(db, marks.SHIFT)) is None:
+        return None
+    return next((change.at for change in changes.after(db, msgspec.json.decode(shift)["up_to"], 1)), None)
 
 
 def chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> LinkedRecords:

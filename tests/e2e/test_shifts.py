@@ -159,6 +159,23 @@ async def test_a_kill_during_a_close_leaves_the_shift_closed_or_open(own: Shop, 
     assert shift["total"] == PAID
 
 
+async def test_a_payment_is_not_removed_before_a_shift_has_counted_it(own: Shop) -> None:
+    posd = own.daemon
+
+    async def prune() -> int:
+        reply = await posd.call("POST", "/prune", {"older_than_days": 0}, socket=posd.admin_socket)
+        return int(reply.json["removed"]["transactions"])
+
+    first, second = await own.started(), await own.started()
+    await approve(first)
+    await close(posd)
+    await approve(second)
+    assert await prune() == 1  # the one that the shift has counted
+    assert (await close(posd, "Ben"))["total"]["total"] == PAID
+    assert await prune() == 1
+    assert [item["total"] for item in await shifts(posd)] == [PAID, PAID]
+
+
 @pytest.mark.slow
 async def test_a_restore_keeps_the_shifts_of_the_replaced_database(own: Shop, home: Path) -> None:
     posd = own.daemon

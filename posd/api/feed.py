@@ -22,7 +22,7 @@ from posd.calls import parameters, streams
 from posd.calls.app import page_response
 from posd.calls.parameters import FeedWith
 from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, CallContext, MessageBatch, Notice, message, wants_stream
-from posd.payments.accounting import FeedOutcomes
+from posd.payments.accounting import feed_outcome
 from posd.payments.model import Result
 from posd.records.pages import FeedPosition, removed_up_to
 from posd.storage import batch, changes, database_id
@@ -173,7 +173,6 @@ def _documents(
     db: sqlite3.Connection, found: Sequence[batch.RecordedChange], adds: FeedWith | None
 ) -> Iterator[Change]:
     """Yield lines of the feed in order, with the outcomes if requested."""
-    outcomes = FeedOutcomes(db, metadata=adds is FeedWith.METADATA)
     for change in found:
-        outcome = outcomes.of(change) if adds is not None else None
+        outcome = None if adds is None else feed_outcome(db, change, metadata=adds is FeedWith.METADATA)
         yield Change(**msgspec.structs.asdict(change), outcome=outcome if outcome is not None else UNSET)

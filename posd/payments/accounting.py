@@ -277,50 +277,18 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     ] = UNSET
 
 
-class FeedOutcomes:
-    """Reader of payment outcomes for feed lines. It caches what it has read for earlier changes."""
+def feed_outcome(db: sqlite3.Connection, change: RecordedChange, *, metadata: bool) -> FeedOutcome | None:
+    """Return the outcome of a change. Return None if the change has no outcome, or retention removed the payment.
 
-    def __init__(self, db: sqlite3.Connection, *, metadata: bool) -> None:
-        """`metadata`: whether to include the till's metadata."""
-        self._db = db
-        self._metadata = metadata
-        self._known: dict[str, Transaction | None] = {}
-        #: (transaction id, time of the decision, result) -> document.
-        self._told: dict[tuple[str, str, Result], FeedOutcome] = {}
-
-    def of(self, change: RecordedChange) -> FeedOutcome | None:
-        """Return the outcome of a change. Return None if the change has no outcome, or retention removed the payment.
-
-        The outcome is the one known at that change, even if a later change corrected it.
-        """
-        if change.kind != "transaction" or change.result is None:
-            return None
-        if change.id not in self._known:
-            self._known[change.id] = rows.get(self._db, change.id)
-        transaction = self._known[change.id]
-        outcome = _by_then(transaction, change) if transaction is not None else None
-        if transaction is None or outcome is None:
-            return None
-        key = (change.id, outcome.decided_at, outcome.result)
-        if key not in self._told:
-            self._told[key] = _told(self._db, transaction, outcome, metadata=self._metadata)
-        return self._told[key]
-
-
-def _by_then(transaction: Transaction, change: RecordedChange) -> Outcome | None:
-    """Return the newest outcome with the change's result that was decided before the change."""
-    newest = transaction.outcome or transaction.withdrawn  # a reopened payment has only the withdrawn outcome
-    of_result = [outcome for outcome in _newest_first(newest) if outcome.result == change.result]
-    return next((outcome for outcome in of_result if outcome.decided_at <= change.at), next(iter(of_result), None))
-
-
-def _newest_first(outcome: Outcome | None) -> Iterator[Outcome]:
-    while outcome is not None:
-        yield outcome
-        outcome = outcome.supersedes
-
-
-def _told(db: sqlite3.Connection, transaction: Transaction, outcome: Outcome, *, metadata: bool) -> FeedOutcome:
+    The outcome is the one known at that change, even if a later change corrected it. `metadata`: whether to include the
+    till's metadata.
+    """
+    if change.kind != "transaction" or change.result is None:
+        return None
+    transaction = rows.get(db, change.id)
+    outcome = _by_then(transaction, change) if transaction is not None else None
+    if transaction is None or outcome is None:
+        return None
     final = read_final_event(db, transaction) if outcome is transaction.outcome else None
     stands = effect(
         operation_of(replace(transaction, outcome=outcome)),
@@ -357,3 +325,16 @@ def read_final_event(db: sqlite3.Connection, transaction: Transaction) -> Transa
         return read_element(body) if body is not None else None
     except NotAnEvent:  # an element of a search page has fewer members than an event
         return None
+
+
+def _by_then(transaction: Transaction, change: RecordedChange) -> Outcome | None:
+    """Return the newest outcome with the change's result that was decided before the change."""
+    newest = transaction.outcome or transaction.withdrawn  # a reopened payment has only the withdrawn outcome
+    of_result = [outcome for outcome in _newest_first(newest) if outcome.result == change.result]
+    return next((outcome for outcome in of_result if outcome.decided_at <= change.at), next(iter(of_result), None))
+
+
+def _newest_first(outcome: Outcome | None) -> Iterator[Outcome]:
+    while outcome is not None:
+        yield outcome
+        outcome = outcome.supersedes

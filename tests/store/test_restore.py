@@ -16,7 +16,7 @@ import pytest
 
 from posd.base.times import iso
 from posd.payments import journal, reprocess, rows
-from posd.payments.accounting import FeedOutcomes
+from posd.payments.accounting import feed_outcome
 from posd.payments.entries import Released
 from posd.payments.model import AttentionCode, Result
 from posd.payments.record import record
@@ -725,8 +725,8 @@ def test_a_payment_of_the_replaced_file_is_not_in_doubt_if_the_backup_has_only_i
         assert active is not None
         assert active.acknowledged
         assert active.phase is Phase.IN_DOUBT, "the replaced file does not have the payment's later state"
-        outcomes = FeedOutcomes(db, metadata=False)
-        assert all(outcomes.of(change) for change in changes.after(db, 0, 100) if change.result is not None)
+        told = changes.after(db, 0, 100)
+        assert all(feed_outcome(db, change, metadata=False) for change in told if change.result is not None)
     assert_sound(state.database)
 
 

@@ -33,7 +33,6 @@ async def run(given: argparse.Namespace, home: Path) -> int:
     print(", ".join(f"{name}: {value}" for name, value in quick.versions().items()), f"load {os.getloadavg()[0]:.1f}")
     rows: list[Row] = []
     for name in given.only or MEASURES:
-        bench.say(name)
         rows += await MEASURES[name](bench)
     print(*rows, sep="\n")
     return 0 if all(row.holds for row in rows) else 1

@@ -1,8 +1,6 @@
-"""What every measurement gets: a directory, the number of rounds, and a way to report progress."""
+"""What every measurement gets: a directory, and the number of rounds."""
 
-import sys
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,17 +31,13 @@ class Bench:
         made.mkdir(parents=True)
         return made
 
-    def as_installed(self) -> Mapping[str, str]:
+    def as_installed(self) -> dict[str, str]:
         """Return an environment in which the interpreter keeps bytecode. For a short run it is empty, because writing
         bytecode would slow it.
         """
         if self.short:
             return {}
         return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(self.home / "bytecode")}
-
-    def say(self, text: str) -> None:
-        """Report progress."""
-        print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 #: A function that measures one part of the table.

@@ -38,7 +38,6 @@ async def measure(bench: Bench) -> Sequence[Row]:
         for shop in shops:
             idle.append(resident_bytes(shop.pid) / MIB)
         for shop in shops:
-            bench.say(f"memory: {count:,} payments")
             await pay(shop, count)
             await asyncio.sleep(bench.pick(SETTLE_SECONDS, 0))
             after.append(resident_bytes(shop.pid) / MIB)
@@ -67,7 +66,6 @@ async def _of_tills(bench: Bench) -> Row:
     count, each = bench.pick(1000, 20), list[float]()
     async with AsyncExitStack() as stack:
         for shop in await open_shops(bench, stack, "waiting"):
-            bench.say(f"memory: {count:,} waiting tills")
             own = await till(shop.daemon.till_socket)
             payments = [await start(shop, own, serial) for serial in shop.serials[:OPEN]]
             own.close()

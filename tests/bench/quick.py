@@ -39,7 +39,7 @@ async def run(bench: Bench, *, keep: bool) -> int:
     _show(measured, stored)
     found = reference.complaints(measured, stored)
     if found:
-        bench.say("quick: what is worse is measured once more, and counts if it is worse again")
+        print("what is worse is measured once more, and counts if it is worse again")
         measured = reference.better(measured, await measure(replace(bench, home=bench.directory("again"))))
         _show(measured, stored)
         found = reference.complaints(measured, stored)

@@ -1,22 +1,20 @@
 """Time from the start of the process until it is ready, compared with the imports that any such daemon needs."""
 
 import asyncio
-import signal
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 from posd.tls import issue
 from tests.bench.bench import Bench
 from tests.bench.table import Row
-from tests.support.daemon import ANY_PORT, START_SECONDS, toml
+from tests.support.daemon import START_SECONDS, Daemon, toml
 from tests.support.manager import Manager, manager
-from tests.support.ports import reserve
-from tests.support.usage import ROOT, environment, processor_seconds, resident_bytes
+from tests.support.usage import FRESH, processor_seconds, resident_bytes
 
 #: The most that a start may take, in multiples of the bare imports.
 LIMIT = 2.0
@@ -39,14 +37,13 @@ async def measure(bench: Bench) -> Sequence[Row]:
 async def starts(bench: Bench, count: int) -> list[list[tuple["Start", "Start"]]]:
     """Return this many starts of the daemon and of the bare imports for each round."""
     directory = bench.directory("starting")
-    config, found = prepare(directory, FLEET), []
+    issue.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    found = []
     with manager(directory) as told:
+        variables = bench.as_installed() | told.environment
+        daemon = Daemon(directory, toml(directory, FLEET, "", "enabled = true"), variables, FRESH)
         for number in bench.rounds(warm=True):  # the first start of each kind writes the bytecode
-            bench.say(f"start to ready, round {number}")
-            pairs = [
-                (await start(config, bench.as_installed(), told), await bare_imports(bench.as_installed()))
-                for _ in range(count)
-            ]
+            pairs = [(await start(daemon, told), await bare_imports(bench.as_installed())) for _ in range(count)]
             if number:
                 found.append(pairs)
     return found
@@ -66,31 +63,14 @@ class Start:
         return cls(time.perf_counter() - begun, processor_seconds(pid), resident_bytes(pid))
 
 
-def prepare(directory: Path, terminals: str) -> Path:
-    """Write a configuration with these terminals, and its TLS; return it."""
-    issue.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-    config = directory / "config.toml"
-    text = toml(directory, terminals, discovery="enabled = true")
-    config.write_text(text.replace(ANY_PORT, f"127.0.0.1:{reserve()}"))
-    return config
-
-
-async def start(config: Path, others: Mapping[str, str], told: Manager) -> Start:
+async def start(daemon: Daemon, told: Manager) -> Start:
     """Start the daemon, wait until it is ready, and stop it. Return the measurement."""
     begun = time.perf_counter()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "posd", "--config", str(config), "run"),
-        stdout=asyncio.subprocess.DEVNULL,
-        env=environment(others) | told.environment,
-        cwd=config.parent,
-    )
-    try:
-        async with asyncio.timeout(START_SECONDS):
-            await told.heard_of("READY")
-        found = Start.since(begun, process.pid)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        await process.wait()
+    await daemon.start(wait=False)
+    assert daemon.process is not None
+    await told.heard_of("READY")
+    found = Start.since(begun, daemon.process.pid)
+    await daemon.stop()
     await told.heard_of("STOPPING")
     return found
 
@@ -102,8 +82,7 @@ async def bare_imports(others: Mapping[str, str]) -> Start:
         *(sys.executable, "-c", BARE),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        env=environment(others),
-        cwd=ROOT,
+        env=os.environ | others,
     )
     assert process.stdout is not None
     try:

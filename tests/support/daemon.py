@@ -80,16 +80,16 @@ class Daemon(Output):
         self.lines.clear()
         arguments = ("--config", str(self.config_file), "run")
         environment = os.environ | {OWNER: self._owner} | dict(self.environment)
+        stdout = asyncio.subprocess.PIPE if self.log_to is None else self.log_to
         if self.entering or self.passing:
             self.process = await asyncio.create_subprocess_exec(
                 *(*self.entering, sys.executable, "-m", "posd", *arguments),
-                stdout=asyncio.subprocess.PIPE,
+                stdout=stdout,
                 stderr=asyncio.subprocess.STDOUT,
                 env=environment,
                 pass_fds=self.passing,
             )
         else:
-            stdout = asyncio.subprocess.PIPE if self.log_to is None else self.log_to
             self.process = await forks.start(
                 *arguments, env=environment, stdout=stdout, stderr=asyncio.subprocess.STDOUT
             )

@@ -1,9 +1,7 @@
 """Resources of a process as the kernel counts them: memory, descriptors, processor time."""
 
 import asyncio
-import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -15,9 +13,8 @@ QUIET_SHARE, QUIET_SECONDS = 0.01, 0.1
 _SCHEDULED = 2
 
 
-def environment(others: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment of a process that imports from this checkout. `others` are added."""
-    return os.environ | {"PYTHONPATH": str(ROOT)} | dict(others or {})
+#: Enters a new interpreter, which executes posd from this checkout (`Daemon.entering`).
+FRESH = ("env", f"PYTHONPATH={ROOT}")
 
 
 def resident_bytes(pid: int, field: str = "VmRSS") -> int:

@@ -57,7 +57,7 @@ async def simulated(
 
 def undelivered(ledger: Ledger) -> set[str]:
     """Return the ids of the events that a terminal will still deliver."""
-    over = {line["event_id"] for line in ledger.of("attempt", retry_in_seconds=None)}
+    over = {line["event_id"] for line in (*ledger.of("attempt", retry_in_seconds=None), *ledger.of("dropped"))}
     return {line["event_id"] for line in ledger.of("event")} - over
 
 

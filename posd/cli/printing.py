@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from posd.base.limits import MAX_DOCUMENT_BYTES
-from posd.cli.app.completion_words import files, serials
+from posd.cli.app.completion_words import files
 from posd.cli.app.completion_words import print_jobs as print_job_ids
 from posd.cli.app.connection import Api, Reply, connect, decode, json_option
 from posd.cli.app.context import context, for_print_job
@@ -23,6 +23,7 @@ from posd.cli.app.subject import (
     await_end,
     deadline_in,
     find,
+    list_options,
     run,
     show_attention,
     show_list,
@@ -361,24 +362,12 @@ def print_(
 
 @click.command("print-jobs")
 @click.argument("identity", metavar="[ID]", required=False, shell_complete=print_job_ids())
-@click.option("--open", "only_open", is_flag=True, help="Only those that are not final.")
-@click.option("--attention", is_flag=True, help="Only those that an operator should check.")
-@click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal.")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Number at a time.")
-@click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: one page per line).")
+@list_options
 @click.option("--wait", "waiting", is_flag=True, help="With ID: wait for its end (exit codes as for posd print).")
 @json_option
 @click.pass_context
 def print_jobs(
-    ctx: click.Context,
-    output: Output,
-    identity: str | None,
-    only_open: bool,
-    attention: bool,
-    terminal: str | None,
-    limit: int,
-    everything: bool,
-    waiting: bool,
+    ctx: click.Context, /, output: Output, identity: str | None, everything: bool, waiting: bool, **filters: object
 ) -> None:
     """List print jobs, the newest first.
 
@@ -387,7 +376,6 @@ def print_jobs(
     if identity is None:
         if waiting:
             raise click.UsageError("--wait is for one print job: name its ID")
-        filters = {"limit": limit, "open": only_open, "attention": attention, "terminal": terminal or None}
         show_list(ctx, output, PRINT_JOB, filters, everything=everything)
         return
     _, identity = find(ctx, output, identity, PRINT_JOB)

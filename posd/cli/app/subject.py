@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from datetime import time as time_of_day
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeAlias
+from typing import Any, NoReturn, Self, TypeAlias, TypeVar
 
 import click
 from rich.console import RenderableType
@@ -231,6 +231,23 @@ def show_advice(output: Output, advice: Advice, ids: Sequence[str]) -> None:
 
 # Lists, newest first.
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def list_options(command: Command) -> Command:
+    """Add the options of every list. The command receives the filters by their names in the API, and `everything`."""
+    for option in (
+        click.option(
+            "--all", "everything", is_flag=True, help="All of them, not only the newest (--json: one page per line)."
+        ),
+        click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Number at a time."),
+        click.option("--attention", is_flag=True, help="Only those that an operator should check."),
+        click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal."),
+        click.option("--open", is_flag=True, help="Only those that are not final."),
+    ):
+        command = option(command)
+    return command
+
 
 def show_list(
     ctx: click.Context, output: Output, subject: Subject, filters: Mapping[str, object], *, everything: bool
@@ -241,7 +258,7 @@ def show_list(
     """
     if not output.rich:  # for programs
         use(Language.EN)
-    given = {name: value for name, value in filters.items() if value is not None and value is not False}
+    given = {name: filters[name] for name in ("limit", *filters) if filters[name] not in (None, False)}
     with connect(ctx) as api:
         params = {name: _as_parameter(api, value) for name, value in given.items()}
         documents, totals, more = _read_pages(api, output, subject, params, everything=everything)

@@ -1,19 +1,26 @@
 """Display of payments: updates of a running one, its end, all its data (`posd show`), their list (`posd list`)."""
 
 from collections.abc import Mapping, Sequence
-from datetime import date
 from decimal import Decimal
 from typing import Any
 
 import click
 
 from posd.cli.app import parameters
-from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, Problem, any_id_argument, connect, json_option
 from posd.cli.app.context import RESULT_CODES, for_transaction
 from posd.cli.app.outcome import Arrived, CurrentState, Disconnected, Update, follow
 from posd.cli.app.output import Output, Pair, asked, inline, money
-from posd.cli.app.subject import Progress, Subject, find, show_advice, show_attention, show_list, show_missing_proof
+from posd.cli.app.subject import (
+    Progress,
+    Subject,
+    find,
+    list_options,
+    show_advice,
+    show_attention,
+    show_list,
+    show_missing_proof,
+)
 from posd.cli.app.tables import Cells, Id, Layout, Number
 from posd.cli.app.times import moment
 from posd.cli.explain.catalogue import chosen, glossed, named, say
@@ -290,11 +297,8 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
 
 
 @click.command("list")
-@click.option("--open", "only_open", is_flag=True, help="Only those that are not final.")
 @click.option("--phase", type=click.Choice(["starting", "in_doubt", "active", "final"]), help="Only this phase.")
 @click.option("--result", type=click.Choice(list(RESULT_CODES)), help="Only those with this result.")
-@click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal.")
-@click.option("--attention", is_flag=True, help="Only those that an operator should check.")
 @click.option(
     "--since",
     type=parameters.moment,
@@ -302,22 +306,10 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
     help="From this time on, like 10:42, today or -1h; days are in the merchant's time zone.",
 )
 @click.option("--until", type=parameters.moment, metavar="TIME", help="Before this time, or this day.")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Number at a time.")
-@click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: one page per line).")
+@list_options
 @click.option("--totals", is_flag=True, help="Add the sums of all matches, by type, result and currency.")
 @json_option
 @click.pass_context
-def list_(
-    ctx: click.Context,
-    /,
-    output: Output,
-    only_open: bool,
-    attention: bool,
-    limit: int,
-    everything: bool,
-    totals: bool,
-    **given: str | date | None,
-) -> None:
+def list_(ctx: click.Context, /, output: Output, everything: bool, **filters: object) -> None:
     """List payments, the newest first."""
-    filters = {"limit": limit, "open": only_open, "attention": attention, "totals": totals, **given}
     show_list(ctx, output, PAYMENT, filters, everything=everything)

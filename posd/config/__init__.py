@@ -1,4 +1,4 @@
-"""Configuration: `load` reads its files, checks all values at once, and returns the configuration in force."""
+"""Configuration: `load` reads the configuration files, checks all values, and returns the configuration."""
 
 from posd.config.reader import examine, load, parse
 from posd.config.schema import Config, Pin, Source, TerminalConfig, TerminalDefaults

@@ -1,7 +1,7 @@
-"""Files of the configuration, merged, and the origin and the line of each value.
+"""Merged files of the configuration, with the origin and the line of each value.
 
-The file of `--config` is first, then `config.d/*.toml` beside it in the order of their names. Tables are merged, a
-later value overrides, `[[terminals]]` are appended.
+The file of `--config` is the first, followed by `config.d/*.toml` beside it in the order of their names. Tables are
+merged, later values override earlier values, and `[[terminals]]` are appended.
 """
 
 import re
@@ -18,17 +18,17 @@ from posd.config.values import ConfigError, ConfigProblem
 FOLDER = "config.d"
 #: Default file. If it is missing, the defaults apply.
 USUAL = Path("/etc/posd/config.toml")
-#: Most levels of tables and lists in a file. Its deepest key, a header's `file`, has five. The parser's own limit
-#: depends on the stack, and the daemon must be able to read every file that `posd config check` can read.
+#: Maximum depth of tables and lists in a file. The deepest key, a header's `file`, has five levels. The parser's own
+#: limit depends on the stack, and the daemon must be able to read every file that `posd config check` can read.
 MAX_LEVELS = 32
-#: List whose elements are appended.
+#: Key of the list whose elements are appended.
 TERMINALS = "terminals"
 
 _STEP = re.compile(r'"([^"]*)"|([A-Za-z0-9_-]+)|\[([0-9]+)\]')
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """Content of one file; `terminals_before` is the number of terminals in earlier files."""
+    """Content of one file. `terminals_before`: number of terminals in earlier files."""
 
     file: Path
     document: dict[str, Any]
@@ -37,7 +37,7 @@ class Layer(msgspec.Struct, frozen=True):
 
 
 class Layers(msgspec.Struct):
-    """Files from first to last. `first` is the file of `--config`, which may be missing."""
+    """Files from first to last. `first`: the file of `--config`, which may be missing."""
 
     first: Path
     files: list[Layer] = []
@@ -61,7 +61,7 @@ class Layers(msgspec.Struct):
     def origin(self, key: str) -> tuple[Path, str]:
         """Return the file of a key such as `terminals[3].serial`, and the key in that file.
 
-        For a missing key, return the file with the longest part of it.
+        For a missing key, return the file with the longest part of the key.
         """
         best, longest, own = self.first, 0, key
         for layer in self.files:
@@ -73,7 +73,7 @@ class Layers(msgspec.Struct):
 
 
 def steps_of(key: str) -> list[int | str]:
-    """Return the steps of a dotted key: `terminals[1]."a b"` has terminals, 1, a b."""
+    """Return the steps of a dotted key. `terminals[1]."a b"` has the steps terminals, 1, a b."""
     return [int(index) if index else quoted or bare for quoted, bare, index in _STEP.findall(key)]
 
 
@@ -90,7 +90,7 @@ def known_steps(document: Any, key: str) -> int:
 
 
 def read_all(path: Path) -> Layers:
-    """Read the file, and those in `config.d` beside it. Raise ConfigError with all unreadable ones."""
+    """Read the file, and the files in `config.d` beside it. Raise ConfigError with all unreadable files."""
     file = path.absolute()
     layers = Layers(file)
     problems: list[ConfigProblem] = []
@@ -113,7 +113,7 @@ def _further(folder: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        if not folder.exists():  # its parent is not a folder: the file itself reports that
+        if not folder.exists():  # its parent is not a folder, which is reported for the file
             return []
         is_file = isinstance(error, NotADirectoryError)
         cure = "make it a folder, or remove it" if is_file else "let the user that runs posd look into that folder"
@@ -176,7 +176,7 @@ def _lay(below: dict[str, Any], above: dict[str, Any], top: bool = True) -> None
 
 
 def _copied(value: Any) -> Any:
-    """Copy tables, so that a later merge does not change the file's own."""
+    """Copy tables, so that a later merge does not change the tables of the file."""
     return {name: _copied(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
@@ -186,7 +186,7 @@ def _terminals(document: dict[str, Any]) -> Sequence[Any]:
 
 
 def _own_key(layer: Layer, key: str) -> str | None:
-    """Return the key of a value in a file, None if it belongs to a terminal of another file."""
+    """Return the key of a value in a file, or None if it belongs to a terminal of another file."""
     found = re.match(rf"{TERMINALS}\[([0-9]+)\]", key)
     if found is None:
         return key
@@ -195,14 +195,15 @@ def _own_key(layer: Layer, key: str) -> str | None:
     return f"{TERMINALS}[{index}]{key[found.end() :]}" if known else None
 
 
-#: Most lines of a file that is searched, because each step of the search parses it from the beginning.
+#: Maximum number of lines of a file in which a key is searched, because each step of the search parses the file from
+#: the beginning.
 MAX_LINES = 5000
 
 _PARSER_SAYS = re.compile(r"\(at line ([0-9]+), column [0-9]+\)")
 
 
 def located(problems: Iterable[ConfigProblem]) -> tuple[ConfigProblem, ...]:
-    """Return the problems with their lines, if known. Blocking: reads their files again."""
+    """Return the problems with their lines, if known. The call blocks, because it reads their files again."""
     texts: dict[str, str] = {}
     found = []
     for problem in problems:
@@ -218,9 +219,9 @@ def located(problems: Iterable[ConfigProblem]) -> tuple[ConfigProblem, ...]:
 
 
 def where(path: Path, key: str) -> tuple[Path, int | None]:
-    """Return the file and the line of a key. Blocking: reads the files again.
+    """Return the file and the line of a key. The call blocks, because it reads the files again.
 
-    For a missing key, return the file and line of its section; without one, the file at `path`.
+    For a missing key, return the file and line of its section. If there is no section, return the file at `path`.
     """
     try:
         file, own = read_all(path).origin(key)
@@ -233,7 +234,7 @@ def where(path: Path, key: str) -> tuple[Path, int | None]:
 def section(path: Path, serials: Sequence[str], serial: str) -> Path:
     """Return the file that has the section of a terminal, else `path`.
 
-    `serials`: those of all terminals of the configuration, in its order.
+    `serials`: serials of all terminals of the configuration, in order.
     """
     return where(path, f"terminals[{serials.index(serial)}]")[0] if serial in serials else path
 
@@ -241,7 +242,7 @@ def section(path: Path, serials: Sequence[str], serial: str) -> Path:
 def line_of(text: str, key: str) -> int | None:
     """Return the line (from 1) of a key such as `terminals[1].serial`.
 
-    For a missing key, return the first line of its section. Return None without a section, and for a text that is not
+    For a missing key, return the first line of its section. Return None if there is no section, or the text is not
     TOML.
     """
     lines = text.replace("\r\n", "\n").split("\n")
@@ -252,7 +253,7 @@ def line_of(text: str, key: str) -> int | None:
     if not known:
         return None
     # Binary search for the first line at which the text so far has the key. Inside a value of several lines the text is
-    # not TOML; there the search extends it to the end of the value.
+    # not TOML. There the search extends the text to the end of the value.
     least, most = 1, len(lines)
     while least < most:
         middle = (least + most) // 2

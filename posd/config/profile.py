@@ -1,8 +1,8 @@
-"""The terminal profile: the HTTP request of each operation, for terminals on the local network and in the cloud.
+"""Terminal profile: the HTTP request of each operation, for terminals on the local network and in the cloud.
 
 Each edition of the vendor's documents has a table. The terminal API documents only the charge. Every other row is an
-assumption from public vendor material. posd uses it, but its replies prove nothing until the configuration has
-`confirmed = true` for the row, or a commissioning has shown that it works with the terminal (`terminals.identity`). The
+assumption from public vendor material. posd uses these rows, but their replies prove nothing until an operator vouches
+for the row: by `confirmed = true` in the configuration, or by commissioning the terminal (`terminals.identity`). The
 configuration can replace each row by the rules of `replace_row`.
 """
 
@@ -17,7 +17,7 @@ import msgspec
 from posd.base.operations import OPERATIONS
 
 AccessMode = Literal["local", "cloud"]
-#: Edition of the vendor's documents: the older one, or the one of 2026.
+#: Edition of the vendor's documents: the older edition, or that of 2026.
 Edition = Literal["classic", "2026"]
 Method = Literal["GET", "POST"]
 
@@ -33,12 +33,12 @@ OWN_PLACEHOLDERS: Final[Mapping[str, str]] = {"print-job": PRINT_JOB_ID, "search
 
 
 class OperationRow(msgspec.Struct, frozen=True):
-    """Request of one operation. `path` may hold `{placeholders}`.
+    """Request of one operation. `path` may contain `{placeholders}`.
 
-    Search only: `pointer` is the JSON Pointer to the transactions in the reply, "" for the whole reply; `paged`: they
-    are a page of a list. Starts of payments only: `abortable`: the POS can abort it; `errors_in_2xx`: an error in a 2xx
-    reply means that it was not started. Printing only: `document_member` holds the document, "" for members beside
-    posd's.
+    Only for the search: `pointer`: JSON Pointer to the transactions in the reply; "": the whole reply. `paged`: whether
+    they are a page of a list. Only for starts of payments: `abortable`: whether the POS can abort the operation.
+    `errors_in_2xx`: whether an error in a 2xx reply means "not started". Only for printing: `document_member`: member
+    with the printed document; "": the document's members are added to posd's.
     """
 
     method: Method
@@ -52,7 +52,7 @@ class OperationRow(msgspec.Struct, frozen=True):
 
     @property
     def assumption(self) -> bool:
-        """Whether no operator has confirmed this row. If so, its replies prove nothing."""
+        """Whether no operator has confirmed this row. Then its replies prove nothing."""
         return not self.confirmed
 
 
@@ -108,7 +108,7 @@ EDITIONS: Final[Profiles] = MappingProxyType(
     }
 )
 
-#: Path in a request line: visible ASCII, no fragment; braces only around placeholders.
+#: Pattern of a path in a request line: visible ASCII, no fragment, and braces only around placeholders.
 _PATH = re.compile(r"/(?!/)(?:[!\"$-z|~]|\{[^{}]*\})*")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
@@ -129,7 +129,7 @@ def resolve_path(
 
     def value(match: re.Match[str]) -> str:
         filled = values[match[1]]
-        # quote() does not encode "." and "..", which would move up the path.
+        # quote() does not encode "." and "..", which would lead to the parent path.
         if filled.strip(".") == "":
             raise ValueError(f"the path {row.path} needs a {match[1]}, but it is {filled!r}")
         return quote(filled, safe="")
@@ -159,7 +159,7 @@ def pointer_fault(pointer: str) -> str | None:
 
 
 def replace_row(row: OperationRow, *, confirmed: bool | None = None, **given: Any) -> OperationRow:
-    """Return a row with the configured (checked) values; None keeps a value.
+    """Return a row with the configured (checked) values. None keeps a value.
 
     A confirmation covers one method and one path. A row with another method or path is an assumption again, unless the
     configuration confirms it.

@@ -55,17 +55,17 @@ HOMES: Mapping[str, Iterable[str]] = {
     **{f"[{section}]": PROFILE_KEYS for section in PROFILE_SECTIONS.values()},
 }
 
-#: Operations of a profile; the same in every edition.
+#: Operations of a profile, which are the same in every edition.
 OPERATIONS = tuple(EDITIONS["classic"].local)
 
 
 def load(path: Path, *, check_files: bool = True) -> Config:
-    """Read and check the configuration file and those in `config.d` beside it (`config.layers`).
+    """Read and check the configuration file and the files in `config.d` beside it (`config.layers`).
 
-    Relative paths in all of them are relative to the directory of that file.
+    Relative paths in all files are relative to the directory of the configuration file.
 
-    Raise ConfigError with every problem. Blocking: opens the named files too, to check that they are readable.
-    `check_files=False` omits that, for users without access to the daemon's secrets.
+    Raise ConfigError with every problem. The call blocks. It also opens the named files, to check that they are
+    readable. `check_files=False` omits this check, for users without access to the daemon's secrets.
     """
     try:
         return whole(read_all(path), check_files=check_files)
@@ -76,7 +76,7 @@ def load(path: Path, *, check_files: bool = True) -> Config:
 def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tuple[ConfigProblem, ...]]:
     """Read the files as `load` does. Return the usable part and every problem.
 
-    An unusable value has its default. The configuration is None if nothing can be read. Blocking.
+    An unusable value has its default. The configuration is None if no file can be read. Blocking.
     """
     try:
         reading, config = _read(read_all(path), check_files)
@@ -109,7 +109,7 @@ def _read(layers: Layers, check_files: bool) -> "tuple[ConfigReader, Config]":
 
 
 class ConfigReader:
-    """One pass over a document. An unusable value yields a problem and its default."""
+    """One pass over a document. For an unusable value, it records a problem and uses the default."""
 
     def __init__(self, layers: Layers, base: ReaderContext) -> None:
         self._layers = layers
@@ -147,7 +147,7 @@ class ConfigReader:
                     self._add(names[0], ValueFault(reason, cure))
 
     def _certificate_pair(self, raw: object) -> None:
-        """Add a problem if only one of the two files is given, readable or not."""
+        """Add a problem if only one of the two files is configured, whether it is readable or not."""
         table = raw if isinstance(raw, dict) else {}
         given = [name for name in ("certificate", "private_key") if table.get(name)]
         if len(given) == 1:
@@ -203,7 +203,7 @@ class ConfigReader:
         return headers
 
     def _rows(self, at: str, access_mode: AccessMode, table: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Return the configured values of each row, for all editions; None for a missing one."""
+        """Return the configured values of each row, for all editions. A missing value is None."""
         return {
             operation: self._row(f"{at}.{operation}", operation, access_mode, table.get(operation, {}))
             for operation in OPERATIONS
@@ -224,7 +224,7 @@ class ConfigReader:
     def _values(
         self, at: str, known: Mapping[str, Key], table: dict[str, Any], *, inherit: TerminalDefaults | None = None
     ) -> dict[str, Any]:
-        """Read the values of one table; a missing one comes from `inherit` or from its default."""
+        """Read the values of one table. A missing value comes from `inherit`, or is the default."""
         self._unknown(at, table, tuple(known))
         values: dict[str, Any] = {}
         for name, key in known.items():
@@ -289,7 +289,7 @@ def _laid_over(rows: Table, given: Mapping[str, dict[str, Any]]) -> Table:
 
 
 def _merge(*layers: Headers) -> Headers:
-    """Merge headers, later ones win; their names have no case (RFC 9110, 5.1)."""
+    """Merge headers. Later headers override earlier ones, and names are compared without case (RFC 9110, 5.1)."""
     merged: dict[str, HeaderValue] = {}
     for layer in layers:
         replaced = {name.lower() for name in layer}
@@ -299,11 +299,11 @@ def _merge(*layers: Headers) -> Headers:
 
 # Problems between values that are valid individually.
 
-#: Longest path of a Unix socket, in bytes: it must fit into sockaddr_un with its closing zero byte (unix(7)).
+#: Longest path of a Unix socket, in bytes. It must fit into sockaddr_un with its closing zero byte (unix(7)).
 MAX_SOCKET_PATH_BYTES = 107
 
 
-#: Problem between the values of some keys, which is reported at the first of them: the keys, the reason, the cure.
+#: Problem between the values of some keys: (keys, reason, correction). It is reported at the first key.
 Conflict = tuple[tuple[str, ...], str, str]
 
 
@@ -318,7 +318,7 @@ def _socket_paths(config: Config) -> Iterator[Conflict]:
 
 
 def _one_port_twice(config: Config) -> Iterator[Conflict]:
-    """Yield a problem if the metrics have the webhooks' port: posd could not start."""
+    """Yield a problem if the metrics have the webhooks' port, because posd could not start."""
     metrics, webhooks = config.metrics.listen, config.webhooks.listen
     if metrics is None or metrics.port != webhooks.port or not metrics.port:
         return
@@ -381,7 +381,7 @@ def _unique_serials(config: Config) -> Iterator[Conflict]:
     for at, terminal in _terminals(config):
         key = f"{at}.serial"
         if not terminal.serial:
-            continue  # unreadable, reported as a problem of its own
+            continue  # an unreadable file has its own problem
         if terminal.serial in first:
             (file, other), here = (config.layers.origin(at) for at in (first[terminal.serial], key))
             where = "" if file == here[0] else f" of {file}"
@@ -395,7 +395,7 @@ def _unique_serials(config: Config) -> Iterator[Conflict]:
 
 
 def _unique_addresses(config: Config) -> Iterator[Conflict]:
-    """Yield a problem for each terminal with the address of another: two payments would run on one device."""
+    """Yield a problem for each terminal with the address of another, because two payments would run on one device."""
     first: dict[object, str] = {}
     for at, terminal in _terminals(config):
         if terminal.access_mode == "cloud" or not terminal.base_url:
@@ -415,7 +415,7 @@ def _unique_addresses(config: Config) -> Iterator[Conflict]:
 _PORTS: Mapping[str, int] = {"https": 443, "http": 80}
 
 
-#: Keys that pin a terminal. The second one stays valid when the certificate is renewed with the same key.
+#: Keys that pin a terminal. The second key stays valid when the certificate is renewed with the same private key.
 PINS = ("fingerprint_sha256", "public_key_sha256")
 
 
@@ -475,12 +475,14 @@ def _search_by_get(config: Config) -> Iterator[Conflict]:
             )
 
 
-#: The only operations that may share a path: the acquirer turns a void of an earlier day into a refund.
+#: The only operations that may share a path. The acquirer turns a void of an earlier day into a refund.
 _GIVE_BACK = frozenset({"void", "refund"})
 
 
 def _paths_of_their_own(config: Config) -> Iterator[Conflict]:
-    """Yield a problem for each row with the call of another row: a void or a search would charge the customer."""
+    """Yield a problem for each row with the call of another row, because a void or a search could charge the
+    customer.
+    """
     for access_mode in ACCESS_MODES:
         section, told = PROFILE_SECTIONS[access_mode], set[str]()
         for profile in config.profiles.values():
@@ -498,7 +500,9 @@ def _paths_of_their_own(config: Config) -> Iterator[Conflict]:
 
 
 def _confirmed_for_two_editions(config: Config) -> Iterator[Conflict]:
-    """Yield a problem for a confirmed row with two paths of two editions: one confirmation cannot cover both."""
+    """Yield a problem for a confirmed row with the paths of two editions, because one confirmation cannot cover
+    both.
+    """
     for access_mode in ACCESS_MODES:
         editions = {item.edition for item in config.terminals if item.access_mode == access_mode}
         tables = [config.profiles[edition].table(access_mode) for edition in sorted(editions)]
@@ -517,7 +521,7 @@ _OF_SCHEMES = ("authorization", "timestamp")
 
 
 def _authentication(config: Config) -> Iterator[Conflict]:
-    """Yield problems of `auth` without its code, of an unused code, and of headers that the scheme would overwrite."""
+    """Yield problems of `auth` without a code, of an unused code, and of headers that the scheme would overwrite."""
     for at, terminal in _terminals(config):
         code = (f"{at}.business_code", f"{at}.auth", "terminal_defaults.business_code", "terminal_defaults.auth")
         if terminal.auth != "none" and terminal.business_code is None:

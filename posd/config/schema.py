@@ -1,6 +1,6 @@
-"""Every key of the configuration file: its name, its reader, and its default. The classes mirror the file.
+"""Keys of the configuration file, each with name, reader and default. The classes have the structure of the file.
 
-Each field has a `Key`: its reader, and the default as in the file.
+Each field has a `Key` with the reader, and the default as in the file.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from posd.config.values import HeaderValue, ListenAddress, Reader
 Auth = Literal["none", "hash-encrypt", "hmac"]
 WebhookSignature = Literal["wh-business-code-base64", "wh-secret-body-hex", "wh-secret-body-dot-id-hex"]
 
-#: Authentication of calls to a terminal, besides the headers.
+#: Authentication of calls to a terminal, in addition to the headers.
 AUTHS: Final[tuple[Auth, ...]] = ("none", "hash-encrypt", "hmac")
 #: Kinds of signature of a terminal's webhooks (docs/guides/real-terminals.md).
 WEBHOOK_SIGNATURES: Final[tuple[WebhookSignature, ...]] = (
@@ -39,7 +39,7 @@ PROFILE_SECTIONS: Final[Mapping[AccessMode, Literal["profile", "profile.cloud"]]
     "cloud": "profile.cloud",
 }
 
-#: A day, in seconds: the longest wait that makes sense.
+#: A day, in seconds: the longest useful wait.
 DAY = 86_400
 
 #: Least limit of a body, in bytes. A final event has some 2,000 bytes, and echoes 16 KiB of metadata. A terminal may
@@ -51,9 +51,9 @@ MOST_BODY_BYTES = 16_777_216
 
 
 class Key(msgspec.Struct, frozen=True):
-    """Reader of one key; `default` in the file's terms, None for a required key.
+    """Reader of one key. `default`: as in the file; None for a required key.
 
-    `secret`: the value may hold a secret, even by mistake, so no problem quotes it.
+    `secret`: whether the value may contain a secret, even by mistake. Then no problem quotes it.
     """
 
     reader: Reader[Any]
@@ -91,7 +91,7 @@ _amount_member = read.matching(
     'a name, as in "service_charge"',
 )
 _separator = read.matching(r"[!-~]{1,8}", "a separator", 'one to eight visible ASCII characters, as in "___"')
-#: Characters of a merchant, a lane and a stream as a part of a NATS subject.
+#: Allowed characters of a merchant, a lane and a stream, which are parts of a NATS subject.
 SUBJECT_PART: Final = r"[A-Za-z0-9_-]{1,64}"
 _lane = read.matching(
     rf"({SUBJECT_PART})?", "a part of a subject", 'letters, digits, "-" and "_", or "" for the host\'s name'
@@ -109,7 +109,10 @@ class MerchantConfig(msgspec.Struct, frozen=True):
 
 
 class LocalApiConfig(msgspec.Struct, frozen=True):
-    """`[local_api]`: the Unix sockets; an empty group is the daemon's own. `language` is the cashier's."""
+    """`[local_api]`: the Unix sockets.
+
+    An empty group is the daemon's own group. `language`: language of the cashier's texts.
+    """
 
     directory: Annotated[Path, Key(read.path, "/run/posd")]
     till_group: Annotated[str, Key(_group, "posd-till")]
@@ -134,7 +137,7 @@ class LocalApiConfig(msgspec.Struct, frozen=True):
 
 
 class WebhooksConfig(msgspec.Struct, frozen=True):
-    """`[webhooks]`: the listener that terminals call. Certificate and key are None if `posd tls init` made them."""
+    """`[webhooks]`: the listener that terminals call. Certificate and key are None if `posd tls init` created them."""
 
     listen: Annotated[ListenAddress, Key(read.listen_address, "0.0.0.0:8443")]
     advertise_host: Annotated[str, Key(read.advertised_host, "")]
@@ -145,12 +148,12 @@ class WebhooksConfig(msgspec.Struct, frozen=True):
 
     @property
     def host(self) -> str:
-        """Address that the listener binds."""
+        """Address to which the listener binds."""
         return self.listen.host
 
     @property
     def port(self) -> int:
-        """Port that the listener binds, 0 for any free one."""
+        """Port to which the listener binds; 0: any free port."""
         return self.listen.port
 
 
@@ -192,7 +195,7 @@ class DatabaseConfig(msgspec.Struct, frozen=True):
 
 
 class DiscoveryConfig(msgspec.Struct, frozen=True):
-    """`[discovery]`: mDNS. No interfaces means all of them."""
+    """`[discovery]`: mDNS. Without interfaces, all of them are used."""
 
     enabled: Annotated[bool, Key(read.boolean, True)]
     service_types: Annotated[tuple[str, ...], Key(read.each(_service_type, least=1), ["_card-terminal._tcp.local."])]
@@ -202,7 +205,10 @@ class DiscoveryConfig(msgspec.Struct, frozen=True):
 
 
 class ReconcileConfig(msgspec.Struct, frozen=True):
-    """`[reconcile]`: when posd asks the terminal itself. `probe_with_abort`: it also asks whether anything runs."""
+    """`[reconcile]`: times after which posd searches on the terminal.
+
+    `probe_with_abort`: whether posd also sends an abort to find out whether anything runs.
+    """
 
     first_event_grace_seconds: Annotated[float, Key(read.seconds(0.1, DAY), 10)]
     stall_seconds: Annotated[float, Key(read.seconds(1, DAY), 300)]
@@ -215,8 +221,8 @@ class AmountsConfig(msgspec.Struct, frozen=True):
     """`[amounts]`: limits on a till's amounts.
 
     `members`, `extra_taxes`: further names that a till may send. `capture_over_percent`: percentage by which a capture
-    may exceed the reservation. `partial_void`: a void may be for a part. `decimals`: digits after the point, None for
-    those of the currency. `max_amount`: the largest sum of one operation.
+    may exceed the reservation. `partial_void`: whether a void may be for a part. `decimals`: number of digits after the
+    point; None: as the currency. `max_amount`: the largest sum of one operation.
     """
 
     members: Annotated[tuple[str, ...], Key(read.each(_amount_member), [])]
@@ -228,7 +234,7 @@ class AmountsConfig(msgspec.Struct, frozen=True):
 
 
 class ClockConfig(msgspec.Struct, frozen=True):
-    """`[clock]`: a larger step of the wall clock makes it unsure."""
+    """`[clock]`: largest step of the wall clock that is trusted."""
 
     max_step_seconds: Annotated[float, Key(read.seconds(1, DAY), 300)]
 
@@ -271,12 +277,12 @@ class TerminalDefaults(msgspec.Struct, frozen=True):
 
     @property
     def secret_of_webhooks(self) -> HeaderValue | None:
-        """Secret that verifies the terminal's webhook signatures."""
+        """Secret for checking the terminal's webhook signatures."""
         return self.webhook_secret or self.business_code
 
 
 class HashEncryptConfig(msgspec.Struct, frozen=True):
-    """`[hash_encrypt]`: details of the scheme on which the sources differ or say nothing."""
+    """`[hash_encrypt]`: details of the scheme that are unclear in the sources."""
 
     key_separator: Annotated[str, Key(_separator, "___")]
     timestamp_unit: Annotated[Literal["s", "ms"], Key(read.one_of("s", "ms"), "s")]
@@ -288,8 +294,8 @@ class HashEncryptConfig(msgspec.Struct, frozen=True):
 class TerminalConfig(TerminalDefaults, frozen=True):
     """One `[[terminals]]`, with the defaults filled in. `base_url` is "" for a discovered terminal.
 
-    `headers`: all headers for it, from the defaults, the profile and its own section. `hash_encrypt`: the section of
-    the file.
+    `headers`: all headers for the terminal, from the defaults, the profile and its own section. `hash_encrypt`: the
+    section of the file.
     """
 
     serial: Annotated[str, Key(_serial)]
@@ -300,16 +306,17 @@ class TerminalConfig(TerminalDefaults, frozen=True):
 
     @property
     def pin(self) -> "Pin | None":
-        """Required certificate or key of the terminal; None if a CA vouches for it."""
+        """Required certificate or key of the terminal, or None if a CA is trusted."""
         if self.public_key_sha256:
             return Pin("public key", self.public_key_sha256)
         return Pin("certificate", self.fingerprint_sha256) if self.fingerprint_sha256 else None
 
     @property
     def trusts_system(self) -> bool:
-        """Whether the system's CAs may vouch for it.
+        """Whether the system's CAs are trusted for the terminal.
 
-        Only if the operator configured this or its address: any device on the network can announce a serial.
+        They are only if the operator configured this or an address, because any device on the network can announce a
+        serial.
         """
         named = self.trust == "system" or bool(self.base_url)
         return named and self.ca_file is None and self.pin is None
@@ -323,7 +330,7 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class NatsConfig(msgspec.Struct, frozen=True):
-    """NATS servers and stream. The process that connects reads the files; the daemon opens none of them."""
+    """NATS servers and stream. The connecting process reads the files. The daemon opens none of them."""
 
     servers: Annotated[tuple[str, ...], Key(read.each(read.url("tls", "nats")), [], secret=True)]
     stream: Annotated[str, Key(_stream, "POSD")]
@@ -352,7 +359,7 @@ class CollectConfig(NatsConfig, frozen=True):
 
 
 class MetricsConfig(msgspec.Struct, frozen=True):
-    """`[metrics]`: None serves the metrics on the till socket only."""
+    """`[metrics]`: None: the metrics are served only on the till socket."""
 
     listen: Annotated[ListenAddress | None, Key(read.optional(read.listen_address), "")]
     textfile: Annotated[Path | None, Key(read.optional(read.textfile), "")]
@@ -398,14 +405,14 @@ class Config(msgspec.Struct, frozen=True):
         return getattr(self, "print_" if name == "print" else name)
 
 
-#: Sections that are plain tables of keys: name in the file -> class; the field of `print` is `print_`.
+#: Sections that are plain tables of keys: name in the file -> class. The field of `print` is named `print_`.
 SECTIONS: Mapping[str, type[Any]] = {
     name.removesuffix("_"): kind
     for name, kind in get_annotations(Config).items()
     if isinstance(kind, type) and keys(kind)
 }
 
-#: Keys of `[profile]` and `[profile.cloud]` besides the rows.
+#: Keys of `[profile]` and `[profile.cloud]` other than rows.
 PROFILE_KEYS: Final[Mapping[str, Key]] = {"headers": Key(read.header_table, {}, secret=True)}
 
 #: Keys of every row of the profile.

@@ -1,4 +1,4 @@
-"""The configuration in force as TOML or as plain values. Values of headers are never shown."""
+"""Output of the present configuration as TOML or as plain values. Values of headers are never shown."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from posd.config.values import HeaderValue, ListenAddress, written_key
 
 @dataclass(frozen=True, slots=True)
 class ShownValue:
-    """One value in JSON's types: `section` as in the file (`terminals[0]`); `file` has the value."""
+    """One value in JSON's types. `section`: as in the file (`terminals[0]`). `file`: file that contains the value."""
 
     section: str
     name: str
@@ -25,7 +25,7 @@ class ShownValue:
 
 @dataclass(frozen=True, slots=True)
 class ProfileEntry:
-    """One row of the terminal profile in force. `abortable` is None if the operation cannot be aborted by nature."""
+    """One row of the present terminal profile. `abortable`: None for an operation to which aborts do not apply."""
 
     edition: Edition
     access_mode: AccessMode
@@ -50,7 +50,7 @@ def entries(config: Config) -> Iterator[ShownValue]:
 
 
 def profile_entries(config: Config) -> Iterator[ProfileEntry]:
-    """Yield the terminal profile in force for each used edition: the local network first, then the cloud."""
+    """Yield the present terminal profile for each used edition: first for the local network, then for the cloud."""
     used = {terminal.edition for terminal in config.terminals} or {config.terminal_defaults.edition}
     for edition in (name for name in EDITION_NAMES if name in used):
         for access_mode in ACCESS_MODES:

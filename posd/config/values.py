@@ -1,6 +1,6 @@
-"""Single values of the configuration file: their readers, and their faults.
+"""Readers of single values of the configuration file, and their faults.
 
-A reader is a function of the raw value and of `ReaderContext`. It returns the typed value, or raises UnusableValueError
+A reader is a function of the raw value and a `ReaderContext`. It returns the typed value, or raises UnusableValueError
 with every fault.
 """
 
@@ -26,9 +26,9 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class ConfigProblem(msgspec.Struct, frozen=True):
-    """One problem: `key` is the dotted path (`terminals[1].serial`), "" for the whole file.
+    """One problem: `key`: dotted path (`terminals[1].serial`), or "" for the whole file.
 
-    `line` counts from 1, None if unknown.
+    `line` counts from 1, and is None if unknown.
     """
 
     file: str
@@ -39,7 +39,7 @@ class ConfigProblem(msgspec.Struct, frozen=True):
 
     @property
     def what(self) -> str:
-        """The message without its cure: the place and the reason."""
+        """The place and the reason, without the correction."""
         where = self.file if self.line is None else f"{self.file}:{self.line}"
         return f"{where}: {self.key + ' ' if self.key else ''}{self.reason}"
 
@@ -48,7 +48,7 @@ class ConfigProblem(msgspec.Struct, frozen=True):
 
 
 class ConfigError(Exception):
-    """Unusable configuration; `problems` lists every problem, in the file's order."""
+    """Unusable configuration. `problems`: every problem, in the order of the file."""
 
     def __init__(self, problems: tuple[ConfigProblem, ...]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -56,9 +56,10 @@ class ConfigError(Exception):
 
 
 class ValueFault(msgspec.Struct, frozen=True):
-    """Fault of a value; `at` is the path below the value's key, "" for the value itself.
+    """Fault of a value. `at`: path below the value's key, or "" for the value itself.
 
-    The message quotes `value` before the reason, unless the key may hold a secret. The reason never quotes it.
+    The message quotes `value` before the reason, unless the key may contain a secret. The reason never quotes the
+    value.
     """
 
     reason: str
@@ -68,7 +69,7 @@ class ValueFault(msgspec.Struct, frozen=True):
 
 
 class UnusableValueError(ValueError):
-    """Unusable value. Its reader does not know the file or the key."""
+    """Value with faults. The reader that raises it has neither the file nor the key."""
 
     def __init__(self, *faults: ValueFault) -> None:
         super().__init__("; ".join(fault.reason for fault in faults))
@@ -93,8 +94,8 @@ T = TypeVar("T")
 
 
 class ReaderContext(msgspec.Struct, frozen=True):
-    """Context for readers: relative paths start from `directory`. `check_files`: open the named files, to check that
-    they are readable.
+    """Context for readers. Relative paths start from `directory`. `check_files`: whether to open the named files, to
+    check that they are readable.
     """
 
     directory: Path
@@ -119,7 +120,7 @@ MAX_INTEGER = 2**63 - 1
 
 
 class ListenAddress(msgspec.Struct, frozen=True):
-    """Address of a listener: an IP address (IPv6 without brackets) and a port, 0 for any free one."""
+    """Address of a listener: an IP address (IPv6 without brackets) and a port. Port 0 is any free port."""
 
     host: str
     port: int
@@ -178,7 +179,7 @@ def one_of(*words: str) -> Reader[str]:
 
 
 def whole(least: int, most: int) -> Reader[int]:
-    """Make a reader of whole numbers in a range, ends included."""
+    """Make a reader of whole numbers in a range, including both ends."""
 
     def read(raw: object, _: ReaderContext) -> int:
         value = _typed(raw, int)
@@ -209,7 +210,7 @@ def _written(number: float) -> str:
 
 
 def seconds(least: float, most: float) -> Reader[float]:
-    """Make a reader of a number of seconds in a range, ends included."""
+    """Make a reader of a number of seconds in a range, including both ends."""
 
     def read(raw: object, _: ReaderContext) -> float:
         if type(raw) is not int and type(raw) is not float:
@@ -230,7 +231,7 @@ def path(raw: object, base: ReaderContext) -> Path:
 
 
 def optional(reader: Reader[T]) -> Reader[T | None]:
-    """Make a reader that returns None for an empty string, else the result of `reader`."""
+    """Make a reader that returns None for an empty string, and else the result of `reader`."""
 
     def read(raw: object, base: ReaderContext) -> T | None:
         return None if raw == "" else reader(raw, base)
@@ -307,7 +308,10 @@ def certificate_name(raw: object, base: ReaderContext) -> str:
 
 
 def url(*schemes: str) -> Reader[str]:
-    """Make a reader of base URLs with one of `schemes`. It drops a final slash; an empty value stays empty."""
+    """Make a reader of base URLs with one of `schemes`.
+
+    The reader removes a final slash. An empty value stays empty.
+    """
 
     def read(raw: object, base: ReaderContext) -> str:
         value = text(raw, base)
@@ -322,7 +326,7 @@ def url(*schemes: str) -> Reader[str]:
         if parts.scheme not in schemes:
             raise unusable(f"does not begin with {' or '.join(s + '://' for s in schemes)}", example, value)
         if "@" in parts.netloc:
-            # Not quoted, because it may hold a password.
+            # The value is not quoted, because it may contain a password.
             raise unusable("has a user name or password in the URL", f"{example}, and give credentials as headers")
         host = parts.hostname or ""
         if not _is_host(host) or port == 0:
@@ -335,7 +339,7 @@ def url(*schemes: str) -> Reader[str]:
 
 
 def timezone(raw: object, _: ReaderContext) -> str:
-    """Return the name of a time zone that this machine has."""
+    """Return the name of a time zone that exists on this machine."""
     value = _typed(raw, str)
     try:
         zoneinfo.ZoneInfo(value)
@@ -345,7 +349,7 @@ def timezone(raw: object, _: ReaderContext) -> str:
 
 
 def fingerprint(raw: object, base: ReaderContext) -> str:
-    """Return a SHA-256 in lower hex without colons, from any case, with or without colons.
+    """Return a SHA-256 in lower-case hex without colons. The value may be in any case, with or without colons.
 
     An empty value stays empty.
     """
@@ -394,7 +398,7 @@ def address(raw: object, _: ReaderContext) -> str:
 def is_address(value: str) -> bool:
     """Return whether a string is an IPv4 or IPv6 address (without brackets)."""
     if _ADDRESS_LETTERS.fullmatch(value) is None:
-        return False  # the zone of an IPv6 address (%eth0) can be any text
+        return False  # the zone of an IPv6 address (%eth0) can contain any text
     try:
         ipaddress.ip_address(value)
     except ValueError:
@@ -409,13 +413,13 @@ def _is_host(value: str) -> bool:
 
 _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?")
 _ADDRESS_LETTERS = re.compile(r"[0-9A-Za-z:.%_-]+")
-#: Only digits and dots, which is a mistyped address.
+#: Only digits and dots: a mistyped address.
 _ADDRESS_LIKE = re.compile(r"[0-9.]+")
 
 
 # Request headers and secrets of terminals: plain values, or references to files and systemd credentials.
 
-#: Most bytes of a header value. Servers refuse longer lines, and a larger file is a mistake.
+#: Maximum size of a header value, in bytes. Servers refuse longer lines, and a larger file is a mistake.
 MAX_HEADER_BYTES = 8192
 
 #: Fields that posd writes itself, or that would change the framing of request or reply (RFC 9110, RFC 9112).
@@ -444,7 +448,7 @@ _CREDENTIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
 class HeaderError(Exception):
-    """Unreadable header value or secret; the message names its source, never the value."""
+    """Unreadable header value or secret. The message has its source, and never the value."""
 
     def __init__(self, source: str, reason: str, cure: str) -> None:
         super().__init__(f"{source} {reason}; {cure}")
@@ -455,14 +459,14 @@ class HeaderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HeaderValue:
-    """Source of a header's or a secret's value. One of the three fields is set. repr never shows the value."""
+    """Source of the value of a header or secret. One of the three fields is set. The repr never shows the value."""
 
     value: str | None = field(default=None, repr=False)
     file: Path | None = None
     credential: str | None = None
 
     def resolve(self) -> str:
-        """Read the value. Raise HeaderError. Blocking, for a file or a credential."""
+        """Read the value. Raise HeaderError. The call blocks for a file or a credential."""
         if self.value is not None:
             return self.value
         return _header_content(self._path())
@@ -496,12 +500,12 @@ def _header_content(path: Path) -> str:
 
 
 def sendable(headers: Mapping[str, str]) -> bool:
-    """Return whether all headers are valid: a token as name, and one line of visible ASCII as value."""
+    """Return whether all headers are valid. A name must be a token, and a value one line of visible ASCII."""
     return all(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value) for name, value in headers.items())
 
 
 def header_table(raw: object, base: ReaderContext) -> Mapping[str, HeaderValue]:
-    """Read a `headers` table, paths relative to `base`. Raise UnusableValueError (never with a value in it)."""
+    """Read a `headers` table, with paths relative to `base`. Raise UnusableValueError, which never contains a value."""
     if not isinstance(raw, dict):
         raise unusable("must be a table", 'write headers = {NAME = "value"}')
     found: dict[str, HeaderValue] = {}
@@ -532,10 +536,10 @@ def _read_header(name: str, given: object, base: ReaderContext) -> HeaderValue |
 
 
 def secret(raw: object, base: ReaderContext) -> HeaderValue | None:
-    """Return a secret in a file or a systemd credential; None for an empty string."""
+    """Return the source of a secret in a file or a systemd credential, or None for an empty string."""
     if raw == "":
         return None
-    if isinstance(raw, str):  # not quoted, because it may be the secret
+    if isinstance(raw, str):  # the value is not quoted, because it may be the secret
         raise unusable("is a text, and secrets may not be in this file", f"put it into a file, and {_WHERE}")
     found = _kept_elsewhere(raw, base, "", _WHERE)
     if isinstance(found, ValueFault):
@@ -547,7 +551,7 @@ _WHERE = 'write {file = "PATH"} or {credential = "NAME"}'
 
 
 def _kept_elsewhere(given: object, base: ReaderContext, at: str, cure: str) -> HeaderValue | ValueFault:
-    """Return the reference to a file or a credential. Open it, to check that it is readable."""
+    """Return the reference to a file or a credential. Open the source, to check that it is readable."""
     match given:
         case {"file": str(path), **others} if path and path.isprintable() and not others:
             found = HeaderValue(file=base.directory / path)
@@ -556,7 +560,7 @@ def _kept_elsewhere(given: object, base: ReaderContext, at: str, cure: str) -> H
                 return ValueFault("names a credential that cannot exist", "use letters, digits, '.', '_' and '-'", at)
             found = HeaderValue(credential=credential)
             if CREDENTIALS_DIRECTORY not in os.environ:
-                return found  # without the service manager, for example in `posd config check`, there is no folder
+                return found  # without the service manager there is no folder, for example in `posd config check`
         case _:
             return ValueFault("has no usable value", cure, at)
     try:

@@ -1,1 +1,1 @@
-"""The process: built, started, watched, reloaded, stopped. Only this package connects the parts."""
+"""Process of the daemon: construction, start, supervision, reload and stop. Only this package connects the parts."""

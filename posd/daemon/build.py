@@ -44,7 +44,7 @@ log = structlog.get_logger("posd.local")
 
 
 class LocalApi:
-    """The calls of tills and operators, on their listeners."""
+    """Calls of tills and operators, on their listeners."""
 
     def __init__(self, daemon: Daemon, keys: tuple[bytes, ...], inherited: sockets.InheritedSockets) -> None:
         """Add the listeners to those of the daemon. `keys`: the keys of the callback URLs. Raise SocketError."""
@@ -134,7 +134,7 @@ class LocalApi:
         ]
 
     def _socket(self, path: Path, group: str, *, may_miss: bool) -> socket.socket | None:
-        """Return the socket at that path. With `may_miss`, log a failure and return None. Raise SocketError."""
+        """Return the socket at a path. With `may_miss`, log a failure and return None. Raise SocketError."""
         try:
             return self._inherited.take(path, group) or self._daemon.surroundings.unix_socket(path, group)
         except sockets.SocketError as error:

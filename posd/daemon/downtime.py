@@ -1,11 +1,12 @@
-"""Rules for an absence of the webhook listener after which a terminal may have given up its events: pure functions.
+"""Rules for an absence of the webhook listener, after which a terminal may have dropped its events. All functions are
+pure.
 
 A terminal sends an event ten times, with pauses of 2, 4, 8, ... up to 60 seconds. After some five minutes the event is
-lost. So after four minutes without a listener a missing event proves nothing. Each payment that was open then needs a
-search, until it has ended or a search has found it.
+lost. So after four minutes without a listener, a missing event proves nothing. Each payment that was open during the
+absence needs searches, until it has ended or a search has found it.
 
-The length is computed from the last sign of life, which can be half a minute old, and from a clock that may have been
-set. So it is reported as "about", or not at all.
+The length of an absence is computed from the last sign of life, which can be half a minute old, and from a clock that
+may have been set. So the length is reported as "about", or not at all.
 
 Source: terminal API, Delivery.
 """
@@ -20,7 +21,7 @@ from posd.base.problems import RemedyStep
 from posd.base.times import iso
 from posd.payments.model import LastSearch, SearchResult
 
-#: Longest harmless absence, in seconds: within it a terminal still has attempts left.
+#: Longest harmless absence, in seconds. After it a terminal still makes further attempts.
 MOST_SECONDS = 240.0
 
 
@@ -35,9 +36,9 @@ WORDS: Mapping[DowntimeCause, str] = {
 
 
 class Absence(msgspec.Struct, frozen=True):
-    """Period without a listener: its cause, its length (None: unknown because the clock was set), and its end.
+    """Period without a listener: cause, length (None: unknown because the clock was set), and end.
 
-    `payments`: the payments open then, id -> time of the newest search, None if there was none.
+    `payments`: id of a payment open in that period -> time of its newest search, or None.
     """
 
     cause: DowntimeCause
@@ -47,9 +48,10 @@ class Absence(msgspec.Struct, frozen=True):
 
 
 class EndedAbsence(msgspec.Struct, frozen=True):
-    """Absence whose end this process saw, on the boot clock.
+    """Absence that ended in this process, on the boot clock.
 
-    `last_sign`: the sign of life before it; None for a measured length. `older`: the rest of an earlier absence.
+    `last_sign`: the sign of life before it; None for a measured length. `older`: an earlier absence with unsettled
+    payments.
     """
 
     absence: Absence
@@ -58,20 +60,22 @@ class EndedAbsence(msgspec.Struct, frozen=True):
     older: Absence | None
 
     def now(self, wall: datetime, elapsed: float) -> Absence:
-        """Return the absence merged with an earlier one, on the present wall clock, which may have been corrected."""
+        """Return the absence merged with an earlier absence, on the present wall clock, which may have been
+        corrected.
+        """
         back = wall - timedelta(seconds=elapsed - self.ended)
         seconds = self.absence.seconds if self.last_sign is None else away(self.last_sign, back)
         return merged(self.older, msgspec.structs.replace(self.absence, seconds=seconds, until=iso(back)))
 
 
 def away(last_sign: datetime, back: datetime) -> float | None:
-    """Return the seconds from the last sign of life to the return, or None if no clock can measure them."""
+    """Return the seconds from the last sign of life to the end of the absence, or None if no clock can measure them."""
     seconds = (back - last_sign).total_seconds()
     return seconds if seconds >= 0 else None
 
 
 def too_long(seconds: float | None) -> bool:
-    """Return whether a terminal may have given up its events meanwhile; True for an unknown length."""
+    """Return whether a terminal may have dropped its events in this period. Return True for an unknown length."""
     return seconds is None or seconds > MOST_SECONDS
 
 
@@ -84,9 +88,9 @@ def merged(old: Absence | None, new: Absence) -> Absence:
 
 
 def settled(absence: Absence, client_transaction_id: str, *, ended: bool, last_search: LastSearch | None) -> bool:
-    """Return whether posd knows the state of a payment again: it has ended, or a later search found it.
+    """Return whether the state of a payment is known again, because it has ended, or a later search found it.
 
-    A search without a result settles nothing, because the acquirer does not know a payment that waits for a card.
+    A search without a result is not enough, because the acquirer does not know a payment that waits for a card.
     """
     if ended:
         return True
@@ -94,12 +98,12 @@ def settled(absence: Absence, client_transaction_id: str, *, ended: bool, last_s
     return last_search is not None and last_search.result is SearchResult.FOUND and last_search.at != searched
 
 
-#: Most payments that the text names, each with its command.
+#: Maximum number of payments in the text, each with its command.
 MOST_NAMED = 3
 
 
 def steps(left: Sequence[str]) -> list[RemedyStep]:
-    """Return what to do about unsettled payments of an absence."""
+    """Return text about what to do with unsettled payments of an absence."""
     named = [RemedyStep("", f"posd reconcile {identity}") for identity in left[:MOST_NAMED]]
     if len(left) > MOST_NAMED:
         named.append(RemedyStep(f"for {len(left) - MOST_NAMED} more", "posd list --open"))
@@ -107,9 +111,9 @@ def steps(left: Sequence[str]) -> list[RemedyStep]:
 
 
 def words(absence: Absence, left: int) -> str:
-    """Return what happened, as text. `left` is the number of unsettled payments."""
+    """Return text about an absence. `left`: number of unsettled payments."""
     count = len(absence.payments)
-    # With an unknown length the end is unknown too, because one of the two times is of a wrong clock.
+    # If the length is unknown, the end is unknown too, because one of the two times is from a wrong clock.
     away, cause = "for an unknown time", f"{WORDS[absence.cause]}, and the clock was set"
     if absence.seconds is not None:
         away, cause = f"{_duration(absence.seconds)} until {absence.until}", WORDS[absence.cause]

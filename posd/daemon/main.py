@@ -44,9 +44,9 @@ from posd.storage.store import Store
 from posd.terminals.identity import Commission, Proof, Trusted
 from posd.upkeep.known_ca import KnownCa
 
-#: Seconds that calls to terminals may still take at a stop; the whole stop takes under 3.
+#: Seconds for which a stop waits for calls to terminals. The whole stop takes less than 3 seconds.
 CALL_GRACE_SECONDS = 1.0
-#: Seconds before that for print jobs that are being sent. Waiting print jobs are not sent.
+#: Seconds before that for print jobs that are being sent. Print jobs in the queue are not sent.
 PRINT_GRACE_SECONDS = 0.5
 #: Seconds after that for open requests.
 REQUEST_GRACE_SECONDS = 0.8
@@ -57,25 +57,25 @@ EXIT_CONFIGURATION = 2
 
 #: Sentence for a configuration with a mistake at the start.
 LAST_ONE = "the last good configuration is in use; correct it (posd config check), and reload"
-#: Text after which asyncio's messages show objects with their content.
+#: Text in asyncio's messages after which they show objects with their content.
 _OBJECTS = re.compile(r"[:(<]")
 
-#: Step of the stop; a function or a coroutine function.
+#: Step of the stop: a function or a coroutine function.
 Step = Callable[[], Awaitable[None] | None]
 
 log = structlog.get_logger("posd.daemon")
 
 
 def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
-    """Run the daemon until SIGTERM or SIGINT; return the exit code.
+    """Run the daemon until SIGTERM or SIGINT. Return the exit code.
 
-    `refused`: problems of a newer configuration, if `config` is the last one that worked.
+    `refused`: problems of a newer configuration, if `config` is the last working configuration.
     """
     use_one_heap()
     surroundings = Surroundings()
     output.configure(config.logging.level, surroundings.now)
     os.umask(0o077)
-    # by default the signal would end the process; a handler follows when there is a certificate to reload
+    # the default handler would end the process; the real handler follows when a certificate is loaded
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         _give_up_root(config.database.path)
@@ -83,7 +83,7 @@ def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
             runner.run(serve(config, surroundings, refused))
     except (CannotStart, StoreError, sockets.SocketError, KeyFileError, tls.TlsError) as error:
         words = _why(error, config.database.path)
-        log.error("posd.cannot_start", error=words)  # noqa: TRY400 - the message is the whole story
+        log.error("posd.cannot_start", error=words)  # noqa: TRY400 - the traceback adds nothing to the message
         notify(STATUS=f"cannot start: {words}")
         return EXIT_CONFIGURATION if isinstance(error, CannotStart | tls.TlsError) else EXIT_FAILED
     except Exception:
@@ -96,7 +96,10 @@ def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
 
 
 def _why(error: Exception, database: Path) -> str:
-    """Return why posd cannot start. Files that posd may not use are named first, for example after a copy by root."""
+    """Return why posd cannot start.
+
+    Files without access for posd are listed first, for example after a copy by root.
+    """
     closed = closed_to_us(database) if isinstance(error, StoreError | KeyFileError | tls.TlsError) else []
     if not closed:
         return str(error)
@@ -136,7 +139,7 @@ async def _start(
     noise: RejectedTraffic,
     stack: AsyncExitStack,
 ) -> None:
-    """Build and start all parts, in this order; push the steps of the stop to the stack."""
+    """Build and start all parts, in this order. Push the steps of the stop to the stack."""
     now = surroundings.now
     inherited = sockets.InheritedSockets()
     reload = asyncio.Event()
@@ -177,7 +180,7 @@ async def _start(
         stack,
         local.retention.stop,
         local.maintenance.stop_backup,
-        store.hub.drain,  # ends the waits of tills
+        store.hub.drain,  # end the waits of tills
         daemon.reconciler.close,
         daemon.spooler.close,
         partial(daemon.printing.drain, PRINT_GRACE_SECONDS),
@@ -233,13 +236,13 @@ async def _start(
     if not refused:
         await keep(config)
     await daemon.fleet.warm_up()
-    give_memory_back()  # frees the memory of the start: about a megabyte
+    give_memory_back()  # free the memory of the start, about a megabyte
     gc.freeze()  # permanent objects are excluded from garbage collection, because a collection blocks the loop
     gc.enable()
 
 
 def _at_the_stop(stack: AsyncExitStack, *steps: Step) -> None:
-    """Push the steps of the stop, in this order. Each runs even if an earlier one failed."""
+    """Push the steps of the stop, in this order. Each step runs even if an earlier step failed."""
 
     async def do(step: Step) -> None:
         done = step()
@@ -269,26 +272,27 @@ def _make_state_directory(directory: Path) -> None:
 
 
 async def _recover(daemon: Daemon) -> tuple[list[Transaction], list[PrintJob]]:
-    """Load the state of an earlier daemon; return open payments and print jobs.
+    """Load the state of an earlier daemon. Return the open payments and print jobs.
 
     Raise StoreError for an unreadable row.
     """
     store, now = daemon.store, daemon.now
     try:
-        await daemon.presence.begin()  # first, because the newest record is the last sign of life
+        await daemon.presence.begin()  # read it first, because the newest record is the last sign of life
         await daemon.restore_guard.begin()
         await daemon.unread.begin()
         await tell_restores(store)
         return await payments.recover(store, now), await print_jobs.recover(store, now)
     except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:
-        # the last three errors: a row that was damaged on the disk
+        # the last three errors are from a row that was damaged on disk
         raise unusable(daemon.config.database.path, error) from error
 
 
 async def _stored_of_terminals(
     store: Store, path: Path, open_payments: list[Transaction]
 ) -> tuple[dict[str, Trusted], dict[str, Commission]]:
-    """Return where each terminal was trusted last, else the address of its open payment. Return the commissions too.
+    """Return the last trusted address of each terminal, else the address of its open payment. Also return the
+    commissionings.
 
     Raise StoreError for an unreadable row.
     """
@@ -305,7 +309,7 @@ async def _close(listeners: list[HttpListener]) -> None:
 
 
 def _told_to_reload(reload: asyncio.Event, on_terminal: bool) -> None:
-    """Reload on SIGHUP; stop if posd's own terminal was closed."""
+    """Reload on SIGHUP. Stop if the terminal window in which posd runs was closed."""
     if on_terminal and not os.isatty(0):
         signal.raise_signal(signal.SIGTERM)
     else:
@@ -318,8 +322,8 @@ def _told_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
 
 
 def _exception_handler(noise: RejectedTraffic) -> Any:
-    """Return the loop's exception handler. It counts errors that peers cause, and logs each fault of posd once with its
-    id.
+    """Return the event loop's exception handler. It counts errors that peers cause, and logs each fault of posd once
+    with an id.
     """
 
     def handle(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:

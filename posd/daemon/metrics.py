@@ -1,7 +1,8 @@
-"""Every metric of the daemon: name, kind, labels and meaning, and its value, read from the parts on request.
+"""Table of the daemon's metrics (name, kind, labels, meaning), and their values, which are read from the parts on
+request.
 
-docs/reference/metrics.md shows the same table. A label has few values: serials of the fleet, and posd's own words. No
-value comes from an unknown peer. Counters start at 0 with the process.
+docs/reference/metrics.md shows the same table. A label has few values: serials of the fleet, and words of posd. No
+value comes from an unknown peer. Counters start at 0 when the process starts.
 """
 
 import asyncio
@@ -51,14 +52,14 @@ from posd.records.model import Phase
 from posd.storage.connection import schema_version
 
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
-#: Kinds of misuse of the listener by a device, present from the start: an alert sees no increase in a series that
-#: begins at 1.
+#: Kinds of misuse of the listener by a device. They exist from the start, because an alert detects no increase in a
+#: series that begins at 1.
 MISUSE = ("wrong_token", "too_many_connections", "unproven_cut")
 OPEN_PHASES = tuple(str(phase) for phase in Phase if phase is not Phase.FINAL)
 
 log = structlog.get_logger("posd.metrics")
 
-#: In the order of display: kind, name, labels (- for none), meaning.
+#: Metrics in the order of display: kind, name, labels (- for none), meaning.
 _TABLE = """
 gauge posd_build_info version,schema The running version, and the schema of its database.
 gauge posd_health check Each check of GET /v1/health: 0 ok, 1 degraded, 2 failing.
@@ -133,8 +134,8 @@ class Metrics(msgspec.Struct, eq=False):
     health: HealthChecks
     calls: TransactionCalls
     _figures: DatabaseGauges | None = None
-    #: The start on the wall clock of the start, in seconds since 1970. It stays constant, because Prometheus would read
-    #: another value as another process.
+    #: The start on the wall clock of the start, in seconds since 1970. The value stays constant, because for Prometheus
+    #: another value means another process.
     _started_at: float = 0.0
 
     def __post_init__(self) -> None:
@@ -258,12 +259,12 @@ class Metrics(msgspec.Struct, eq=False):
 
 
 def _age(at: str | None, now: datetime) -> float:
-    """Return the age of a time in seconds; 0 for None, and for a time in the future."""
+    """Return the age of a time in seconds. Return 0 for None, and for a time in the future."""
     return 0.0 if at is None else max(0.0, round((now - parse_iso(at)).total_seconds(), 3))
 
 
 def _each(words: Iterable[str], counts: Mapping[str, int]) -> Mapping[str, int]:
-    """Return a value for each word (0 if there is none), and for words that only the database has."""
+    """Return the value of each word (0 if there is none), including words that only the database has."""
     return {**dict.fromkeys(map(str, words), 0), **counts}
 
 
@@ -279,16 +280,16 @@ def _files(database: Path) -> Iterator[Samples]:
 
 # Further outputs of the metrics: a listener on this machine's loopback address, a text file.
 
-#: Most connections of the loopback listener. Prometheus uses one.
+#: Maximum number of connections of the loopback listener. Prometheus uses one.
 MAX_CONNECTIONS = 8
-#: Most seconds without a request. posd closes the connection after a response.
+#: Maximum number of seconds without a request. posd closes the connection after a response.
 KEEP_ALIVE_SECONDS = 10.0
 
 
 def metrics_listeners(
     config: MetricsConfig, metrics: Metrics, noise: RejectedTraffic, tcp_socket: Callable[[str, int, str], socket]
 ) -> list[HttpListener]:
-    """Return the loopback listener, if configured; `tcp_socket` binds it. Raise SocketError."""
+    """Return the loopback listener, if it is configured. `tcp_socket` binds it. Raise SocketError."""
     if config.listen is None:
         return []
     sock = tcp_socket(config.listen.host, config.listen.port, "metrics.listen")
@@ -306,14 +307,14 @@ def metrics_listeners(
 async def write_textfile(metrics: Metrics, path: Path, seconds: float) -> None:
     """Write a file for node_exporter regularly, until cancelled. Log a failure once until a write succeeds.
 
-    posd writes the text under another name and renames it, so a reader finds a complete text. node_exporter reads
-    `*.prom` only, as another user.
+    posd writes the text under another name and renames the file, so a reader always finds a complete text.
+    node_exporter reads `*.prom` only, as another user.
     """
     failing = False
     while True:
         text = await metrics.text()
         try:
-            await asyncio.to_thread(files.replace, path, text.encode(), 0o644)  # its disk may hang
+            await asyncio.to_thread(files.replace, path, text.encode(), 0o644)  # the disk of the file may not respond
         except OSError as error:
             if not failing:
                 detail = "the directory must exist, and be writable for posd; posd tries again by itself"

@@ -1,4 +1,4 @@
-"""Construction of the parts of the daemon, and their connections. `daemon.main` starts and stops them."""
+"""Construction and connection of the daemon's parts. `daemon.main` starts and stops them."""
 
 import asyncio
 from datetime import timedelta
@@ -53,14 +53,14 @@ from posd.terminals.interfaces import Interfaces
 from posd.terminals.location import AddressChange
 from posd.upkeep.restore_guard import RestoreGuard
 
-#: Most connections of the LAN: many terminals, each with one or two.
+#: Maximum number of connections on the LAN: many terminals, each with one or two.
 MAX_LAN_CONNECTIONS: Final = limits.LAN_DESCRIPTORS
 #: Seconds after which an idle connection is closed. During a payment a terminal sends an event every few seconds.
 LAN_KEEP_ALIVE_SECONDS: Final = 15.0
 
 
 class CannotStart(Exception):
-    """Failure of the start; the message has the reason and the cure."""
+    """Failure of the start. The message has the reason and what to do."""
 
 
 async def wall_clock(config: Config, surroundings: Surroundings, store: Store) -> WallClock:
@@ -70,7 +70,7 @@ async def wall_clock(config: Config, surroundings: Surroundings, store: Store) -
     clock = WallClock(store, limit, released(), now, elapsed, surroundings.kernel_state)
     try:
         await clock.begin()
-    # ValueError and TypeError: a row that was damaged on the disk
+    # ValueError and TypeError are from a row that was damaged on disk
     except (StorageUnavailable, ValueError, TypeError) as error:
         raise unusable(config.database.path, error) from error
     return clock
@@ -104,7 +104,7 @@ class Daemon:
             self.discovery = surroundings.discovery(config.discovery, self.fleet, self.interfaces, self.now)
         else:
             self.fleet.state.no_address = "discovery is switched off, and the configuration gives it no base_url"
-        #: Monotonic seconds: the loop's own clock.
+        #: Monotonic seconds, from the event loop's clock.
         self.seconds = seconds = asyncio.get_running_loop().time
         self.quotas = Quotas(partial(disk_space, config.database.path.parent), seconds)
 
@@ -160,7 +160,7 @@ class Daemon:
         self.print_inbox = PrintInbox(self.parts, self.spooler.unusable)
 
     def _build_listener(self, listening: socket, callback_urls: CallbackUrls) -> None:
-        """Build the listener for terminals, on that socket."""
+        """Build the listener for terminals on a socket."""
         channels = (
             webhooks.transactions(self.inbox, self.config.webhooks.max_body_bytes),
             webhooks.print_jobs(self.print_inbox),
@@ -183,20 +183,21 @@ class Daemon:
         shared = self.listener.context
         shared.refused, shared.unreadable = self.distrust.told, self.webhooks.answer_unreadable
         self.listener.use_tls(self.certificate.served.context)
-        #: All listeners; that of the LAN is the first.
+        #: All listeners. The listener of the LAN is the first.
         self.listeners = [self.listener]
 
     def _connect(self) -> None:
         """Register the listeners of changes, in the order in which they are called."""
-        # Called after each commit, on the loop. The restore guard registers itself after it has compared the witness.
+        # Called after each commit, on the event loop. The restore guard registers itself after it has compared the
+        # witness.
         hub = self.store.hub
-        hub.listen(self.reconciler.changed, TransactionChanged)  # plans the next search
+        hub.listen(self.reconciler.changed, TransactionChanged)  # plan the next search
         hub.listen(self.identity_conflicts.changed, TransactionChanged)  # records which terminal a device says it is
-        hub.listen(self.unread.changed, TransactionChanged)  # begins the ten minutes of an approval
+        hub.listen(self.unread.changed, TransactionChanged)  # start the ten minutes of an approval
         hub.listen(self.spooler.changed, PrintJobChanged)  # plans the next poll
         hub.listen(self.presence.changed, TransactionChanged)  # touches the sign of life while payments are open
         hub.listen(self.memory.changed, RecordedChange)  # releases memory after many changes
-        # In the next step of the loop.
+        # Called in the next step of the event loop.
         hub.listen_later(self._log_change, TransactionChanged)
         hub.listen_later(print_rows.tell, PrintJobChanged)
         hub.listen_later(self.counters.count_payment, TransactionChanged)
@@ -214,12 +215,12 @@ class Daemon:
         self.interfaces.listen(self.certificate.look)
 
     def _is_own(self, address: str) -> bool:
-        """Return whether an address is this machine's own and no simulated terminal runs there."""
+        """Return whether an address belongs to this machine, and no simulated terminal runs there."""
         own = {item.partition("%")[0] for item in self.interfaces.addresses}
         return address in own and address not in self.fleet.hosts()
 
     def _forgets_before(self) -> str:
-        """Return the moment before which records are removed by age, "" if they are kept without limit."""
+        """Return the moment before which retention removes records, or "" if they are kept without limit."""
         days = self.config.database.retention_days
         return iso(self.clock.confirmed - timedelta(days=days)) if days else ""
 
@@ -240,12 +241,12 @@ class Daemon:
         return f"{words}; a changed configuration was refused: {refused[0]}" if refused else words
 
     def is_calling(self, identity: str) -> bool:
-        """Return whether a call about an id is open. Retention then skips the id."""
+        """Return whether a call about an id is open. Retention skips such an id."""
         return bool(self.parts.outstanding.of(identity)) or self.printing.under_way(identity)
 
 
 def certificate_pair(config: Config, surroundings: Surroundings) -> CertificatePair:
-    """Return the files of the webhook listener's certificate. posd renews a certificate that it made."""
+    """Return the files of the webhook listener's certificate. posd renews a certificate that it created."""
     made, given = tls.files(config.database.tls_directory), config.webhooks
     wanted = partial(tls.called_as, given.host, given.advertise_host, surroundings.local_addresses)
     if given.certificate and given.private_key:

@@ -1,13 +1,13 @@
 """Detection of times when posd did not listen while payments were open (see `daemon.downtime`).
 
-The last sign of life must survive a power cut, without a sync for it. Every change of a payment in the database is one.
-While payments are open and the listener accepts, posd also touches a file every half minute. Only its time changes. A
-touch lost to a power cut makes the computed absence longer, never shorter. Without open payments the process does not
-wake up. An orderly stop touches the file too. The file holds the id of the machine's boot. After another boot the clock
-may be corrected late, so each check computes the length again.
+The last sign of life must survive a power cut, without an additional sync. Every change of a payment in the database is
+a sign of life. While payments are open and the listener accepts, posd also touches a file every half minute, which
+changes only the time of the file. If a power cut loses a touch, the computed absence is longer, and never shorter.
+Without open payments the process does not wake up. An orderly stop touches the file too. The file contains the id of
+the machine's boot. After another boot the clock may be corrected late, so each check computes the length again.
 
-While posd runs, the boot clock, which includes sleep, shows a suspended machine and a blocked loop. A listener that
-cannot accept counts as absent.
+While posd runs, the boot clock, which includes sleep, shows a suspended machine and a blocked event loop. A listener
+that cannot accept counts as absent.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ from posd.storage.store import Store
 BEAT_SECONDS = 30.0
 #: File with the id of this boot (Linux).
 #:
-#: The unit passes the id in this variable to a service without access to the file (ProcSubset=pid). One form has
-#: hyphens, the other has none.
+#: The unit passes the id in this variable to a service without access to the file (ProcSubset=pid). One of the two
+#: forms has hyphens, and the other has none.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 BOOT_ID_VARIABLE = "POSD_BOOT_ID"
 
@@ -46,7 +46,7 @@ log = structlog.get_logger("posd.presence")
 
 
 class _Return(msgspec.Struct, frozen=True):
-    """Start with open payments: the last sign of life before it, and whether the machine was rebooted since."""
+    """Start with open payments, with the last sign of life before it, and whether the machine was rebooted since."""
 
     last_sign: datetime
     rebooted: bool
@@ -86,11 +86,11 @@ class Presence:
         self._return: _Return | None = None
         self._absence: Absence | None = None
         self._seen: EndedAbsence | None = None
-        #: Number of too long absences since the start of the process.
+        #: Number of absences above the harmless length since the start of the process.
         self.absences = 0
 
     async def begin(self) -> None:
-        """Read the state that an earlier process left: open payments, last sign of life. Raise StorageUnavailable."""
+        """Read the state of an earlier process: open payments, and last sign of life. Raise StorageUnavailable."""
         self._absence = await self._store.read(_kept)
         opened = await self._store.read(_open)
         newest = await self._store.read(changes.newest_at)
@@ -213,7 +213,7 @@ class Presence:
         left: dict[str, str | None] = {}
         for identity, searched in item.payments.items() if item else ():
             known = rows.get(db, identity)
-            assert item is not None  # noqa: S101 - it has payments
+            assert item is not None  # noqa: S101 - an unsettled absence has payments
             ended = known is None or known.phase is Phase.FINAL
             if not downtime.settled(item, identity, ended=ended, last_search=known.last_search if known else None):
                 left[identity] = searched
@@ -232,13 +232,13 @@ class Presence:
             self._opened.set()
 
     def _touch(self) -> None:
-        """Set the time of the file. A full disk is ignored, as only the next start needs the time."""
+        """Set the time of the file. A full disk is ignored, because only the next start needs the time."""
         moment = self._now().timestamp()
         with suppress(OSError):
             os.utime(self._path, (moment, moment))
 
     def _last_touch(self) -> tuple[datetime | None, str | None]:
-        """Return the last touch of the file and its boot id, each None if missing."""
+        """Return the last touch of the file and its boot id. Each is None if missing."""
         try:
             touched = datetime.fromtimestamp(self._path.stat().st_mtime, UTC)
             return touched, self._path.read_text("ascii").strip() or None
@@ -246,7 +246,7 @@ class Presence:
             return None, None
 
     def _write_boot(self, known: str | None) -> None:
-        """Write this boot's id to the file, if it has another one."""
+        """Write the id of this boot to the file, if it has another id."""
         current = _boot_id()
         with suppress(OSError):
             if known != current:
@@ -263,12 +263,12 @@ def _boot_id() -> str:
 
 
 def _open(db: sqlite3.Connection) -> dict[str, str | None]:
-    """Return the open payments: id -> time of the newest search."""
+    """Return open payments as id -> time of the newest search."""
     found = rows.open_ones(db)
     return {item.client_transaction_id: item.last_search.at if item.last_search else None for item in found}
 
 
 def _kept(db: sqlite3.Connection) -> Absence | None:
-    """Return the absence that an earlier process left unsettled."""
+    """Return the absence of an earlier process that has unsettled payments."""
     detail = marks.newest_detail(db, marks.AWAY)
     return None if detail is None else msgspec.json.decode(detail, type=Absence)

@@ -1,10 +1,10 @@
-"""The configuration in force, and its reload (SIGHUP).
+"""Present configuration, and its reload (SIGHUP).
 
-A reload applies terminals, profile, log level, callback address and certificate. If the configuration has a mistake,
-nothing of it is applied, and the present one stays in force.
+A reload applies terminals, profile, log level, callback address and certificate. If the new configuration has a
+mistake, nothing of it is applied, and the present configuration stays.
 
-posd stores a copy of the last working configuration, for a start with a mistake in the files. It is used only for the
-same file, and only with a state folder from the service manager.
+posd stores a copy of the last working configuration, for a start with a mistake in the files. The copy is used only for
+the same file, and only with a state folder from the service manager.
 """
 
 import asyncio
@@ -34,26 +34,26 @@ from posd.logs import output
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.fleet import Fleet
 
-#: Name of the copy in the state folder. It holds the secrets of the configuration.
+#: Name of the copy in the state folder. The copy contains the secrets of the configuration.
 NAME = "config.last"
 
 
 class KeptFiles(msgspec.Struct, frozen=True):
-    """Texts of the files in their order. `first` is the file of `--config`."""
+    """Texts of the files in their order. `first`: the file of `--config`."""
 
     first: str
     texts: dict[str, str]
 
 
 def store_copy(config: Config) -> None:
-    """Store a configuration in force, with the texts of its files when they were read. Raise OSError."""
+    """Store a working configuration as the texts of its files when they were read. Raise OSError."""
     if (place := _place()) is not None:
         texts = {str(layer.file): layer.text for layer in config.layers.files}
         files.replace(place, msgspec.json.encode(KeptFiles(str(config.layers.first), texts)))
 
 
 def recall_copy(path: Path) -> Config | None:
-    """Return the stored copy of a configuration file; None if the file was removed or the copy is unusable."""
+    """Return the stored copy of a configuration file, or None if the file was removed or the copy is unusable."""
     place = _place()
     if place is None or not path.exists():
         return None
@@ -72,7 +72,7 @@ def _place() -> Path | None:
     return Path(folder, NAME) if folder else None
 
 
-#: Keys that a reload applies, besides the terminals and the profile; a section's name covers all its keys.
+#: Keys that a reload applies, in addition to the terminals and the profile. A section's name stands for all its keys.
 TAKEN_UP: Final = frozenset(
     {
         "logging",
@@ -86,20 +86,20 @@ TAKEN_UP: Final = frozenset(
         "webhooks.private_key",
     }
 )
-#: Keys that only the commands read; a section's name covers all its keys.
+#: Keys that only the commands read. A section's name stands for all its keys.
 OF_COMMANDS: Final = frozenset({"print.text_member", "relay", "collect"})
 
 log = structlog.get_logger("posd.daemon")
 
 
 class InForce:
-    """The newest loaded configuration, and the refusal of a newer one.
+    """The newest loaded configuration, and the refusal of a newer configuration.
 
     `refused` is empty without a refusal.
     """
 
     def __init__(self, config: Config, now: Callable[[], datetime], elapsed: Callable[[], float]) -> None:
-        """`elapsed`: seconds since the boot, sleep included."""
+        """`elapsed`: seconds since the boot, including sleep."""
         self.at_start = self.config = config
         self._now = now
         self._elapsed = elapsed
@@ -108,7 +108,7 @@ class InForce:
         self.needs_restart: tuple[str, ...] = ()
 
     def refuse(self, problems: tuple[ConfigProblem, ...]) -> None:
-        """Record the problems of a newer configuration. They stay until a configuration is loaded."""
+        """Record the problems of a newer configuration. They are shown until a configuration is loaded."""
         self._refused, self.refused = ProcessMoment(self._elapsed), problems
 
     def load(self, config: Config, needs_restart: tuple[str, ...]) -> None:
@@ -118,7 +118,7 @@ class InForce:
 
     @property
     def loaded_at(self) -> str:
-        """Time at which it was loaded."""
+        """Time at which the configuration was loaded."""
         return iso(self._loaded.at(self._now()))
 
     @property
@@ -127,7 +127,7 @@ class InForce:
         return iso(self._refused.at(self._now()))
 
     def check(self) -> Check:
-        """Return the configuration's check in the health report."""
+        """Return the check of the configuration for the health report."""
         if not self.refused:
             words = f"loaded at {self.loaded_at}"
             if self.needs_restart:
@@ -152,7 +152,7 @@ class InForce:
 
 
 def restart_words(keys: tuple[str, ...]) -> str:
-    """Return a sentence about the changes that wait for a restart."""
+    """Return text about the changes that need a restart."""
     return f"the change of {', '.join(keys)} needs a restart: systemctl restart posd"
 
 
@@ -183,7 +183,7 @@ class Reloader:
             resolved = await asyncio.to_thread(self.fleet.resolve_settings, new.terminals)
         except (ConfigError, HeaderError, OSError) as error:
             detail = "the earlier configuration stays in use; correct it (posd config check), and reload again"
-            log.error("config.refused", error=str(error), detail=detail)  # noqa: TRY400 - its message is for people
+            log.error("config.refused", error=str(error), detail=detail)  # noqa: TRY400 - the message is for people
             self.in_force.refuse(_problems(error, self.in_force.at_start.file))
             return
         changed = taken_up(self.in_force.config, new)
@@ -217,7 +217,7 @@ def _problems(error: Exception, file: Path) -> tuple[ConfigProblem, ...]:
 def applied(running: Config, new: Config) -> Config:
     """Return the running configuration with the keys of `[webhooks]` that a reload applies.
 
-    The others wait for a restart: the CA of posd is beside the database that is open.
+    The other keys need a restart, because the CA of posd is beside the open database.
     """
     names = [name for name in keys(SECTIONS["webhooks"]) if f"webhooks.{name}" in TAKEN_UP]
     webhooks = {name: getattr(new.webhooks, name) for name in names}

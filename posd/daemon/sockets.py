@@ -1,4 +1,4 @@
-"""Listening sockets: their lock, their group and mode, and those that systemd passes."""
+"""Listening sockets: lock, group and mode, and sockets that systemd passes."""
 
 import errno
 import grp
@@ -18,25 +18,25 @@ SOCKET_MODE = 0o660
 
 
 class SocketError(Exception):
-    """Unavailable socket. The message has the reason and the cure."""
+    """Unavailable socket. The message has the reason and what to do."""
 
 
 class NoGroup(SocketError):
-    """The group of a socket does not exist."""
+    """Error for a socket's group that does not exist."""
 
 
 def descriptors(wanted: int) -> int:
-    """Raise the limit of file descriptors to `wanted` if allowed; return the limit in force."""
+    """Raise the limit of file descriptors to `wanted` if allowed. Return the present limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < min(wanted, hard):
-        # the unit's filter of system calls forbids it; the unit itself sets the limit
+        # the unit's filter of system calls forbids it, and the unit sets the limit
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def lock_directory(directory: Path) -> int:
-    """Lock the socket directory for the life of the daemon; return the file descriptor.
+    """Lock the socket directory for the life of the daemon. Return the file descriptor.
 
     Raise SocketError if another daemon has the lock.
     """
@@ -44,7 +44,7 @@ def lock_directory(directory: Path) -> int:
     try:
         if not directory.exists():
             directory.mkdir(parents=True)
-            directory.chmod(0o755)  # tills need it to reach their socket, whatever the umask
+            directory.chmod(0o755)  # tills need this mode to reach their socket, whatever the umask
         return files.lock(path)
     except BlockingIOError:
         raise SocketError(
@@ -77,7 +77,7 @@ class InheritedSockets:
             self._sockets[os.path.realpath(str(passed.getsockname()))] = passed
 
     def take(self, path: Path, group: str) -> socket.socket | None:
-        """Return the socket at that path, owned by its group if possible; None if it was not passed."""
+        """Return the passed socket at a path, or None. Set its group if possible."""
         found = self._sockets.pop(os.path.realpath(path), None)
         if found is not None:
             with suppress(OSError, NoGroup):
@@ -85,7 +85,7 @@ class InheritedSockets:
         return found
 
     def close(self) -> None:
-        """Raise SocketError for an unused passed socket, because its clients would wait without end."""
+        """Raise SocketError if a passed socket is unused, because its clients would wait without end."""
         if self._sockets:
             names = ", ".join(self._sockets)
             for passed in self._sockets.values():
@@ -108,7 +108,7 @@ def unix_socket(path: Path, group: str) -> socket.socket:
         if path.exists():
             if not stat.S_ISSOCK(path.stat().st_mode):
                 raise FileExistsError(errno.EEXIST, "another file is there")
-            path.unlink()  # left by a killed daemon: the lock shows that no daemon runs
+            path.unlink()  # a killed daemon left it; the lock shows that no daemon runs
         sock.bind(str(path))
         _give(path, gid)
     except OSError as error:
@@ -140,7 +140,7 @@ def _give(path: Path, gid: int) -> None:
 
 
 def tcp_socket(host: str, port: int, key: str) -> socket.socket:
-    """Bind the TCP socket of a listener; `key` is its key in the configuration. Raise SocketError."""
+    """Bind the TCP socket of a listener. `key`: key of the listener in the configuration. Raise SocketError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -1,4 +1,4 @@
-"""State of posd: the checks of its health (GET /health), and all parts in one response (GET /status).
+"""State of posd: checks of its health (GET /health), and the state of all parts (GET /status).
 
 Both work if the database is unreadable.
 """
@@ -64,7 +64,7 @@ PUT_BACK = (
 
 #: Instruction for a full disk.
 FREE = "free the disk"
-#: Seconds between two checks if no client requests one.
+#: Seconds between two checks if no client requests a check.
 CHECK_SECONDS = 10.0
 
 log = structlog.get_logger("posd.daemon")
@@ -106,7 +106,7 @@ class HealthChecks(msgspec.Struct, eq=False):
         return json_response(self.version)
 
     async def get_openapi(self, _request: Request) -> Response:
-        """`GET /openapi.json`: made by the first call, on a thread. Few clients request it; it takes about 0.1 s."""
+        """`GET /openapi.json`: description of the API. The first call generates it on a thread, in about 0.1 s."""
         from posd.api import openapi
 
         return Response(await asyncio.to_thread(openapi.document), media_type="application/json")
@@ -168,7 +168,7 @@ class HealthChecks(msgspec.Struct, eq=False):
             )
         if store.write_error is not None:
             with suppress(StorageUnavailable, CommitUncertain):
-                await store.write(_probe)  # a write shows the recovery, because an idle shop writes nothing
+                await store.write(_probe)  # only a test write shows the recovery, because an idle shop writes nothing
         if (moved := store.writer.moved) is not None:
             return Check.of("failing", f"nothing can be recorded: {moved}", *PUT_BACK, reason="file_moved")
         if store.write_error is not None:
@@ -248,7 +248,7 @@ class HealthChecks(msgspec.Struct, eq=False):
         conflicts = list(found.values())
         if conflicts:
             words = "; ".join(item.what for item in conflicts)
-            # Searches at the other device are still allowed; only starts and aborts are held back.
+            # Searches on the other device are still allowed. Only starts and aborts are not sent.
             asked = all(item.kind is AddressConflict.SERIAL for item in conflicts)
             sent = "no payment is sent there" if asked else "nothing is sent there"
             return Check.of(
@@ -265,7 +265,7 @@ class HealthChecks(msgspec.Struct, eq=False):
         return _well("no two devices claim to be the same terminal")
 
     async def _placed(self, serial: str, conflict: OpenConflict) -> list[RemedyStep]:
-        """Return the steps of a conflict; the one that edits the configuration names its file and line."""
+        """Return the steps for a conflict. The step that edits the configuration has the file and the line."""
         if not any(step.command == EDIT for step in conflict.steps):
             return list(conflict.steps)
         editor = await asyncio.to_thread(_editor, self.daemon.config.file, serial)
@@ -298,7 +298,10 @@ class HealthChecks(msgspec.Struct, eq=False):
 
 
 def _editor(file: Path, serial: str) -> str:
-    """Return the command that opens the configuration at the section of a terminal. Blocking: it is read again."""
+    """Return the command that opens the configuration at the section of a terminal.
+
+    The call blocks, because the configuration is read again.
+    """
     config, _ = examine(file, check_files=False)
     serials = [terminal.serial for terminal in config.terminals] if config is not None else []
     at, line = where(file, f"terminals[{serials.index(serial)}].serial") if serial in serials else (file, None)
@@ -306,7 +309,7 @@ def _editor(file: Path, serial: str) -> str:
 
 
 def _probe(unit: WriteTransaction) -> None:
-    """Write a row that is never read, as a test, because a full disk accepts an empty commit."""
+    """Write a row as a test of the disk. A full disk accepts an empty commit, so a row is needed."""
     unit.db.execute("DELETE FROM marks WHERE kind = 'probe'")
     unit.db.execute("INSERT INTO marks (at, kind, detail) VALUES (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 'probe', '')")
 
@@ -320,7 +323,7 @@ def _well(detail: str) -> Check:
 
 
 def _refused_by(distrust: CertificateRefusals) -> list[Refusals]:
-    """Return the recent refusals of the certificate, the newest last."""
+    """Return the recent refusals of the certificate, newest last."""
     return [
         Refusals(address, item.alert, item.count, iso(item.first_at), iso(item.last_at))
         for address, item in distrust.recent().items()
@@ -329,16 +332,16 @@ def _refused_by(distrust: CertificateRefusals) -> list[Refusals]:
 
 # GET /status.
 
-#: Number of payments that are searched for the last one of each terminal.
+#: Number of newest payments among which the last payment of each terminal is looked up.
 RECENT = 1000
 _FIELDS = "SELECT client_transaction_id, created_at, phase, CASE WHEN json_valid(outcome) THEN outcome ->> 'result' END"
-#: The newest of those recorded lately, by terminal, in the order of recording, which does not depend on the clock.
+#: SQL: the newest of the recent payments, by terminal. The order of recording does not depend on the clock.
 _RECENT = (
     f"SELECT terminal, max(rowid) FROM (SELECT rowid, terminal FROM transactions ORDER BY rowid DESC LIMIT {RECENT})"  # noqa: S608
     " GROUP BY terminal"
 )
 _RECORDED = f"{_FIELDS} FROM transactions WHERE rowid = ?"
-#: For a terminal without such a payment.
+#: SQL: the last payment of a terminal without a recent payment.
 _LAST = (
     f"{_FIELDS} FROM transactions INDEXED BY transactions_terminal WHERE terminal = ?"
     " ORDER BY created_at DESC, client_transaction_id DESC LIMIT 1"
@@ -348,7 +351,7 @@ _LAST = (
 def stored(
     db: sqlite3.Connection, serials: Sequence[str]
 ) -> tuple[DatabaseGauges, dict[str, LastPayment], dict[str, str]]:
-    """Return the gauges of the database, and by serial the last payments and the leases of these terminals."""
+    """Return the gauges of the database, and the last payments and leases of these terminals by serial."""
     recent = dict(db.execute(_RECENT))
     last = {
         serial: LastPayment(*row)
@@ -370,7 +373,10 @@ def _counters(figures: DatabaseGauges) -> Counters:
 
 
 def read_disk(database: Path) -> Disk:
-    """Return the room on the disk of the database, and the size of its file; None for what the system does not say."""
+    """Return the free space of the database's disk, and the size of the database.
+
+    A value is None if the system does not report it.
+    """
     (free, size), used = database_files.disk_space(database.parent) or (None, None), None
     with suppress(OSError):
         used = database.stat().st_size

@@ -1,4 +1,4 @@
-"""Environment of the daemon except its files and variables. The code that builds the daemon injects it."""
+"""Environment of the daemon, except files and variables. The code that builds the daemon injects it."""
 
 import asyncio
 import random
@@ -27,15 +27,15 @@ from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interface, Interfaces
 
-#: Most look-ups of names at a time.
+#: Maximum number of concurrent look-ups of host names.
 MAX_LOOKUPS = 8
 
 
 class DaemonLoop(asyncio.SelectorEventLoop):
-    """Event loop of the daemon. It looks up names on threads of their own.
+    """Event loop of the daemon. It looks up host names on separate threads.
 
-    A name server that does not answer holds such a thread for half a minute or more. Other work on threads, such as
-    the reading of large events, must not wait for it, and neither must the stop of posd.
+    If a name server does not answer, such a thread is blocked for half a minute or longer. Other work on threads, such
+    as parsing large events, must not wait for it, and the stop of posd must not wait either.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class DaemonLoop(asyncio.SelectorEventLoop):
         self._lookups = asyncio.Semaphore(MAX_LOOKUPS)
 
     async def getaddrinfo(self, host: Any, port: Any, **hints: int) -> Any:
-        """Return the addresses of a name. Raise OSError."""
+        """Return the addresses of a host name. Raise OSError."""
         await self._lookups.acquire()
         found = self.create_future()
 
@@ -78,18 +78,18 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     #: Wall clock: aware, in UTC.
     now: Callable[[], datetime] = clocks.wall
-    #: Seconds since the boot, sleep included; and the start of this process on that clock.
+    #: Seconds since the boot, including sleep. Then the start of this process on that clock.
     elapsed: Callable[[], float] = clocks.elapsed
     started: Callable[[], float] = clocks.started
     #: Returns whether a time service controls a clock that shows this time (seconds since 1970).
     kernel_state: Callable[[float], Kernel] = kernel_state
-    #: Returns a random number from 0 to 1, for jitter; never for a secret.
+    #: Returns a random number from 0 to 1, for jitter and never for a secret.
     chance: Callable[[], float] = random.random
     #: Binds a listening socket: host, port, and its key in the configuration. Raise SocketError.
     tcp_socket: Callable[[str, int, str], socket.socket] = sockets.tcp_socket
-    #: Binds a Unix socket for a group, "" for the daemon's own. Raise SocketError.
+    #: Binds a Unix socket for a group. "" is the daemon's own group. Raise SocketError.
     unix_socket: Callable[[Path, str], socket.socket] = sockets.unix_socket
-    #: Raises the limit of file descriptors to this, if allowed; returns the limit in force.
+    #: Raises the limit of file descriptors to a number, if allowed. Returns the present limit.
     descriptors: Callable[[int], int] = sockets.descriptors
     #: Returns the present network interfaces. Raise OSError if the system does not report them.
     snapshot: Callable[[], frozenset[Interface]] = interfaces.snapshot
@@ -102,5 +102,5 @@ class Surroundings(msgspec.Struct, frozen=True):
     local_addresses: Callable[[], Sequence[str]] = tls.local_addresses
     #: Returns this machine's address on the route to a terminal's base URL. Raise Problem terminal_offline.
     facing: Callable[[str], Awaitable[str]] = callback_urls.facing
-    #: Makes the receiver of announcements. Its last argument is the wall clock.
+    #: Creates the receiver of announcements. The last argument is the wall clock.
     discovery: Callable[[DiscoveryConfig, Fleet, Interfaces, Callable[[], datetime]], Discovery] = Discovery

@@ -1,5 +1,5 @@
-"""Notifications for the service manager (sd_notify(3)): readiness, status and signs of life. Without a manager they do
-nothing.
+"""Notifications for the service manager (sd_notify(3)): readiness, status and signs of life. Without a service manager
+the functions do nothing.
 """
 
 import asyncio
@@ -22,26 +22,26 @@ from posd.tls import ServingContext, server_hostname
 
 #: Seconds between two test calls of the webhook listener, until one succeeds.
 ANSWER_RETRY_SECONDS = 1.0
-#: Id that no payment has: a call with it has no effect.
+#: Id that no payment has, so a call with it has no effect.
 NO_PAYMENT = "00000000-0000-0000-0000-000000000000"
-#: Most seconds for the response.
+#: Time-out for the response, in seconds.
 ANSWER_SECONDS = 5.0
-#: Address for a call to a listener on all addresses.
+#: Address for a test call to a listener on all addresses.
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound here
 
 log = structlog.get_logger("posd.daemon")
 
 
-#: Newest value of each name that the service manager has not accepted yet.
+#: Name -> newest value that the service manager has not yet accepted.
 _unsent: dict[str, str] = {}
 
 
 def notify(**state: str) -> bool:
-    """Send values to the service manager, as in `notify(READY="1", STATUS="listening")`; return whether it accepted
-    them.
+    """Send values to the service manager, for example `notify(READY="1", STATUS="listening")`. Return whether it
+    accepted them.
 
     Each value is written as one line, because a line feed would begin another assignment. posd does not wait for a full
-    socket; the next call sends the rest.
+    socket. The next call sends the remaining values.
     """
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
@@ -61,13 +61,13 @@ def notify(**state: str) -> bool:
                 log.warning("manager.not_reading", detail=", ".join(_unsent))
             return False
         except OSError:
-            pass  # the manager is gone; the daemon goes on
+            pass  # the service manager has ended, and the daemon continues
     _unsent.clear()
     return True
 
 
 async def until_it_answers(host: str, port: int, certificate: ServedCertificate, urls: CallbackUrls) -> None:
-    """Wait until the webhook listener replies to a terminal's call. Before that posd is not ready."""
+    """Wait until the webhook listener replies to a test call. posd is ready only then."""
     path = urls.path(Channel.TRANSACTION, NO_PAYMENT)
     told = None
     while (trouble := await _trouble(host, port, certificate.served, path)) is not None:
@@ -86,9 +86,9 @@ async def until_it_answers(host: str, port: int, certificate: ServedCertificate,
 async def _trouble(host: str, port: int, served: ServingContext, path: str) -> str | None:
     """Call the listener. Return the fault of its response as text, or None.
 
-    `path` is an authentic callback address. The call is a GET, with the response 405 and no effect.
+    `path` is an authentic callback address. The call is a GET, which has the response 405 and no effect.
     """
-    context = tls_contexts.unverified_client()  # only exactly this certificate is accepted
+    context = tls_contexts.unverified_client()  # the test call accepts only this certificate
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             at = _LOOPBACK.get(host, host)
@@ -114,7 +114,7 @@ async def _trouble(host: str, port: int, served: ServingContext, path: str) -> s
 # Each sign requires that the event loop runs and the committing thread replies. If one of them hangs, systemd ends posd
 # and starts it again, and open payments continue. A disk that never completes a commit is such a hang.
 
-#: Signs sent within the required time, so that a slow disk may delay one.
+#: Number of signs sent within the required time, so that a slow disk may delay one of them.
 SIGNS = 3
 #: Seconds between two status notifications without a watchdog.
 STATUS_SECONDS = 30.0
@@ -123,7 +123,7 @@ RETRY_SECONDS = 1.0
 
 
 def watchdog_pause() -> float | None:
-    """Return the seconds between two signs, from the environment; None without a service manager."""
+    """Return the seconds between two signs of life, from the environment, or None without a service manager."""
     if not os.environ.get("NOTIFY_SOCKET"):
         return None
     microseconds = os.environ.get("WATCHDOG_USEC", "")
@@ -133,7 +133,7 @@ def watchdog_pause() -> float | None:
 
 
 async def run_watchdog(alive: Callable[[], Awaitable[None]], status: Callable[[], str]) -> None:
-    """Send signs of life and the status text until cancelled, each after `alive` has returned."""
+    """Send signs of life and the status text until cancelled. Each is sent after `alive` has returned."""
     seconds = watchdog_pause()
     while seconds is not None:
         try:

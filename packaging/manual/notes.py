@@ -179,7 +179,7 @@ FILES: Mapping[str, str] = {
 
 
 def exits_of(path: Sequence[str]) -> tuple[tuple[int, str], ...]:
-    """Return the exit codes of a command with their meaning. A command without a row has those of its group."""
+    """Return the exit codes of a command with their meaning. A command without a row has the codes of its group."""
     for length in range(len(path), 0, -1):
         if row := EXITS.get(" ".join(path[:length])):
             return tuple(row)

@@ -88,7 +88,7 @@ LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RunningDaemon:
-    """Running daemon. `clock`: its health check of the clock. `port`: the port of its webhook listener."""
+    """A running daemon. `clock`: the clock's check in the health report. `port`: the port of the webhook listener."""
 
     socket: Path
     host: str

@@ -280,7 +280,7 @@ def _json(text: str, file: str) -> Verbatim:
 
 
 def text_member(ctx: click.Context, terminal: str | None) -> str:
-    """Return the member of a document with a text, by the configuration. Raise ConfigError.
+    """Return the name of the member that holds the text of a print document, by the configuration. Raise ConfigError.
 
     `terminal`: serial of the printing terminal; None for any configured terminal.
     """

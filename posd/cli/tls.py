@@ -215,7 +215,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
 
 
 def _not_ours(config: Config, output: Output, *, if_needed: bool) -> NoReturn:
-    """Exit: posd does not renew the pair of the shop's own PKI. This is no failure for the timer."""
+    """Exit: posd does not renew the pair of the shop's own PKI. With `if_needed` (the timer) the exit code is 0."""
     certificate, private_key = pair(config)
     words = (
         f"the certificate is that of the shop's own PKI ({config.file}, [webhooks]); put a new pair into {certificate} "
@@ -230,7 +230,7 @@ def _not_ours(config: Config, output: Output, *, if_needed: bool) -> NoReturn:
 def _wait_for_the_clock(
     ctx: click.Context, config: Config, output: Output, *, if_needed: bool, by_daemon: bool
 ) -> None:
-    """Exit if the running posd does not trust the clock. This is no failure for the timer.
+    """Exit if the running posd does not trust the clock. With `if_needed` (the timer) the exit code is 0.
 
     The daemon itself has checked its clock before, and would not reply while it starts.
     """
@@ -255,7 +255,7 @@ def _reasons(config: Config, made: tls.TlsFiles, now: datetime) -> tuple[str, ..
 
 
 def _taken_up(ctx: click.Context, config: Config, info: tls.CertificateInfo, output: Output) -> bool | None:
-    """Notify the running daemon. Return whether it serves the certificate now, None if none runs."""
+    """Notify the running daemon. Return whether the daemon now serves the certificate; None if no daemon runs."""
     daemon = certificates.find(ctx, config)
     if daemon is None:
         tell(output, "No posd answers here; a running one uses it within a minute.")

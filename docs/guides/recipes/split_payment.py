@@ -22,7 +22,7 @@ till.execute("CREATE TABLE IF NOT EXISTS parts (id TEXT PRIMARY KEY, sale TEXT, 
 
 
 def id_of(part: int) -> tuple[str, bool]:
-    """Return the id of the open or paid payment of a part, and True. Otherwise store a new one."""
+    """Return the id of the part's open or paid payment, and True; if none exists, a new stored id, and False."""
     query = "SELECT id FROM parts WHERE sale = ? AND part = ? AND (result IS NULL OR result = 'approved')"
     row = till.execute(query, (sale, part)).fetchone()
     identity = row[0] if row else str(uuid.uuid4())

@@ -16,7 +16,7 @@ from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, usual_socket
 
 SHELLS = ("bash", "zsh", "fish")
 
-#: Number of requested payments. More do not fit on a screen.
+#: Number of requested payments. A screen has no room for more.
 LIMIT = 50
 
 #: Seconds for each step of a call to the daemon, which usually takes milliseconds.

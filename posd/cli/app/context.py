@@ -99,7 +99,7 @@ def _text(stream: _Stream, encoding: str | None) -> io.TextIOWrapper:
 
 # Options and purpose of a command, in one object in click's `ctx.obj`.
 
-#: Default of the configuration file without an option or a variable.
+#: Configuration file if neither an option nor a variable names one.
 CONFIG_FILE = "/etc/posd/config.toml"
 CONFIG_VARIABLE = "POSD_CONFIG"
 

@@ -115,7 +115,7 @@ def problem_lines(problem: Problem) -> list[str]:
         detail = detail.replace(sent, typed)
     known = explained("problem", problem.code, detail)
     lines = [known]
-    if detail not in known:  # the daemon's words are missing, so its facts follow
+    if detail not in known:  # the text does not contain the daemon's detail, so the daemon's facts follow
         facts = {name: value for name, value in problem.extra.items() if name in FACTS and value}
         lines += [f"  {named(name)}: {in_words(inline(value))}" for name, value in facts.items()]
         lines.append(f"  {chosen('problem')[problem.code]['money']}")

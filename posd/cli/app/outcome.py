@@ -51,7 +51,7 @@ class Arrived(FromDocument):
 class Disconnected:
     """The daemon is unreachable or cannot read its database.
 
-    The wait tries again. Any other update means that the daemon replies again.
+    The wait goes on. Any other update means that the daemon replies again.
     """
 
     reason: str
@@ -114,8 +114,8 @@ def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator
     updates: queue.SimpleQueue[Update | Exception] = queue.SimpleQueue()
     stop = threading.Event()
     path = f"/transactions/{transaction_id}"
-    # A thread, because a blocked read can neither keep a deadline nor redraw. A daemon thread, so that a blocked read
-    # does not delay the exit.
+    # A blocked read keeps no deadline and does not redraw, so a thread reads. It is a daemon thread, so a
+    # blocked read does not delay the exit.
     threading.Thread(target=_read, args=(api.socket, path, updates, stop), daemon=True).start()
     try:
         while True:

@@ -139,7 +139,7 @@ def _is_sum(text: str) -> bool:
 
 
 def whole_uuid(text: str) -> str | None:
-    """Return a UUID, given in any form, as the API writes it. Return None if it is incomplete."""
+    """Return a UUID, given in any form, as the API writes it. Return None if the UUID is incomplete."""
     try:
         return str(uuid.UUID(text))
     except ValueError:

@@ -10,7 +10,7 @@ from posd.cli.app.context import drop_lost_output
 
 
 def write_private_file(path: Path, content: bytes, *, replaces: bool) -> None:
-    """Write the content of a `private_file`. Raise the same errors."""
+    """Write the content of a `private_file`, and raise its errors."""
     with private_file(path, replaces=replaces) as fresh:
         fresh.write_bytes(content)
 
@@ -19,8 +19,8 @@ def write_private_file(path: Path, content: bytes, *, replaces: bool) -> None:
 def private_file(path: Path, *, replaces: bool) -> Iterator[Path]:
     """Yield an empty file with mode 0600 that is put in place at the end, completely or not at all.
 
-    For a pipe or a device, yield that file. Root acts as the owner of the directory. Raise FileExistsError unless
-    `replaces`, or another OSError.
+    For a pipe or a device, yield that file. Root acts as the owner of the directory. If the file
+    exists and `replaces` is false, raise FileExistsError. Raise OSError.
     """
     drop_lost_output()
     with files.acting_as_owner(path):

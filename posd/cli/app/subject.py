@@ -51,7 +51,7 @@ REDRAWS_PER_SECOND = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A payment or a print job, by the documents of the local API.
+    """Texts and calls for one kind of document of the local API: payments or print jobs.
 
     [subject] of the catalogue has its texts.
     """
@@ -80,7 +80,7 @@ class Subject:
     extra: Mapping[str, Callable[[Document], str]]
     show_end: Callable[[Output, Document], None]
     exit_code: Callable[[Document], ExitCode]
-    #: Yields updates until it is final, or the deadline passes.
+    #: Yields updates until the payment or print job is final, or the deadline passes.
     follow: Callable[[Api, Reply, float | None], Iterator[Update]]
     progress: "Callable[[Output, Document], Progress]"
 
@@ -367,9 +367,9 @@ def run(
     no_wait: bool,
     fresh: bool,
 ) -> NoReturn:
-    """Start a payment or print job and wait for its end. Exit with its exit code.
+    """Start a payment or print job and wait for its end. Exit with the code of that end.
 
-    `draft`: its known fields before the call. `fresh`: its id was made for this call.
+    `draft`: the fields that are known before the call. `fresh`: the id was made for this call.
     """
     context(ctx).set_starts()
     with connect(ctx) as api, subject.progress(output, draft) as progress:
@@ -394,7 +394,7 @@ def run(
 def await_end(
     ctx: click.Context, output: Output, subject: Subject, draft: Document, deadline: float | None
 ) -> NoReturn:
-    """Wait for the end of an earlier start. Exit with its exit code."""
+    """Wait for the end of a payment or print job. Exit with the code of that end."""
     context(ctx).set_starts()
     with connect(ctx) as api:
         reply = _look(api, subject.progress(output, draft), draft)

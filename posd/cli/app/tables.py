@@ -100,8 +100,8 @@ def short_ids(ids: Sequence[str]) -> list[str]:
 class TableColumn:
     """A column of a table.
 
-    `whole`: its cells are not broken; others are, between words. `cut`: a long word may lose its middle. `extra`: the
-    column may be left out. `floor`: its least width.
+    `whole`: a cell is never broken into lines; other cells are broken between words. `cut`: a long word may lose its
+    middle. `extra`: the column may be left out. `floor`: its least width.
     """
 
     name: str
@@ -212,7 +212,7 @@ def _written(cell: Lines) -> Lines:
 
 
 def _chosen(columns: Sequence[TableColumn], room: int) -> list[TableColumn]:
-    """Return the columns with whole ids and as many further ones as fit, else with short ids."""
+    """Return the required columns, and the optional ones that fit. If the required ones do not fit, shorten ids."""
     chosen = [column for column in columns if not column.extra]
     if _needed(chosen) > room:
         return _shortened(chosen)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from posd.cli.explain.catalogue import named
 
-#: Time in a sentence of the daemon.
+#: A time inside a sentence that the daemon wrote.
 _OF_DAEMON = re.compile(r"20\d\d-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d+)?Z| \d\d:\d\d(:\d\d)? UTC)", re.ASCII)
 
 #: Whether times are in UTC, set once for a command by --utc.

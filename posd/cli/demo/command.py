@@ -104,7 +104,7 @@ def make_charge(
     show: Callable[[TimelineStep], None],
     check: Callable[[], None],
 ) -> Charge:
-    """Run one charge as a till would: PUT it, then follow its events until the outcome.
+    """Run one charge as a till would: send the PUT, then follow the payment's events until the outcome.
 
     Each step goes to `show` when it happens. `check` is called repeatedly meanwhile. `deadline` is a time of
     `time.monotonic()`. Raise Problem, Unreachable or TimedOut.

@@ -319,7 +319,7 @@ def by_root() -> bool:
 
 
 def not_seen(shop: DoctorContext, error: OSError) -> str:
-    """Return why this user may not read something; without a file the error has the reason."""
+    """Return why this user cannot read something: the file that is not allowed, or the error's own text."""
     return f"{shop.me} may not read {error.filename}" if error.filename else str(error.strerror)
 
 

@@ -28,7 +28,7 @@ from posd.clock.rules import Kernel
 from posd.config import ListenAddress, parse
 from posd.storage.connection import schema_version
 
-#: Health checks that no check here covers. All other checks would be reported twice.
+#: Health checks that are reported here. Other checks of doctor report the rest.
 OF_HEALTH = ("storage", "local_api", "webhook_listener", "discovery", "configuration", "restore", "identity")
 #: Counters of the status resource that an operator has to check.
 OF_STATUS = ("in_doubt", "attention")
@@ -60,7 +60,7 @@ def find(shop: DoctorContext) -> dict[Path, str]:
 
 
 def lock_holder(path: Path) -> int | None:
-    """Return the process that has locked a file (flock), without touching it; None without one. Raise OSError."""
+    """Return the process that has locked a file (flock), without opening the file; None if unlocked. Raise OSError."""
     inode = path.stat()
     wanted = f"{os.major(inode.st_dev):02x}:{os.minor(inode.st_dev):02x}:{inode.st_ino}"
     for line in Path("/proc/locks").read_text().splitlines():

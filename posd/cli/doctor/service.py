@@ -146,7 +146,7 @@ class User(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Login name; the number without one."""
+        """Login name, or the number of a user without a name."""
         return user_name(self.uid)
 
     @property

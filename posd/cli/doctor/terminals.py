@@ -127,7 +127,7 @@ LISTEN_SECONDS, RESOLVE_SECONDS = 3.5, 1.0
 
 
 def listen(shop: DoctorContext) -> Findings:
-    """Check which terminals announce themselves, and which have no other address and do not."""
+    """Check which terminals announce themselves. Report those that do not, if they have no other address."""
     from posd.terminals.discovery import names, select  # loaded late, with zeroconf
 
     discovery = shop.settings.discovery

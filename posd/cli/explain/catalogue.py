@@ -125,7 +125,7 @@ def advice(section: str, code: str, field: str = "do") -> Advice | None:
 
 
 def glossed(code: str) -> str:
-    """Return a code; in another language, its name follows."""
+    """Return a code. If the language is not English, add the code's name in brackets."""
     name = code if _chosen is Language.EN else named(code.replace("_", " "))
     return code if name == code else f"{code} ({name})"
 

@@ -192,7 +192,7 @@ MOST_NEAR = 5
 
 
 def entries(language: Language = Language.EN) -> Iterator[CodeEntry]:
-    """Yield every entry, in the order of the kinds. The Spanish file defines the codes, because it has all of them."""
+    """Yield every entry, in the order of the kinds. The codes come from the Spanish file, which has all of them."""
     for kind in kinds(language):
         derived = _DERIVED.get(kind)
         rows = derived(language) if derived else ((code, row(kind, code, language)) for code in read(Language.ES)[kind])

@@ -381,7 +381,7 @@ def show_differences(output: Output, differences: Sequence[Mapping[str, Any]]) -
 
 
 def changes(field: str, before: object, after: object) -> Iterator[tuple[str, str, str]]:
-    """Yield the differences of two values of a field, inside objects by member; a dash for a missing value."""
+    """Yield the differences of two values of a field; of two objects, those of each member. A dash: no value."""
     if isinstance(before, Mapping | None) and isinstance(after, Mapping | None) and (before or after):
         one, other = before or {}, after or {}
         for name in dict.fromkeys((*one, *other)):

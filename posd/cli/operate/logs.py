@@ -305,7 +305,7 @@ def _in_journal(at: str | date) -> str:
 
 
 def _written(output: Output, words: LineWords, raw: bytes, line: Mapping[str, Any] | None) -> bytes | None:
-    """Return a line as a sentence; with --json unchanged, on a screen escaped, None if it is not JSON."""
+    """Return a line as a sentence. With --json return it unchanged, or escaped on a screen; None if it is not JSON."""
     if not output.as_json:
         return words.of(raw, line).encode(sys.stdout.encoding, "replace")
     if line is None:

@@ -301,7 +301,7 @@ def _work(counters: Document | None, payments: Sequence[Document] | None) -> Ite
 
 
 def _to_settle(payment: Document) -> list[RemedyStep]:
-    """Return the advice on an open payment. After a search without a result, add how to settle it."""
+    """Return the advice on an open payment. If a search did not find the payment, add how to settle it."""
     identity = payment["client_transaction_id"]
     steps = do(f"posd reconcile {identity}")
     search = payment.get("last_search")
@@ -476,7 +476,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Print the script with which a shell completes commands, options and ids.
 
     SHELL is bash, zsh or fish. The daemon supplies the ids of payments and print jobs, serials and attention codes. If
-    it does not answer at once, none are offered. The package of posd installs these scripts.
+    the daemon does not answer at once, the shell offers none of them. The package of posd installs these scripts.
     """
     from click.shell_completion import ShellComplete, get_completion_class
 

@@ -59,7 +59,7 @@ PART_BYTES = 2 * 1024 * 1024
 #: How long the doctor may take, in seconds.
 DOCTOR_SECONDS = 240
 
-#: Log events that are complete with their code. Their detail can quote the acquirer's reference.
+#: Log events whose detail is left out, because it can quote the acquirer's reference. Their code says enough.
 DETAIL_LEFT_OUT = frozenset({"payment.attention", "print.attention"})
 #: Fields of a line besides those of its event, and fields with free text.
 LINE_FIELDS = FIELDS | {"timestamp", "level", "event", "logger", "exception"}
@@ -379,7 +379,7 @@ def _log(machine: Machine) -> str:
 
 
 def _line(raw: bytes) -> dict[str, Any] | None:
-    """Return the allowed part of a log line; None if it is not posd's, nor systemd's about posd."""
+    """Return the allowed part of a log line. Return None if neither posd nor systemd (about posd) wrote it."""
     line = read(raw)
     if line is None:
         text = raw.decode("utf-8", "replace")

@@ -94,7 +94,8 @@ def _decide(
 ) -> Document:
     """Make a decision after its confirmation. Return the changed record.
 
-    Raise Problem, or Unreachable after saying that it may have been made. Exit with NOT_DONE if a person declines.
+    Raise Problem or Unreachable. Before Unreachable, write that posd may have recorded the decision. Exit with NOT_DONE
+    if a person declines.
     """
     path = subject.path(identity)
     with connect(ctx) as api:

@@ -97,7 +97,7 @@ def failure_text(reason: Mapping[str, Any]) -> str:
 
 
 def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
-    """Return the fields of a final transaction's outcome, label and value, without empty ones."""
+    """Return label and value of each field of a final transaction's outcome that is not empty."""
     outcome = transaction["outcome"]
     following = next_step(transaction)
     receipt = outcome["receipt"] or {}
@@ -266,8 +266,8 @@ def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequ
 
 
 def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
-    """Return the fields of a transaction without its chain, outcome and attention, label and text,
-    without empty ones.
+    """Return label and text of each field of a transaction that is not empty. Chain,
+    outcome and attention are left out.
     """
     result: list[Pair] = []
     for name, value in transaction.items():

@@ -43,7 +43,7 @@ class StartCommand(NamedTuple):
 
     @property
     def words(self) -> Mapping[str, str]:
-        """Texts of the catalogue: what it does, ORIGINAL, and AMOUNT."""
+        """Texts of the catalogue about the operation: what it does, and what ORIGINAL and AMOUNT mean."""
         found: Mapping[str, str] = chosen("start")[self.type]
         return found
 

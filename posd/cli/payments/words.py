@@ -227,7 +227,7 @@ SPELLINGS: Mapping[str, str] = {
 def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedyStep]]:
     """Return the words of a health check and its advice: the daemon's, or in Spanish the catalogue's by its reason.
 
-    For a reason that this version does not know, the daemon's words follow the words about the check.
+    If this version does not know the reason, return the words about the check and then the daemon's.
     """
     steps = msgspec.convert(check["commands"], list[RemedyStep])
     if language() == "en" or check["status"] == "ok":

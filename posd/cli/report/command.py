@@ -132,7 +132,7 @@ def _read(api: Api, query: dict[str, str]) -> Any:
 def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -> str | None:
     """Close the shift. Return the number of the shift to show, or None if the first shift began now.
 
-    If nothing changed since the last shift, or another one was closed meanwhile, that shift is shown.
+    If nothing changed since the last shift, show the last shift. If another shift was closed meanwhile, show that one.
     """
     before = api.get("/shifts").body["shifts"]
     last: Any = before[0] if before else None
@@ -155,7 +155,7 @@ def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -
 
 
 def _compared(made: ReportView, expected: Decimal, currency: str) -> Comparison:
-    """Compare with the total in a currency, "" for the only one. Raise UsageError if there are several."""
+    """Compare with the total in a currency. "" is the only currency; raise UsageError if there are several."""
     if not currency and made["total"] is None:
         first, *others = made["currencies"]
         raise click.UsageError(

@@ -55,7 +55,7 @@ def _payments(output: Output, report: ReportView) -> None:
 
 
 def _table(output: Output, report: ReportView, items: Sequence[Row], *, by_reference: bool) -> None:
-    """Write a table of payments; on a narrow terminal two columns share one, below each other."""
+    """Write a table of payments. On a narrow terminal the cells of two columns are in one, below each other."""
     columns: list[Column] = [
         ("time", lambda row: _time(report, row)),
         ("type", lambda row: kind_name(row["kind"])),

@@ -24,7 +24,7 @@ def _name(table: str, code: str) -> str:
     return str(chosen("report")[table].get(code, code))
 
 
-#: Names of types, parts of an amount, results and standings: code -> its name, else the code.
+#: Functions that return the name of a type, a part of an amount, a result or a standing; without a name, the code.
 kind_name, part_name, result_name, standing_name = (
     partial(_name, table) for table in ("kind", "part", "result", "standing")
 )
@@ -135,7 +135,7 @@ def advice(code: str, row: Row) -> Advice:
 
 
 def in_totals(row: Row) -> str:
-    """Return whether its amount is in the totals."""
+    """Return the words for whether the amount of a payment is in the totals."""
     return said("in_totals" if row["section"] == "counted" else "not_in_totals")
 
 
@@ -177,7 +177,7 @@ def wrong_clocks(report: ReportView) -> str:
 
 
 def clock_doubts(report: ReportView) -> list[str]:
-    """Return the text on when posd did not trust the clock."""
+    """Return a sentence for each period in which posd did not trust the clock."""
     return [
         said(
             "clock_doubt_open" if item["until"] is None else "clock_doubt",

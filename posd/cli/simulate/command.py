@@ -285,8 +285,8 @@ def _chosen(scenario: str) -> dict[str, Any]:
 def make(serials: Sequence[str], common: Settings, *, http: bool) -> list[Settings]:
     """Return the settings of the terminals with their shared values, and make their directories and certificates.
 
-    A single terminal uses the state directory and the ledger itself. For several terminals, both have an entry for each
-    serial, and ports count up. Raise SettingsError, TlsError and OSError.
+    A single terminal uses the state directory and the ledger itself. Of several terminals, each has its own entry in
+    both, named by its serial, and the next port. Raise SettingsError, TlsError and OSError.
     """
     made = []
     for number, serial in enumerate(serials):

@@ -119,8 +119,8 @@ def _print_webhook_words(entry: Mapping[str, Any]) -> str:
     return click.style(f"{text}, not tried again", fg="yellow") if lost else text
 
 
-#: A ledger entry's kind -> its sentence, except for questions about print jobs. `attempt` and `dropped` follow their
-#: event, which follows a `final`.
+#: A ledger entry's kind -> its sentence, except for questions about print jobs. An `attempt` or `dropped` comes
+#: after its event, and the event after a `final`.
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "unauthorized": lambda entry: click.style(
         f"{entry['method']} {entry['path']} refused: {entry['reason']}", fg="red"

@@ -36,7 +36,7 @@ SEARCH_PAUSES = (0.0, 2.0, 5.0)
 NEEDED = ("start", "callback", "abort", "search")
 
 CENT, ONE = Decimal("0.01"), Decimal(1)
-#: Currencies of the service's markets without decimals (docs/guides/real-terminals.md).
+#: Currencies without decimals in the markets of the service (docs/guides/real-terminals.md).
 WITHOUT_DECIMALS = frozenset({"CLP", "COP"})
 #: Texts of the check.
 say = partial(catalogue.say, "commission")

@@ -26,7 +26,7 @@ class ProvedPayment(NamedTuple):
     status: str | None
     #: Whether it arrived by callback.
     called_back: bool
-    #: Reply to an abort that was sent while it ran; None if none was sent.
+    #: Reply to the abort that was sent while the payment ran; None without an abort.
     abort: str | None
     #: Results of searches after its end.
     searches: tuple[str, ...]
@@ -41,7 +41,7 @@ class ProvedPrintJob(NamedTuple):
     accepted: bool
     #: Last state that the terminal reported; None without one.
     status: str | None
-    #: Whether it reported a state when asked for the job.
+    #: Whether the terminal reported a state when posd asked for the job.
     asked: bool
 
 

@@ -187,7 +187,7 @@ BETWEEN_SECONDS = 0.3
 ANSWER_SECONDS = 10.0
 #: Seconds until the next attempt to reach the daemon: the first pause, which doubles, and the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
-#: Most payments of a list. More do not fit on a screen.
+#: Most payments of a list. A screen has no room for more.
 MOST = 200
 #: Most ended payments whose details are requested.
 MOST_RECENT = 100

@@ -52,7 +52,7 @@ LEAST_REST = 12
 
 
 def since(at: str | None, now: datetime, *, roughly: bool = False) -> str:
-    """Write how long ago something was, "" where it never was.
+    """Write how long ago a time was; "" without a time.
 
     `roughly`: "now" within a minute, so that the line seldom changes and takes few bytes.
     """

@@ -420,7 +420,7 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
 def _service() -> Mapping[str, str]:
     """Return systemd's state of the service; empty without one."""
     names = "LoadState,ActiveState,SubState,Result,StatusText,ActiveExitTimestamp"
-    text = _output(f"systemctl show posd.service --timestamp=unix --property={names}")
+    text = output_of(f"systemctl show posd.service --timestamp=unix --property={names}")
     said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     return said if said.get("LoadState") == "loaded" else {}
 
@@ -428,7 +428,7 @@ def _service() -> Mapping[str, str]:
 def _last_error(since: str | None) -> str:
     """Return posd's newest log line at level error since it ran; "" without one, or if this user may not read it."""
     span = f"--since={since}" if since else "--boot"
-    lines = _output(f"journalctl _SYSTEMD_UNIT=posd.service {span} --priority=err --lines=1 --output=cat --quiet")
+    lines = output_of(f"journalctl _SYSTEMD_UNIT=posd.service {span} --priority=err --lines=1 --output=cat --quiet")
     text = lines.strip()
     try:
         return sentence(msgspec.json.decode(text, type=dict[str, Any]))
@@ -436,7 +436,7 @@ def _last_error(since: str | None) -> str:
         return text
 
 
-def _output(command: str) -> str:
+def output_of(command: str) -> str:
     """Return the output of a command, "" if it fails."""
     try:
         done = subprocess.run(  # noqa: S603 - no word comes from a user

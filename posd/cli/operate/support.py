@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import sqlite3
 import ssl
 import subprocess
@@ -46,6 +45,7 @@ from posd.cli.explain.catalogue import events, say
 from posd.cli.operate.config import is_own_file
 from posd.cli.operate.logs import NoLog, of_file, of_journal, read, stripped
 from posd.cli.operate.status import ask as ask_status
+from posd.cli.operate.status import output_of
 from posd.config import Config, ConfigProblem, examine, parse
 from posd.config.show import toml_lines
 from posd.logs.output import FIELDS
@@ -309,19 +309,12 @@ def _configuration(machine: Machine) -> str:
 
 
 def _service(machine: Machine) -> str:
-    command = shutil.which("systemctl")
-    if command is None:
-        raise PartUnavailable("there is no systemd here")
     properties = "Id,LoadState,UnitFileState,ActiveState,SubState,Result,NRestarts,ExecMainStartTimestamp,"
     properties += "ExecMainExitTimestamp,ExecMainCode,ExecMainStatus,MemoryCurrent,FragmentPath"
-    units = [f"{machine.unit}.{kind}" for kind in ("service", "socket")]
-    done = subprocess.run(  # noqa: S603 - words from here and from the caller, no shell
-        [command, "show", "--no-pager", f"--property={properties}", *units],
-        capture_output=True, text=True, errors="replace", timeout=20, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise PartUnavailable(f"systemctl: {'; '.join(done.stderr.splitlines()) or done.returncode}")
-    return done.stdout
+    units = f"{machine.unit}.service {machine.unit}.socket"
+    if not (found := output_of(f"systemctl show --no-pager --property={properties} {units}")):
+        raise PartUnavailable("systemctl says nothing of this unit")
+    return found
 
 
 def _status(machine: Machine) -> str:

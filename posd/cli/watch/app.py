@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
-from rich.console import RenderableType
 from rich.segment import Segment
 from rich.text import Text
 from textual import events
@@ -109,7 +108,7 @@ class RowPage(Screen[None]):
         yield Static(id="message")
         yield Footer()
 
-    def show(self, text: RenderableType | None, problem: str = "") -> None:
+    def show(self, text: Text | None, problem: str = "") -> None:
         """Show the text of the page, or why it is missing. A closed page shows no text."""
         told = Text.assemble((shown(f"cannot show it: {problem}"), "red")) if text is None else text
         for place in self.query("#text").results(Static):

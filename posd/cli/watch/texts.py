@@ -6,8 +6,6 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from urllib.parse import quote
 
-from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from posd.base.problems import remedy
@@ -361,9 +359,9 @@ def became(row: Row, call: str, document: Document) -> tuple[str, str]:
     return say("watch", "still_open", what=what(row), state=named(words.state(document)), told=told), "yellow"
 
 
-def help_page(keys: Iterable[Pair]) -> RenderableType:
+def help_page(keys: Iterable[Pair]) -> Text:
     """Return the text of the help."""
-    return Group(_grid(keys, "bold"), "", Text(say("watch", "help")))
+    return Text("\n".join([*(f"{sign:<7} {words}" for sign, words in keys), "", say("watch", "help").strip()]))
 
 
 class _Screen(io.StringIO):
@@ -388,15 +386,6 @@ def page(api: Api, row: Row, room: int) -> Text:
             document = api.get(path).body
             output.panel(heading(row), [(name, _value(name, value)) for name, value in document.items()], "cyan")
     return Text.from_ansi(stream.getvalue())
-
-
-def _grid(pairs: Iterable[Pair], style: str = "dim") -> Table:
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(style=style)
-    grid.add_column(overflow="fold")
-    for label, value in pairs:
-        grid.add_row(Text(shown(label)), Text(shown(value)))
-    return grid
 
 
 def _value(name: str, value: object) -> str:

@@ -97,7 +97,7 @@ class RunningDaemon:
 
     @property
     def clock_doubt(self) -> str:
-        """Why no certificate may be made (posd does not trust the clock), and what to do. Empty if one may be made."""
+        """Why no certificate may be made (posd does not trust the clock), and what to do. Empty if one is allowed."""
         if self.clock.get("status", "ok") == "ok":
             return ""
         detail, todo = self.clock.get("detail"), self.clock.get("todo")
@@ -111,7 +111,7 @@ class RunningDaemon:
     def reload(self) -> bool:
         """Send SIGHUP to the daemon, so that it loads the files now.
 
-        Return whether this user may send it. Otherwise the daemon checks the files by itself.
+        Return whether this user may send the signal. Otherwise the daemon checks the files by itself.
         """
         try:
             # Process that listens on the socket; a pid file could be outdated. 0: the process is in a container.

@@ -106,7 +106,7 @@ class PrintProgress(Progress):
 
 
 def job_pairs(job: Mapping[str, Any]) -> list[Pair]:
-    """Return the fields of a print job, label and value, without empty ones."""
+    """Return label and value of each field of a print job that is not empty."""
     fields = {
         "terminal": job["terminal"] or "not known here",
         "reference": job["external_reference"],
@@ -123,7 +123,7 @@ def job_pairs(job: Mapping[str, Any]) -> list[Pair]:
 
 
 def error_text(job: Mapping[str, Any]) -> str:
-    """Write why a print job failed: the printer's message and its code; empty without both."""
+    """Write why a print job failed: the printer's message and its code; empty if both are missing."""
     code, message = job["error_code"], job["error_message"]
     return f"{message} ({code})" if message and code else str(message or code or "")
 
@@ -173,7 +173,7 @@ PRINT_JOB = Subject(
 
 # Input of `posd print`: a file or standard input, as text or as a terminal's document.
 
-#: Member of the document with a text, if no readable configuration names it.
+#: Name of the member that holds the text, if no readable configuration names it.
 TEXT_MEMBER = "text"
 #: Member with a list of commands, for terminals of the newer edition.
 COMMANDS_MEMBER = "commands"
@@ -185,7 +185,7 @@ def read_document(ctx: click.Context, file: str, terminal: str | None, *, as_tex
     """Return the document of a file (`-`: standard input), to be encoded: a text under its member, or a document
     unchanged.
 
-    Raise BadParameter if it is neither, and ConfigError.
+    Raise ConfigError, and BadParameter if the content is neither.
     """
     text = _text(_content(file), file)
     if not as_text and text.lstrip().startswith("{"):

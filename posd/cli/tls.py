@@ -148,7 +148,7 @@ def _present(config: Config, made: tls.TlsFiles) -> str | None:
     return f"there is a certificate in {made.certificate.parent}" if there(made.certificate) else None
 
 
-# `posd tls renew`: a new server certificate, with the same key and CA. The timer and the daemon run the same.
+# `posd tls renew`: a new server certificate, with the same key and CA. The timer and the daemon run the same code.
 
 
 @click.command()

@@ -49,7 +49,7 @@ def offer(words: Words) -> Complete:
 
 
 def payments(query: str, *types: str, approved: bool = False, jobs: str | None = None) -> Complete:
-    """Offer the ids of the newest payments that match; with `jobs` also the ids of print jobs that match that."""
+    """Offer the ids of the newest payments that match, and of the newest print jobs that match `jobs`."""
 
     def words(ctx: click.Context) -> Iterator[tuple[str, str]]:
         for item in _ask(ctx, f"/transactions?limit={LIMIT}&{query}")["transactions"]:

@@ -76,8 +76,8 @@ class Api(Connection):
         return self.call(Call("POST", path, body=None if body is None else encode(body), seconds=seconds))
 
     def receive(self, path: str, body: object, *, seconds: float) -> Iterator[bytes]:
-        """POST `body` and yield the bytes of the response as they arrive. Raise Problem or Unreachable if they end
-        early.
+        """POST `body` and yield the bytes of the response as they arrive. Raise Problem or Unreachable if the bytes
+        end early.
         """
         return self.pieces(Call("POST", path, body=encode(body), seconds=seconds))
 

@@ -131,7 +131,7 @@ def context(ctx: "click.Context") -> Context:
 
 
 def usual_socket(file: Path) -> "tuple[Path, ConfigProblem | None]":
-    """Return the admin socket if this user can open it, else the till socket; and why the configuration names none.
+    """Return the admin socket if this user can open it, else the till socket; and the fault if the file names none.
 
     Other faults of the configuration do not matter.
     """
@@ -210,7 +210,8 @@ def for_pruned(left: Mapping[str, Any]) -> ExitCode:
 def for_problem(problem: "Problem", *, starts: bool = False) -> ExitCode:
     """Return the exit code for a problem. `starts`: the command starts something, or waits for it.
 
-    With `starts`, NOT_DONE and USAGE mean that nothing was started. All other codes leave that open.
+    With `starts`, NOT_DONE and USAGE mean that nothing was started. After any other code, something may have
+    been started.
     """
     if problem.away:  # a stopping daemon counts as unreachable
         return ExitCode.UNREACHABLE

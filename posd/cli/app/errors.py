@@ -97,7 +97,7 @@ def explain(error: Exception, context: Context) -> Failure:
 
 
 def _directed(problem: Problem, context: Context) -> Iterator[str]:
-    """Print that a shell variable sent an operator's command to the till's socket, if it did."""
+    """If a shell variable sent an operator's command to the till's socket, print so."""
     path = os.environ.get(SOCKET_VARIABLE)
     if problem.code == "forbidden" and path and context.socket_path == path:
         yield (

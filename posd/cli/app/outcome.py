@@ -1,7 +1,7 @@
 """Starting a payment or a print job and waiting for its outcome, over restarts of the daemon.
 
-Neither needs its till after the start, so a wait does not end by itself. If the daemon is unreachable, the call is
-repeated with the same id until it replies. Only the caller's deadline or Ctrl-C ends a wait.
+A started payment or print job does not need its till, so a wait does not end by itself. If the daemon is unreachable,
+the call is repeated with the same id until it replies. Only the caller's deadline or Ctrl-C ends a wait.
 """
 
 import queue
@@ -202,7 +202,7 @@ def _glance(api: Api, path: str) -> Update:
 
 
 def as_away(error: PosdError, passing: Callable[[PosdError], bool] = plans.is_away) -> Disconnected | None:
-    """Return an exception as an update, or None; by default only an unreachable or stopping daemon is one."""
+    """Return an update for a passing error, else None. By default an unreachable or stopping daemon passes."""
     if not passing(error):
         return None
     return Disconnected(error.reason if isinstance(error, Unreachable) else str(error))

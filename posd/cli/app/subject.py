@@ -373,7 +373,7 @@ def run(
     """
     context(ctx).set_starts()
     with connect(ctx) as api, subject.progress(output, draft) as progress:
-        # Before the call, so that the id is on the screen if the call fails.
+        # Printed before the call, so that the id is on the screen if the call fails.
         write = output.note if output.as_json else output.line
         title = named(subject.title) if output.rich else subject.title  # a pipe is for programs
         write(f"{title} {subject.id(draft)}")
@@ -463,9 +463,9 @@ def _not_known(error: Problem | Unreachable) -> Sequence[str]:
 
 
 def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) -> Reply:
-    """Follow the payment or print job until it is final. Exit with OPEN if it does not end.
+    """Follow the payment or print job until it is final.
 
-    It does not end by the deadline, before Ctrl-C, or while posd keeps failing.
+    Exit with OPEN at the deadline, at Ctrl-C, or if posd keeps failing.
     """
     progress.while_away = goes_on = progress.subject.say("goes_on", reply.body)
     try:

@@ -177,7 +177,7 @@ def print_receipt(
     check: Callable[[], None],
     paper: Callable[[str], str | None],
 ) -> PrintedReceipt:
-    """Print the receipt of an approved charge on its terminal: PUT it, then wait for its end.
+    """Print the receipt of an approved charge on its terminal: send the PUT, then wait for the end of the print job.
 
     `paper` returns what the terminal has printed under an id. See `make_charge` for the other arguments.
     """

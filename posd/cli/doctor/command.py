@@ -149,7 +149,7 @@ def doctor(ctx: click.Context, output: Output) -> None:
 
 
 def _hidden(one: CheckFinding) -> bool:
-    """Whether it was not checked, because this user may not read it."""
+    """Whether the subject was not checked, because this user may not read it."""
     return one.unseen and one.todo == texts()["unseen"]["file"]["do"]
 
 

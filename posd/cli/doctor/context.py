@@ -314,7 +314,7 @@ class _Words:
 
 
 def by_root() -> bool:
-    """Return whether the person works as root: after sudo for this command, the next one needs it too."""
+    """Return whether the person works as root. Someone who used sudo for this command needs sudo again for the next."""
     return os.getuid() == 0 and not os.environ.get("SUDO_USER")
 
 

@@ -179,7 +179,7 @@ def check_database(shop: DoctorContext) -> Findings:
 
 @contextmanager
 def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database without writing anything, not even the files that SQLite keeps beside it, as its owner.
+    """Open a database as its owner, without writing anything, not even the files that SQLite keeps beside it.
 
     Raise PermissionError, OSError or sqlite3.Error. Without a WAL no program uses the file, and it is read directly.
     Otherwise a snapshot is read, from the shared memory of posd or, after a kill, from a copy of our own.
@@ -264,7 +264,7 @@ def _directory(shop: DoctorContext) -> Findings:
 
 
 def to_write(shop: DoctorContext, key: str, path: Path, consequence: str, *, made: str = "0700") -> Findings:
-    """Check where posd cannot make or write its own file or directory, with the mode `made`.
+    """Check whether posd can write its own file or directory, or make it with the mode `made`.
 
     Raise PermissionError.
     """
@@ -372,7 +372,7 @@ def _secrets(shop: DoctorContext) -> Findings:
             yield shop.tell("files.secret_closed", path)
 
 
-#: Checked subject, named for a user who may not read it -> its check.
+#: Name of a checked subject, shown if the user may not read it -> its check.
 PARTS: Mapping[str, Callable[[DoctorContext], Findings]] = {
     "state directory": _directory,
     "database": _database,
@@ -392,7 +392,7 @@ def _private(shop: DoctorContext, path: Path, code: str, *, group_may: bool = Fa
 
 # Local sockets: the user of posd, the groups that may use them, and whether this user is a member.
 
-#: Sockets: the prefix of their keys, and their users. posd starts without the last one.
+#: Prefix of a socket's keys -> the users of the socket. posd can start without the feed socket.
 SOCKETS = {"till": "tills", "admin": "operators", "feed": "a relay"}
 
 

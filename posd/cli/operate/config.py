@@ -88,7 +88,7 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
 
 
 def _reason(one: "CheckFinding") -> str:
-    """Return the fault and its value. If the subject is not the key, it comes first."""
+    """Return the meaning of the fault, after the subject if the subject is not the key."""
     return one.meaning if one.unseen or one.subject == one.key else f"{one.subject}: {one.meaning}"
 
 

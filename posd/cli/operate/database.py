@@ -99,7 +99,7 @@ def _show_written(output: Output, written: Mapping[str, Any]) -> None:
 
 
 def _receive(api: Api, output: Output, file: Path) -> None:
-    """Write the backup that posd sends to a file, as the calling user. Check it before it is put in place."""
+    """Write the backup that posd sends to a file, as the calling user. Check the backup before it is put in place."""
     _refuse_other(file)
     pieces = _stream(api, output)
     try:

@@ -241,7 +241,7 @@ def _show_unseen(beside: Output, found: Mapping[str, Any]) -> None:
         beside.line(f"{payment['client_transaction_id']}  {payment['terminal'] or '-'}  {at}  {state}", indent=2)
 
 
-#: Stored if the operator gave no note.
+#: Note that is stored if the operator gave none.
 NO_NOTE = "looked at, without a note"
 
 

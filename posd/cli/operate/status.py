@@ -92,7 +92,7 @@ def status(ctx: click.Context, output: Output, watch: bool) -> None:
 
 
 def _show(ctx: click.Context, output: Output) -> ExitCode:
-    """Write the screen. Return its exit code."""
+    """Write the screen. Return the command's exit code."""
     try:
         with connect(ctx) as api:
             document, raw = ask(api)
@@ -279,7 +279,7 @@ def _work(counters: Document | None, payments: Sequence[Document] | None) -> Ite
     text = _say("in_doubt", many=many or named("none"), doubt=doubt) if doubt else str(many or named("none"))
     steps = do("posd list --phase in_doubt") if doubt > doubtful else ()
     yield StatusLine("open payments", text, doubt > 0 or any(map(_needs_a_person, payments)), steps)
-    # First those that an operator has to check.
+    # Payments that an operator has to check come first.
     first = sorted(payments, key=lambda item: not _needs_a_person(item))[:MOST_OPEN]
     for beginning, item in zip(short_ids([item["client_transaction_id"] for item in first]), first, strict=True):
         person = _needs_a_person(item)

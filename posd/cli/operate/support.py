@@ -51,7 +51,7 @@ from posd.config.show import toml_lines
 from posd.logs.output import FIELDS
 from posd.storage.connection import schema_version
 
-#: Most newest lines of the log, and their most bytes.
+#: Largest number of the log's newest lines, and of their bytes.
 LOG_LINES = 5000
 LOG_BYTES = 4 * 1024 * 1024
 #: Most bytes of any other part, far above the normal size.

@@ -180,7 +180,7 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
 
 
 def _not_the_terminal(api: Api, transaction: Document) -> str | None:
-    """Return the code of a search that may not have reached the terminal; None if it has, or the payment ended."""
+    """Return the code of a search that may not have reached the terminal; None after any other search or an end."""
     search = transaction["last_search"]
     if transaction["outcome"] is not None or search is None or search["result"] == "found":
         return None

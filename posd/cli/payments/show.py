@@ -159,7 +159,7 @@ def _state(transaction: Mapping[str, Any]) -> str:
 
 
 def show_settling(output: Output, transaction: Mapping[str, Any]) -> None:
-    """Write how an operator settles an open transaction that needs it, if no attention says so."""
+    """Write how an operator settles an open transaction that needs an operator, unless an attention says so."""
     codes = {attention["code"] for attention in transaction["attention"]}
     if (advice := settling(transaction)) is not None and not codes & SETTLED_BY:
         output.line(say("payment", "to_settle"), "yellow")

@@ -95,7 +95,7 @@ def hint(transaction: Mapping[str, Any]) -> str:
 
 
 def endless(transaction: Mapping[str, Any]) -> bool:
-    """Whether the terminal accepted it and an operator has to check it, so that its last status is doubtful."""
+    """Whether an operator has to check a payment that the terminal accepted. Its last status is then doubtful."""
     return bool(transaction["phase"] == "active" and transaction["next_step"] == "ask_person")
 
 
@@ -235,7 +235,7 @@ def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedySt
     row, reason = chosen("check")[name], check.get("reason")
     found = row.get("found", {}) | {code: texts["means"] for code, texts in chosen("doubt").items()}
     known = found.get(reason)
-    # The row's own commands may be for another of its reasons.
+    # The commands of the row are for an unknown reason only, since they may not fit a known one.
     commands = [step.command for step in steps if step.command] or (() if known else row["commands"])
     do = row.get("does", {}).get(reason, row["do"])
     steps = [RemedyStep(do.rstrip(":")), *(RemedyStep("", command) for command in commands)]

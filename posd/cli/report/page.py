@@ -129,7 +129,7 @@ def columns(items: Sequence[tuple[str, Row]]) -> Markup:
 
 
 def _results(rows: Sequence[Row]) -> Chart:
-    """Return the ends of each terminal's payments: one bar each, by their number."""
+    """Draw how the payments of each terminal ended: a bar for each terminal, with a part for each result."""
     sentences = []
     left = 12 + max(len(short(row["terminal"])) for row in rows) * CHARACTER
     most = max(sum(row[result] for result in RESULTS) for row in rows)

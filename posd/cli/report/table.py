@@ -84,7 +84,7 @@ def _table(output: Output, report: ReportView, items: Sequence[Row], *, by_refer
 
 
 def _stacked(row: Sequence[str]) -> Cells:
-    """Put the terminal under the type, and all columns after the id under it."""
+    """Put the terminal under the type, and all columns after the id under the id."""
     time, kind, terminal, number, identity, *rest = row
     return [time, (kind, terminal), number, [identity, *(line for text in rest for line in wrap(text, UUID))]]
 

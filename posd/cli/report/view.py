@@ -117,7 +117,7 @@ class ReportView:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Total of the terminal beside posd's, in a currency, "" for the only one."""
+    """The terminal's total beside posd's, in one currency; "" is the only currency."""
 
     expected: Decimal
     counted: Decimal
@@ -142,8 +142,8 @@ FORMULA = (
     *("\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}"),
     *("\N{FULLWIDTH HYPHEN-MINUS}", "\N{FULLWIDTH COMMERCIAL AT}"),
 )
-#: Positions at which a cell may begin with one: the start of a text, or after a semicolon, which separates cells in
-#: countries with a decimal comma.
+#: Positions of such a character where a cell may begin: at the start of a text, or after a semicolon, which separates
+#: cells in countries with a decimal comma.
 _BEGINS = re.compile(rf'(^|;)([\s"]*)(?=[{re.escape("".join(FORMULA))}])')
 
 #: Columns of the CSV: members of a payment.

@@ -67,7 +67,7 @@ def title(report: ReportView) -> str:
 
 
 def scope(report: ReportView) -> str:
-    """Return the time zone of its times, and its limits."""
+    """Return the time zone of the report's times, and where the report begins and ends."""
     zone, shift = report["timezone"], report["shift"]
     if shift is None:
         return said("scope_day" if report.is_over else "scope_day_open", zone=zone)
@@ -140,7 +140,7 @@ def in_totals(row: Row) -> str:
 
 
 def unknown_amounts(item: Row) -> str:
-    """Return how many of them have an unknown amount; empty if none."""
+    """Return how many payments of a row have an unknown amount; empty if none."""
     return said("and_unknown", count=item["unknown"]) if item["unknown"] else ""
 
 

@@ -157,7 +157,7 @@ class _CommissionRun:
             raise click.Abort
 
     def cancel(self) -> None:
-        """Start a payment and abort it. If the abort is not accepted, a person cancels it."""
+        """Start a payment and abort it. If the abort is not accepted, a person cancels the payment."""
         document = self._start({"type": "charge", "amount": {"subtotal_iva0": self.amount}})
         if document["phase"] != "final":
             if self.asking:
@@ -196,7 +196,7 @@ class _CommissionRun:
             self.charged.remove(charged)
 
     def print_page(self, content: Document) -> None:
-        """Print a page. If its job does not end, posd continues with it."""
+        """Print a page. If the print job does not end, posd goes on with it."""
         draft = {"print_job_id": str(uuid.uuid4())}
         path = PRINT_JOB.path(PRINT_JOB.id(draft))
         self.tell.line(f"print job {PRINT_JOB.id(draft)}")
@@ -240,7 +240,7 @@ class _CommissionRun:
         self.tell.note([*lines, say("not_recorded", serial=self.serial)], style="yellow")
 
     def _start(self, request: Document) -> Document:
-        """Start a payment. Its id is printed before the call. The payment counts as open until it has ended."""
+        """Start a payment. The id is printed before the call. The payment counts as open until it has ended."""
         identity = str(uuid.uuid4())
         self.tell.line(f"{request['type']} {identity}")
         self.open.append(identity)
@@ -258,7 +258,7 @@ class _CommissionRun:
         self.tell.line(f"posd does not answer; waiting for it: {reason}", "yellow")
 
     def _follow(self, subject: Subject, document: Document, seconds: float) -> Document:
-        """Show its updates until it is final. Raise TimedOut."""
+        """Show the updates until the payment is final. Raise TimedOut."""
         reply = self.api.get(subject.path(subject.id(document)))
         with subject.progress(self.tell, document) as progress:
             for update in subject.follow(self.api, reply, time.monotonic() + seconds):

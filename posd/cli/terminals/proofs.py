@@ -24,7 +24,7 @@ class ProvedPayment(NamedTuple):
     acknowledged: bool
     #: Final state that the terminal reported by an event or a search; None without one.
     status: str | None
-    #: Whether it arrived by callback.
+    #: Whether the final state arrived by callback.
     called_back: bool
     #: Reply to the abort that was sent while the payment ran; None without an abort.
     abort: str | None

@@ -199,9 +199,8 @@ class ListenerContext(WorkerContext):
         self.policy = policy
         self.noise = noise
         self.now = now
-        #: Idle connection's `end` -> since when it is idle, on the loop's clock, in order of time.
-        self.idle: dict[Callable[[], None], float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        #: Idle connection's `end` -> the timer that calls it.
+        self.idle: dict[Callable[[], None], asyncio.TimerHandle] = {}
         #: Open connections. The value is None before the end of the TLS handshake.
         self.transports: dict[asyncio.Task[None], asyncio.Transport | None] = {}
         #: TLS context of new connections. Open connections keep their context.
@@ -222,29 +221,17 @@ class ListenerContext(WorkerContext):
         await self.terminated.set()
         for end in list(self.idle):
             end()
-        if self._timer is not None:
-            self._timer.cancel()
 
     def start_idle(self, end: Callable[[], None]) -> None:
         """Start or restart the idle time of a connection. `end` is called after the idle time, and when posd stops."""
-        loop = asyncio.get_running_loop()
-        self.idle.pop(end, None)
-        self.idle[end] = loop.time()
-        if self.terminated.is_set():
-            end()
-        elif self._timer is None:
-            self._timer = loop.call_later(self.policy.keep_alive_seconds, self._end_idle)
+        self.stop_idle(end)
+        seconds = 0.0 if self.terminated.is_set() else self.policy.keep_alive_seconds
+        self.idle[end] = asyncio.get_running_loop().call_later(seconds, end)
 
-    def _end_idle(self) -> None:
-        """End the connections that are idle for too long. One timer serves all of them."""
-        self._timer = None
-        loop = asyncio.get_running_loop()
-        for end, since in list(self.idle.items()):
-            over = since + self.policy.keep_alive_seconds
-            if loop.time() < over:
-                self._timer = loop.call_at(over, self._end_idle)
-                return
-            end()
+    def stop_idle(self, end: Callable[[], None]) -> None:
+        """Stop the idle time of a connection, if it runs."""
+        if (timer := self.idle.pop(end, None)) is not None:
+            timer.cancel()
 
 
 class HttpConnection(TCPServer):
@@ -294,7 +281,7 @@ class HttpConnection(TCPServer):
     def let_go(self) -> None:
         """Break the reference cycles, so that buffers are freed at once."""
         del self.idle_task
-        self.shared.idle.pop(self.end_idle, None)
+        self.shared.stop_idle(self.end_idle)
         self.writer.forget()
         self._requests.end()
         self._exchange = None
@@ -307,7 +294,7 @@ class HttpConnection(TCPServer):
 
     async def stop(self) -> None:
         """Stop the idle time."""
-        self.shared.idle.pop(self.end_idle, None)
+        self.shared.stop_idle(self.end_idle)
 
     def end_idle(self) -> None:
         """Close the connection, unless a request arrives at the same time."""

@@ -670,7 +670,6 @@ async def test_an_idle_connection_is_ended_in_time_and_leaves_no_timer(hasty: Ho
         assert (await client.answer()).status == 200
     assert await client.rest() == b""
     await hasty.empty()
-    assert hasty.listener.context._timer is None
     assert not hasty.listener.context.idle
     client.writer.close()
 
@@ -680,9 +679,7 @@ async def test_a_connection_with_a_request_in_progress_is_not_idle(hasty: House)
     await served(hasty)
     client.send(request("/wait"))
     await hasty.hears(("/wait", b""))
-    async with asyncio.timeout(PATIENCE):
-        while hasty.listener.context._timer is not None:  # noqa: ASYNC110 - it has run out, and nothing was to be ended
-            await asyncio.sleep(0.001)
+    assert not hasty.listener.context.idle  # each idle connection has its timer there
     hasty.go.set()
     assert (await client.answer()).status == 200
     assert await client.rest() == b""

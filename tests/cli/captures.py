@@ -1,4 +1,4 @@
-"""Screens of two sizes: commands for people, run on pseudo-terminals with a shop that has every kind of payment.
+"""Screens of two sizes. Commands for people run on pseudo-terminals, with a shop that has every kind of payment.
 
 `python -m tests.cli.captures DIRECTORY` writes each capture into a file for viewing.
 """
@@ -18,9 +18,9 @@ from tests.support.counter import Counter
 
 #: Columns and lines.
 SIZES = ((80, 24), (200, 50))
-#: Serials as vendors give them.
+#: Serials in the forms of vendors.
 LONG_SERIAL = "P8-2026-ECUADOR-QUITO-0000000123"
-#: A terminal that does not answer, with a longer one.
+#: Serial of a terminal that does not reply. It is longer.
 GONE = "N950S-UIO-MALL-EL-JARDIN-LOCAL-0042"
 #: Two payments with the same first eight characters of their ids.
 TWINS = ("7f3c1f0e-0001-4000-8000-00000000000a", "7f3c1f0e-0002-4000-8000-00000000000b")
@@ -29,7 +29,7 @@ OPEN = "aaaa0000-0000-4000-8000-000000000001"
 DOUBT = "bbbb0000-0000-4000-8000-000000000002"
 DECLINED = "cccc0000-0000-4000-8000-000000000003"
 
-#: name -> the command line; {config} is the configuration file of the shop.
+#: Name -> command line. {config} is the configuration file of the shop.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "list": ("list", "--totals", "--utc"),
     "list-attention": ("list", "--attention"),
@@ -89,14 +89,14 @@ def _pay(counter: Counter) -> None:
 
 
 def capture(counter: Counter, arguments: tuple[str, ...], columns: int) -> list[str]:
-    """Return a command's output on a screen of that width, without trailing spaces."""
+    """Return a command's output on a screen of this width, without trailing spaces."""
     words = [word.format(config=counter.config) for word in arguments]
     seen = posd_on_terminal(*words, socket=counter.socket, columns=columns)
     return [line.rstrip() for line in seen.screen.splitlines()]
 
 
 def watch(counter: Counter, columns: int, height: int) -> tuple[list[str], str]:
-    """Return the complete screen of `posd watch`, as lines and as a picture."""
+    """Return the complete screen of `posd watch` as lines and as a picture."""
 
     async def look() -> tuple[list[str], str]:
         async with seen(counter.socket, (columns, height)) as view:

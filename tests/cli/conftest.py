@@ -9,6 +9,6 @@ from tests.cli.processes import Shop
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Shop]:
-    """A shop in which a payment of 8 to 33 s takes well under a second."""
+    """Yield a shop with fast terminals. A payment of 8 to 33 s takes well under a second."""
     with Shop(speed=200.0, patient=True) as machine:
         yield machine

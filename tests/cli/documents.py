@@ -1,4 +1,4 @@
-"""Documents of the local API, as the contract shows them, as replies of a stub."""
+"""Documents of the local API in the form of the contract, for replies of a stub."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ def attention(code: str, detail: str = "") -> dict[str, str]:
 
 
 def outcome(result: str, evidence: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Return an outcome with one kind of evidence. `fields` replace its other members."""
+    """Return an outcome with one kind of evidence. `fields` replace other members."""
     document = {
         "result": result,
         "status": None,
@@ -50,17 +50,17 @@ def outcome(result: str, evidence: dict[str, Any], **fields: Any) -> dict[str, A
     return document | fields
 
 
-#: Members of a transaction that its outcome has too.
+#: Members that a transaction and its outcome share.
 IDENTITY = ("client_transaction_id", "terminal", "type", "sale", "amount")
 
 
 def outcome_of(transaction: dict[str, Any]) -> dict[str, Any]:
-    """Return the outcome of a final payment, as the call for the outcome returns it."""
+    """Return the outcome of a final payment, in the form of the call for the outcome."""
     return {name: transaction[name] for name in IDENTITY} | transaction["outcome"]
 
 
 def transaction(**fields: Any) -> dict[str, Any]:
-    """Return an open payment in doubt. `fields` replace its members; an outcome makes it final."""
+    """Return an open payment in doubt. `fields` replace members. An outcome makes the payment final."""
     step = fields.get("next_step", "wait" if fields.get("phase") in ("starting", "active") else "ask_person")
     document = {
         "client_transaction_id": ID,
@@ -93,9 +93,7 @@ JOB = "b7a1c0de-0000-4000-8000-000000001042"
 
 
 def print_job(**fields: Any) -> dict[str, Any]:
-    """Return a print job that the terminal has accepted. `fields` replace its members; a `decided_by` makes it
-    final.
-    """
+    """Return a print job that the terminal has accepted. `fields` replace members. `decided_by` makes the job final."""
     document = {
         "print_job_id": JOB,
         "terminal": "SN-0001",

@@ -1,4 +1,4 @@
-"""`posd` in this process, as a process, and on a terminal; with a daemon, or a stub."""
+"""`posd` in this process, as a process, and on a terminal, with a daemon or a stub."""
 
 import contextlib
 import fcntl
@@ -27,13 +27,13 @@ from tests.cli.stub import Answer, Call, Stub
 from tests.support import forks
 from tests.support.leftovers import owning_file
 
-#: Seconds, far above the duration of any command here. A test that hangs must fail.
+#: Most seconds of a command, far above any duration. A test that hangs must fail.
 PATIENCE = 40.0
 
 
 @dataclass(frozen=True)
 class Done:
-    """Result of a command, and the calls that the stub got from it."""
+    """Result of a command, and the calls that the stub received."""
 
     returncode: int
     stdout: str
@@ -42,56 +42,56 @@ class Done:
 
     @property
     def lines(self) -> list[str]:
-        """Lines of its output."""
+        """Lines of the output."""
         return self.stdout.splitlines()
 
     @property
     def rows(self) -> list[list[str]]:
-        """Cells of the tables in its output."""
+        """Cells of the tables in the output."""
         return [line.split("\t") for line in self.lines]
 
     @property
     def labels(self) -> dict[str, str]:
-        """Label -> value, of a panel in a pipe."""
+        """Labels and values of a panel in a pipe, label -> value."""
         return dict(line.split(": ", 1) for line in self.lines if ": " in line)
 
     @property
     def document(self) -> Any:
-        """Its output as JSON."""
+        """The output as JSON."""
         return json.loads(self.stdout)
 
     @property
     def sent(self) -> list[tuple[str, str, Any]]:
-        """Method, path below /v1, and body of each call."""
+        """Method, path after /v1, and body of each call."""
         return _sent(self.calls)
 
 
 def posd(*arguments: str, config: Path | None = None, socket: Path | None = None) -> Done:
-    """Run a command to its end, inside this process: starting Python would take most of a test's time."""
+    """Run a command in this process to its end. A start of Python would take most of a test's time."""
     result = CliRunner().invoke(main, command(arguments, config, socket)[3:])
     assert result.exception is None or isinstance(result.exception, SystemExit)
     for thread in threading.enumerate():
-        if "(_read)" in thread.name:  # a wait leaves its reading thread behind, which ends with a command's process
+        if "(_read)" in thread.name:  # the reading thread of a wait ends only with the process of a command
             thread.join(PATIENCE)
     return Done(result.exit_code, result.stdout, result.stderr)
 
 
 class Shop(Sandbox):
-    """A daemon with a simulated terminal, and the commands that ask it."""
+    """A daemon with a simulated terminal, and functions that run commands."""
 
     def run(self, *arguments: str) -> Done:
-        """Run a command to its end, inside this process."""
+        """Run a command in this process to its end."""
         return posd(*arguments, config=self.config_path)
 
     def approved(self, *arguments: str) -> str:
-        """Run a command that is approved; return its id."""
+        """Run a command that must be approved. Return the id of the payment."""
         done = self.run(*arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.split()[1]
 
 
 def posd_process(*arguments: str, config: Path | None = None) -> Done:
-    """Run a command to its end, as a process."""
+    """Run a command as a process to its end."""
     done = subprocess.run(
         command(arguments, config, None), capture_output=True, text=True, timeout=PATIENCE, check=False
     )
@@ -100,7 +100,7 @@ def posd_process(*arguments: str, config: Path | None = None) -> Done:
 
 @dataclass(frozen=True)
 class Seen:
-    """Result of a command on a terminal: its screen, all text written to it, the text of a pipe, the stub's calls."""
+    """Result of a command on a terminal: the screen, all written text, the text of a pipe, and the stub's calls."""
 
     returncode: int
     screen: str
@@ -115,11 +115,11 @@ class Seen:
 
     @property
     def sent(self) -> list[tuple[str, str, Any]]:
-        """Method, path below /v1, and body of each call."""
+        """Method, path after /v1, and body of each call."""
         return _sent(self.calls)
 
     def fits(self, columns: int = 80) -> bool:
-        """Return whether no line is wider. The answer to a question follows it on its line."""
+        """Return whether no line is wider. A line with a question also has the answer."""
         return all(cell_len(line) <= columns for line in re.sub(r"(\]|\)): ", r"\1:\n", self.screen).split("\n"))
 
 
@@ -128,7 +128,7 @@ def _sent(calls: list[Call]) -> list[tuple[str, str, Any]]:
 
 
 def asked(script: Sequence[Answer], *arguments: str, config: str = "") -> Done:
-    """Run a command to its end, inside this process, with a stub of the daemon that follows the script."""
+    """Run a command in this process to its end. A stub of the daemon follows the script."""
     with _stub(script) as stub:
         (file := stub.socket.with_name("config.toml")).write_text(config)
         done = posd(*arguments, config=file, socket=stub.socket)
@@ -138,7 +138,7 @@ def asked(script: Sequence[Answer], *arguments: str, config: str = "") -> Done:
 def asked_on_terminal(
     script: Sequence[Answer], *arguments: str, types: str = "", columns: int = 80, pipe: bool = False
 ) -> Seen:
-    """Run a command on a terminal to its end, with a stub of the daemon that follows the script."""
+    """Run a command on a terminal to its end. A stub of the daemon follows the script."""
     with _stub(script) as stub:
         seen = posd_on_terminal(*arguments, socket=stub.socket, types=types, columns=columns, pipe=pipe)
     return replace(seen, calls=stub.calls)
@@ -151,9 +151,8 @@ def _stub(script: Sequence[Answer]) -> Iterator[Stub]:
 
 
 def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: int = 80, pipe: bool = False) -> Seen:
-    """Run a command to its end, as a process on its own terminal, with `types` typed before.
-
-    The screen is the text without colours, by lines, including overwritten text. `pipe`: stdout is not the terminal.
+    """Run a command as a process on a terminal of its own to its end. `types` is typed before. The screen has the lines
+    of text without colours, including overwritten text. With `pipe` stdout is not the terminal.
     """
     screen, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -171,7 +170,7 @@ def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: in
         os.close(end)
         written = b""
         try:
-            with contextlib.suppress(OSError):  # EIO: the process has closed its end
+            with contextlib.suppress(OSError):  # EIO means that the process has closed its end
                 while part := terminal.read(65536):
                     written += part
             process.wait(PATIENCE)
@@ -187,7 +186,7 @@ def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: in
 def started_posd(
     *arguments: str, config: Path | None = None, environment: dict[str, str] | None = None, prefix: tuple[str, ...] = ()
 ) -> Iterator["subprocess.Popen[str]"]:
-    """Run a command for the block with its output in pipes. Kill it if it still runs at the end."""
+    """Run a command for the block with its output in pipes. Kill a command that still runs at the end."""
     with subprocess.Popen(
         [*prefix, *command(arguments, config, None)],
         stdout=subprocess.PIPE,
@@ -202,7 +201,9 @@ def started_posd(
 
 
 def posd_interrupted(*arguments: str, answers: Sequence[Answer] = ()) -> Done:
-    """Run a command with a stub of the daemon, and press Ctrl-C while it waits for the response after these."""
+    """Run a command with a stub of the daemon. Press Ctrl-C while the command waits for the response after these
+    responses.
+    """
     waits, over = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -214,7 +215,7 @@ def posd_interrupted(*arguments: str, answers: Sequence[Answer] = ()) -> Done:
         started_posd(*arguments, environment={"POSD_SOCKET": str(stub.socket)}) as process,
     ):
         try:
-            assert waits.wait(PATIENCE), f"posd was not asked: {arguments}"
+            assert waits.wait(PATIENCE), f"the command made no call: {arguments}"
             process.send_signal(signal.SIGINT)
             stdout, stderr = process.communicate(timeout=PATIENCE)
         finally:
@@ -222,7 +223,7 @@ def posd_interrupted(*arguments: str, answers: Sequence[Answer] = ()) -> Done:
     return Done(process.returncode, stdout, stderr)
 
 
-#: Runs commands as root (so that all is imported, wherever Python is installed), and then as another user.
+#: Program that imports as root, wherever Python is installed, and then runs commands as another user.
 _AS_NOBODY = """
 import json, os, sys
 from pathlib import Path
@@ -239,7 +240,7 @@ print(json.dumps([(one.returncode, one.stdout, one.stderr) for one in done]))
 
 
 def posd_as_nobody(config: Path, *lines: str) -> list[Done]:
-    """Run commands to their end, in a process of a user that owns nothing."""
+    """Run commands to their end in a process of a user that owns nothing."""
     done = subprocess.run(
         [sys.executable, "-c", _AS_NOBODY, str(config), *lines],
         capture_output=True,
@@ -271,7 +272,7 @@ def daemon_away(shop: Sandbox) -> Iterator[None]:
 
 
 def read_until(process: "subprocess.Popen[str]", text: str) -> str:
-    """Read the process's output line by line until one has `text`. Return all lines."""
+    """Read the process's output until a line contains `text`. Return all lines."""
     assert process.stdout is not None
     read = ""
     for line in process.stdout:
@@ -283,7 +284,7 @@ def read_until(process: "subprocess.Popen[str]", text: str) -> str:
 
 def processes_naming(directory: Path) -> dict[int, str]:
     """Return the running processes (pid -> command line) whose command line names the directory."""
-    named = re.compile(rf"{re.escape(str(directory))}(?!\w)")  # and not a longer name with the same beginning
+    named = re.compile(rf"{re.escape(str(directory))}(?!\w)")  # a longer name with the same beginning does not count
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

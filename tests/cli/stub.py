@@ -1,4 +1,4 @@
-"""A small real HTTP server on a Unix socket that replies by script, for faults that a daemon rarely has."""
+"""A small real HTTP server on a Unix socket. It replies by script, for faults that a daemon rarely has."""
 
 import socketserver
 import sys
@@ -13,7 +13,7 @@ from typing import Self
 
 @dataclass(frozen=True)
 class Call:
-    """A request as it arrived."""
+    """A received request."""
 
     method: str
     path: str
@@ -23,7 +23,7 @@ class Call:
 
 @dataclass
 class Answer:
-    """Response to send. `cut` closes the connection without one instead."""
+    """Response to send. With `cut` the stub closes the connection without a response."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -33,14 +33,14 @@ class Answer:
 
 
 def problem(status: int, code: str, detail: str, extra: str = "") -> Answer:
-    """A problem response as posd writes it."""
+    """Return a problem response in posd's form."""
     body = f'{{"type":"urn:posd:problem:{code}","status":{status},"code":"{code}","detail":"{detail}"{extra}}}'
     return Answer(status, body.encode(), "application/problem+json")
 
 
 @dataclass
 class Stub:
-    """Context manager: a server that replies with the items of `script` in order. It records calls in `calls`."""
+    """Server that replies with the items of `script` in order, as a context manager. It records calls in `calls`."""
 
     socket: Path
     script: list[Answer]
@@ -75,11 +75,11 @@ class Stub:
                 pass
 
         class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-            daemon_threads = False  # `server_close` would wait for these threads, which hold connections
+            daemon_threads = False  # `server_close` would wait for the threads of open connections
 
             def handle_error(self, request: object, client_address: object) -> None:
                 if not isinstance(sys.exc_info()[1], BrokenPipeError):
-                    super().handle_error(request, client_address)  # the command did not wait for its response
+                    super().handle_error(request, client_address)  # the command did not wait for the response
 
         self.socket.unlink(missing_ok=True)
         self._server = Server(str(self.socket), Handler)

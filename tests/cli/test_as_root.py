@@ -1,4 +1,4 @@
-"""Commands of root in a state folder of another account do not touch the targets of links there."""
+"""Commands of root in a state folder of another account do not change the targets of links in the folder."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ from tests.cli.test_data import Shop
 from tests.store.filled import name
 from tests.support.needs import lacking
 
-#: A Python that all users may read, with its packages.
+#: A Python that all users may read, with the packages.
 PYTHON = sys.executable if Path(os.__file__).is_relative_to("/usr") else "/usr/bin/python3"
 PACKAGES = os.pathsep.join((str(Path(__file__).parents[2]), sysconfig.get_path("purelib")))
 #: A user without a name and without files on this machine.
@@ -34,7 +34,7 @@ OWNER = 54321
 
 @pytest.fixture(scope="module", autouse=True)
 def _can_run() -> None:
-    """Skip the tests if no command can run as `OWNER` here."""
+    """Skip the tests if this machine cannot run a command as `OWNER`."""
     if missing := lacking("setpriv", root=True):
         pytest.skip(missing)
     program = f"import sys, posd, httpx2; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
@@ -46,7 +46,7 @@ def _can_run() -> None:
 #: posd's message about an unexpected error.
 FAULT = "a fault of posd itself"
 
-#: Names that posd creates in the state folder, besides the database and its key.
+#: Names that posd creates in the state folder, in addition to the database and the key.
 NAMES = (
     *(f"posd.db{word}" for word in ("-wal", "-shm", "-journal", ".lock", ".alive", ".witness", ".witness.new")),
     *(f"posd.db.{word}{end}" for word in ("new", "restoring", "salvaged", "sent") for end in ("", "-wal", "-journal")),
@@ -118,7 +118,7 @@ class OthersShop(Shop):
         return found
 
     def command(self, words: str, *before: str) -> Done:
-        """Run a command to its end, the daemon until it has started."""
+        """Run a command to its end, or the daemon until it has started."""
         arguments = words.format(home=self.home, state=self.state).split()
         command = [*before, PYTHON, "-m", "posd", "--config", str(self.config), *arguments]
         environment = {"PYTHONPATH": PACKAGES, "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
@@ -189,11 +189,12 @@ def test_files_that_root_creates_belong_to_the_owner_of_the_folder(shop: OthersS
         assert is_own(path, shop.database) or path.name == "support.tar.gz", path
     if "{home}/support" in command:
         assert (shop.home / "support.tar.gz").stat().st_uid == 0
-    if command != "doctor":  # which checks this machine
+    if command != "doctor":  # `doctor` checks this machine
         assert done.returncode in (0, 1 if command == "tls status" else 0), done
 
 
-#: Commands in posd's messages, checks and documents. If one leads to another: both.
+#: Commands in posd's messages, checks and documents. A command whose message names another command is followed by that
+#: command.
 ADVISED = (
     *("tls init", "tls init --if-missing", "tls init --force", "tls init --name till.lan", "tls status", "tls ca"),
     *("tls ca --fingerprint", "tls renew", "tls renew --if-needed", "tls renew --new-ca", "tls renew --end-old-ca"),
@@ -227,7 +228,7 @@ def test_posd_starts_after_root_has_run_the_advised_commands_in_a_new_state_fold
 def test_after_root_has_put_a_file_back_the_start_names_the_command_that_repairs_it(
     shop: OthersShop, name: str
 ) -> None:
-    """For example after `sudo cp` of a copy."""
+    """The file may come from `sudo cp` of a copy."""
     path = shop.state / name
     path.touch()
     for each in (path, *path.rglob("*")):

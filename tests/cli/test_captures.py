@@ -1,4 +1,4 @@
-"""Screens of 80 by 24 and of 200 by 50: no line is wider, and important words are not broken."""
+"""Screens of 80 by 24 and of 200 by 50. No line is wider, and important words are not broken."""
 
 import re
 
@@ -9,7 +9,7 @@ from tests.cli.captures import COMMANDS, DECLINED, DOUBT, OPEN, SIZES, TWINS, ca
 
 pytestmark = pytest.mark.slow
 
-#: name -> words that must not be broken, at 80 columns and at 200.
+#: Name -> words that must not be broken, at 80 columns and at 200 columns.
 WORDS = {
     "list": (
         ("7f3c1f0e-0001", "7f3c1f0e-0002", "aaaa0000", "bbbb0000", "cccc0000"),

@@ -38,7 +38,7 @@ PARTS = {"void": "10"}
 
 
 def original_for(shop: Shop, command: str) -> list[str]:
-    """Make the original that a command needs. Return the arguments that name it."""
+    """Make the original of a command. Return the arguments that name the original."""
     begins = {"reauth": "preauth", "capture": "preauth", "tip": "charge", "void": "charge"}
     return [shop.approved(begins[command], "10")] if command in begins else []
 
@@ -69,5 +69,5 @@ def test_a_second_operation_is_refused_and_sent_only_with_repeat(shop: Shop, com
     assert f"\n  posd show {first}\n" in refused.stderr
     assert shop.run("show", again).returncode == 1
     repeated = shop.run(command, *original, "5", "--additional", "--id", again)
-    # This terminal itself refuses a second one. Its effect is not tested here.
+    # The terminal itself refuses a second operation, so this test does not cover the effect.
     assert (repeated.returncode, repeated.labels["transaction"]) == (1, again)

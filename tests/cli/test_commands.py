@@ -14,7 +14,7 @@ from tests.cli.processes import PATIENCE, Shop, daemon_away, posd, read_until, s
 
 @pytest.fixture(autouse=True)
 def left_free(shop: Shop) -> Iterator[None]:
-    """After the test, free the terminal of a payment that a failed test has left open."""
+    """Free after the test the terminal of a payment that a failed test has left open."""
     yield
     left = shop.run("list", "--open", "--json")
     for payment in left.document["transactions"]:
@@ -24,7 +24,7 @@ def left_free(shop: Shop) -> Iterator[None]:
 
 @pytest.fixture
 def waiting_payment(shop: Shop) -> Iterator[str]:
-    """Yield a payment whose customer never presents the card. At the end it is aborted, so that the terminal is
+    """Yield a payment whose customer never presents the card. Abort the payment at the end, so that the terminal is
     free.
     """
     payment = str(uuid.uuid4())
@@ -106,7 +106,7 @@ def test_list_shows_payments_of_a_result_and_their_totals(shop: Shop) -> None:
     assert [row["count"] for row in pages[0]["totals"]] == [2, 1]
 
 
-def test_status_has_its_result_in_the_first_line_and_shows_less_on_the_tills_socket(shop: Shop) -> None:
+def test_status_has_the_result_in_the_first_line_and_shows_less_on_the_tills_socket(shop: Shop) -> None:
     program, person = (shop.run("status", *more) for more in (("--json",), ()))
     document = program.document
     assert document["version"]["version"]
@@ -148,7 +148,7 @@ def test_a_person_releases_the_terminal_and_resolves_the_payment() -> None:
 
 
 def test_a_new_terminal_is_commissioned(shop: Shop) -> None:
-    """The payment of this amount waits until it is aborted."""
+    """The payment of this amount waits for an abort."""
     given = ("--operator", "Ana", "--amount", "9000.08", "--yes")
     done = shop.run("terminals", "commission", shop.serial, *given)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""`posd terminals commission` against a real daemon and a simulated terminal: its findings, records and messages."""
+"""`posd terminals commission` against a real daemon and a simulated terminal: findings, records and messages."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def test_a_function_that_was_not_seen_is_reported_and_no_longer_counts(shop: Sho
     assert commission(shop, WAITS).returncode == 0
     assert "abort" in shown(shop)["proven"]
 
-    # A terminal that denies a payment while it runs one loses its proof.
+    # A terminal that denies a running payment loses the proof of this function.
     done = commission(shop, DENIES, "--no-print")
     assert done.returncode == 1
     (abort,) = (row for row in done.rows if row[0] == "abort")

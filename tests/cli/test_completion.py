@@ -1,4 +1,4 @@
-"""Completion in real shells: the offered words, from the commands and from a real daemon."""
+"""Completion in real shells. The offered words come from the commands and from a real daemon."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from tests.support.slow import first_quick
 in_zsh = needs("zsh")
 in_fish = needs("fish")
 
-#: bash has no function for the completions of a line. This does what readline does.
+#: bash has no function for the completions of a line. This script does the same as readline.
 BASH = """
 . "$SCRIPT"
 COMP_LINE="$LINE"; COMP_POINT=${#LINE}
@@ -51,7 +51,7 @@ _posd_completion
 
 @pytest.fixture
 def payment(shop: Shop) -> Iterator[str]:
-    """Yield an open payment, which ends with the test."""
+    """Yield an open payment. It ends with the test."""
     identity = str(uuid.uuid4())
     started = shop.run("charge", "5", "--id", identity, "--metadata", "scenario=wait-for-abort", "--no-wait")
     assert started.returncode == 0, started.stderr
@@ -68,7 +68,7 @@ def payment(shop: Shop) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return the scripts, installed like by a package, and a `posd` that shells find."""
+    """Return the scripts, installed as by a package, and a `posd` in the path of shells."""
     directory = tmp_path_factory.mktemp("completion")
     program = directory / "bin" / "posd"
     program.parent.mkdir()
@@ -123,11 +123,11 @@ def test_bash_completes_the_open_payments(
     for command in commands:
         offered = complete(scripts, "bash", f"posd {command} ", shop.config_path)
         assert offered[:1] == [payment]
-        assert command == "show" or len(offered) == 1  # the others have ended
+        assert command == "show" or len(offered) == 1  # the other payments have ended
 
 
 @pytest.mark.slow  # each line needs a shell and a command
-def test_bash_completes_what_the_daemon_knows(scripts: dict[str, Path], shop: Shop, payment: str) -> None:
+def test_bash_completes_data_of_the_daemon(scripts: dict[str, Path], shop: Shop, payment: str) -> None:
     assert complete(scripts, "bash", f"posd abort {payment[:3]}", shop.config_path) == [payment]
     other = "0" if payment[0] != "0" else "1"
     assert complete(scripts, "bash", f"posd abort {other}", shop.config_path) == []
@@ -191,7 +191,7 @@ def test_fish_completes_commands(scripts: dict[str, Path], shop: Shop, payment: 
     ]
 
 
-#: Modules of posd, and slow imports, that the `posd` command has loaded after that.
+#: Program that runs `posd`, and prints the loaded modules of posd and slow imports.
 NEEDED = {
     "posd.cli",
     "posd.cli.app",
@@ -204,7 +204,7 @@ NEEDED = {
 
 
 def imports_of(*words: str, **environment: str) -> tuple[str, set[str]]:
-    """Return the output of `posd`, and those modules that it has imported."""
+    """Return the output of `posd` and the imported modules."""
     code = f"""
 import sys
 from posd.cli.entry import main

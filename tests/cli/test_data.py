@@ -25,7 +25,7 @@ from tests.support.tables import every
 
 
 class Shop:
-    """A stopped posd: its configuration, its database with two payments, and a backup that has the first one."""
+    """A stopped posd with a configuration, a database with two payments, and a backup with the first payment."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -49,7 +49,7 @@ class Shop:
 
 @pytest.fixture
 def shop() -> Iterator[Shop]:
-    with TemporaryDirectory(prefix="posd-") as home:  # a short path, because lines are counted
+    with TemporaryDirectory(prefix="posd-") as home:  # a short path, because the test counts lines
         yield Shop(Path(home))
 
 
@@ -57,7 +57,7 @@ def shop() -> Iterator[Shop]:
 
 
 def sent(shop: Shop) -> Answer:
-    """Return a backup as posd sends it."""
+    """Return a backup in the form that posd sends."""
     return Answer(200, shop.backup.read_bytes(), "application/octet-stream")
 
 
@@ -129,7 +129,7 @@ def test_restore_as_json_is_the_report_without_any_key(shop: Shop) -> None:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("types", "code"), [("y\n", 0), ("n\n", 1)])
-def test_restore_on_a_terminal_shows_its_plan_and_asks(
+def test_restore_on_a_terminal_shows_the_plan_and_asks(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, types: str, code: int
 ) -> None:
     monkeypatch.setenv("POSD_CONFIG", str(shop.config))
@@ -253,7 +253,7 @@ def test_restore_while_posd_runs_is_refused(shop: Shop) -> None:
     assert "stop it first (systemctl stop posd)" in done.document["error"]
 
 
-#: Unconfirmed events: a start that found the database behind its witness, and one payment.
+#: Unconfirmed events: a start with a database behind its witness, and one payment.
 UNSEEN = {
     "restores": [],
     "gone_back": [{"at": "2026-11-20T10:42:00.120Z", "reason": "1 payment is not in it", "taken_over": 1}],

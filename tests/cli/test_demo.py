@@ -1,4 +1,4 @@
-"""The demo as a process: it shows three charges and a receipt, checks them, and leaves nothing behind."""
+"""The demo as a process. It shows three charges and a receipt, checks them, and leaves nothing behind."""
 
 import json
 import os
@@ -19,9 +19,9 @@ from tests.cli.processes import PATIENCE, posd_process, processes_naming, read_u
 from tests.support.needs import lacking, needs
 from tests.support.slow import first_quick, played_in
 
-#: Speed of the simulated customer: a charge takes well under a second.
+#: Speed of the simulated customer. A charge takes well under a second.
 FAST = ("--speed", "50")
-#: A charge takes as long as with a person, so that a test can act during one.
+#: Speed of a person, so that a test can act during a charge.
 SLOW = ("--speed", "1")
 RESULTS = ["approved", "declined", "canceled"]
 #: The page that names the members of `running` of --keep --json.
@@ -47,14 +47,14 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass
 class Demo:
-    """A running demo, with its directory for temporary files."""
+    """A running demo, with a directory for temporary files."""
 
     process: "subprocess.Popen[str]"
     place: Path
     ended: tuple[int, str, str] | None = None
 
     def end(self) -> tuple[int, str, str]:
-        """Wait for its end. Return exit code, stdout and stderr. Check that it leaves nothing behind."""
+        """Wait for the end of the demo. Return exit code, stdout and stderr. Check that nothing is left behind."""
         if self.ended is not None:
             return self.ended
         stdout, stderr = self.process.communicate(timeout=PATIENCE)
@@ -91,7 +91,7 @@ def demos(
             yield running
         finally:
             for demo in running.values():
-                demo.process.terminate()  # it ends the processes that it started
+                demo.process.terminate()  # the demo ends its processes
             for demo in running.values():
                 if demo.ended is None:
                     demo.process.communicate(timeout=PATIENCE)
@@ -230,7 +230,7 @@ def test_a_long_temporary_directory_still_leaves_room_for_the_sockets(
 
 @pytest.mark.slow
 def test_a_fleet_charges_and_head_office_has_the_same_totals() -> None:
-    """Or the demo names the command that installs missing programs."""
+    """Without the programs, the demo names the command that installs them."""
     done = posd_process("demo", "--fleet", "2")
     if absent := lacking("nats-server", "initdb", "postgres"):
         assert done.returncode == 1, absent
@@ -239,4 +239,4 @@ def test_a_fleet_charges_and_head_office_has_the_same_totals() -> None:
     assert done.returncode == 0, done.stderr
     assert "lane-2 loses its network" in done.stdout
     assert "The totals agree to the cent: 52.30." in done.stdout
-    assert "lane-2\t24\t12\t" in done.stdout, "head office has not heard of what was charged meanwhile"
+    assert "lane-2\t24\t12\t" in done.stdout, "head office lacks a charge of the demo"

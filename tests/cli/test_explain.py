@@ -1,4 +1,4 @@
-"""`posd explain`: every code that posd can show has its texts, no other code has any, and typed codes are found."""
+"""`posd explain`. Exactly the codes that posd can show have texts, and typed codes are found."""
 
 import ast
 import functools
@@ -109,7 +109,7 @@ def test_exactly_the_existing_codes_are_explained(kind: str) -> None:
     assert codes()[kind], "no code was found"
     found = Counter(entry.code for entry in ENTRIES if entry.kind == kind)
     assert set(found) == {str(code) for code in codes()[kind]}, (
-        "add it to en.toml and es.toml of posd/cli/explain, or remove it"
+        "add the code to en.toml and es.toml of posd/cli/explain, or remove the code"
     )
     assert max(found.values()) == 1
 
@@ -139,7 +139,7 @@ def test_an_entry_has_its_meaning_the_risk_for_money_and_the_cure(entry: CodeEnt
             parse(words_of(re.sub(r"\bID\b", "7f3c2a10-5b1e-4c6d-9a4f-0d2b8e6c1a55", typed)))
 
 
-def test_without_a_code_all_are_listed() -> None:
+def test_without_a_code_all_codes_are_listed() -> None:
     done = posd("explain")
     assert [line.split("\t")[:2] for line in done.stdout.splitlines()[1:]] == [[e.kind, e.code] for e in ENTRIES]
     assert len(json.loads(posd("explain", "--json").stdout)) == len(ENTRIES)
@@ -164,7 +164,7 @@ def test_the_language_comes_from_the_configuration(tmp_path: Path, language: str
     )
 
 
-def test_every_english_text_of_a_code_has_a_spanish_one() -> None:
+def test_every_english_text_of_a_code_has_a_spanish_text() -> None:
     for english, spanish in zip(ENTRIES, SPANISH, strict=True):
         assert (english.kind, english.code, english.commands) == (spanish.kind, spanish.code, spanish.commands)
         assert spanish.language is Language.ES

@@ -1,4 +1,4 @@
-"""Screens use one language: each text exists in each language, with the same names in braces."""
+"""Screens use one language. Each text exists in each language, with the same names in braces."""
 
 import ast
 import json
@@ -31,13 +31,13 @@ from tests.cli.watch.shops import BUSY, NOW, drawn, identity
 from tests.support.tables import every
 
 CLI = Path(str(cli.__file__)).parent
-#: Sections that no screen shows, or codes with their own texts (tests/cli/test_explain.py).
+#: Sections that no screen shows, and sections of codes (tests/cli/test_explain.py tests them).
 OTHER = {"shared", "start", "event", "label", "limits", "limit", "kind", "labels"}
-#: English texts of commands for developers of tills.
+#: Texts of commands for developers of tills. They are English in all languages.
 ENGLISH = {"says.demo.keep", "says.start.waits", "says.start.original"}
 #: Texts that are the same in all languages, and names for English grammar.
 SAME, GRAMMAR = {"commands", "status", "unseen", "see", "levels", "fields"}, {"whether", "are"}
-#: Names of `OperationWords.fill`: each language needs different ones.
+#: Names of `OperationWords.fill`. Each language uses different names.
 OF_OPERATION = {"noun", "subject", "done", "undone", "books", "followed_by", "lack", "approved", "twice"}
 DOUBT = transaction(
     phase="in_doubt",
@@ -97,7 +97,7 @@ def test_a_payment_in_doubt_is_shown_in_spanish(monkeypatch: pytest.MonkeyPatch)
         "cerró la conexión sin",
     ):
         assert said in seen.words, seen.screen
-    assert "broke off" not in seen.words, "the Spanish sentence says all"
+    assert "broke off" not in seen.words, "the Spanish sentence replaces the daemon's text"
     assert seen.screen.isascii() is False
     page = [answer({"transactions": [DOUBT], "next_cursor": None})]
     listed = asked_on_terminal(page, "list", "--attention").screen
@@ -108,7 +108,7 @@ def test_a_payment_in_doubt_is_shown_in_spanish(monkeypatch: pytest.MonkeyPatch)
 
 
 @every("locale", ["es_EC.UTF-8", "C.UTF-8"])
-def test_the_language_is_that_of_the_locale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locale: str) -> None:
+def test_the_locale_sets_the_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locale: str) -> None:
     monkeypatch.setenv("LC_ALL", locale)
     done = posd("status", config=tmp_path / "config.toml", socket=tmp_path / "none")
     assert done.stdout.splitlines()[0] == ("posd: NO ESTÁ EN MARCHA" if locale[:2] == "es" else "posd: DOES NOT RUN")
@@ -157,7 +157,7 @@ def test_a_text_missing_in_a_language_is_shown_in_english() -> None:
 
 
 def reasons() -> set[str]:
-    """Return the reasons that health checks can have: in calls of `Check.of`, and of the certificate check."""
+    """Return the reasons of health checks, in calls of `Check.of` and in the certificate check."""
     given: list[ast.expr] = []
     for module in (status, reload, certificate):
         for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text("utf-8"))):
@@ -179,8 +179,10 @@ def test_each_reason_of_a_health_check_has_a_spanish_text() -> None:
         assert row.get("does", {}).keys() <= row.get("found", {}).keys()
 
 
-def test_advice_on_a_reason_has_the_commands_of_that_reason_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`posd restore --seen` says that a person has compared the payments, which a full disk does not ask for."""
+def test_the_advice_on_a_reason_has_only_the_commands_of_this_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`posd restore --seen` confirms that a person has compared the payments. A full disk needs no such
+    confirmation.
+    """
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
     document = well()
     check("restore", "degraded", "the witness cannot be written", ("free the disk", None))(document)
@@ -191,7 +193,7 @@ def test_advice_on_a_reason_has_the_commands_of_that_reason_alone(monkeypatch: p
 
 @every("name", read(Language.ES)["check"])
 def test_a_status_with_many_faults_has_no_text_of_the_daemon(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Only a reason of a newer posd is shown with the daemon's text too."""
+    """The daemon's text is shown only for a reason of a newer posd."""
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
     rows = read(Language.ES)["doubt"] if name == "clock" else read(Language.ES)["check"][name]["found"]
     for reason in (*rows, "of_a_newer_posd"):
@@ -249,7 +251,7 @@ def test_the_upkeep_of_the_database_is_in_spanish(
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
     document = REPORTS[reply]["200"]
     for entry in document.get("quarantine", ()):
-        entry["reason"] = "motivo"  # the daemon's own text
+        entry["reason"] = "motivo"  # the text is the daemon's own
     seen = asked_on_terminal([answer(document)], *line.split(), types=types, columns=160)
     assert (seen.returncode, [each for each in words if each not in seen.words]) == (code, []), seen.screen
     assert not {"the", "of", "is", "are", "and", "payments", "removed"} & set(seen.words.lower().split()), seen.screen

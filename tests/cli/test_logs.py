@@ -1,4 +1,4 @@
-"""`posd logs`: the daemon's lines as text, with any content and from any source."""
+"""`posd logs` shows the daemon's lines as text, with any content and from any source."""
 
 import json
 import os
@@ -42,7 +42,7 @@ TEXT = "Traceback of something that is no line of posd's"
 
 
 def log_of(directory: Path, *lines: object) -> str:
-    """Write a log. An item that is not a dictionary is a raw line."""
+    """Write a log file. An item that is not a dictionary is a raw line."""
     path = directory / "posd.log"
     path.write_bytes(
         b"".join((item if isinstance(item, bytes) else json.dumps(item).encode()) + b"\n" for item in lines)
@@ -52,7 +52,7 @@ def log_of(directory: Path, *lines: object) -> str:
 
 @contextmanager
 def piped(*arguments: str, environment: Mapping[str, str] | None = None) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run the command for the block, as a process in pipes."""
+    """Run the command for the block as a process with pipes."""
     with subprocess.Popen(
         command(("logs", *arguments), None, None),
         stdin=subprocess.PIPE,
@@ -67,7 +67,7 @@ def piped(*arguments: str, environment: Mapping[str, str] | None = None) -> Iter
 
 
 def said_of(given: bytes, *arguments: str, environment: Mapping[str, str] | None = None) -> bytes:
-    """Return its output for a log on its standard input."""
+    """Return the output for a log on standard input."""
     with piped(*arguments, "-", environment=environment) as process:
         return process.communicate(given, timeout=PATIENCE)[0]
 
@@ -118,7 +118,7 @@ def test_lines_are_sentences_with_time_and_level_and_the_cure_once(tmp_path: Pat
     ],
 )
 def test_selected_lines_are_shown_and_json_is_unchanged(tmp_path: Path, wish: str, events: list[str]) -> None:
-    """The level before a line, for the journal, is removed."""
+    """The command removes the level that is before a line for the journal."""
     first, *rest = LINES
     log = log_of(tmp_path, TEXT.encode(), b"<4>" + json.dumps(first).encode(), *rest)
     done = posd("logs", "--json", *wish.split(), log)
@@ -191,7 +191,7 @@ def test_no_text_of_a_stranger_controls_the_screen(tmp_path: Path, raw: bytes, o
         left = left.replace(code, "")
     assert not [char for char in left if not char.isprintable() and char not in "\r\n"]
     assert "owned" not in left or "\\u001b]0;owned" in left or "\ufffd]0;owned" in left
-    if not options:  # nor in a pipe that ends on a terminal
+    if not options:  # the same in a pipe that ends on a terminal
         assert not [char for char in posd("logs", log).stdout if not char.isprintable() and char != "\n"]
 
 
@@ -240,7 +240,7 @@ def stub(directory: Path, script: str) -> dict[str, str]:
         ("--unit posd@2", "--lines=200"),
     ],
 )
-def test_the_journal_does_the_selection_that_it_can(
+def test_journalctl_selects_as_far_as_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, asked: str
 ) -> None:
     monkeypatch.setenv("PATH", stub(tmp_path, f'echo "$@" > {tmp_path}/asked')["PATH"])

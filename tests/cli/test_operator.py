@@ -1,4 +1,4 @@
-"""Operators' commands on a payment: the question, the display before it, and the request of the contract."""
+"""Operators' commands on a payment: the question, the screen before the question, and the request of the contract."""
 
 import json
 import os
@@ -29,7 +29,7 @@ REMOVED = problem(404, "not_found", "cannot find it")
 
 
 def test_reconcile_of_a_forgotten_payment_names_the_command_for_a_person() -> None:
-    """It does not suggest to wait for a customer who has left."""
+    """The text does not suggest a wait for a customer who has left."""
     search = {"at": AT, "result": "none"}
     found = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="ask_person", last_search=search)
     done = asked([answer(found), SURE], "reconcile", ID)
@@ -58,7 +58,7 @@ def test_reconcile_of_a_forgotten_payment_names_the_command_for_a_person() -> No
 def test_reconcile_shows_the_result_and_the_next_step_and_exits_4_while_open(
     result: str, terminal: Answer, first: str, words: str
 ) -> None:
-    """A terminal that may not have been asked is not reported to have replied."""
+    """The text claims no reply of a terminal that may not have received the search."""
     found = transaction(last_search={"at": AT, "result": result}, next_step="wait")
     done = asked([answer(found), terminal], "reconcile", ID)
     more = [] if result == "found" else [("GET", "/terminals/SN-0001", None)]
@@ -74,7 +74,7 @@ def test_reconcile_of_a_payment_that_ended_exits_by_its_outcome(result: str, cod
     assert asked([answer(ended)], "reconcile", ID).returncode == code
 
 
-# Requests of release, resolve and acknowledge.
+# Requests of the commands release, resolve and acknowledge.
 
 
 RELEASED = transaction(released=True, attention=[attention("released", "by Ana")])
@@ -166,7 +166,7 @@ def test_a_person_sees_that_posd_has_no_record_before_creating_one(arguments: tu
         (Answer(cut=True), 3),
     ],
 )
-def test_a_refusal_shows_the_daemons_text_and_a_lost_response_may_mean_success(
+def test_a_refusal_shows_the_daemons_text_and_after_a_lost_response_success_is_possible(
     arguments: tuple[str, ...], refusal: Answer, code: int
 ) -> None:
     done = asked([refusal], *arguments, *BY_ANA)
@@ -177,7 +177,7 @@ def test_a_refusal_shows_the_daemons_text_and_a_lost_response_may_mean_success(
     assert (lost in done.stderr) == refusal.cut
 
 
-def test_an_operator_on_the_tills_socket_by_a_variable_is_told_so(
+def test_an_operator_who_uses_the_tills_socket_by_a_variable_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusal = problem(403, "forbidden", "this call is for operators: use the admin socket")
@@ -195,13 +195,13 @@ def test_an_operator_on_the_tills_socket_by_a_variable_is_told_so(
 
 
 def operator() -> str:
-    """Return the operator of a release by this process's user."""
+    """Return the recorded operator of a release by this process."""
     [(_, _, body)] = asked([answer(transaction())], "release", ID, "--note", "x").sent
     return str(body["operator"])
 
 
 def test_the_operator_is_the_calling_user_for_any_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a container a user id often has no name."""
+    """A user id in a container often has no name."""
     for name in ("SUDO_USER", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LOGNAME", "somebody-else")
@@ -214,7 +214,7 @@ def test_the_operator_is_the_calling_user_for_any_environment(monkeypatch: pytes
     assert operator() == "berta"
 
 
-# On a terminal.
+# Commands on a terminal.
 
 
 def test_release_on_a_terminal_shows_the_payment_and_asks_for_a_note_and_a_confirmation() -> None:
@@ -239,7 +239,7 @@ COUNTS_AS = "books the payment as {}: the customer counts as"
         ("canceled", f"{COUNTS_AS} not charged, and the till may start it again."),
     ],
 )
-def test_resolve_on_a_terminal_explains_itself_and_a_no_changes_nothing(result: str, words: str) -> None:
+def test_resolve_on_a_terminal_explains_the_decision_and_a_no_changes_nothing(result: str, words: str) -> None:
     seen = asked_on_terminal([answer(transaction(abortable=False))], "resolve", ID, result, "--note", "x", types="n\n")
     assert (seen.returncode, [call.method for call in seen.calls]) == (1, ["GET"])
     for each in (words.format(result), "A later report of the terminal overrides it.", "Nothing was changed."):

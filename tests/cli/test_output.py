@@ -1,4 +1,4 @@
-"""The form of values for people. No text from outside controls the screen."""
+"""The form of values for people. No text of a stranger controls the screen."""
 
 import json
 import shlex

@@ -13,7 +13,7 @@ from tests.cli.stub import Answer, Stub
 from tests.support import forks
 from tests.support.tables import every
 
-#: Only UTF-8 can encode all of it. Latin-1 has only its first letter.
+#: Text that only UTF-8 can encode completely. Latin-1 can encode only the first letter.
 STRANGE = "é字\N{LATIN SMALL LETTER TURNED A}"
 EVIDENCE = {"kind": "event", "event_id": "e-1"}
 
@@ -27,7 +27,7 @@ FINAL = {result: answer(final(result), 201) for result in ("approved", "declined
 OPEN = answer(transaction(sale=STRANGE, terminal=STRANGE), 201)
 LIST = Answer(body=json.dumps({"transactions": [final("approved")], "next_cursor": None}, ensure_ascii=False).encode())
 
-#: Command -> the daemon's response, and the exit code about the money.
+#: Command -> the daemon's response, and the exit code about money.
 MONEY: dict[str, tuple[str, list[Answer], int]] = {
     "charge approved": ("charge 5", [FINAL["approved"]], 0),
     "charge approved, as JSON": ("charge 5 --json", [FINAL["approved"]], 0),
@@ -52,7 +52,7 @@ READING: dict[str, tuple[str, list[Answer]]] = {
     "metrics": ("metrics", [Answer(200, b"# " + STRANGE.encode() + b"\n", "text/plain; charset=utf-8")]),
 }
 ENCODINGS = {"ASCII": {"PYTHONIOENCODING": "ascii"}, "Latin-1": {"PYTHONIOENCODING": "iso-8859-1"}}
-#: A locale with ASCII, which the interpreter reads at its start.
+#: Environment with a locale with ASCII. The interpreter reads the locale at its start.
 ASCII_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
@@ -61,7 +61,7 @@ FULL, UNREAD, CLOSED = UNWRITABLE = ("full", "unread", "closed")
 
 
 def run(words: str, answers: list[Answer], ends: str = "", both: bool = False, **environment: str) -> tuple[int, str]:
-    """Run a command with that stdout, and that stderr if `both`. Return its exit code and its stderr."""
+    """Run a command with this stdout, and with `both` also with this stderr. Return the exit code and stderr."""
     with (
         TemporaryDirectory(prefix="posd-") as home,
         Stub(Path(home) / "s", list(answers)) as stub,

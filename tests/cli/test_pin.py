@@ -1,4 +1,6 @@
-"""`posd terminals pin` shows, asks and prints. It trusts nothing by itself, sends nothing, and writes nothing."""
+"""`posd terminals pin` shows a fingerprint, asks a person, and prints the configuration. It trusts, sends and writes
+nothing.
+"""
 
 import asyncio
 import json
@@ -24,7 +26,7 @@ SERIAL = "SN-0001"
 
 @dataclass
 class Place:
-    """Directory with a configuration, and a terminal with its own certificate."""
+    """A directory with a configuration, and a terminal with a certificate."""
 
     home: Path
     terminal: Recorder
@@ -47,12 +49,12 @@ class Place:
         return await asyncio.to_thread(posd, "terminals", "pin", SERIAL, *arguments, config=self.config, socket=socket)
 
     async def pin_on_terminal(self, types: str, *arguments: str, columns: int = 160) -> Seen:
-        """Run it on a terminal, with typed answers."""
+        """Run the command on a terminal with typed answers."""
         command = ("--config", str(self.config), "terminals", "pin", SERIAL, *arguments)
         return await asyncio.to_thread(posd_on_terminal, *command, socket=self.socket, types=types, columns=columns)
 
     def lines(self) -> list[str]:
-        """Return the fingerprint as the terminal would show it."""
+        """Return the lines of the fingerprint on a screen."""
         pairs = [self.leaf.fingerprint[at : at + 2].upper() for at in range(0, 64, 2)]
         return [":".join(pairs[:16]), ":".join(pairs[16:])]
 
@@ -117,7 +119,7 @@ async def test_a_script_can_give_the_fingerprint(place: Place, written: Callable
     assert f'fingerprint_sha256 = "{":".join(place.lines())}"' in done.stdout
 
 
-async def test_another_fingerprint_than_the_given_one_is_refused(place: Place) -> None:
+async def test_a_fingerprint_that_differs_from_the_given_fingerprint_is_refused(place: Place) -> None:
     done = await place.pin("--fingerprint", "0" * 64)
     assert done.returncode == 1
     assert f"it has fingerprint {place.leaf.fingerprint}, not {'0' * 64}" in done.stderr
@@ -141,7 +143,7 @@ async def test_the_address_comes_from_the_daemon_or_from_a_person() -> None:
         place.configure(f'base_url = "{place.terminal.base_url}"')
         section = place.config.read_text().partition("[[terminals]]")
         async with running(place.home, f"[[terminals]]{section[2]}") as daemon:
-            place.configure()  # the daemon knows the terminal, the configuration does not
+            place.configure()  # only the daemon has the terminal's address
             done = await place.pin("--fingerprint", place.leaf.fingerprint, socket=daemon.till_socket)
             assert (done.returncode, place.terminal.base_url in done.stdout) == (0, True)
         done = await place.pin("--fingerprint", place.leaf.fingerprint)
@@ -168,7 +170,7 @@ async def test_without_a_certificate_to_show_the_command_fails(place: Place) -> 
 
 @pytest.fixture
 async def new() -> AsyncIterator[Place]:
-    """Yield a place whose configuration does not name the terminal."""
+    """Yield a place without the terminal in the configuration."""
     async with a_place() as place:
         place.config.write_text(toml(place.home, '[[terminals]]\nserial = "SN-0009"\n'))
         yield place
@@ -210,7 +212,7 @@ async def test_a_script_adds_a_terminal_with_a_given_pin(new: Place, of: str) ->
     assert document["file"] == str(written(new))
     assert document["public_key_sha256"] == public_key_sha256(new.leaf.der)
     again = await add(new, "--yes", "--pin", pinned)
-    assert again.returncode == 0, "what add has written itself it may write anew"
+    assert again.returncode == 0, "the command may replace a file that it has written"
 
 
 async def test_no_terminal_is_added_by_a_wrong_pin(new: Place) -> None:

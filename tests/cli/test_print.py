@@ -1,4 +1,4 @@
-"""`posd print`: the request for a file, refusals, the wait, and the final messages."""
+"""`posd print`: the request, refusals, the wait, and the final messages."""
 
 import subprocess
 import uuid
@@ -19,7 +19,7 @@ THIS = ("print", __file__, "--id", JOB)
 
 
 def printed(tmp_path: Path, content: bytes, *arguments: str, config: str = "") -> Done:
-    """Run `posd print` for a file with that content, which is printed at once."""
+    """Run `posd print` for a file with this content. The terminal prints at once."""
     file = tmp_path / "receipt"
     file.write_bytes(content)
     return asked([answer(COMPLETED, 201)], "print", str(file), *arguments, config=config)
@@ -84,7 +84,7 @@ def test_the_configuration_decides_the_document_of_a_text(tmp_path: Path) -> Non
     ],
 )
 def test_a_preview_shows_the_paper_and_sends_nothing(tmp_path: Path, content: bytes, paper: str) -> None:
-    """A document nested too deeply is refused."""
+    """A document that is nested too deeply is refused."""
     done = printed(tmp_path, content, "--preview")
     assert (done.returncode, done.stdout, done.calls) == (0 if paper else 2, paper, []), done.stderr
 

@@ -1,4 +1,4 @@
-"""Print jobs for people: the list, one with its history, and the wait for its end."""
+"""Print jobs for people: the list, a job with its history, and the wait for the end of a job."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def page(*jobs: dict[str, Any], cursor: str | None = None) -> Answer:
         (("--terminal", "SN-1", "--limit", "7"), "limit=7&terminal=SN-1"),
     ],
 )
-def test_the_filters_are_those_of_the_api(arguments: tuple[str, ...], query: str) -> None:
+def test_the_filters_are_the_filters_of_the_api(arguments: tuple[str, ...], query: str) -> None:
     done = asked([page()], "print-jobs", *arguments)
     assert (done.returncode, done.calls[0].path) == (0, f"/v1/print-jobs?{query}"), done.stderr
 
@@ -49,7 +49,7 @@ def test_all_asks_page_after_page() -> None:
     assert "--all shows them" in asked(script[:1], "print-jobs").stderr
 
 
-#: An entry of the history -> its text, and its details.
+#: An entry of the history -> text and details.
 HISTORY: list[tuple[dict[str, Any], list[str]]] = [
     ({"kind": "intent", "terminal": "SN-0001"}, ["recorded, about to be sent", "SN-0001"]),
     (

@@ -1,4 +1,4 @@
-"""Input and output of people, with a real daemon: shortened ids, times, and screens of any width."""
+"""Input and output for people with a real daemon: shortened ids, times, and screens of any width."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 from posd.cli.app.connection import Api, Problem
 from tests.cli.processes import Shop
 
-#: Ids with the same beginning, and one that differs only in its last characters.
+#: Ids with the same beginning. One id differs only in its last characters.
 FIRST = "7f3c0001-0000-4000-8000-000000000001"
 TWIN = "7f3c0001-0000-4000-8000-000000000002"
 OTHER = "7f3cffff-0000-4000-8000-000000000003"
@@ -70,12 +70,12 @@ def test_a_decision_applies_to_the_found_payment_and_names_it(shop: Shop) -> Non
     for command in (("release", "7f3cf"), ("resolve", "7f3cf", "declined"), ("acknowledge", "7f3cf", "gap")):
         done = shop.run(*command, *signed)
         assert f"transaction {OTHER}: " in done.stderr
-        assert done.returncode == 1, done.stderr  # it has ended, or has no such attention
+        assert done.returncode == 1, done.stderr  # the payment has ended, or has no such attention
 
 
 def test_an_operation_on_money_needs_eight_characters_or_more(shop: Shop) -> None:
     assert "its first characters, 8 at least" in shop.run("refund", "7f3cfff").stderr
-    # A refund whose ORIGINAL was forgotten must not match one by chance.
+    # A refund without its ORIGINAL must not match a payment by chance.
     assert "neither ORIGINAL nor --reference is given" in shop.run("refund", DIGITS[:7]).stderr
     several = shop.run("void", "7f3c0001")
     assert (several.returncode, "several ids" in several.stderr) == (2, True)
@@ -96,7 +96,7 @@ def test_an_exact_print_job_id_counts_before_a_beginning(shop: Shop) -> None:
     assert shop.run("print-jobs", "rec-").returncode == 1
 
 
-def test_the_daemon_lists_exactly_the_ids_with_that_beginning(shop: Shop) -> None:
+def test_the_daemon_lists_exactly_the_ids_with_a_beginning(shop: Shop) -> None:
     with Api(shop.admin_socket) as api:
 
         def listed(**params: str) -> list[str]:
@@ -115,7 +115,7 @@ def test_the_daemon_lists_exactly_the_ids_with_that_beginning(shop: Shop) -> Non
         assert "must be the beginning of a UUID" in refused.value.detail
 
 
-#: Command -> the columns of its table in a pipe, for any content.
+#: Command -> columns of the table in a pipe, for any content.
 PIPED = {
     "list": "created\ttransaction\tterminal\ttype\tamount\tstate",
     "print-jobs": "created\tprint job\tterminal\treference\tstate",

@@ -1,5 +1,5 @@
-"""A charge that a restore lost, from the card to the report: posd and a simulated terminal as processes, by
-commands.
+"""A charge that a restore lost, from the card to the report. posd and a simulated terminal are processes, and commands
+do the work.
 """
 
 import uuid
@@ -18,13 +18,15 @@ def put(shop: Shop, identity: str) -> dict[str, Any]:
 
 
 def sent(shop: Shop, identity: str) -> int:
-    """Return the number of requests for that id that the terminal accepted."""
+    """Return the number of requests for this id that the terminal accepted."""
     return len(shop.terminal.ledger("start", client_transaction_id=identity))
 
 
 @pytest.mark.parametrize("looked", [False, True])
 def test_a_charge_that_a_restore_lost_is_recorded_by_the_slip_and_never_sent_again(looked: bool) -> None:
-    """Before and after `restore --seen`. Another charge was not paid; for a third the person has no slip."""
+    """This holds before and after `restore --seen`. A second charge was not paid, and for a third charge the person has
+    no slip.
+    """
     with Shop(speed=200.0, patient=True) as shop:
         backup = shop.directory / "old.db"
         assert shop.run("backup", str(backup)).returncode == 0

@@ -1,4 +1,6 @@
-"""Promises of every command that asks posd: its JSON, its screen of 80 columns, and how a wait for the answer ends."""
+"""Promises of every command that calls posd: the JSON, the screen of 80 columns, and the end of a wait for the
+response.
+"""
 
 import threading
 import time
@@ -108,7 +110,7 @@ def test_ctrl_c_ends_a_wait_with_4_and_says_what_continues(line: str, script: li
     ("module", "name", "line"),
     [(decide, "RECONCILE_SECONDS", f"reconcile {ID}"), (database, "REPROCESS_SECONDS", "reprocess")],
 )
-def test_a_long_call_ends_at_its_own_time_limit(
+def test_a_long_call_ends_at_its_time_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, line: str
 ) -> None:
     over, began = threading.Event(), time.monotonic()

@@ -1,4 +1,4 @@
-"""`posd show` and `posd list --attention`: the history, the evidence, and the advice."""
+"""`posd show` and `posd list --attention`: the history, the evidence, and the advice of a payment."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.support.tables import every
 
 PERSON = {"operator": "Ana", "note": "called the bank", "uid": 1000}
 
-#: An entry of the history -> its text, and its details.
+#: An entry of the history -> text and details.
 HISTORY: list[tuple[dict[str, Any], str, str]] = [
     (
         {"kind": "attempt", "judgement": "refused", "http_status": 422, "reason": "bad"},
@@ -82,7 +82,7 @@ def table(done: Done) -> list[list[str]]:
 
 def test_the_whole_history_is_shown_in_order_as_text() -> None:
     done = asked([answer(transaction()), *RECORDED], "show", ID)
-    assert CHAIN not in done.lines, "it has no chain"
+    assert CHAIN not in done.lines, "the payment has no chain"
     assert table(done) == TABLE
     alone = asked(RECORDED, "show", ID, "--history")
     assert (table(alone), alone.lines[0]) == (TABLE, "time\twhat\tdetails")

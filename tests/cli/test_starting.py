@@ -1,4 +1,4 @@
-"""`posd charge` and similar commands: their requests, the commands after a refusal, and the end of a wait."""
+"""`posd charge` and similar commands: requests, commands after a refusal, and the end of a wait."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from tests.support.tables import every
 REFERENCE = "0c0ffee0-0000-4000-8000-00000000000a"
 NEW_ID = "7f3c0000-0000-4000-8000-0000000000ff"
 
-#: Command with an original -> the type in the API.
+#: Command with an original -> type in the API.
 DERIVED = {"reauth": "re-auth", "capture": "capture", "tip": "post-tip", "void": "void"}
 TYPES = {"charge": "charge", "preauth": "pre-auth", **DERIVED}
 

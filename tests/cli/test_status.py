@@ -1,4 +1,4 @@
-"""`posd status`: its first line is the result, and each line about a fault names the next command."""
+"""`posd status`. The first line is the result. Each line about a fault names the next command."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from tests.cli.processes import asked, asked_on_terminal, posd
 from tests.support.tables import every
 
 ROOT = Path(__file__).parents[2]
-#: From the API's example: a changed configuration was refused.
+#: The API's example of a refused change of the configuration.
 REFUSED: dict[str, Any] = json.loads((ROOT / "posd/api/examples.json").read_text())["answers"]["get_status"]["200"]
 
 
@@ -38,7 +38,7 @@ def well(terminals: int = 1) -> dict[str, Any]:
 
 
 def check(name: str, status: str, detail: str, *steps: tuple[str, str | None]) -> Callable[[dict[str, Any]], None]:
-    """Return a function that sets this result of a check."""
+    """Return a function that sets the result of a check."""
 
     def change(document: dict[str, Any]) -> None:
         commands = [{"does": does, "command": command} for does, command in steps]
@@ -134,7 +134,7 @@ def test_causes_come_first_and_then_faults_that_block_payments() -> None:
         ("no_answer", "posd reconcile {id}; when you know how it ended ({results}): posd resolve {id} RESULT"),
     ],
 )
-def test_a_payment_without_an_answer_of_its_terminal_names_the_command_for_a_person(
+def test_a_payment_without_a_reply_of_its_terminal_names_the_command_for_a_person(
     search: str | None, todo: str
 ) -> None:
     found = transaction(last_search=search and {"at": "2026-11-20T14:02:11.123Z", "result": search})
@@ -143,7 +143,7 @@ def test_a_payment_without_an_answer_of_its_terminal_names_the_command_for_a_per
 
 
 def test_an_untrusted_clock_is_shown_with_its_year() -> None:
-    """Perhaps only the year is wrong."""
+    """Only the year may be wrong."""
     now = time.strftime("%Y")
     document = well()
     check("clock", "degraded", f"the clock says {now}-06-15 12:00:00 UTC, and that is wrong. Payments go on")(document)
@@ -155,7 +155,7 @@ def test_an_untrusted_clock_is_shown_with_its_year() -> None:
         assert f" Jun {now} " in found[label].text
 
 
-#: Remark without a fault -> its change, the line's label, and its command.
+#: Remark without a fault -> change of the status, label of the line, and command.
 REMARKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str, str]] = {
     "commissioning": (
         terminal(commissioned=None, commission_lapsed={"at": "2026-11-17T03:00:00.000Z"}),
@@ -238,7 +238,7 @@ def test_four_terminals_fit_a_screen_and_the_text_says_what_colours_say() -> Non
         f"!   SN-0001            NO         ca        2026-11-20    {times.short(last)} active",
         "! attention      1",
     ]
-    # A long serial does not move the columns, and is shown whole if there is room.
+    # A long serial does not move the columns, and is shown completely if it fits.
     assert [line[:26] for line in shown if "yes" in line][-1] == "    N950S-UI…OCAL-0042 yes"
     wide = asked_on_terminal(script, "status", columns=200).screen.splitlines()
     assert [line[:43] for line in wide if "yes" in line][-1] == f"    {long} yes"
@@ -287,7 +287,7 @@ def test_if_posd_does_not_run_the_state_of_systemd_and_the_configuration_is_show
 def test_a_user_without_access_to_posds_files_is_told_to_use_sudo(
     command: str, typed_as: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    socket = tmp_path / "till.sock"  # missing: posd does not run, and the owner of its directory is its user
+    socket = tmp_path / "till.sock"  # the socket is missing, and the owner of posd's directory is posd's user
     given = [StatusLine("disk", "x", steps=[RemedyStep("where it does not", command)])]
     assert typed(given, socket) == given
     other = os.geteuid() + 1000

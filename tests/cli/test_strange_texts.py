@@ -1,4 +1,4 @@
-"""For each kind of output of commands: a stranger's text stays in its line and its cell, and controls nothing.
+"""In each kind of output of commands, a stranger's text stays in its line and cell, and controls nothing.
 
 tests/e2e/test_strange_texts.py tests the commands themselves.
 """
@@ -30,7 +30,7 @@ from tests.support.tables import every
 
 
 class Screen(io.StringIO):
-    """A stream that claims to be a terminal."""
+    """A stream that reports that it is a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -57,7 +57,7 @@ def test_in_a_pipe_a_text_is_one_line_and_a_cell_one_cell(text: str) -> None:
 
 
 @every("text", STRANGE.values(), STRANGE)
-def test_on_a_terminal_nothing_is_written_but_text_and_colours(text: str) -> None:
+def test_on_a_terminal_only_text_and_colours_are_written(text: str) -> None:
     stream = Screen()
     write_all(Output(as_json=False, stream=stream), text)
     assert_screen(stream.getvalue())
@@ -178,7 +178,7 @@ def test_the_simulated_terminal_shows_a_request_in_one_line(text: str) -> None:
 
 def test_a_quarantined_body_cannot_imitate_posds_text_or_control_the_screen() -> None:
     document = json.dumps(entry(1, ALL.encode(), reason=ALL, peer=ALL), ensure_ascii=False).encode()
-    script = [Answer(200, document)]  # JSON need not escape U+009B, which controls a screen too
+    script = [Answer(200, document)]  # JSON does not require an escape for U+009B, which also controls a screen
     for options in ((), ("--json",)):
         assert_screen(asked_on_terminal(script, "quarantine", "1", *options, columns=200).written)
     said, _, body = asked(script, "quarantine", "1").stdout.partition(" bytes:\n")

@@ -40,7 +40,7 @@ OF_THE_ACQUIRER = {"transaction_reference", "ticket_number", "authorization_code
 
 
 def members(file: Path) -> dict[str, str]:
-    """Return the members of an archive, with their texts."""
+    """Return the members of an archive, name -> text."""
     with tarfile.open(file) as archived:
         found = {}
         for member in archived.getmembers():
@@ -69,7 +69,7 @@ def stored(database: Path) -> list[Any]:
 
 
 @pytest.mark.slow
-async def test_the_archive_has_no_secret_and_of_payments_only_the_id(
+async def test_the_archive_has_no_secret_and_only_the_ids_of_payments(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811
     configured: str,  # noqa: F811
@@ -88,7 +88,9 @@ async def test_the_archive_has_no_secret_and_of_payments_only_the_id(
         path = f"/terminals/{terminal.serial}/commission"
         assert (await daemon.call("POST", path, seen, socket=daemon.admin_socket)).status == 200
         lines = [json.dumps(line) for line in daemon.lines]
-        assert [line for line in daemon.lines if "reference " in line.get("detail", "")], "the log names a reference"
+        assert [line for line in daemon.lines if "reference " in line.get("detail", "")], (
+            "the test needs a reference in the log"
+        )
         log.write_text("\n".join((*lines, f"Traceback: {MARKS['fault']}", "posd.service: Succeeded.")))
         done = await asyncio.to_thread(support, file, daemon.config_file, "--log", str(log))
         events = stored(daemon.database)
@@ -123,7 +125,9 @@ async def test_the_archive_has_no_secret_and_of_payments_only_the_id(
 
 
 async def with_references(daemon: Any, terminal: ScriptedTerminal) -> list[str]:  # noqa: F811
-    """Start a payment with all acquirer data in its approval, and a second contradicting one. Return these values."""
+    """Start a payment with all acquirer data in its approval and in a contradicting second approval. Return the
+    values.
+    """
     identity, mark = str(uuid4()), "acquirer.mark.qx9"
     amount = {"iva": 1.20, "subtotal_iva": 10.00}
     started = await daemon.call("PUT", f"/transactions/{identity}", {"amount": amount, "sale": f"{MARKS['sale']}/2"})
@@ -141,8 +145,8 @@ async def with_references(daemon: Any, terminal: ScriptedTerminal) -> list[str]:
 
 
 def down(home: Path, log: Path) -> None:  # noqa: F811
-    """Check that with a stopped daemon and a broken configuration the existing parts are collected and the others
-    named.
+    """Check the archive with a stopped daemon and a broken configuration. It has the existing parts and names the
+    missing parts.
     """
     config, file = home / "config.toml", home / "second.tar.gz"
     config.write_text(config.read_text() + "\n[broken\n")

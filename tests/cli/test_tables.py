@@ -1,4 +1,4 @@
-"""Tables on a terminal fit its width, break no word, and keep important text whole."""
+"""Tables on a terminal. They fit the width, break no word, and do not break important text."""
 
 import pytest
 from rich.cells import cell_len
@@ -13,7 +13,7 @@ ONE, TWIN, OTHER = (
     "aaaa0000-0000-4000-8000-000000000001",
 )
 COLUMNS = ("created", "transaction", "terminal", "type", "amount", "state", "sale")
-#: Difficult rows: long serials, 8 digits, ids that begin alike, the longest attention, wide characters.
+#: Difficult rows: long serials, 8 digits, ids with the same beginning, the longest attention, and wide characters.
 ROWS = [
     (TimeCell(AT), Id(ONE), "P8-2026-ECUADOR-QUITO-0000000123", "charge", Number("12345678.99"), "approved", "2026/1"),
     (

@@ -1,4 +1,4 @@
-"""Times: local with the zone, or UTC, for people; with their offset for programs."""
+"""Times. People get local times with the zone, or UTC. Programs get times with an offset."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`posd tls`: its messages, files and exit codes. tests/e2e has the tests with a daemon."""
+"""`posd tls`: messages, files and exit codes. tests/e2e has the tests with a daemon."""
 
 import asyncio
 import socket
@@ -37,7 +37,7 @@ def made(config: Path) -> TlsFiles:
 
 
 def status(config: Path) -> tuple[int, dict[str, dict[str, Any]]]:
-    """Return the exit code of `posd tls status`, and its findings by name of the file or address."""
+    """Return the exit code of `posd tls status`, and the findings by name of the file or address."""
     done = posd("tls", "status", "--json", config=config)
     return done.returncode, {Path(one["subject"]).name: one for one in done.document["findings"]}
 
@@ -60,7 +60,7 @@ def as_nobody(command: str, closed: str) -> Done:
 @needs(root=True)
 @pytest.mark.parametrize("command", ["init", "status", "renew", "ca"])
 def test_a_user_without_access_to_the_state_directory_is_told_so(command: str) -> None:
-    """Only posd's user may enter that directory. It is the first obstacle for a user without sudo."""
+    """Only posd's user may enter the directory. A user without sudo meets this obstacle first."""
     done = as_nobody(command, closed="state")
     # The findings of posd doctor have their own texts.
     told = ("may not read", "the user of posd") if command == "status" else ("Permission denied", "user of the daemon")
@@ -130,7 +130,7 @@ def test_a_ca_without_name_constraints_is_reported(
 def shops_own(config: Path) -> Path:
     """Configure a pair of the shop's own PKI. Return the certificate."""
     pair = issued(config.parent, trustme.CA(), "127.0.0.1")
-    pair.private_key.chmod(0o640)  # as for a group that manages keys
+    pair.private_key.chmod(0o640)  # the modes of a group that manages keys
     named = f'[webhooks]\ncertificate = "{pair.certificate}"\nprivate_key = "{pair.private_key}"\n'
     config.write_text(config.read_text().replace("[webhooks]\n", named))
     return pair.certificate
@@ -174,13 +174,13 @@ def test_renew_replaces_the_certificate_and_nothing_else(config: Path, made: Tls
     tls.load(made.certificate, made.private_key, None)
 
 
-def test_names_given_at_init_stay_and_the_machines_names_of_that_time_do_not(config: Path) -> None:
+def test_names_given_at_init_stay_and_the_machines_names_at_init_do_not(config: Path) -> None:
     assert posd("tls", "init", "--name", "pos.shop.example", "--address", "10.9.9.9", config=config).returncode == 0
     made = tls.files(config.parent / "state" / "tls")
     assert posd("tls", "renew", config=config).returncode == 0
     assert tls.describe(made.certificate).names[0] == "pos.shop.example"
     assert set(tls.describe(made.certificate).addresses) == {"10.9.9.9", *tls.local_addresses()}
-    # Directory of a version that did not store the names: no name is lost.
+    # A directory of a version that did not store the names. No name is lost.
     issue.init(made.certificate.parent, names=["old.lan"], addresses=["10.8.8.8"])
     made.given.unlink()
     assert posd("tls", "renew", config=config).returncode == 0
@@ -226,7 +226,7 @@ def test_renew_names_what_is_missing(
 
 
 def test_init_if_missing_creates_only_the_first_certificate(config: Path) -> None:
-    """The unit runs this command before the daemon. A new key would lock out terminals that pin the old one."""
+    """The unit runs this command before the daemon. Terminals that pin the old key would refuse a new key."""
     made = tls.files(config.parent / "state" / "tls")
     assert posd("tls", "init", "--if-missing", config=config).returncode == 0
     before = snapshot(made)
@@ -236,7 +236,7 @@ def test_init_if_missing_creates_only_the_first_certificate(config: Path) -> Non
 
 
 def test_init_if_missing_does_not_call_the_daemon(config: Path, tmp_path: Path) -> None:
-    """While the service starts, systemd holds the till's socket. A call there would wait for ever."""
+    """systemd holds the till's socket while the service starts, so a call would wait for ever."""
     (tmp_path / "run").mkdir()
     with socket.socket(socket.AF_UNIX) as held:
         held.bind(str(tmp_path / "run" / "till.sock"))
@@ -277,7 +277,9 @@ async def run(daemon: Daemon, *arguments: str) -> Done:
 
 @needs(root=True)
 async def test_every_user_of_the_machine_may_print_the_ca(daemon: Daemon) -> None:
-    assert (await run(daemon, "tls", "renew")).returncode == 0  # the daemon has loaded it, and published the CA
+    assert (
+        await run(daemon, "tls", "renew")
+    ).returncode == 0  # the daemon has loaded the certificate and published the CA
     daemon.directory.chmod(0o755)
     (daemon.directory / "state").chmod(0o700)
     (done,) = await asyncio.to_thread(posd_as_nobody, daemon.config_file, "tls ca")
@@ -293,7 +295,8 @@ async def test_the_listener_is_checked_and_notified(daemon: Daemon) -> None:
         in {one["subject"]: one["meaning"] for one in document["findings"]}[listener]
     )
 
-    # A renewal without notice to the daemon, which loads it at the next SIGHUP, or a little later by itself.
+    # The daemon gets no notice of this renewal. It loads the certificate at the next SIGHUP, or a little later by
+    # itself.
     made = tls.files(daemon.directory / "state" / "tls")
     done = await run(daemon, "tls", "renew", "--json")
     assert done.document["served"] is True

@@ -1,5 +1,5 @@
-"""Faults of posd during a wait are not an outcome: the command continues to wait, and a lasting fault leaves it open
-(exit 4).
+"""Faults of posd during a wait are not an outcome. The command continues to wait. After a lasting fault the payment
+counts as open (exit 4).
 """
 
 import json
@@ -34,7 +34,7 @@ NO_MORE = "Do not start this payment again before you know its outcome."
 NO_PRINT = "Do not print it again under another id before you know the result."
 
 
-#: A waiting command -> the responses before the fault.
+#: A waiting command -> responses before the fault.
 WAITING = {CHARGE: [RUNS], AWAIT: [RUNS], PRINT: [answer(print_job(), 201)]}
 
 
@@ -59,7 +59,9 @@ def test_a_wait_continues_over_temporary_faults(command: tuple[str, ...], troubl
     [(FAULT, "a fault"), (GONE, "no such payment"), (FOREIGN, "is not posd's")],
     ids=["fault", "gone", "foreign"],
 )
-def test_a_permanent_fault_leaves_it_open(command: tuple[str, ...], trouble: Answer, words: str) -> None:
+def test_after_a_permanent_fault_the_payment_counts_as_open(
+    command: tuple[str, ...], trouble: Answer, words: str
+) -> None:
     done = asked([*WAITING[command], *[trouble] * 100], *command)
     assert done.returncode == 4, done.stderr
     for each in (words, "Its outcome is not known", NO_PRINT if command is PRINT else NO_MORE):
@@ -103,7 +105,7 @@ def test_an_unknown_payment_is_refused_and_a_missing_posd_is_unreachable() -> No
 def test_a_wait_for_a_removed_payment_gets_its_result(
     arguments: tuple[str, ...], left: dict[str, str | None], code: int
 ) -> None:
-    """For a start it stays open: whether it is for the same sale is unknown."""
+    """A start counts as open, because the removed payment may belong to another sale."""
     pruned = problem(410, "pruned", "used before; it ended so", "," + json.dumps(left).strip("{}"))
     done, program = asked([pruned], *arguments), asked([pruned], *arguments, "--json")
     assert (done.returncode, program.returncode, program.document["code"]) == (code, code, "pruned")
@@ -143,7 +145,7 @@ def test_a_result_of_a_newer_posd_is_not_reported_as_a_refusal() -> None:
 
 
 def test_for_a_given_id_only_this_call_is_reported_to_have_started_nothing(tmp_path: Path) -> None:
-    """An earlier call with the same id may have started it."""
+    """An earlier call with the same id may have started the payment."""
     away = {"config": tmp_path / "none.toml", "socket": tmp_path / "none"}
     fresh, again = posd("charge", "5", **away), posd(*CHARGE, **away)
     new, printed = posd("print", __file__, **away), posd(*PRINT, **away)
@@ -175,7 +177,7 @@ def test_an_unreadable_response_is_not_a_refusal(arguments: tuple[str, ...], bod
     assert reads or "Whether it was done is not known" in done.stderr
 
 
-# The call that starts.
+# The call that starts a payment.
 
 
 REQUEST = {"amount": {"subtotal_iva0": Decimal("10.10")}}

@@ -1,4 +1,4 @@
-"""Wrong usage of each command is reported with exit code 2, and nothing is sent to posd."""
+"""Each command reports wrong usage with exit code 2, and sends nothing to posd."""
 
 import shlex
 
@@ -11,7 +11,7 @@ REFERENCE = "0c0ffee0-0000-4000-8000-00000000000a"
 BY_ANA = "--operator Ana --note x --yes"
 #: Commands with an original.
 DERIVED = ("reauth", "capture", "tip", "void")
-#: Arguments of each of these -> words of the message.
+#: Arguments of these commands -> words of the message.
 OF_DERIVED = {
     "": "neither ORIGINAL nor --reference is given",
     "5": "neither ORIGINAL nor --reference is given",

@@ -1,4 +1,4 @@
-"""The commands without a daemon, or without a configuration."""
+"""Commands without a daemon or without a configuration."""
 
 import socket
 import subprocess
@@ -78,7 +78,7 @@ def test_a_socket_without_a_daemon_is_not_waited_for(tmp_path: Path, arguments: 
 
 
 def readable(held: socket.socket) -> bool:
-    """Return whether data was sent that the next daemon would read."""
+    """Return whether the socket has data that the next daemon would read."""
     held.setblocking(False)
     while True:
         try:
@@ -107,7 +107,7 @@ def test_with_an_invalid_configuration_the_daemon_does_not_start_and_all_problem
 
 @every("content", [b"[local_api\n", b"\xff\xfe", b"[local_api]\ndirectory = 7\n", None])
 def test_without_a_configuration_every_command_uses_the_usual_socket(tmp_path: Path, content: bytes | None) -> None:
-    """Broken in several ways, or missing."""
+    """The configuration is broken in several ways or missing."""
     config = tmp_path / "config.toml"
     config.unlink(missing_ok=True)
     if content is not None:

@@ -1,4 +1,4 @@
-"""The catalogue of words is complete and true for each operation type, and its commands are valid."""
+"""The catalogue of words. It is complete and true for each operation type, and the commands are valid."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -38,7 +38,7 @@ from tests.support.tables import every
 
 EVENT = {"kind": "event", "event_id": "e-1"}
 KINDS = [*map(str, OperationType), None, "barter"]
-#: Section -> the codes that have a row in it, and the fields of each.
+#: Section -> codes with a row in the section, and fields of a row.
 ROWS: Mapping[str, tuple[set[str], set[str]]] = {
     "attention": ({*AttentionCode}, {"do", "commands"}),
     "print": ({*PrintAttentionCode}, {"do", "commands"}),
@@ -53,14 +53,14 @@ ROWS: Mapping[str, tuple[set[str], set[str]]] = {
 
 
 def ended(kind: str | None, result: str, **fields: Any) -> dict[str, Any]:
-    """Return a final transaction. `fields` replace members of its outcome."""
+    """Return a final transaction. `fields` replace members of the outcome."""
     done = result == "approved"
     given = outcome(result, EVENT, **{"reached_acquirer": done, **fields})
     return transaction(type=kind, outcome=given, next_step="done" if done else "new_id_ok")
 
 
 def said(kind: str | None) -> Iterator[str]:
-    """Yield all texts of the command line about a transaction of that type."""
+    """Yield all texts of the command line about a transaction of this type."""
     running = transaction(type=kind)
     for result in Result:
         yield resolving(result, running)
@@ -88,7 +88,7 @@ def test_the_texts_of_a_type_are_true_for_it(kind: str | None) -> None:
 
 
 @every("kind", KINDS, ids=str)
-def test_only_an_approval_means_done_and_an_end_after_the_bank_was_asked_leaves_it_open(
+def test_only_an_approval_means_done_and_an_end_after_the_bank_was_asked_counts_as_open(
     kind: str | None,
 ) -> None:
     approved = operation(kind).approved
@@ -103,7 +103,7 @@ def test_only_an_approval_means_done_and_an_end_after_the_bank_was_asked_leaves_
     assert ("charged" in operation(kind).done) == (kind in ("charge", "capture", "post-tip"))
 
 
-def test_only_an_operation_that_needs_the_card_asks_for_it() -> None:
+def test_only_an_operation_that_needs_the_card_asks_for_the_card() -> None:
     running = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED")
     asking = {kind for kind in KINDS if "present the card" in hint({**running, "type": kind})}
     assert asking == {kind for kind in KINDS if state({**running, "type": kind}) == "waiting for card"}
@@ -168,7 +168,7 @@ def test_a_named_command_is_valid_and_fits_in_a_line(command: str) -> None:
     parse(words_of_line(typed.replace("RESULT", "approved").replace("AMOUNT", "1")))
 
 
-def test_an_advice_acknowledges_its_own_code_and_no_refused_abort() -> None:
+def test_an_advice_acknowledges_only_its_code_and_no_refused_abort() -> None:
     for code in AttentionCode:
         named = attention_advice(code, transaction(abortable=False)).commands
         assert not [command for command in named if command.startswith("posd abort")]

@@ -1,4 +1,4 @@
-"""A healthy set-up for tests to break: configuration, certificate, database, and a terminal; and the doctor's
+"""A healthy set-up that tests can break, with configuration, certificate, database and a terminal. Also the doctor's
 findings.
 """
 
@@ -26,17 +26,19 @@ from tests.support.daemon import Daemon, toml
 from tests.support.ports import reserve
 
 SERIAL = "SN-0001"
-#: No test here waits for a time-out, so that a loaded machine makes no difference.
+#: A time-out so long that no test reaches it, even on a busy machine.
 PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 60\n"
 
 Found = dict[str, Any]
-#: Exit code while posd does not run, with any other faults.
+#: Exit code while posd does not run. Other faults do not change it.
 STOPPED = 3
 
 
 @dataclass
 class Terminal:
-    """A device that answers every request with 404, and counts them. Its clock is `ahead` of this machine's."""
+    """A device that replies 404 to every request, and counts the requests. Its clock is `ahead` of this machine's
+    clock.
+    """
 
     directory: Path
     secure: bool = True
@@ -80,14 +82,14 @@ class Terminal:
                 pass
 
         class Server(ThreadingHTTPServer):
-            daemon_threads = False  # `server_close` would wait for these threads, which hold connections
+            daemon_threads = False  # `server_close` would wait for the threads of open connections
 
             def handle_error(self, *_: object) -> None:
                 pass
 
         server = Server((host, port), Handler)
         if self.secure:
-            # The handshake belongs to the connection's own thread, so that a failed one does not end the server.
+            # The handshake runs in the thread of the connection, so that a failed handshake does not end the server.
             context, made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tls.files(self.directory)
             context.load_cert_chain(made.certificate, made.private_key)
             server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
@@ -104,7 +106,7 @@ class Terminal:
 
 @dataclass
 class SetUp:
-    """Everything of one stopped posd in a directory, for tests to break. `config`: the TOML that `doctor` writes."""
+    """All files of one stopped posd in a directory. Tests can break them. `config`: the TOML that `doctor` writes."""
 
     home: Path
     terminal: Terminal
@@ -143,19 +145,19 @@ class SetUp:
         return posd("doctor", *arguments, config=self.file)
 
     def findings(self, code: int = STOPPED) -> list[Found]:
-        """Write the configuration, run doctor and return its findings. The exit code must be this one."""
+        """Write the configuration and run doctor. Check the exit code. Return the findings."""
         self.file.write_text(self.config)
         return self.findings_as_written(code)
 
     def findings_as_written(self, code: int = STOPPED) -> list[Found]:
-        """Run doctor with the present file."""
+        """Run doctor with the present configuration file."""
         done = posd("doctor", "--json", config=self.file)
         assert done.returncode == code, done.stdout
         assert done.stderr == ""
         return self.read(done)
 
     def check(self) -> tuple[int, list[tuple[str, str]]]:
-        """Run `posd config check` with the present file. Return its exit code, and file and key of each problem."""
+        """Run `posd config check` with the present file. Return the exit code, and file and key of each problem."""
         done = posd("config", "check", "--json", config=self.file)
         document = json.loads(done.stdout)
         assert document["ok"] == (not document["problems"])
@@ -163,7 +165,7 @@ class SetUp:
         return done.returncode, [(one["file"], one["key"]) for one in document["problems"]]
 
     def cure(self, commands: list[str]) -> None:
-        """Run the commands as pasted into a shell."""
+        """Run the commands of a cure in a shell."""
         for command in commands:
             if command.startswith("posd "):
                 done = posd(*shlex.split(command)[1:])
@@ -172,7 +174,7 @@ class SetUp:
                 subprocess.run(command, shell=True, check=True)
 
     def read(self, done: Done) -> list[Found]:
-        """Return its findings; each command of posd in them must be valid."""
+        """Return the findings of a run. Check that each command of posd in them is valid."""
         found: list[Found] = json.loads(done.stdout)
         for command in (command for one in found for command in one["commands"]):
             typed = re.fullmatch(r"(?:sudo (?:-u \S+ )?|runuser -u \S+ -- )?posd (.*?)(?: > \S+)?", command)
@@ -183,7 +185,7 @@ class SetUp:
 
 @contextmanager
 def healthy(home: Path, terminal_directory: Path, server_directory: Path) -> Iterator[SetUp]:
-    """Yield a set-up with copies of shared certificates, because making them takes long."""
+    """Yield a set-up with copies of shared certificates, because new certificates take long."""
     state = home / "state"
     state.mkdir(mode=0o700)
     copy(server_directory, state / "tls")
@@ -208,7 +210,7 @@ async def running(setup: SetUp) -> AsyncIterator[Daemon]:
     try:
         yield daemon
     finally:
-        if daemon.process is not None:  # otherwise the test has killed it
+        if daemon.process is not None:  # a test may have killed posd
             await daemon.stop()
 
 
@@ -227,7 +229,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def failures(found: list[Found]) -> list[Found]:
-    """Return the failures, except that posd does not run."""
+    """Return the failures without the failure that posd does not run."""
     return [one for one in found if one["status"] == "failure" and "posd does not run: " not in one["meaning"]]
 
 
@@ -236,12 +238,12 @@ def warnings(found: list[Found]) -> set[tuple[str, str]]:
     return {(one["check"], one["subject"]) for one in found if one["status"] == "warning"}
 
 
-#: Findings that depend on the machine of the tests. Its own terminals show no firewall's rules.
+#: Findings that depend on the machine of the tests. A terminal on this machine proves nothing about a firewall.
 OF_THIS_MACHINE = {("clock", "this machine"), ("firewall", SERIAL)}
 
 
 def traces(home: Path) -> dict[str, object]:
-    """Return everything in which a change would show: names, modes, times and contents."""
+    """Return the names, modes, times and contents of all files, to find changes."""
     return {
         str(path): (
             path.lstat().st_mode,

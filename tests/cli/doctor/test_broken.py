@@ -1,4 +1,4 @@
-"""`posd doctor` on broken set-ups: the right line names the fault, and no other line reports its consequences."""
+"""`posd doctor` on broken set-ups. The right line names the fault. No other line reports consequences of the fault."""
 
 import asyncio
 import os
@@ -33,11 +33,11 @@ NOBODY = pwd.getpwnam("nobody")
 
 
 class Fault(NamedTuple):
-    """Check, subject and text of the only failure or warning, and how to cause it.
+    """A fault, with check, subject and text of the only failure or warning, and with the way to cause it.
 
-    `key`: the key of the configuration with which posd would not start or would not work; else None. `cured`: the named
-    commands repair it. `root`: root causes it, in a set-up of another user. {home}, {state}, {port} and {metrics} in
-    texts are those of the set-up. If `how` is a text, a shell runs it.
+    `key`: key of the configuration that keeps posd from starting or working, or None. `cured`: whether the named
+    commands repair the fault. `root`: whether root causes the fault in a set-up of another user. {home}, {state},
+    {port} and {metrics} in texts are the values of the set-up. A shell runs a text in `how`.
     """
 
     check: str
@@ -51,7 +51,7 @@ class Fault(NamedTuple):
 
 
 def changed(old: str, new: str) -> Callable[..., None]:
-    """Change the configuration; both texts may name {port} and {home}."""
+    """Change the configuration. Both texts may contain {port} and {home}."""
     return lambda s, *_: s.change(old.format(port=s.port, home=s.home), new.format(port=s.port, home=s.home))
 
 
@@ -123,7 +123,7 @@ def database_of_newer_posd(setup: SetUp, *_: object) -> None:
 
 def terminal_off(setup: SetUp, stack: ExitStack, *_: object) -> None:
     free = stack.enter_context(socket.socket())
-    free.bind(("127.0.0.1", 0))  # bound but not listening, so that no other program gets it
+    free.bind(("127.0.0.1", 0))  # the socket is bound but not listening, so that no other program gets the port
     setup.change(setup.terminal.base_url, f"https://127.0.0.1:{free.getsockname()[1]}")
 
 
@@ -205,7 +205,7 @@ NOT_NAMED, TAKEN, NO_FILE = (
 PIN, TO_TEXTFILE = "ab" * 32, '[metrics]\ntextfile = "{home}/metrics/posd.prom"\n'
 GROUP, OFF = 'till_group = "{}"', "enabled = false"
 
-#: Name -> check, subject, text, cause, key, and other facts.
+#: Name -> check, subject, text, cause, key, and other fields of a fault.
 BROKEN: dict[str, Fault] = {
     "callback_key_open": Fault("files", CALLBACK_KEY, "(mode 0644)", "chmod 644 {state}/callback.key", cured=True),
     "private_key_open": Fault("files", SERVER_KEY, "(mode 0640)", "chmod 640 {state}/tls/server.key", cured=True),
@@ -286,8 +286,8 @@ CASES = [
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_fault_is_named_by_the_right_line_only(setup: SetUp, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`posd config check` names it too if posd would not start, and the named commands repair it."""
+def test_only_the_right_line_names_a_fault(setup: SetUp, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`posd config check` also names a fault that keeps posd from starting. The named commands repair the fault."""
     fault = BROKEN[name]
     if fault.root:  # doctor finds the user of posd by the owner of the state directory
         setup.file.write_text(setup.config)
@@ -303,7 +303,9 @@ def test_a_fault_is_named_by_the_right_line_only(setup: SetUp, name: str, monkey
         code, problems = setup.check()
         assert traces(setup.home) == before
         if fault.key not in (None, "metrics.textfile") and setup.state.stat().st_uid == os.geteuid():
-            assert asyncio.run(Daemon(setup.home, setup.config).cannot_start())[0] in (1, 2), "posd itself says so too"
+            assert asyncio.run(Daemon(setup.home, setup.config).cannot_start())[0] in (1, 2), (
+                "posd also names the fault at its start"
+            )
     known = {"home": setup.home, "state": setup.state, "port": setup.port, "metrics": setup.metrics}
     subject = fault.subject.format_map(known)
     told = failures(found)
@@ -364,9 +366,9 @@ def test_a_person_who_used_sudo_gets_commands_with_sudo(
 def test_a_ca_that_is_not_valid_yet_asks_for_the_clock_before_a_new_ca(
     setup: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the machine's clock is behind, a person would put a new CA on every terminal for nothing."""
+    """If only the machine's clock is behind, a new CA on every terminal would be useless work."""
     monkeypatch.setattr(authority, "BACKDATED", timedelta(days=-1))
-    with suppress(tls.TlsError):  # the finding itself says that they are from the future
+    with suppress(tls.TlsError):  # the finding names the dates in the future
         issue.init(setup.state / "tls", names=["localhost"], addresses=["127.0.0.1"], overwrite=True)
     (ca,) = (one for one in failures(setup.findings()) if one["subject"] == str(setup.state / "tls" / "ca.crt"))
     assert ca["commands"] == ["timedatectl"]

@@ -1,4 +1,4 @@
-"""Texts of `posd doctor`: each is used, can be filled, and has valid commands."""
+"""Texts of `posd doctor`. Each text is used, can be filled, and has valid commands."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""`posd doctor` on a healthy set-up: its output, and that it leaves no trace."""
+"""`posd doctor` on a healthy set-up: the output, and the absence of changes."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ NAMES = {"check", "subject", "status", "meaning", "todo", "commands", "key", "fi
 ADMIN_SOCKET = Path("run") / "admin.sock"
 
 
-def test_without_a_daemon_everything_is_ok_except_what_only_a_daemon_shows(setup: SetUp) -> None:
+def test_without_a_daemon_every_check_is_ok_that_needs_no_daemon(setup: SetUp) -> None:
     found = setup.findings()
     assert failures(found) == []
     assert warnings(found) - OF_THIS_MACHINE == {("callback", f"127.0.0.1:{setup.port}")}
@@ -61,7 +61,7 @@ async def test_with_a_daemon_everything_is_ok_and_the_terminal_gets_no_request_t
 ) -> None:
     async with running(setup):
         found = setup.findings(0)
-        assert setup.check() == (0, []), "the port that posd itself has is not in use"
+        assert setup.check() == (0, []), "doctor does not report posd's own port as in use"
     assert failures(found) == []
     assert warnings(found) <= OF_THIS_MACHINE
     told = {(one["check"], one["subject"]): one["meaning"] for one in found}
@@ -72,7 +72,7 @@ async def test_with_a_daemon_everything_is_ok_and_the_terminal_gets_no_request_t
 
 
 async def refused_payment(daemon: Daemon) -> None:
-    """Start a payment that the terminal refuses, so that posd has written data and then writes nothing more."""
+    """Start a payment that the terminal refuses. So posd has written data and writes nothing more."""
     reply = await daemon.call("PUT", f"/transactions/{uuid4()}", {"amount": {"subtotal_iva0": 1}})
     assert reply.json["phase"] == "final"
     async with asyncio.timeout(PATIENCE):
@@ -89,7 +89,7 @@ async def stopped(setup: SetUp) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def killed(setup: SetUp) -> AsyncIterator[None]:
-    """Yield a state whose last commit is in the WAL, which doctor must read and not move."""
+    """Yield a state with the last commit in the WAL. doctor must read the WAL and not move it."""
     async with running(setup) as daemon:
         await refused_payment(daemon)
         await daemon.kill()
@@ -115,7 +115,7 @@ async def test_doctor_changes_nothing(setup: SetUp, state: State, code: int) -> 
         setup.check()
         after = traces(setup.home)
     assert any("no damage found" in one["meaning"] for one in found)
-    if state is at_work:  # its connections share this memory: posd marks there which of them reads
+    if state is at_work:  # connections share this memory, and mark their reads in it
         shared = str(setup.database.with_name("posd.db-shm"))
         assert before.pop(shared)
         assert after.pop(shared)
@@ -153,7 +153,7 @@ def test_without_a_configuration_doctor_reports_what_it_can(setup: SetUp, text: 
     "text", ["[webhooks\n", "[discovery]\nenabled = false\n[webhook]\n"], ids=["no TOML", "an unknown section"]
 )
 async def test_a_configuration_broken_while_posd_runs_is_a_failure(setup: SetUp, text: str) -> None:
-    """The running posd is found by the named socket, and the failure of the next start is still reported."""
+    """doctor finds the running posd by the named socket, and still reports the failure of the next start."""
     async with running(setup):
         setup.file.write_text(text)
         done = posd("doctor", "--json", config=setup.file, socket=setup.home / ADMIN_SOCKET)
@@ -191,7 +191,7 @@ def test_a_certificate_of_the_shops_own_pki_is_judged_by_its_own_chain(setup: Se
     for part in leaf.cert_chain_pems if whole else leaf.cert_chain_pems[:1]:
         part.write_to_path(certificate, append=True)
     leaf.private_key_pem.write_to_path(key)
-    key.chmod(0o640)  # a group may have access to it
+    key.chmod(0o640)  # a group may have access to the key
     setup.change("[database]", f'certificate = "{certificate}"\nprivate_key = "{key}"\n[database]')
     (told,) = (one["meaning"] for one in setup.findings() if one["subject"] == "chain")
     assert ("2 certificates; every terminal has to trust" in told) == whole
@@ -239,7 +239,7 @@ def test_a_hanging_or_failed_check_is_reported_and_its_earlier_findings_count(
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_disks")
 def test_a_nearly_full_disk_is_a_failure(setup: SetUp, tmp_path: Path) -> None:
-    """The state directory is a small disk, which only processes in its namespace see."""
+    """The state directory is a small disk. Only processes in its namespace see the disk."""
     kept = {path.relative_to(setup.state): path for path in setup.state.rglob("*") if path.is_file()}
     setup.file.write_text(setup.config)
     with small_disk(tmp_path, setup.state, "300m") as disk:
@@ -270,7 +270,7 @@ def test_a_nearly_full_disk_is_a_failure(setup: SetUp, tmp_path: Path) -> None:
         ("https://192.0.2.20:6869", timedelta(days=3650), "warning"),  # before this machine was started
     ],
 )
-def test_only_callbacks_show_that_terminals_reach_this_machine(
+def test_only_callbacks_prove_that_terminals_reach_this_machine(
     setup: SetUp, sent_to: str, before: timedelta, status: str
 ) -> None:
     with closing(sqlite3.connect(setup.database)) as db, db:
@@ -294,7 +294,9 @@ async def test_payments_that_wait_for_a_person_are_reported(setup: SetUp) -> Non
 @pytest.mark.slow
 @needs(root=True)
 async def test_a_user_who_may_read_little_is_told_so_on_each_line(setup: SetUp) -> None:
-    """A member of the admin group sees posd's reports. Files only for posd and root are named, and are not failures."""
+    """A member of the admin group sees posd's reports. Files that only posd and root can read are named, and are no
+    failures.
+    """
     setup.change('admin_group = ""', 'admin_group = "nogroup"')
     setup.terminal.directory.chmod(0o755)  # the CA for the terminals is not secret
     async with running(setup):
@@ -341,7 +343,7 @@ def test_a_person_sees_the_daemons_times_in_the_local_zone(
 
 
 def test_a_cure_names_the_file_that_has_the_terminal(setup: SetUp) -> None:
-    """A missing key is written into the section of the terminal. A wrong one is corrected in place."""
+    """A missing key is added to the section of the terminal. A wrong key is corrected in place."""
     section = next(part for part in setup.config.split("[[terminals]]\n")[1:] if SERIAL in part).partition("[")[0]
     setup.change(f"[[terminals]]\n{section}", "")
     further = setup.home / "config.d" / "10-terminals.toml"

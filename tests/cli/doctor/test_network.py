@@ -15,7 +15,7 @@ from posd.tls import issue
 from tests.cli.doctor.healthy import SERIAL, STOPPED, Found, SetUp, Terminal, failures, running
 from tests.support.daemon import Daemon
 
-#: Most seconds of any wait.
+#: Most seconds of a wait.
 PATIENCE_SECONDS = 60.0
 
 
@@ -38,7 +38,7 @@ async def test_a_callback_address_without_posd_is_a_failure(setup: SetUp) -> Non
 
 
 async def test_a_mismatched_pair_is_reported_once(setup: SetUp) -> None:
-    """posd keeps its earlier certificate. That is a consequence, not a separate failure."""
+    """posd keeps its earlier certificate. This is a consequence, not a separate failure."""
     async with running(setup):
         shutil.copy(setup.terminal.directory / "server.crt", setup.tls.certificate)
         found = setup.findings(1)
@@ -49,14 +49,16 @@ async def test_a_mismatched_pair_is_reported_once(setup: SetUp) -> None:
     assert "posd still shows another certificate" in told["meaning"]
 
 
-async def test_a_listener_on_another_port_than_the_configured_one_is_reported(setup: SetUp) -> None:
+async def test_a_listener_on_another_port_than_configured_is_reported(setup: SetUp) -> None:
     async with running(setup):
         setup.change(f"127.0.0.1:{setup.port}", "127.0.0.1:1")
         found = setup.findings(1)
     (failed,) = failures(found)
     assert (failed["check"], failed["subject"]) == ("port", "127.0.0.1:1")
     assert f"posd listens on port {setup.port}, not on" in failed["meaning"]
-    assert of(found, "callback")[0]["subject"] == f"127.0.0.1:{setup.port}", "that is what the terminals are told"
+    assert of(found, "callback")[0]["subject"] == f"127.0.0.1:{setup.port}", (
+        "the callback URLs have the configured port"
+    )
 
 
 def refuse(port: int, source: str) -> None:
@@ -71,7 +73,7 @@ def refuse(port: int, source: str) -> None:
 
 
 async def refused_by(daemon: Daemon, port: int, least: int) -> list[Found]:
-    """Refuse the certificate from two addresses. Return posd's report when it has counted that many."""
+    """Refuse the certificate from two addresses. Return posd's report after it has counted this many refusals."""
     for source in ("127.0.0.1", "127.0.0.3"):
         await asyncio.to_thread(refuse, port, source)
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -79,7 +81,7 @@ async def refused_by(daemon: Daemon, port: int, least: int) -> list[Found]:
             said = (await daemon.call("GET", "/health")).json["checks"]["certificate"]
             if len(said["refused_by"]) >= least:
                 return list(said["refused_by"])
-            await asyncio.sleep(0.02)  # no message shows that posd has counted another one
+            await asyncio.sleep(0.02)  # posd sends no message for a counted refusal, so the test polls
 
 
 async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(setup: SetUp) -> None:
@@ -98,7 +100,7 @@ async def test_a_check_by_this_machine_itself_is_not_a_refusal_of_a_terminal(set
     made = issue.init(setup.home / "own", names=["localhost"], addresses=["10.9.9.9"])
     setup.change("[database]", f'certificate = "{made.certificate}"\nprivate_key = "{made.private_key}"\n[database]')
     async with running(setup) as daemon:
-        (unnamed,) = failures(setup.findings(1))  # the terminal of the set-up has an address of this machine
+        (unnamed,) = failures(setup.findings(1))  # the terminal of the set-up uses an address of this machine
         assert "the certificate does not name it: every callback is refused" in unnamed["meaning"]
         assert (await daemon.call("GET", "/health")).json["checks"]["certificate"]["refused_by"] == []
     setup.change(setup.terminal.base_url, "https://127.0.0.9:1")
@@ -109,7 +111,7 @@ async def test_a_check_by_this_machine_itself_is_not_a_refusal_of_a_terminal(set
 
 @pytest.fixture
 async def announced(setup: SetUp) -> AsyncIterator[str]:
-    """Run a simulated terminal that announces itself on loopback. Yield its serial, which is unique on this machine."""
+    """Run a simulated terminal that announces itself on loopback. Yield the serial, which is unique on this machine."""
     serial = f"SN-{setup.port}"
     made = tls.files(setup.terminal.directory)
     state = setup.home / "simulated"

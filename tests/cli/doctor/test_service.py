@@ -1,4 +1,4 @@
-"""The effect of posd's unit: its user, what it hides and forbids, and the credentials that it passes."""
+"""The effect of posd's unit: the user, hidden paths, restrictions, and passed credentials."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ LoadCredential=other:/nonexistent
 
 @pytest.fixture
 def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Replace the system's unit directories. Return the first one; a later one overrides it."""
+    """Replace the system's unit directories. Return the first directory. A later directory overrides it."""
     places = tmp_path / "lib", tmp_path / "etc"
     for place in places:
         (place / f"{service.UNIT}.d").mkdir(parents=True)
@@ -50,7 +50,7 @@ def test_a_unit_is_read_with_its_drop_ins(units: Path) -> None:
     drop_in(units.parent / "etc", "10.conf", "SupplementaryGroups=c")
     found = service.read(file)
     assert found is not None
-    assert found.words("SupplementaryGroups") == ["c", "a"], "the file of that name in the later directory counts"
+    assert found.words("SupplementaryGroups") == ["c", "a"], "the file of this name in the later directory counts"
     assert found.made == [Path("/var/lib/posd"), Path("/var/lib/posd/backups")]
     for path, read_only in (("/srv/posd/posd.db", False), ("/var/lib/posd/x", False), ("/srv/other", True)):
         assert found.read_only(Path(path)) == read_only, path
@@ -58,9 +58,9 @@ def test_a_unit_is_read_with_its_drop_ins(units: Path) -> None:
         assert found.hides(Path(path)) == hidden, path
     assert (found.credential("other"), found.credential("none")) == ("/nonexistent", None)
     assert not found.makes_certificate
-    assert service.read(Path("/y/config.toml")) is None, "it runs another configuration"
+    assert service.read(Path("/y/config.toml")) is None, "the unit runs another configuration"
     (units.parent / "etc" / service.UNIT).symlink_to("/dev/null")
-    assert service.read(file) is None, "it is masked"
+    assert service.read(file) is None, "the unit is masked"
 
 
 def refused(setup: SetUp) -> list[Found]:

@@ -1,4 +1,4 @@
-"""Reading the posd commands of a text, and parsing each by click without running it."""
+"""Readers of the posd commands in a text. click parses each command without running it."""
 
 import re
 import shlex
@@ -9,7 +9,7 @@ import click
 
 from posd.cli.main import main
 
-#: Placeholders -> the words with which a command is parsed.
+#: Placeholder -> word for the parser.
 PLACEHOLDERS = {
     "ID": str(uuid.UUID(int=1)),
     "ORIGINAL": str(uuid.UUID(int=2)),
@@ -26,27 +26,27 @@ PLACEHOLDERS = {
     "N": "1",
 }
 
-#: what ends a command in a shell.
+#: Characters that end a command in a shell.
 OPERATORS = frozenset({"|", "||", "&&", ";", ">", ">>", "<", "&"})
 
-#: A shell line that runs posd: its prefix, and its words.
+#: A shell line that runs posd, as a prefix and words.
 LINE = re.compile(r"\s*(?:sudo (?:-u \S+ )?|time )*posd (?P<rest>.+)")
 
-#: code of a Markdown text: blocks of a shell, and words in backticks.
+#: Code in a Markdown text: shell blocks, and texts in backticks.
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(posd [^`]+)`")
 
 
 def commands_of(markdown: str) -> Iterator[str]:
-    """Yield every posd command of a Markdown text, of its shell blocks and in backticks."""
+    """Yield every posd command in the shell blocks and backticks of a Markdown text."""
     for block in BLOCK.findall(markdown):
         yield from filter(LINE.fullmatch, block.replace("\\\n", " ").splitlines())
     yield from INLINE.findall(FENCED.sub("", markdown))
 
 
 def words_of(line: str) -> list[str]:
-    """Return the words of a line that runs posd, without `posd` itself, up to a pipe, redirection and the like."""
+    """Return the words after `posd` in a line, up to a pipe, a redirection or another end."""
     match = LINE.fullmatch(line)
     assert match, f"{line!r} does not run posd"
     lexer = shlex.shlex(match["rest"], posix=True, punctuation_chars=True)
@@ -57,7 +57,7 @@ def words_of(line: str) -> list[str]:
 
 
 def name_of(words: list[str]) -> str:
-    """Return the command that words name, without the options of `posd` itself."""
+    """Return the name of the command in these words, without the options of `posd` itself."""
     skip = iter(words)
     for word in skip:
         if word in {"--config", "--socket"}:
@@ -68,7 +68,7 @@ def name_of(words: list[str]) -> str:
 
 
 def parse(words: list[str]) -> None:
-    """Parse a command line without running it. Raise click's UsageError if it is wrong."""
+    """Parse a command line without running it. Raise click's UsageError for a wrong line."""
     command: click.Command = main
     ctx = main.make_context("posd", list(words))
     while isinstance(command, click.Group):

@@ -1,4 +1,4 @@
-"""The manual: every command has a complete page with valid examples, and groff accepts all pages."""
+"""The manual. Every command has a complete page with valid examples. groff accepts all pages."""
 
 import os
 import re
@@ -27,7 +27,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 @every_page
-def test_a_page_is_whole(page: Page) -> None:
+def test_a_page_is_complete(page: Page) -> None:
     command = " ".join(page.path[1:])
     assert page.summary, f"{page.command}: give the command a docstring"
     assert page.synopsis.startswith(page.command)
@@ -48,7 +48,7 @@ def test_the_examples_can_be_typed(page: Page) -> None:
     for example in page.examples:
         words = words_of(example.line)
         parse(words)
-        assert all(part in words for part in page.path[1:]), f"{example.line} is no example of {page.command}"
+        assert all(part in words for part in page.path[1:]), f"{example.line} is not an example of {page.command}"
 
 
 @every_page
@@ -60,18 +60,18 @@ def test_the_help_ends_with_the_examples(page: Page) -> None:
     ]
 
 
-def test_a_wrong_example_would_be_found() -> None:
+def test_a_wrong_example_is_found() -> None:
     for line in ("posd charge 1 --termnal SN-0001", "posd showw ID", "posd list --limit x", "posd tls bake"):
         with pytest.raises(click.UsageError):
             parse(words_of(line))
 
 
-def test_no_example_is_of_a_command_that_does_not_exist() -> None:
+def test_every_example_has_an_existing_command() -> None:
     known = {" ".join(page.path[1:]) for page in PAGES}
     assert set(examples()) <= known
 
 
-def test_what_is_read_beside_a_page_exists() -> None:
+def test_every_see_also_of_a_page_exists() -> None:
     names = {f"{page.name}(1)" for page in PAGES} | {"posd.toml(5)", "posd-codes(7)"}
     assert {name for page in PAGES for name in page.see_also} <= names
     mentioned = {name for page in PAGES for name in re.findall(r"posd[a-z.-]*\([157]\)", man_page(page))}
@@ -82,21 +82,21 @@ def test_every_command_has_a_page() -> None:
     assert set(COMMANDS) == {page.path[1] for page in PAGES if len(page.path) == 2}
 
 
-def test_the_help_has_every_command_in_one_group_in_the_words_of_its_page() -> None:
+def test_the_help_has_every_command_in_one_group_with_the_first_sentence_of_its_page() -> None:
     listed = [(name, does) for commands in groups().values() for name, does in commands.items()]
     assert len(dict(listed)) == len(listed)
     assert dict(listed) == {page.path[1]: page.summary for page in PAGES if len(page.path) == 2}, (
-        "posd/cli/app/groups.toml has to have each command, with the first sentence of its docstring"
+        "posd/cli/app/groups.toml must have each command with the first sentence of its docstring"
     )
 
 
-def test_the_page_of_all_codes_is_made_of_the_table() -> None:
+def test_the_page_of_all_codes_is_generated_from_the_table() -> None:
     assert (ROOT / "docs" / "reference" / "codes.md").read_text(encoding="utf-8") == codes.markdown(), (
-        "docs/reference/codes.md is not what posd explain says; its head says how to write it anew"
+        "docs/reference/codes.md differs from posd explain; its head has the command that writes it again"
     )
 
 
-def test_roff_shows_every_character_as_it_is() -> None:
+def test_roff_shows_every_character_unchanged() -> None:
     assert escaped("a\\b -- 'c' …") == r"a\(rsb \-\- \(aqc\(aq \[u2026]"
     assert told(".dotted") == r"\&.dotted"
     assert told("see --note, `posd show` and posd-show(1)") == (
@@ -106,7 +106,7 @@ def test_roff_shows_every_character_as_it_is() -> None:
 
 @pytest.fixture(scope="module")
 def manual(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The man pages, made as the package makes them."""
+    """Return the directory of man pages, made by the command of the package."""
     directory = tmp_path_factory.mktemp("manual")
     made = subprocess.run(
         [sys.executable, "-m", "manual", "--man", str(directory), "--markdown", str(directory / "commands.md")],
@@ -140,7 +140,7 @@ def test_every_key_of_the_configuration_is_on_its_page() -> None:
 
 @pytest.mark.slow
 @needs("groff")
-def test_groff_takes_every_page_without_a_word(manual: Path) -> None:
+def test_groff_accepts_every_page_without_a_message(manual: Path) -> None:
     for file in sorted(manual.glob("man?/*")):
         done = subprocess.run(
             ["groff", "-man", "-ww", "-Tutf8", "-rLL=80n", str(file)],
@@ -158,7 +158,7 @@ def test_groff_takes_every_page_without_a_word(manual: Path) -> None:
         assert sections <= set(shown.splitlines()), file.name
 
 
-@pytest.mark.slow  # a process for each page
+@pytest.mark.slow  # each page needs a process
 @needs("man")
 def test_man_shows_every_page_without_a_warning(manual: Path) -> None:
     environment = os.environ | {"MANWIDTH": "80", "LC_ALL": "C.UTF-8", "MANPAGER": "cat"}

@@ -1,4 +1,4 @@
-"""docs/guides/operations.md: every code is in it, commands can be typed, links lead somewhere, log lines exist."""
+"""docs/guides/operations.md. The guide has every code. Commands are valid, and links and log lines exist."""
 
 import re
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ SOURCES = "\n".join(
     file.read_text(encoding="utf-8") for pattern in ("*.py", "en.toml") for file in (ROOT / "posd").rglob(pattern)
 )
 
-#: A log event's name as the guide writes it; names of files look alike.
+#: Name of a log event in the guide. Names of files have the same form.
 LOG_EVENT = re.compile(r"`((?:payment|print|posd|webhook|listener|discovery|store|certificate|interfaces)\.[a-z_]+)`")
 FILES = frozenset({"posd.db", "posd.socket", "posd.toml"})
 
 
-#: The source texts, each joined into one line.
+#: The source files, each joined into one line.
 TEXTS = re.sub(r'"\s*\n\s*f?"', "", SOURCES)
-#: Texts in backticks with these beginnings are commands. Others of at least three words quote posd's messages.
+#: Texts in backticks with these beginnings are commands. Other texts of at least three words quote messages of posd.
 TYPED = ("posd ", "sudo ", "journalctl ", "systemctl ", "[")
 
 
@@ -34,7 +34,7 @@ def quoted() -> set[str]:
 
 
 def headings() -> dict[str, str]:
-    """Return every section: its link anchor (as on GitHub) -> its text."""
+    """Return every section, link anchor (as on GitHub) -> text."""
     parts = re.split(r"^#{1,4} (.+)$", FENCED.sub("", GUIDE), flags=re.MULTILINE)
     return {
         re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-"): text
@@ -83,7 +83,7 @@ def test_every_named_log_line_exists() -> None:
     named = set(LOG_EVENT.findall(GUIDE)) - FILES
     assert len(named) >= 8
     for name in named:
-        assert f'"{name}"' in SOURCES, f"{name} is no log line of posd"
+        assert f'"{name}"' in SOURCES, f"{name} is not a log event of posd"
 
 
 @pytest.mark.parametrize("text", sorted(quoted()))
@@ -91,4 +91,4 @@ def test_every_quoted_message_exists(text: str) -> None:
     words = text.split()
     run = 3 if len(words) > 5 else 2  # consecutive words of the sources, with names and numbers around them
     runs = [" ".join(words[place : place + run]) for place in range(len(words) - run + 1)]
-    assert any(each in TEXTS for each in runs), f"posd never says {text!r}"
+    assert any(each in TEXTS for each in runs), f"posd has no message {text!r}"

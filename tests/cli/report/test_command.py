@@ -72,7 +72,7 @@ IN_TOKYO = answer({"timezone": "Asia/Tokyo"})
 
 @every("config", ["", "[broken"])
 def test_the_time_zone_of_a_day_comes_from_the_daemon(config: str) -> None:
-    """The local configuration does not matter: with another time zone the totals would be those of another day."""
+    """The local configuration has another time zone. With it the totals would belong to another day."""
     done = asked([IN_TOKYO, made(put())], "report", "2026-11-20", config=config)
     assert done.returncode == 0, done.stderr
     query = asks(done, 1)
@@ -87,7 +87,7 @@ def test_the_time_zone_of_a_day_comes_from_the_daemon(config: str) -> None:
         ("2026-11-20T00:00-05:00", "2026-11-20T05:00:00.000Z", False),
     ],
 )
-def test_a_day_of_a_list_is_also_the_merchants(given: str, since: str, zone: bool) -> None:
+def test_a_day_of_a_list_is_also_a_day_of_the_merchant(given: str, since: str, zone: bool) -> None:
     page = answer({"transactions": [], "next_cursor": None})
     done = asked([*[IN_TOKYO] * zone, page], "list", "--since", *given.split())
     assert (done.returncode, asks(done, -1)["since"]) == (0, [since])
@@ -163,7 +163,7 @@ def test_on_a_terminal_the_report_fits_80_columns() -> None:
     # A command is never broken, so that it can be copied.
     lines = [line for line in seen.screen.split("\n") if "posd " not in line]
     assert [line for line in lines if cell_len(line.rstrip()) > 80] == []
-    for row in rows:  # no table is so narrow that text to be copied is broken
+    for row in rows:  # text that a person copies is not broken in a narrow table
         assert (row["transaction_reference"] or row["client_transaction_id"]) in seen.screen
     assert re.search(r"charge +11\.20", seen.screen)
     assert "Needs" not in seen.screen
@@ -239,7 +239,7 @@ def test_the_page_is_in_the_language_of_the_locale_and_a_csv_file_in_english(mon
 
 
 def test_today_is_today_in_the_merchants_time_zone() -> None:
-    zone = ZoneInfo("Pacific/Kiritimati")  # 14 hours ahead of UTC, mostly another day than on this machine
+    zone = ZoneInfo("Pacific/Kiritimati")  # 14 hours ahead of UTC, where the day mostly differs from this machine's day
     before = datetime.now(zone).date()
     done = asked([answer({"timezone": "Pacific/Kiritimati"}), made(put())], "report", "--json")
     assert done.returncode == 0

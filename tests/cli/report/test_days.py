@@ -1,4 +1,4 @@
-"""Days of the merchant: their beginning and end, and the accepted formats."""
+"""Days of the merchant: beginning, end, and accepted formats."""
 
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -15,7 +15,7 @@ ZONES = ["America/Guayaquil", "Europe/Madrid", "America/Sao_Paulo", "America/Hav
 @pytest.mark.parametrize(
     ("zone", "day", "hours"),
     [
-        # Past days, because editions of the time zone data can differ about future days.
+        # Past days, because versions of the time zone data can differ about future days.
         ("America/Guayaquil", date(2024, 11, 20), 24),
         ("Europe/Madrid", date(2024, 3, 31), 23),
         ("Europe/Madrid", date(2024, 10, 27), 25),

@@ -1,4 +1,4 @@
-"""Output formats of a report: all have the same content, and none can run as code."""
+"""Output formats of a report. All formats have the same content, and no text in them can run as code."""
 
 import csv
 import io
@@ -60,7 +60,7 @@ def shop() -> Iterator[Book]:
 
 @settings(max_examples=examples(10, 50), deadline=None)
 @given(st.lists(rows, max_size=8))
-def test_every_format_has_the_same_content_and_no_code(found: list[dict[str, Any]]) -> None:
+def test_every_format_has_the_same_content_and_no_executable_text(found: list[dict[str, Any]]) -> None:
     with book() as shop:
         for number, row in enumerate(found):
             shop.put(number, NOON + timedelta(minutes=number), **row)

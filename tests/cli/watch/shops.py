@@ -1,4 +1,4 @@
-"""Documents of shops, as the daemon reports them, to draw frames of."""
+"""Documents of shops in the daemon's form, for frames of `posd watch`."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ def identity(number: int) -> str:
 
 
 def exact(document: Any) -> Any:
-    """Return a document as read from the API, with exact numbers."""
+    """Return a document with exact numbers, as read from the API."""
     return decode(json.dumps(document))
 
 
@@ -48,7 +48,7 @@ def terminal(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def payment(number: int, seconds: float, status: str | None = "TERMINAL_ACKNOWLEDGED", **changes: Any) -> Any:
-    """Return an open payment on the terminal with that number, begun this many seconds ago."""
+    """Return an open payment on the terminal with this number. It began this many seconds ago."""
     document = {
         "client_transaction_id": identity(number),
         "terminal": f"SN-{number:04}",

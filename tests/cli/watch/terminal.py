@@ -21,12 +21,12 @@ from posd.cli.watch.app import Rows, Watch
 from posd.cli.watch.state import Shop, look
 from tests.support.counter import PATIENCE
 
-#: Makes the pseudo-terminal the controlling terminal, as a shell does.
+#: Program that makes the pseudo-terminal the controlling terminal, as a shell does.
 OWN_TERMINAL = ("setsid", "--ctty")
 
 
 class Seen:
-    """`posd watch` with a pilot: its keys, and its screen."""
+    """`posd watch` with a pilot, which presses keys and reads the screen."""
 
     def __init__(self, app: Watch, pilot: "Pilot[None]") -> None:
         self.app, self.pilot = app, pilot
@@ -82,17 +82,17 @@ class OnTerminal:
         self.raw = b""
 
     def read(self, seconds: float) -> bool:
-        """Read output for that time. Return whether there was any."""
+        """Read output for this time. Return whether there was output."""
         if not select.select([self.keys], [], [], max(0.0, seconds))[0]:
             return False
         self.raw += os.read(self.keys, 65536)
         return True
 
     def writes(self, text: str) -> bytes:
-        """Read until that was written. Return all output before it, and forget it."""
+        """Read until this text was written. Return and remove the output before the text."""
         deadline = time.monotonic() + PATIENCE
         while text.encode() not in self.raw:
-            assert self.read(deadline - time.monotonic()), f"no {text!r} in {self.raw!r}"
+            assert self.read(deadline - time.monotonic()), f"the output lacks {text!r}: {self.raw!r}"
         before, _, self.raw = self.raw.partition(text.encode())
         return before
 
@@ -105,13 +105,15 @@ class OnTerminal:
         return self.process.returncode
 
     def state(self) -> str:
-        """Return the process's state: T is stopped."""
+        """Return the state of the process. T stands for stopped."""
         return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2][0]
 
 
 @contextmanager
 def on_terminal(socket: Path, *command: str, size: tuple[int, int] = (24, 80), **env: str) -> Iterator[OnTerminal]:
-    """Run a command of posd on a terminal for the block. Check at the end that the terminal is as before."""
+    """Run a command of posd on a terminal for the block. Check at the end that the terminal's settings are
+    unchanged.
+    """
     keys, device = pty.openpty()
     modes = termios.tcgetattr(device)
     fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))

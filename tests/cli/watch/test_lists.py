@@ -1,4 +1,4 @@
-"""Lists with any content stay within the screen at any width, and show all commands as text."""
+"""Lists with any content. They fit the screen at any width, and show all commands as text."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ STRANGE = st.text(
 
 
 def ended(number: int, seconds: float, took: float, result: str = "approved") -> Any:
-    """Return a payment that ended this many seconds ago, and its duration."""
+    """Return a payment that ended this many seconds ago and lasted this long."""
     event = {**outcome(result, {"kind": "event", "event_id": identity(99)}), "decided_at": at(seconds)}
     return payment(number, seconds + took, "APPROVAL", phase="final", outcome=event, next_step="done")
 

@@ -24,7 +24,7 @@ from tests.support.counter import PATIENCE, Counter
 
 #: Escape sequences that begin and end the alternate screen.
 OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
-#: A word on the bottom line, which is drawn last.
+#: A word on the bottom line. This line is drawn last.
 DRAWN = "reconcile"
 
 
@@ -51,7 +51,7 @@ async def test_a_payment_appears_advances_ends_and_disappears_live(shop: Counter
         await view.shows("SN-0001", "11.20", "ack·card·[bank]·end", "at the bank")
         await asyncio.to_thread(shop.hand, "approve")
         await view.shows("SN-0001", "11.20", "ack·card·bank·[end]", "approved")
-        await view.shows("last hour", " ended · ", "% approved")  # with the payments of other tests
+        await view.shows("last hour", " ended · ", "% approved")  # the number includes payments of other tests
         await view.shows("SN-0001", "free")
         await view.hides("[end]")
         await view.press("q")
@@ -76,8 +76,8 @@ async def test_an_abort_by_a_key_asks_first_and_ends_the_payment(shop: Counter) 
         assert [line for line in shop.ledger() if line["kind"] == "abort"]
 
 
-async def test_an_abort_is_for_the_payment_of_the_question(shop: Counter) -> None:
-    """Meanwhile another payment becomes the most urgent one."""
+async def test_an_abort_applies_to_the_payment_in_the_question(shop: Counter) -> None:
+    """Another payment becomes the most urgent during the question."""
     first = shop.charge(25, scenario="wait-for-abort")
     async with seen(shop.socket) as view:
         await view.selects("SN-0001", "25.00")
@@ -250,7 +250,7 @@ def test_a_closed_terminal_ends_the_view(shop: Counter) -> None:
 @pytest.mark.slow
 def test_a_blocked_terminal_does_not_block_the_view(shop: Counter) -> None:
     with on_terminal(shop.socket, "watch", size=(200, 300)) as view:
-        # Frames of 300 columns fill the kernel's buffer; the terminal does not read them.
+        # The terminal does not read, and frames of 300 columns fill the kernel's buffer.
         deadline = time.monotonic() + PATIENCE
         while select.select([], [view.device], [], 0)[1]:
             assert time.monotonic() < deadline
@@ -260,7 +260,7 @@ def test_a_blocked_terminal_does_not_block_the_view(shop: Counter) -> None:
         assert view.process.wait(PATIENCE) == 0
 
 
-def test_a_second_needs_few_bytes(shop: Counter) -> None:
+def test_a_second_of_the_view_writes_few_bytes(shop: Counter) -> None:
     payment = shop.charge(9, scenario="by-hand")
     with on_terminal(shop.socket, "watch") as view:
         view.writes(DRAWN)
@@ -274,7 +274,7 @@ def test_a_second_needs_few_bytes(shop: Counter) -> None:
     shop.ended(payment)
 
 
-def test_without_utf_8_everything_is_ascii_and_no_color_is_respected(shop: Counter) -> None:
+def test_without_utf_8_the_view_is_ascii_and_no_color_is_respected(shop: Counter) -> None:
     with on_terminal(shop.socket, "watch", PYTHONIOENCODING="ascii", NO_COLOR="1") as view:
         view.writes("TERMINALS")
         before = view.raw
@@ -313,7 +313,7 @@ def test_as_json_there_is_one_line_for_each_later_change(shop: Counter) -> None:
     with started_posd("watch", "--json", environment={"POSD_SOCKET": str(shop.socket)}) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        # It has no past data, so payments are made until it shows one.
+        # The view has no past data, so the test makes payments until the view shows one.
         shop.until(lambda: shop.charge(3) and select.select([process.stdout], [], [], 0.5)[0], "silent")
         assert json.loads(process.stdout.readline())["kind"] == "transaction"
         shop.kill_daemon()

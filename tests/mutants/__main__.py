@@ -19,12 +19,12 @@ from tests.mutants.run import Mutation
 ACCEPTED = Path(__file__).with_name("accepted.toml")
 
 
-def play(module: str, options: argparse.Namespace) -> bool:
+def play(module: str) -> bool:
     """Run the mutants of one module; print the survivors. Return whether each was killed or is accepted."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
-    mutation = Mutation(module, path_of(module), options.function, options.longest, options.jobs)
+    mutation = Mutation(module, path_of(module), jobs=len(os.sched_getaffinity(0)))
     arguments = ["-o", "addopts=", "-p", "no:schemathesis", "-p", "no:cacheprovider", "-n", "0", "--timeout=60"]
-    pytest.main([*arguments, "-q", *(options.tests or near(module))], plugins=[mutation])
+    pytest.main([*arguments, "-q", *near(module)], plugins=[mutation])
     if mutation.failed:
         print(f"a test already fails without a mutant: {mutation.failed}", file=out)
         return False
@@ -44,18 +44,11 @@ def main() -> int:
     """Run each module in a process of its own: an imported module is not imported again."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("modules", nargs="+")
-    parser.add_argument("--function", default="", help="only functions whose qualified name contains this")
-    parser.add_argument("--tests", nargs="*", default=(), help="run these tests instead of those near the module")
-    parser.add_argument(
-        "--longest", type=float, default=1.0, help="leave out tests that take longer than this, in seconds"
-    )
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     modules = [module for name in options.modules for module in modules_of(name)]
     if len(modules) == 1:
-        return 0 if play(modules[0], options) else 1
-    arguments = [argument for argument in sys.argv[1:] if argument not in options.modules]
-    return max(subprocess.call([sys.executable, "-m", "tests.mutants", module, *arguments]) for module in modules)
+        return 0 if play(modules[0]) else 1
+    return max(subprocess.call([sys.executable, "-m", "tests.mutants", module]) for module in modules)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from tests.mutants.mutate import Mutant, Place, codes, mutants, watched
 
 #: A mutant is dead when its tests take longer than this many times their normal time plus this many seconds.
 TIMES, MORE_SECONDS = 10, 30.0
+#: A test that takes longer than this is left out.
+LONGEST_SECONDS = 1.0
 ALIVE, DEAD = 0, 1
 UNCHANGED = "nothing"
 
@@ -30,8 +32,6 @@ class Mutation:
 
     module: str
     path: Path
-    wanted: str = ""
-    longest: float = 1.0
     jobs: int = 2
     lived: list[Mutant] = field(default_factory=list)
     unreached: list[Mutant] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Mutation:
             began = time.process_time()
             _run(item, items[number + 1] if number + 1 < len(items) else None)
             self.seconds[item] = time.process_time() - began
-            if self.seconds[item] > self.longest:
+            if self.seconds[item] > LONGEST_SECONDS:
                 for reaching in self.reaching.values():
                     reaching.discard(item)
             if self.failed:
@@ -119,8 +119,6 @@ class Mutation:
         self.reaching[""] = set().union(*self.reaching.values())
         yield from [Mutant("", None, 0, UNCHANGED, code)] * (self.jobs + 1)  # also at the same time
         for mutant in mutants(self.path):
-            if self.wanted not in mutant.function:
-                continue
             if self.reaching[mutant.function]:
                 yield mutant
             else:

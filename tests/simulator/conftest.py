@@ -18,19 +18,10 @@ import trustme
 from posd.simulator import Settings, Simulator
 from posd.simulator.clock import VirtualClock
 from tests.simulator.own import write
+from tests.support.chains import PATHS
 from tests.support.connections import Connections
 
-#: Operation -> its path on the local network.
-LOCAL = {
-    "charge": "/terminal/v1/async/charge",
-    "pre-auth": "/terminal/v1/async/authorization",
-    "re-auth": "/terminal/v1/async/re_authorization",
-    "capture": "/terminal/v1/async/capture",
-    "post-tip": "/terminal/v1/async/pos_tip",
-    "void": "/terminal/v1/async/void",
-    "refund": "/terminal/v1/async/refund",
-}
-CHARGE = LOCAL["charge"]
+CHARGE = PATHS["charge"]
 ABORT = "/terminal/v1/abort"
 SEARCH = "/terminal/v1/transaction_search_online"
 #: Terminal seconds in a real one: an approved cycle takes 40 to 170 ms.
@@ -189,7 +180,7 @@ class Till:
     async def start(self, operation: str, **fields: Any) -> httpx2.Response:
         """Start an operation. A field that is None is omitted from the request."""
         body = {name: value for name, value in request(**fields).items() if value is not None}
-        return await self.post(json.dumps(body).encode(), LOCAL[operation])
+        return await self.post(json.dumps(body).encode(), PATHS[operation])
 
     async def run(self, operation: str, **fields: Any) -> dict[str, Any]:
         """Run an operation to its end. Return its final event, with every number as text."""

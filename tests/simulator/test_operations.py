@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from posd.simulator.wire import OPERATIONS
-from tests.simulator.conftest import LOCAL, Receiver, Till, request
+from tests.simulator.conftest import Receiver, Till, request
+from tests.support.chains import PATHS
 
 SERIAL = "SN-0001"
-CLOUD = {name: path.replace("/async/", f"/{SERIAL}/async/") for name, path in LOCAL.items()}
-WAYS = [(mode, name, path) for mode, paths in (("local", LOCAL), ("cloud", CLOUD)) for name, path in paths.items()]
+CLOUD = {name: path.replace("/async/", f"/{SERIAL}/async/") for name, path in PATHS.items()}
+WAYS = [(mode, name, path) for mode, paths in (("local", PATHS), ("cloud", CLOUD)) for name, path in paths.items()]
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ WITH_ORIGINAL = [name for name, row in ROWS.items() if row.original]
 
 
 def test_every_operation_is_tested() -> None:
-    assert set(ROWS) == set(LOCAL) == {operation.name for operation in OPERATIONS}
+    assert set(ROWS) == set(PATHS) == {operation.name for operation in OPERATIONS}
 
 
 async def original(till: Till, operation: str) -> str | None:
@@ -91,7 +92,7 @@ async def test_each_operation_is_acknowledged_run_and_reported_with_its_own_word
 @pytest.mark.parametrize("name", WITH_ORIGINAL)
 @pytest.mark.parametrize("reference", [None, "7f3c"])
 async def test_a_derived_operation_requires_a_reference(till: Till, name: str, reference: Any) -> None:
-    answer = await till.post(json.dumps(request(transaction_reference=reference)).encode(), LOCAL[name])
+    answer = await till.post(json.dumps(request(transaction_reference=reference)).encode(), PATHS[name])
     assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST")
     assert "transaction_reference" in answer.json()["message"]
     (start,) = till.terminal.ledger.of("start")

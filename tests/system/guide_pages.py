@@ -2,12 +2,14 @@
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.system import packages, shop
 from tests.system.machine import Machine, need
-from tests.system.report import Check
+from tests.system.report import Check, Report
 
 GUIDE = (packages.CHECKOUT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -29,48 +31,33 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-B0-2]|[\r\x07]|\^@")
 TURNING = re.compile(r"^[\u2800-\u28ff] .*\n", re.MULTILINE)
 
 
-@dataclass
-class Shops:
-    """A machine with payments, and a machine without posd."""
-
-    scratch: Path
-    suite: str
-    package: str = ""
-    here: Machine = field(init=False)
-    _made: list[Machine] = field(default_factory=list)
-
-    def open(self, package: Path) -> None:
-        """Install the package on the first machine, boot the machine, and charge a card."""
-        need("mmdebstrap", "mmdebstrap")
-        need("systemd-nspawn", "systemd-container")
-        self.package = package.name
-        self.here = self.machine(package)
-        self.here.run("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}", seconds=600)
-        self.here.boot()
-        shop.configure(self.here)
-        self.here.run("useradd", "--create-home", "--groups", "posd-admin", READER)
-        shop.open_shop(self.here)
-        assert shop.result(shop.charge(self.here)) == "approved"
-
-    def machine(self, package: Path) -> Machine:
-        """Prepare a machine with the package's file in /root and the package's dependencies."""
-        name = f"{len(self._made)}"
-        machine = Machine(self.scratch / name, f"posd-guide{name}-{os.getpid()}", self.suite)
-        self._made.append(machine)
-        machine.make()
-        machine.put(package, "/root/")
-        machine.write("/usr/local/bin/editor", EDITOR)
-        machine.run("chmod", "+x", "/usr/local/bin/editor")
-        machine.run("apt-get", "update", "-q")
-        machine.run("apt-get", "install", "-y", "--no-install-recommends", *NEEDED, seconds=600)
-        machine.write(f"/etc/sudoers.d/{READER}", SUDOERS)
-        machine.write("/etc/hosts", f"127.0.0.1 localhost {(machine.root / 'etc/hostname').read_text()}")
-        return machine
-
-    def close(self) -> None:
-        """Power all machines off and remove them."""
-        for machine in self._made:
-            machine.close()
+@contextmanager
+def opened(report: Report, part: str, scratch: Path) -> Iterator[Machine | None]:
+    """Install the package on a machine, boot the machine, and charge a card. Yield None if this failed."""
+    machine = Machine(scratch / f"{part}-{report.suite}", f"posd-{part}-{os.getpid()}", report.suite)
+    try:
+        with report.check(part, "a machine is laid out, and charges") as check:
+            need("mmdebstrap", "mmdebstrap")
+            need("systemd-nspawn", "systemd-container")
+            package = packages.given(scratch)
+            machine.make()
+            machine.put(package, "/root/")
+            machine.write("/usr/local/bin/editor", EDITOR)
+            machine.run("chmod", "+x", "/usr/local/bin/editor")
+            machine.run("apt-get", "update", "-q")
+            install = ("apt-get", "install", "-y", "--no-install-recommends")
+            machine.run(*install, *NEEDED, f"/root/{package.name}", seconds=600)
+            machine.write(f"/etc/sudoers.d/{READER}", SUDOERS)
+            machine.write("/etc/hosts", f"127.0.0.1 localhost {(machine.root / 'etc/hostname').read_text()}")
+            machine.boot()
+            shop.configure(machine)
+            machine.run("useradd", "--create-home", "--groups", "posd-admin", READER)
+            shop.open_shop(machine)
+            assert shop.result(shop.charge(machine)) == "approved"
+            check.note(package.name)
+        yield machine if report.checks[-1].result == "passed" else None
+    finally:
+        machine.close()
 
 
 def text(heading: str) -> str:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from tests.system import packages, shop
-from tests.system.guide_pages import Page, Shops
+from tests.system import shop
+from tests.system.guide_pages import Page, opened
 from tests.system.machine import Machine, until
 from tests.system.report import Report
 
@@ -38,28 +38,23 @@ DECIDED = f"{NOTE}\ny\n"
 
 
 def run(report: Report, scratch: Path) -> None:
-    """Run the part. Each page is a check."""
-    shops = Shops(scratch / f"payments-{report.suite}", report.suite)
+    """Run the part; each page is a check."""
     begun: dict[str, str] = {}
-    try:
-        with report.check(PART, "a machine with three terminals is prepared") as check:
-            shops.open(packages.given(scratch))
-            begun = lay_out(shops.here)
-            check.note(shops.package)
-        if report.checks[-1].result != "passed":
+    with opened(report, PART, scratch) as machine:
+        if machine is None:
             return
-        for heading, follow in PAGES.items():
+        with report.check(PART, "three terminals are switched on"):
+            begun = lay_out(machine)
+        for heading, follow in PAGES.items() if begun else ():
             with report.check(PART, heading) as check:
-                page = Page(heading, shops.here, check)
+                page = Page(heading, machine, check)
                 page.given |= begun
                 try:
                     follow(page)
                     page.end(NOT_TYPED.get(heading))
                 finally:
                     begun |= page.given
-                    tidy(shops.here, set(begun.values()))
-    finally:
-        shops.close()
+                    tidy(machine, set(begun.values()))
 
 
 def lay_out(machine: Machine) -> dict[str, str]:

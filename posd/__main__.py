@@ -1,4 +1,4 @@
-"""`python -m posd` is `posd`."""
+"""Run the command `posd` by `python -m posd`."""
 
 from posd.cli.entry import main
 

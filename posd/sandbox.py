@@ -1,6 +1,7 @@
-"""A sandbox: the daemon and a simulated terminal as processes, in a temporary directory.
+"""Sandbox with the daemon and a simulated terminal as processes, in a temporary directory.
 
-`posd demo` shows payments in it, and `posd.testing` provides it for a till's tests. Several can run at once.
+`posd demo` shows payments in a sandbox, and `posd.testing` provides a sandbox for a till's tests. Several sandboxes can
+run at once.
 
     with Sandbox() as sandbox:
         sandbox.terminal.choose("decline")
@@ -34,23 +35,23 @@ LOOPBACK = "127.0.0.1"
 #: Names of the two processes.
 DAEMON, TERMINAL = "posd", "the simulated terminal"
 
-#: Default speed of the terminal against people: a payment of 8 to 33 s takes 80 to 330 ms.
+#: Default speed of the terminal, relative to people. A payment of 8 to 33 s takes 80 to 330 ms.
 SPEED = 100.0
-#: Seconds: a cold start of both processes on a slow machine.
+#: Time-out in seconds for a cold start of both processes on a slow machine.
 START_SECONDS = 20.0
-#: Seconds: the daemon promises to stop within 3, the simulator within 1.
+#: Time-out in seconds for a stop. The daemon promises to stop within 3 seconds, and the simulator within 1.
 STOP_SECONDS = 5.0
 #: Default seconds of a wait for a log line, or for an entry of the terminal's ledger.
 WAIT_SECONDS = 10.0
 #: Lines of each log that are shown after a failure.
 LOG_TAIL_LINES = 12
-#: Bytes: the longest path of a Unix socket on Linux (sun_path holds 108 with its closing zero).
+#: Longest path of a Unix socket on Linux, in bytes (sun_path has 108 including its closing zero).
 MAX_SOCKET_PATH_BYTES = 107
 #: Folder for the directory if the usual one has too long a path for sockets.
 SHORT_TEMPORARY_DIRECTORY = "/tmp"  # noqa: S108 - mkdtemp makes a directory of its own in it, mode 0700
 
-#: posd's default waits in seconds, by section. A fast sandbox divides them by the terminal's speed, so that late or
-#: missing events have their usual effect.
+#: posd's default waits in seconds, by section. A fast sandbox divides these waits by the terminal's speed, so that late
+#: or missing events have their usual effect.
 WAITS: Mapping[str, Mapping[str, float]] = {
     "reconcile": {
         "first_event_grace_seconds": 10,
@@ -61,9 +62,9 @@ WAITS: Mapping[str, Mapping[str, float]] = {
     "print": {"poll_first_seconds": 2, "poll_max_seconds": 30, "stuck_seconds": 300},
     "terminal_defaults": {"reply_timeout_seconds": 20},
 }
-#: Least wait in seconds, because the machine and its network do not run faster.
+#: Shortest wait in seconds, because the machine and its network do not become faster.
 LEAST_WAIT_SECONDS = 1.0
-#: Seconds with posd's own waits, within which a receipt of the demo is printed and reported.
+#: Seconds in which a receipt of the demo is printed and reported, with posd's default waits.
 POLL_FIRST_SECONDS = 10
 
 CONFIG = """\
@@ -120,9 +121,9 @@ class OutputSignal:
             self._changed.notify_all()
 
     def wait_for(self, look: Callable[[], T | None], seconds: float | None) -> T | None:
-        """Return the first result of `look` that is not None; None after `seconds` (None: never).
+        """Return the first result of `look` that is not None, or None after `seconds` (None: no limit).
 
-        `look` runs at each notice.
+        `look` is called at each notice.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
@@ -145,8 +146,8 @@ class Program:
         self.lines: list[dict[str, Any]] = []
         self._news = news
         environment = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")}
-        # -P: no file of the current directory, which may be a till's, replaces posd. It has a session of its own, so
-        # Ctrl-C reaches only the caller, which then stops its processes in order.
+        # -P: no file of the current directory, which may belong to a till, can replace posd. The process has its own
+        # session, so Ctrl-C reaches only the caller, which then stops its processes in order.
         self.process = subprocess.Popen(  # noqa: S603 - this program, with arguments made here
             [sys.executable, "-P", "-m", "posd", *arguments],
             stdin=subprocess.DEVNULL,
@@ -178,7 +179,7 @@ class Program:
             raise error
 
     def stop(self) -> None:
-        """Stop the process by SIGTERM, or after a while by SIGKILL."""
+        """Stop the process by SIGTERM, and after a time-out by SIGKILL."""
         self.process.terminate()
         try:
             self.process.wait(STOP_SECONDS)
@@ -213,25 +214,28 @@ class SimulatedTerminal:
         self._http = httpx2.Client(trust_env=False, timeout=START_SECONDS)
 
     def choose(self, scenario: str | None) -> None:
-        """Set the scenario of the next payment, or with `print:NAME` of the next print job; None: as usual.
+        """Set the scenario of the next payment, or with `print:NAME` that of the next print job. None: no choice.
 
-        `posd simulate --list` names the scenarios. It overrides the payment's amount and metadata. A scenario that
-        begins before a payment, such as `terminal-away`, has begun on return, and lasts until the next choice.
+        `posd simulate --list` lists the scenarios. This choice overrides the payment's amount and metadata. A scenario
+        that begins before a payment, such as `terminal-away`, has begun on return, and lasts until the next choice.
         """
         self.do("scenario", name=scenario)
 
     def do(self, deed: str, **body: Any) -> dict[str, Any]:
-        """Run an action of the control API, such as `present-card`, `unplug` or `paper`; return its state."""
+        """Run an action of the control API, such as `present-card`, `unplug` or `paper`.
+
+        Return the terminal's state.
+        """
         state: dict[str, Any] = self._call("POST", f"/{deed}", body)
         return state
 
     def state(self) -> dict[str, Any]:
-        """Return its state: the running payment, power, network, ..."""
+        """Return the terminal's state: the running payment, power, network and more...."""
         state: dict[str, Any] = self._call("GET", "")
         return state
 
     def ledger(self, kind: str | None = None, **fields: Any) -> list[dict[str, Any]]:
-        """Return the ledger's entries, oldest first: all, or those of a kind with these fields."""
+        """Return the ledger's entries, oldest first: all entries, or the entries of a kind with these fields."""
         wanted = ({} if kind is None else {"kind": kind}) | fields
         return [entry for entry in self._call("GET", "/ledger") if wanted.items() <= entry.items()]
 
@@ -241,7 +245,7 @@ class SimulatedTerminal:
         return prints
 
     def wait_for(self, kind: str, *, timeout: float = WAIT_SECONDS, **fields: Any) -> dict[str, Any]:
-        """Return the first entry of the ledger of that kind with these fields; wait for it. Raise TimeoutError."""
+        """Wait for the first entry of the ledger of a kind with these fields, and return it. Raise TimeoutError."""
 
         def look() -> dict[str, Any] | None:
             return next(iter(self.ledger(kind, **fields)), None)
@@ -268,9 +272,9 @@ class SimulatedTerminal:
 class Sandbox:
     """The daemon and a simulated terminal, as a context manager that removes all at the end.
 
-    `speed`: of the terminal, relative to people. posd's own waits are shorter by the same factor, but at least
-    `LEAST_WAIT_SECONDS`; `patient` keeps their defaults. The configuration has the terminal's address, unless
-    `address_known` is False. `announce` announces it over mDNS, on loopback.
+    `speed`: speed of the terminal, relative to people. posd's own waits are divided by this factor, but are at least
+    `LEAST_WAIT_SECONDS`. `patient` keeps their defaults. The configuration has the terminal's address, unless
+    `address_known` is False. `announce` announces the terminal over mDNS, on loopback.
     """
 
     def __init__(
@@ -284,7 +288,7 @@ class Sandbox:
     ) -> None:
         self.serial = serial
         self.speed = speed
-        #: A test has used it; see `posd.testing`.
+        #: Whether a test has used the sandbox; see `posd.testing`.
         self.used = False
         self.terminal = SimulatedTerminal(serial, self.wait_for)
         self._patient = patient
@@ -346,7 +350,7 @@ class Sandbox:
         return list(self._programs[DAEMON].lines)
 
     def start(self) -> None:
-        """Make the directory and both certificates, start both processes, and wait until both reply."""
+        """Create the directory and both certificates, start both processes, and wait until both reply."""
         self.directory = temporary_directory()
         self._closing.callback(shutil.rmtree, self.directory, ignore_errors=True)
         self._closing.callback(self.terminal.close)
@@ -367,7 +371,7 @@ class Sandbox:
         self._wait_until_started()
 
     def renew(self) -> None:
-        """Reset in half a second, at the same addresses: an empty database, and a reset terminal."""
+        """Reset the sandbox in half a second, at the same addresses, to an empty database and a new terminal."""
         for program in self._programs.values():
             program.kill()
             program.log_path.unlink()
@@ -386,7 +390,7 @@ class Sandbox:
         self._closing.close()
 
     def start_daemon(self, *, wait: bool = True) -> None:
-        """Start the daemon, and with `wait` return when it replies."""
+        """Start the daemon. With `wait`, return when it replies."""
         self._programs[DAEMON] = self._daemon()
         if wait:
             self._wait_until_started()
@@ -412,7 +416,7 @@ class Sandbox:
         self.start_daemon()
 
     def wait_for_log(self, event: str, *, timeout: float = WAIT_SECONDS, **fields: Any) -> dict[str, Any]:
-        """Return the first log line of the running daemon with that event and these fields; wait for it.
+        """Wait for the first log line of the running daemon with an event and these fields, and return it.
 
         Raise TimeoutError.
         """
@@ -424,9 +428,10 @@ class Sandbox:
         return self.wait_for(look, timeout, f"posd has logged no {event} {fields or ''}")
 
     def wait_for(self, look: Callable[[], T | None], seconds: float, otherwise: str) -> T:
-        """Return the first result of `look` that is not None. It is called again after each output of a process.
+        """Return the first result of `look` that is not None. `look` is called again after each output of a process.
 
-        Raise TimeoutError, or SandboxFailed if a process ends. Their notes have the ends of the logs.
+        Raise TimeoutError, or SandboxFailed if a process ends. The notes of the errors contain the last lines of the
+        logs.
         """
 
         def look_and_check() -> T | None:
@@ -448,7 +453,7 @@ class Sandbox:
             program.check()
 
     def wait_for_end_of_daemon(self) -> int:
-        """Wait for the end of the daemon by another cause. Return its exit code; a signal is negative.
+        """Wait until the daemon ends by another cause. Return its exit code, which is negative for a signal.
 
         Raise SandboxFailed if the terminal has ended.
         """
@@ -470,7 +475,7 @@ class Sandbox:
         return next((entry["text"] for entry in self.terminal.ledger("printed", print_job_id=print_job_id)), None)
 
     def document(self) -> dict[str, Any]:
-        """Return its addresses and paths, for programs."""
+        """Return the addresses and paths of the sandbox, for programs."""
         return {
             "directory": str(self.directory),
             "config": str(self.config_path),
@@ -545,7 +550,7 @@ class Sandbox:
 
 
 def temporary_directory() -> Path:
-    """Make a directory with a path short enough for its sockets."""
+    """Create a directory whose path is short enough for its sockets."""
     directory = tempfile.mkdtemp(prefix="posd-sandbox-")
     if len(os.fsencode(f"{directory}/run/admin.sock")) > MAX_SOCKET_PATH_BYTES:
         Path(directory).rmdir()

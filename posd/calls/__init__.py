@@ -1,1 +1,1 @@
-"""Parts of every call of the local API: its row, its parameters, its response, its stream."""
+"""Common parts of all calls of the local API: table row, parameters, response, stream."""

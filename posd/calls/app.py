@@ -1,4 +1,4 @@
-"""The app that serves the local API on the Unix sockets, by the table `posd.api.routes`."""
+"""App that serves the local API on the Unix sockets, by the table `posd.api.routes`."""
 
 import asyncio
 import secrets
@@ -27,48 +27,49 @@ from posd.httpd import bodies
 from posd.httpd.admission import SocketPeer
 from posd.records.quotas import SenderQuotas
 
-#: Most bytes of a body: a start request has at most 16 KiB of free form and a few small fields.
+#: Maximum size of a body, in bytes. A start request has at most 16 KiB of metadata and options, and a few small fields.
 MAX_BODY_BYTES = 256 * 1024
-#: Bytes that pass even with a used budget: a start with a few fields, and all responses except long pages.
+#: Bytes that are allowed even with a used budget: a start with a few fields, and all responses except long pages.
 SMALL_BODY_BYTES = 4 * 1024
 SMALL_ANSWER_BYTES = 64 * 1024
 CANNOT_ANSWER = "cannot answer this call"
-#: Calls that run at a time, not counting those that wait for a terminal or a change.
+#: Number of calls that run at a time. Calls that wait for a terminal or a change are not counted.
 CALLS_AT_ONCE = 8
 #: Seconds after which the next call starts, even if this one still runs, for example because it waits for the disk.
 TURN_SECONDS = 0.1
-#: Long pages that are read and encoded at a time. While a reader that is far behind pauses, another one goes on.
+#: Number of long pages that are read and encoded at a time. While a reader that is far behind pauses, another one
+#: continues.
 PAGES_AT_ONCE = 2
-#: Bytes reserved for a page until its size is known. 500 small payments have three quarters of that.
+#: Number of bytes reserved for a page until its size is known. 500 small payments have three quarters of it.
 PAGE_BYTES = 1024 * 1024
-#: Bytes of a response that are written at a time.
+#: Number of bytes of a response that are written at a time.
 PIECE_BYTES = 64 * 1024
 #: Method of all calls that start something, and only of those.
 STARTS = "PUT"
-#: Longest reception of a body: a till on the same machine sends it at once. Seconds.
+#: Time-out for receiving a body. A till on the same machine sends the body at once. Seconds.
 BODY_SECONDS = 10.0
 
 log = structlog.get_logger("posd.local")
 
 
-# Encoding of a response: without callback tokens, amounts as JSON numbers, or as texts (`amounts=text`).
+# Encoding of a response: without callback tokens, and with amounts as JSON numbers, or as texts (`amounts=text`).
 #
-# Each call is a task with its own encoding, also on the thread that reads the database for it. Stored bytes, such as
-# metadata and events, stay unchanged except for tokens.
+# Each call is a task with its own encoding, which also applies on the thread that reads the database for it. Stored
+# bytes, such as metadata and events, stay unchanged except for tokens.
 
 _TEXTS = msgspec.json.Encoder(decimal_format="string")
 
-#: The encoder of the present call's response, and the ids whose tokens may be in it.
+#: Encoder of the present call's response, and ids whose tokens may be in the response.
 _chosen: ContextVar[tuple[msgspec.json.Encoder, tuple[str, ...]]] = ContextVar("encoding", default=(ENCODER, ()))
 
 
 def choose_encoding(*, texts: bool, subjects: tuple[str, ...] = ()) -> None:
-    """Set the encoding of the present call's response. `subjects`: ids whose tokens may be in it."""
+    """Set the encoding of the present call's response. `subjects`: ids whose tokens may be in the response."""
     _chosen.set((_TEXTS if texts else ENCODER, subjects))
 
 
 def encode(document: Any) -> bytes:
-    """Encode a document of a response, with exact decimals, without callback tokens."""
+    """Encode a document of a response, with exact decimals and without callback tokens."""
     return redacted(_encode_whole(document))
 
 
@@ -84,17 +85,18 @@ def _encode_whole(document: Any) -> bytes:
 
 # Responses.
 
-#: Held while a long response is encoded on a thread. Several at a time would block the loop too long.
+#: Lock that is held while a long response is encoded on a thread. Several at a time would block the event loop too
+#: long.
 _ENCODING = threading.Lock()
 
 
 def json_response(document: Any, status: int = 200, language: Language | None = None) -> Response:
-    """Return a JSON response, which is redacted when it is sent. `language`: the language of its texts for cashiers."""
+    """Return a JSON response, which is redacted when it is sent. `language`: language of the texts for cashiers."""
     return _json(_encode_whole(document), status, language)
 
 
 async def page_response(document: Any, language: Language | None = None) -> Response:
-    """Return a JSON response with a page or a report, whose encoding can take a tenth of a second."""
+    """Return a JSON response with a page or a report. Its encoding can take a tenth of a second."""
     return _json(await asyncio.to_thread(_encode_alone, document), 200, language)
 
 
@@ -109,11 +111,11 @@ def _json(content: bytes, status: int, language: Language | None) -> Response:
 
 
 class ClientGone(Exception):
-    """Client that disconnected: no response is needed."""
+    """Error if the client has disconnected, so that no response is needed."""
 
 
 class NotAllowed(Problem):
-    """Method that a path does not have. `allowed`: the methods that it has."""
+    """Error for a method that a path does not have. `allowed`: the methods of the path."""
 
     def __init__(self, method: str, allowed: str) -> None:
         super().__init__("method_not_allowed", f"{method} is not possible here; possible: {allowed}")
@@ -121,7 +123,7 @@ class NotAllowed(Problem):
 
 
 def problem_response(problem: Problem, *, starts: bool = False) -> Response:
-    """Return a problem response (RFC 9457). `starts`: the call starts something."""
+    """Return a problem response (RFC 9457). `starts`: whether the call starts something."""
     headers = {"retry-after": "1"} if problem.status == 503 else {}
     if (seconds := problem.extra.get("retry_after_seconds")) is not None:
         headers["retry-after"] = str(seconds)
@@ -133,9 +135,9 @@ def problem_response(problem: Problem, *, starts: bool = False) -> Response:
 
 
 def connection_refused(problem: Problem) -> bytes:
-    """Return a problem response in wire format, for a connection that is closed after it.
+    """Return a problem response in wire format, for a connection that is then closed.
 
-    The call was not read, so it may be one that starts something.
+    The call was not read, so it may be a call that starts something.
     """
     response = problem_response(problem, starts=True)
     head = b"".join(b"%s: %s\r\n" % pair for pair in (*response.raw_headers, (b"connection", b"close")))
@@ -143,10 +145,10 @@ def connection_refused(problem: Problem) -> bytes:
 
 
 class InFlight:
-    """Share of one request in its sender's budget: its body and its unread response. It is returned at the end of the
-    request.
+    """Part of a sender's budget that one request uses: its body and its unread response. It is returned at the end of
+    the request.
 
-    A small body and a small response pass even with a used budget.
+    A small body and a small response are allowed even if the budget is used up.
     """
 
     def __init__(self, budget: SenderQuotas, sender: SocketPeer | None) -> None:
@@ -171,7 +173,7 @@ class InFlight:
 
     @contextmanager
     def page(self) -> Iterator[None]:
-        """Reserve budget for a page while it is built. Raise Problem if the process has none left."""
+        """Reserve budget for a page while it is built. Raise Problem if the process has no budget left."""
         self._budget.require(self._sender, PAGE_BYTES, CANNOT_ANSWER, process_alone=True)
         self._budget.take(self._sender, PAGE_BYTES, process_alone=True)
         try:
@@ -193,8 +195,8 @@ class InFlight:
 class LocalApp:
     """ASGI app of the local API.
 
-    It finds the call by Starlette's path patterns, without further middleware, because a thousand tills may wait for
-    minutes inside all layers.
+    It finds the call by Starlette's path patterns. There is no further middleware, because a thousand tills may wait
+    for minutes inside all layers.
     """
 
     def __init__(
@@ -203,7 +205,7 @@ class LocalApp:
         in_flight: SenderQuotas,
         others: str = "the calls are listed in the documentation",
     ) -> None:
-        """`others`: where the other calls are served, for the detail of a problem."""
+        """`others`: text for a problem's detail about where the other calls are served."""
         self._in_flight = in_flight
         self._turns = FairQueue(CALLS_AT_ONCE, TURN_SECONDS)
         self._turns_of_pages = FairQueue(PAGES_AT_ONCE)  # a page stays in memory while it is built
@@ -214,7 +216,7 @@ class LocalApp:
         self._calls = tuple((compile_path(path)[0], methods) for path, methods in by_path.items())
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Handle one request; every failure becomes a problem response."""
+        """Handle one request. Every failure becomes a problem response."""
         if scope["type"] != "http":
             return
         with InFlight(self._in_flight, scope["state"].get("sender")) as held:
@@ -235,7 +237,8 @@ class LocalApp:
         except bodies.BodyTooLarge:
             detail = f"the body is larger than {MAX_BODY_BYTES} bytes; make it smaller"
             refusal = Problem("payload_too_large", detail, limit_bytes=MAX_BODY_BYTES)
-        # With a used budget the rest is not read, because a till that sends half bodies would keep the loop busy.
+        # With a used budget the rest of the body is not read, because a till that sends incomplete bodies would keep
+        # the event loop busy.
         early = refusal is not None and refusal.code != "limit_reached"
         scope["state"] |= {"body": body, "refusal": refusal or _wrong_type(scope, body)}
         try:
@@ -246,7 +249,7 @@ class LocalApp:
         # The traceback of a refusal is dropped, because a client may read the response late, or never.
         except Problem as problem:
             response = _refused(problem.with_traceback(None), scope)
-        except Exception:  # noqa: BLE001 - the till needs an answer
+        except Exception:  # noqa: BLE001 - the till needs a response
             response = _refused(_fault(scope), scope)
         await _answer(response, scope, receive, send, early=early)
         crash_point("till.answered")
@@ -255,7 +258,7 @@ class LocalApp:
         """Run the call of a request. Raise Problem; raise ClientGone if the client of a start has left.
 
         A start can lie in the queue of the socket while posd does not run. Hours later it would ask another customer to
-        pay. Processes take turns. A process with too many unread bytes gets no page read and encoded.
+        pay. Processes take turns. For a process with too many unread bytes, no page is read or encoded.
         """
         call, request = self._find(scope)
         queue = self._turns_of_pages if call.route.pages else self._turns
@@ -303,14 +306,14 @@ class LocalApp:
 def _refused(problem: Problem, scope: Any) -> Response:
     """Return the problem response to a request.
 
-    A request with a wrong method may have been meant to start something.
+    A request with a wrong method may have been intended to start something.
     """
     wrong_method = isinstance(problem, NotAllowed) and STARTS in problem.allowed.split(", ")
     return problem_response(problem, starts=scope["method"] == STARTS or wrong_method)
 
 
 def _wrong_type(scope: Any, body: bytes) -> Problem | None:
-    """Return the problem of a body with a content type other than JSON. A body without a type is accepted."""
+    """Return the problem for a body with a content type other than JSON. A body without a type is accepted."""
     headers = dict(scope["headers"])
     if headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
         return Problem("unsupported_media_type", "the body must not be compressed; omit content-encoding")
@@ -321,7 +324,7 @@ def _wrong_type(scope: Any, body: bytes) -> Problem | None:
 
 
 def _fault(scope: Any) -> Problem:
-    """Log the present fault, and return its problem for the till."""
+    """Log the present exception, and return the problem for the till."""
     error_id = secrets.token_hex(8)
     log.exception("posd.internal_error", error_id=error_id, method=scope["method"])
     detail = (
@@ -332,7 +335,10 @@ def _fault(scope: Any) -> Problem:
 
 
 async def _finished(response: Response, held: InFlight) -> Response:
-    """Return a response without callback tokens, counted as unread. A streamed one has no tokens, or is a backup."""
+    """Return a response without callback tokens, counted as unread.
+
+    A streamed response has no tokens, or is a backup.
+    """
     if type(response) is Response:
         held.take_answer(len(response.body))
         response.body = await REDACTOR.body_in_steps(bytes(response.body), *_chosen.get()[1])
@@ -341,7 +347,7 @@ async def _finished(response: Response, held: InFlight) -> Response:
 
 
 async def _write(response: Response, scope: Any, receive: Any, send: Any) -> None:
-    """Send a response in pieces, each when the client has read most of the earlier ones."""
+    """Send a response in pieces. Each is sent when the client has read most of the earlier pieces."""
     if type(response) is not Response:  # streamed
         await response(scope, receive, send)
         return
@@ -355,7 +361,7 @@ async def _write(response: Response, scope: Any, receive: Any, send: Any) -> Non
 
 
 async def _answer(response: Response, scope: Any, receive: Any, send: Any, *, early: bool) -> None:
-    """Send a response, and report its delivery to `handed_over`. `early`: before the body was read."""
+    """Send a response, and report its delivery to `handed_over`. `early`: whether the body has not been read."""
     if early:
         headers = tuple(pair for pair in response.raw_headers if pair[0] != b"content-length")
         await bodies.answer_early(receive, send, response.status_code, bytes(response.body), headers)
@@ -365,5 +371,5 @@ async def _answer(response: Response, scope: Any, receive: Any, send: Any, *, ea
         await _write(response, scope, receive, send)
         if (handed_over := state.get("handed_over")) and state["pieces"].delivered and scope["method"] != "HEAD":
             handed_over()
-    except Exception:  # noqa: BLE001 - a stream that has begun: the client asks again, and the log has it
+    except Exception:  # noqa: BLE001 - a stream that has begun; the client repeats the call, and the error is logged
         _fault(scope)

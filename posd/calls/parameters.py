@@ -1,6 +1,6 @@
-"""Rows of the table of calls (local API): path, query and header parameters with their parsers; calls and responses.
+"""Types of the table of calls (local API): path, query and header parameters with their parsers, calls, and responses.
 
-An undescribed parameter is refused by name (problem `invalid_request`).
+A parameter that is not in the table is refused by name (problem `invalid_request`).
 """
 
 import re
@@ -23,26 +23,26 @@ from posd.records.pages import FeedPosition
 
 #: Prefix of query parameters that name a key of the metadata.
 METADATA = "metadata."
-#: Most keys of the metadata in one call; SQLite accepts a thousand conditions at most.
+#: Maximum number of metadata keys in one call. SQLite accepts at most a thousand conditions.
 MAX_METADATA = 16
 #: Longest wait in a call, in seconds.
 MAX_TIMEOUT_SECONDS = 3600.0
-#: Most rows of a page, and the default.
+#: Maximum number of rows in a page, and the default number.
 MAX_LIMIT = 500
 DEFAULT_LIMIT = 50
-#: SQLite's largest integer: no row has a higher seq.
+#: SQLite's largest integer. No row has a higher seq.
 MAX_SEQ = 2**63 - 1
 
 
 class ParameterKind(msgspec.Struct, frozen=True):
-    """Type of a parameter: its parser from text (ValueError has the reason), and its JSON schema."""
+    """Type of a parameter, with a parser from text (which raises ValueError with the reason), and the JSON schema."""
 
     read: Callable[[str], Any]
     schema: Mapping[str, Any]
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One parameter: its name, type, purpose, and default.
+    """One parameter: name, type, purpose, and default.
 
     The name `metadata.` covers every parameter with that prefix.
     """
@@ -55,15 +55,14 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 def invalid(path: str, message: str) -> Problem:
-    """Return the problem of one bad parameter."""
+    """Return the problem for one invalid parameter."""
     return Problem("invalid_request", f"{path} {message}", errors=[{"path": path, "message": message}])
 
 
 def path(request: Request, parameter: Parameter) -> Any:
     """Return a parsed parameter of the path. Raise Problem.
 
-    An operator can read and settle a payment that an earlier version started under an id that tills may no longer
-    choose.
+    An operator can read and close a payment with an id that only an earlier version allowed to tills.
     """
     text = request.path_params[parameter.name]
     if parameter is TRANSACTION_ID and request.state.admin and request.method != "PUT":
@@ -118,13 +117,15 @@ def _refuse_unknown(given: list[str], known: Mapping[str, Any]) -> None:
 
 
 def check_alone(page: pages.Filters, *, summed: bool = False) -> None:
-    """Raise Problem for a prefix of ids with other filters than `limit`, because the order would differ."""
+    """Raise Problem if the beginning of an id is combined with filters other than `limit`, because the order would
+    differ.
+    """
     if page.id is not None and (summed or not page.by_id):
         raise invalid("id", "goes with `limit` alone: omit the other filters, `cursor` and `totals`")
 
 
 def check_no_body(request: Request) -> None:
-    """Raise Problem for a body of a call without one; an empty object is accepted."""
+    """Raise Problem if a call without a body has one. An empty object is accepted."""
     body: bytes = request.state.body
     if body.strip() not in (b"", b"{}"):
         errors = [{"path": "", "message": "this call takes no body"}]
@@ -161,7 +162,7 @@ def whole(least: int, most: int) -> ParameterKind:
 
 
 def one_of(words: type[StrEnum]) -> ParameterKind:
-    """Return the type of one of these words."""
+    """Return the type of a parameter with one of these words."""
 
     def read_word(text: str) -> StrEnum:
         try:
@@ -173,7 +174,7 @@ def one_of(words: type[StrEnum]) -> ParameterKind:
 
 
 def _flag(text: str) -> bool:
-    if text not in ("true", "false", "1", "0"):  # clients generated for PHP write numbers
+    if text not in ("true", "false", "1", "0"):  # generated PHP clients write booleans as numbers
         raise ValueError("must be true or false")
     return text in ("true", "1")
 
@@ -301,7 +302,7 @@ FEED_WITH = Parameter(
     example="outcome",
 )
 
-#: Headers: the language of the cashier's texts, and the position in a stream.
+#: Header parameters: the language of the cashier's texts, and the position in a stream.
 ACCEPT_LANGUAGE = Parameter(
     "Accept-Language",
     TEXT,
@@ -313,7 +314,7 @@ LAST_EVENT_ID = Parameter("Last-Event-ID", SEQ, "of a stream: continue after the
 LAST_FEED_ID = Parameter("Last-Event-ID", PLACE, "of a stream: continue after the message with this id", example="17")
 
 
-# Rows of the table: calls, their responses, and their problems.
+# Types of the table's rows: calls, responses, and problems.
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -331,7 +332,7 @@ ALWAYS = (
 
 
 class StreamMessage(msgspec.Struct, frozen=True):
-    """Kind of message in a stream of server-sent events: its `event`, the type of its data, its meaning."""
+    """Kind of message in a stream of server-sent events: `event`, type of the data, and meaning."""
 
     event: str
     data: Any
@@ -339,9 +340,10 @@ class StreamMessage(msgspec.Struct, frozen=True):
 
 
 class AnswerSpec(msgspec.Struct, frozen=True):
-    """A response: its meaning, the type of its document, and its media type.
+    """A response: meaning, type of the document, and media type.
 
-    `also`: another media type, of bytes. `stream`: messages of a stream, if the call offers one as `text/event-stream`.
+    `also`: another media type, with bytes. `stream`: messages of the stream, if the call also has a stream as
+    `text/event-stream`.
     """
 
     words: str
@@ -354,9 +356,9 @@ class AnswerSpec(msgspec.Struct, frozen=True):
 class Route(msgspec.Struct, frozen=True, dict=True):
     """One call: method and path, name of the handler's method, purpose, and responses.
 
-    `codes`: its problems besides `ALWAYS`. An admin call is served only on the admin socket; one marked `feed` also on
-    the feed socket. A call that `starts` something judges a refusal itself: a known id gets its reply before any
-    other check. It starts nothing for a client that has left.
+    `codes`: its problems in addition to `ALWAYS`. An admin call is served only on the admin socket. A call marked
+    `feed` is also served on the feed socket. A call that `starts` something judges a refusal itself: a known id gets
+    its reply before any other check. It starts nothing for a client that has left.
     """
 
     method: str
@@ -375,12 +377,12 @@ class Route(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Its query parameters, with those of every call."""
+        """Query parameters of the call, including those of every call."""
         return (*self.query, AMOUNTS)
 
     @cached_property
     def pages(self) -> bool:
-        """Whether its response can be long: pages of lists, and reports."""
+        """Whether the response can be long: pages of lists, and reports."""
         return LIMIT in self.query or self.path.endswith("/report")
 
     @property
@@ -390,14 +392,14 @@ class Route(msgspec.Struct, frozen=True, dict=True):
 
 
 class BoundRoute(msgspec.Struct, frozen=True):
-    """A row and its handler."""
+    """Row with its handler."""
 
     route: Route
     handler: Handler
 
 
 def served(routes: Iterable[Route], *handlers: object) -> tuple[BoundRoute, ...]:
-    """Return each row with the handler's method of its name."""
+    """Return each row with the method of the handler that the row names."""
     calls = []
     for route in routes:
         (handler,) = (getattr(item, route.name) for item in handlers if hasattr(item, route.name))

@@ -1,10 +1,9 @@
-"""Shared parts of handlers, above all responses that wait for changes: server-sent events, first stored ones, then live
-ones.
+"""Shared parts of handlers, especially streams of server-sent events: first stored events, then live events.
 
-Streams are resumable by id, and bounded. A stream reads a batch from the database, writes it, and reads the next one
-when the client has read it. So memory holds one batch for each client besides the transport's buffer. A client that
-reads nothing for `TAKE_SECONDS` is disconnected (see `posd.httpd.connection`). posd announces its own end of a stream
-by a last event.
+A client can resume a stream by id, and the memory for a stream is limited. A stream reads a batch from the database,
+writes it, and reads the next batch when the client has read it. So there is only one batch in memory for each client,
+in addition to the transport's buffer. A client that reads nothing for `TAKE_SECONDS` is disconnected (see
+`posd.httpd.connection`). If posd ends a stream, it sends a last event.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class CutOff(msgspec.Struct, frozen=True):
-    """Notice that posd disconnects a client that reads nothing."""
+    """Notice that posd is disconnecting a client that reads nothing."""
 
     code: Annotated[Literal["cut_off"], Meta(description="always this")]
     detail: Annotated[str, Meta(description="for how long, and how to resume; for people")]
@@ -87,24 +86,25 @@ class Ended(msgspec.Struct, frozen=True):
     code: Annotated[str, Meta(description="a word for programs")]
 
 
-#: Ends of any stream, sent as a message without an id (docs/guides/streams.md).
+#: Messages that end any stream, without an id (docs/guides/streams.md).
 ENDS = (
     StreamMessage("cut_off", CutOff, "the client read nothing for too long: connect again with the last id"),
     StreamMessage("draining", Ended, "posd stops: connect again with the last id"),
     StreamMessage("problem", Ended, "it cannot go on: connect again with the last id; a refusal then says why"),
 )
 
-#: Seconds between two comments that show a live connection; proxies and clients give up after 30 or 60.
+#: Seconds between two comments that show a live connection. Proxies and clients close a silent connection after 30 or
+#: 60.
 HEARTBEAT_SECONDS = 15.0
-#: Milliseconds before a client should reconnect: a daemon restarts in about a second.
+#: Milliseconds before a client should reconnect. A daemon restarts in about a second.
 RETRY_MILLISECONDS = 1000
-#: Bytes after which a batch ends: large enough for a till that reads a week of changes, small enough for a thousand
-#: slow readers in memory.
+#: Size after which a batch ends, in bytes. It is large enough for a till that reads a week of changes, and small enough
+#: for a thousand slow readers in memory.
 BATCH_BYTES = 32 * 1024
-#: Rows of the database that are read for a batch.
+#: Number of rows of the database that are read for a batch.
 BATCH_ROWS = 100
 
-#: Names of posd's own events, which are never those of a status: four that may end a stream, and two others.
+#: Names of posd's own events, which never equal a status: four that may end a stream, and two others.
 OUTCOME = "outcome"
 CUT_OFF = "cut_off"
 STOPPING = "draining"
@@ -113,8 +113,8 @@ NOTICE = "notice"
 STATE = "state"
 OWN_NAMES = frozenset({OUTCOME, CUT_OFF, STOPPING, PROBLEM, NOTICE, STATE})
 
-#: Kinds of streams, and reasons of their end: the client disconnected, was cut off, or got the notice that posd stops;
-#: the payment had its outcome; the database was unreadable.
+#: Kinds of streams, and reasons of their end: the client disconnected, was disconnected, or received the notice that
+#: posd stops; the payment had its outcome; the database was unreadable.
 KINDS = ("events", "feed")
 REASONS = ("client", CUT_OFF, STOPPING, OUTCOME, PROBLEM)
 
@@ -127,7 +127,9 @@ log = structlog.get_logger("posd.streams")
 
 
 def message(event: str, data: object, identity: str = "") -> bytes:
-    """Return an event in wire format: its id (to resume after; none if empty), its name, and its data as JSON."""
+    """Return an event in wire format, with its id (after which a client can resume; "": none), its name, and its data
+    as JSON.
+    """
     content = encode(data).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     lines = [b"id: " + identity.encode()] if identity else []
     lines.append(b"event: " + redacted(event.encode()))
@@ -141,7 +143,7 @@ _STOPPING = message(STOPPING, Problem("draining", f"posd is stopping; {_RESUME}"
 class MessageBatch(msgspec.Struct, frozen=True):
     """Messages as bytes, whether more can be read at once, and whether they end the stream.
 
-    `again`: seconds after which there may be more without a change, or None. `approvals`: ids of the payments whose
+    `again`: seconds after which there may be messages without a change, or None. `approvals`: ids of the payments whose
     approval is in the batch.
     """
 
@@ -164,19 +166,20 @@ def resume_after(request: Request, parameter: Parameter) -> Any:
 
 
 def wants_stream(request: Request) -> bool:
-    """Return whether a client requests a stream: its Accept header names it and prefers no document. Equal weights mean
-    a stream.
+    """Return whether a client requests a stream: its Accept header has the stream's type, and no document with more
+    weight. With equal weights the stream is chosen.
 
-    A wildcard names no type, and gets the document.
+    For a wildcard the document is chosen.
     """
     asked = negotiation.weights(request.headers.getlist("accept"))
     return asked.get(STREAM, 0.0) > 0 and asked[STREAM] >= asked.get(DOCUMENT, 0.0)
 
 
 class SlowReaderDetector:
-    """Detector of a slow reader: seconds without progress in a socket that is not full.
+    """Detector of a slow reader.
 
-    `untaken`: returns the unread bytes, `clock` the time in seconds.
+    It measures the seconds without progress in a socket that is not full. `untaken` returns the number of unread bytes,
+    and `clock` the time in seconds.
     """
 
     __slots__ = ("_clock", "_lying", "_since", "_untaken")
@@ -188,14 +191,14 @@ class SlowReaderDetector:
         self._since = 0.0
 
     def wrote(self) -> None:
-        """Record the unread bytes after a write, which hides earlier progress (see `look`)."""
+        """Record the number of unread bytes after a write, which hides earlier progress (see `look`)."""
         lying = self._untaken()
         if not self._lying:
             self._since = self._clock()
         self._lying = lying
 
     def look(self) -> float:
-        """Return the seconds without progress, 0 without unread bytes. Called before a write."""
+        """Return the seconds without progress, or 0 without unread bytes. Called before a write."""
         lying = self._untaken()
         if lying < self._lying:
             self._since = self._clock()
@@ -205,7 +208,7 @@ class SlowReaderDetector:
 
 @dataclass(eq=False)
 class Streams:
-    """The open event streams, and the counted ends of others, by kind."""
+    """Open event streams, and counters of ended streams by kind."""
 
     hub: Hub
     reached: LimitCounters
@@ -226,7 +229,7 @@ class Streams:
     ) -> EventStream:
         """Return a stream of the batches of `read`, which is called again after each change of the subject.
 
-        `kind`: one of `KINDS`. `transaction`: its transaction. `language`: that of its texts for cashiers. Raise
+        `kind`: one of `KINDS`. `transaction`: its transaction. `language`: language of the texts for cashiers. Raise
         Problem draining if posd stops.
         """
         if self.hub.draining:
@@ -264,7 +267,7 @@ class EventStream(Response):
         self._transaction = transaction
 
     async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
-        """Send the stream, until it ends or the client is gone."""
+        """Send the stream, until it ends or the client has disconnected."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if scope["method"] == "HEAD":
             await _write(send, b"", more=False)
@@ -287,7 +290,7 @@ class EventStream(Response):
                 streams.ended[self._kind, reason] += 1
 
     async def _run(self, pieces: Any, woken: Any, untaken: Callable[[], int], send: Any) -> str:
-        """Write batches until the stream ends; return the reason."""
+        """Write batches until the stream ends. Return the reason of the end."""
         await _write(send, _RETRY)
         taking = SlowReaderDetector(untaken, asyncio.get_running_loop().time)
         while not pieces.gone:
@@ -314,9 +317,9 @@ class EventStream(Response):
         return "client"
 
     async def _idle(self, again: float | None, pieces: Any, woken: Any, taking: SlowReaderDetector, send: Any) -> bool:
-        """Send heartbeats until the next read: at a change, or after `again` seconds.
+        """Send heartbeats until the next read, which follows at a change or after `again` seconds.
 
-        Return False if the client was cut off.
+        Return False if the client was disconnected.
         """
         seconds = HEARTBEAT_SECONDS if again is None else min(again, HEARTBEAT_SECONDS)
         while not await _changed(woken, seconds):
@@ -331,7 +334,7 @@ class EventStream(Response):
         return True
 
     def _cut_off(self) -> bytes:
-        """Count and log the disconnection. Return the event for a client that reads on."""
+        """Count and log the disconnection. Return the event for a client that continues to read."""
         self._streams.ended[self._kind, CUT_OFF] += 1
         log.warning(
             "stream.cut_off",
@@ -345,7 +348,7 @@ class EventStream(Response):
 
 
 async def _changed(woken: Any, seconds: float) -> bool:
-    """Wait for a change; return False if none arrived within `seconds`."""
+    """Wait for a change. Return False if none arrived within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             await woken.wait()
@@ -359,21 +362,24 @@ async def _write(send: Any, data: bytes, *, more: bool = True) -> None:
 
 
 async def _end(send: Any, data: bytes) -> None:
-    """Write the last event, and the end separately, so that a slow client learns of the cut-off."""
+    """Write the last event.
+
+    The end is written separately, so that a slow client receives the notice of the disconnection.
+    """
     await _write(send, data)
     await _write(send, b"", more=False)
 
 
-# Waiting of other calls for a change: ended by a change, a disconnect, a time-out, or the stop of the daemon.
+# Wait of other calls for a change. It ends by a change, a disconnect, a time-out, or the stop of the daemon.
 
 
 async def wait_until(
     pieces: BodyChannel, woken: Waiter, hub: Hub, look: Callable[[], Awaitable[T | None]], timeout: float | None
 ) -> T | None:
-    """Return the first result of `look` that is not None; None after the time-out (seconds).
+    """Return the first result of `look` that is not None, or None after the time-out (seconds).
 
-    `look` is called at once and each time that `woken` is set, which is a waiter of the hub for the relevant changes.
-    `pieces`: the pieces of the request, which report a disconnect. Raise ClientGone, or Problem draining.
+    `look` is called at once, and each time that `woken` is set. `woken` is a waiter of the hub for the relevant
+    changes. `pieces`: the pieces of the request, which report a disconnect. Raise ClientGone, or Problem draining.
     """
     with woken:
         over = False
@@ -403,11 +409,11 @@ async def wait_until(
                 timer.cancel()
 
 
-# Shared by all handlers: reads of the store, streams, the clock.
+# Parts that all handlers share: reads of the store, streams, and the clock.
 
 
 class CallContext:
-    """The store's reads, its changes, the streams, and the clock, for all handlers."""
+    """Reads and changes of the store, streams, and the clock, for all handlers."""
 
     def __init__(
         self,
@@ -431,7 +437,7 @@ class CallContext:
             request.state.handed_over = partial(self._on_read, approvals)
 
     def not_here(self, problem: Problem) -> Problem:
-        """Return the problem of an id without a record. It states whether the id was never sent."""
+        """Return the problem for an id without a record. It has the member that tells whether the id was never sent."""
         return not_here(problem, self._missing())
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
@@ -444,7 +450,7 @@ class CallContext:
     ) -> T:
         """Read many rows for a client (see Store.read_in_steps).
 
-        Raise Problem storage_unavailable; raise ClientGone if it disconnects.
+        Raise Problem storage_unavailable. Raise ClientGone if the client disconnects.
         """
         with _storage_problems():
             found = await self._store.read_in_steps(function, lambda: not pieces.gone)
@@ -460,7 +466,7 @@ class CallContext:
 
 @contextmanager
 def _storage_problems() -> Iterator[None]:
-    """Raise Problem storage_unavailable for StorageUnavailable."""
+    """Replace StorageUnavailable by Problem storage_unavailable."""
     try:
         yield
     except StorageUnavailable as error:

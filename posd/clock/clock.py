@@ -2,8 +2,8 @@
 `clock.rules`).
 
 A row of the database stores its state over restarts, every quarter of an hour and at the stop. Payments write nothing.
-While the clock is not trusted, its times are not stored: a wrong time has no effect, and earlier right ones stay, also
-after a power cut. Only the range of those times is stored, because records of that period have them.
+While the clock is not trusted, its times are not stored. So a wrong time has no effect, and earlier right times stay,
+even after a power cut. Only the range of the untrusted times is stored, because records of that period have such times.
 """
 
 import ctypes
@@ -35,9 +35,9 @@ from posd.storage.store import Store
 LOOK_SECONDS = 10.0
 #: Seconds between two writes of the state.
 KEEP_SECONDS = 900.0
-#: Most stored periods without a trusted clock; the newest are kept.
+#: Maximum number of stored periods without a trusted clock. The newest are kept.
 MOST_STRETCHES = 100
-#: Most remembered events, and the valid years of a terminal's time.
+#: Maximum number of stored events, and valid years of a terminal's time.
 MOST_SIGHTINGS = 64
 YEARS = range(2000, 2200)
 
@@ -80,8 +80,8 @@ class Stretch(msgspec.Struct, frozen=True):
     ] = False
 
     def saying(self, wall: datetime) -> "Stretch":
-        """Return the period extended by the present time; unchanged if it has that time already, to a quarter of an
-        hour.
+        """Return the period extended by the present time. It is unchanged if it includes that time already, within a
+        quarter of an hour.
         """
         said = iso(wall)
         first, last = self.said_from, self.said_to
@@ -94,15 +94,16 @@ class Stretch(msgspec.Struct, frozen=True):
         return self
 
     def too_early(self, before: str, kept: timedelta) -> Iterator[tuple[str, str]]:
-        """Yield ranges of times in which a record may be newer than its time says, unless the period ended before that
-        moment.
+        """Yield ranges of times in which a record may be newer than its recorded time.
 
-        `kept`: time for which records are kept. The start of a period with a slow clock is unknown.
+        Periods that ended before a moment are omitted. `kept`: time for which records are kept. The start of a period
+        with a slow clock is unknown.
         """
         if self.until is not None and self.until < before:
             return
         if self.said_from is not None and self.said_to is not None:
-            margin = timedelta(seconds=LOOK_SECONDS) + timedelta(minutes=1)  # the clock was wrong before the detection
+            # The clock was wrong before this was detected.
+            margin = timedelta(seconds=LOOK_SECONDS) + timedelta(minutes=1)
             last = parse_iso(self.said_to) + timedelta(seconds=KEEP_SECONDS) + margin
             yield iso(parse_iso(self.said_from) - margin), iso(last)
         if self.set_ahead:
@@ -111,9 +112,9 @@ class Stretch(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class WallClock:
-    """Guard of the clock: call `begin` before any use, `run` as a task, `keep` at the stop.
+    """Guard of the clock. Call `begin` before any use, run `run` as a task, and call `keep` at the stop.
 
-    `limit`: the largest usual step. `elapsed`: seconds since the boot, sleep included.
+    `limit`: the largest usual step. `elapsed`: seconds since the boot, including sleep.
     """
 
     store: Store
@@ -122,7 +123,7 @@ class WallClock:
     now: Callable[[], datetime]
     elapsed: Callable[[], float]
     kernel_state: Callable[[float], Kernel]
-    #: The highest trusted time, and the confirmed time; None before the first.
+    #: State with the highest trusted time and the confirmed time, or None before the first reading.
     known: StoredClock | None = field(default=None, init=False)
     _written: StoredClock | None = field(default=None, init=False)
     _reference: ClockReading | None = field(default=None, init=False)
@@ -130,7 +131,7 @@ class WallClock:
         default_factory=partial(deque, maxlen=MOST_SIGHTINGS), init=False
     )
     _listeners: list[Callable[[], None]] = field(default_factory=list, init=False)
-    #: Why the clock is not trusted, as of the last reading, or None.
+    #: Reason why the clock was not trusted at the last reading, or None.
     reason: Doubt | None = field(default=None, init=False)
     _detail: str = field(default="", init=False)
     #: The present period without a trusted clock, or None.
@@ -166,7 +167,7 @@ class WallClock:
             await tick(LOOK_SECONDS)
 
     async def keep(self) -> None:
-        """Store the state; after a failure of the disk the next call tries again."""
+        """Store the state. After a disk error the next call tries again."""
         self.look()
         kept, noted = self.known, tuple(self._unwritten)
         if kept == self._written and not noted:
@@ -183,13 +184,13 @@ class WallClock:
 
     @property
     def doubt(self) -> str | None:
-        """Why the clock is not trusted, as text, or None."""
+        """Reason why the clock is not trusted, as text, or None."""
         self.look()
         return None if self.reason is None else self._detail
 
     @property
     def confirmed(self) -> datetime:
-        """The confirmed time; the age of records is computed from it."""
+        """The confirmed time, from which the age of records is computed."""
         self.look()
         return self.built if self.known is None else self.known.confirmed
 
@@ -199,14 +200,16 @@ class WallClock:
 
     def heard(self, terminal: str, payment: str, occurred_at: str) -> None:
         """Record the time in an event of a terminal."""
-        self._heard.append((terminal, payment, occurred_at, self.elapsed()))  # parsed later: this runs for each event
+        # Parse it later, because this runs for each event.
+        self._heard.append((terminal, payment, occurred_at, self.elapsed()))
 
     def look(self) -> None:
-        """Read the clocks and judge them."""
+        """Read the clocks, and check whether the wall clock can be trusted."""
         reading = self.reading = self._read()
         passed, self._looked = max(0.0, reading.elapsed - self._looked), reading.elapsed
         found = rules.doubt(reading, self.known, self._reference, self.built, self.limit)
-        asked = rules.asks(found, reading, self.known)  # payments call this too, so unneeded witnesses are not asked
+        # Payments call this too, so evidence that is not needed is not read.
+        asked = rules.asks(found, reading, self.known)
         witness = rules.witness(self.kernel, self.terminals) if asked else None
         if found is not None and witness in rules.ENDED_BY[found]:
             self._ahead_of = self._set_ahead(reading)
@@ -239,10 +242,10 @@ class WallClock:
             self._reference = reading
 
     def _tell(self, found: Doubt | None, witness: ClockWitness | None) -> None:
-        """Record and log a change; call the listeners if the clock is trusted again."""
+        """Record and log a change. Call the listeners if the clock is trusted again."""
         before, self.reason = self.reason, found
         ended, ahead_of = self.stretch, self._ahead_of
-        if found is None and ended is None and ahead_of is not None:  # the clock was set and confirmed at once
+        if found is None and ended is None and ahead_of is not None:  # the clock was set and confirmed at the same time
             ended = Stretch(ahead_of, None, Doubt.STEPPED_AHEAD)
         if found is None and ended is not None:
             over = msgspec.structs.replace(ended, until=iso(self.reading.wall), set_ahead=ahead_of is not None)
@@ -261,9 +264,9 @@ class WallClock:
             listener()
 
     def _set_ahead(self, reading: ClockReading) -> str | None:
-        """Return the last time before an unusual step ahead in this run, or None.
+        """Return the last time before an unusual step ahead in this process, or None.
 
-        Before that step the clock was slow.
+        Before such a step the clock was slow.
         """
         if self._reference is None or self.known is None or rules.step(reading, self._reference) <= self.limit:
             return None
@@ -351,14 +354,15 @@ def last_confirmation(db: sqlite3.Connection) -> Confirmation | None:
 
 # The kernel's state of the wall clock (adjtimex(2)): whether a time service controls it. Reading it needs no privilege.
 #
-# The kernel clears this state when the clock is set by hand, and when the service is silent for too long. A sandbox may
-# forbid the call, as the unit of the package does (ProtectClock=). In that case posd reads the time of a file that
+# The kernel clears this state when the clock is set by hand, and when the service makes no correction for too long. A
+# sandbox may forbid the call, as the package's unit does (ProtectClock=). Then posd reads the time of a file that
 # systemd-timesyncd touches after each correction.
 
-#: Return value, and status bit, of a clock without a time service.
+#: Return value and status bit of adjtimex for a clock without a time service.
 TIME_ERROR = 5
 STA_UNSYNC = 0x0040
-#: Largest difference (s) between the kernel's clock and the clock of this process at which the state counts.
+#: Largest difference (s) between the kernel's clock and the clock of this process with which the kernel's state is
+#: used.
 SAME_CLOCK_SECONDS = 5.0
 
 #: File that systemd-timesyncd touches, and its longest pause (PollIntervalMaxSec=, 2048 s) with a margin.
@@ -367,7 +371,7 @@ TIMESYNC_SECONDS = 2400.0
 
 
 class _Timex(ctypes.Structure):
-    """struct timex, up to the time; the rest is reserved."""
+    """struct timex, up to the time. The other bytes are reserved."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -387,7 +391,7 @@ class _Timex(ctypes.Structure):
 
 def kernel_state(now: float) -> Kernel:
     """Return the kernel's state of a clock that shows `now` (seconds since 1970)."""
-    timex = _Timex()  # modes 0: changes nothing
+    timex = _Timex()  # modes 0: read only
     try:
         found = int(ctypes.CDLL(None).adjtimex(ctypes.byref(timex)))
     except (OSError, AttributeError):

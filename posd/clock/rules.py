@@ -1,18 +1,18 @@
-"""Rules for the trust in the wall clock: pure functions.
+"""Rules for the trust in the wall clock. All functions are pure.
 
-Payments never need the wall clock. Irreversible actions do: retention, and certificates, which terminals check by their
-own clocks. The witnesses are:
+Payments never need the wall clock. Irreversible actions need it: retention, and certificates, which terminals check by
+their own clocks. The evidence for and against the wall clock is: The witnesses are:
 
-- The highest trusted wall time, stored over restarts, and the date of this build: time does not go back.
-- The clock since the boot, sleep included: within a run the wall clock moves with it. An NTP service that slews the
+- The highest trusted wall time, which is stored over restarts, and the date of this build. Time does not go back.
+- The clock since the boot, including sleep. Within a run the wall clock moves with it. An NTP service that slews the
   wall clock moves both, so only steps are visible.
-- The kernel's state that a time service controls the clock. Setting the clock by hand clears it. Its absence proves
-  nothing: many shops have no time service.
+- The kernel's state that a time service controls the clock. A change of the clock by hand clears this state. Its
+  absence proves nothing, because many shops have no time service.
 - The times in terminals' events. One terminal proves nothing, because its time may be wrong.
 
-Two times are stored. A later reading must not be before the *highest*. The *confirmed* time bounds retention: it
-follows the wall clock at the pace that posd measures. It skips an absence at once only if the absence is at most a
-night, or a witness agrees. So one reading after a start never deletes much.
+Two times are stored. A later reading must not be before the *highest*. The *confirmed* time limits retention. It
+follows the wall clock by the time that posd measures. An absence of posd is added at once only if it is at most a
+night, or a witness confirms it. So retention never deletes much because of one reading after a start.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,20 +24,21 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-#: Longest trusted step from the highest time to a start: a week of closed shop, and a day.
+#: Longest trusted step from the highest time to a start: a week in which the shop is closed, and a day.
 ABSENCE = timedelta(days=8)
-#: Longest absence that the confirmed time skips at once: a closed night.
+#: Longest absence of posd that is added to the confirmed time at once: a night in which the shop is closed.
 NIGHT = timedelta(days=1)
 #: Speed at which the confirmed time follows a longer absence, as a multiple of measured time.
 CATCH_UP = 4.0
-#: Seconds within which small steps (a daily ntpdate) may add up to the limit. Then the sum restarts.
+#: Seconds in which small steps (for example of a daily ntpdate) may add up to the limit. After them the sum restarts at
+#: 0.
 REFERENCE_SECONDS = 86_400.0
-#: Seconds for which events count as witnesses, and the least number of their payments and terminals.
+#: Seconds for which events are evidence, and minimum number of their payments and terminals.
 EVENT_SECONDS = 3600.0
 LEAST_PAYMENTS = 3
 LEAST_TERMINALS = 2
-#: Longest distance of a trusted record from the highest stored time, which is written every quarter of an hour. A later
-#: record was made with an untrusted clock.
+#: Longest time of a trusted record after the highest stored time, which is written every quarter of an hour. A later
+#: record was written with an untrusted clock.
 RECORD = timedelta(minutes=30)
 
 
@@ -66,7 +67,7 @@ class ClockWitness(StrEnum):
     EVENTS = "events"
 
 
-#: Witnesses that end a doubt. A clock that went back is trusted when it is right again, or after an operator's
+#: Witnesses that end a doubt. A clock that was set back is trusted when it is right again, or after an operator's
 #: confirmation.
 ENDED_BY: Mapping[Doubt, frozenset[ClockWitness]] = {
     Doubt.BEFORE_BUILD: frozenset(),
@@ -86,7 +87,7 @@ WORDS: Mapping[Doubt, str] = {
 
 
 class ClockReading(msgspec.Struct, frozen=True):
-    """Readings of both clocks at one moment: the wall clock, and the seconds since the boot (sleep included)."""
+    """Readings of both clocks at one moment: the wall clock, and the seconds since the boot (including sleep)."""
 
     wall: datetime
     elapsed: float
@@ -95,8 +96,8 @@ class ClockReading(msgspec.Struct, frozen=True):
 class StoredClock(msgspec.Struct, frozen=True):
     """State that is stored over restarts. `overruled`: the build whose date an operator declared wrong, or "".
 
-    `by_records`: no state was stored, and only records have a time. The present may be any time after the newest
-    record.
+    `by_records`: whether the state comes only from the times of records. Then the present may be any time after the
+    newest record.
     """
 
     highest: datetime
@@ -106,7 +107,7 @@ class StoredClock(msgspec.Struct, frozen=True):
 
 
 class EventTime(msgspec.Struct, frozen=True):
-    """Received event: the terminal's time, and the seconds since the boot at its arrival."""
+    """Received event, with the terminal's time, and the seconds since the boot at its arrival."""
 
     terminal: str
     payment: str
@@ -126,7 +127,7 @@ class TerminalTimes(msgspec.Struct, frozen=True):
 
 
 def beginning(kept: StoredClock | None, newest_record: datetime | None) -> StoredClock | None:
-    """Return the state of earlier runs: the stored state, with the newest record if it counts; None without either."""
+    """Return the state of earlier runs from the stored state and the newest record. Return None if there is neither."""
     if newest_record is None:
         return kept
     if kept is None:  # an earlier version stored nothing
@@ -144,7 +145,7 @@ def step(reading: ClockReading, reference: ClockReading) -> timedelta:
 def doubt(
     reading: ClockReading, kept: StoredClock | None, reference: ClockReading | None, built: datetime, limit: timedelta
 ) -> Doubt | None:
-    """Return why the readings alone make the clock untrusted, or None.
+    """Return why the clock is not trusted by the readings alone, or None.
 
     `reference`: the last trusted reading of this run. `limit`: the largest usual step.
     """
@@ -163,10 +164,10 @@ def doubt(
 
 
 def heard(sightings: Collection[EventTime], reading: ClockReading, limit: timedelta) -> TerminalTimes:
-    """Compare the clock with the times in the last hour's events.
+    """Compare the clock with the times in the events of the last hour.
 
-    An event may arrive late, never early, so the newest event of a terminal counts. The median of the terminals counts;
-    with an even number both middle ones have to agree.
+    An event may arrive late, but never early, so the newest event of a terminal counts. The median over the terminals
+    counts. With an even number of terminals, both middle values must agree.
     """
     recent = sorted(
         (item for item in sightings if reading.elapsed - item.elapsed <= EVENT_SECONDS), key=lambda item: item.terminal
@@ -197,16 +198,16 @@ def witness(kernel: Kernel, terminals: TerminalTimes) -> ClockWitness | None:
 
 
 def asks(found: Doubt | None, reading: ClockReading, kept: StoredClock | None) -> bool:
-    """Return whether a witness is needed: to end a doubt, or to move the confirmed time at once."""
+    """Return whether a witness is needed to end a doubt, or to advance the confirmed time at once."""
     if found is not None:
         return bool(ENDED_BY[found])
     return kept is not None and reading.wall - kept.confirmed > NIGHT
 
 
 def moved(kept: StoredClock | None, reading: ClockReading, passed: float, *, confirmed: bool) -> StoredClock:
-    """Return the state after a trusted reading; `passed`: seconds that posd has measured since the last.
+    """Return the state after a trusted reading. `passed`: seconds that posd has measured since the last reading.
 
-    `confirmed`: a witness agrees with the clock.
+    `confirmed`: whether a witness agrees with the clock.
     """
     if kept is None:
         return StoredClock(reading.wall, reading.wall)

@@ -1,8 +1,9 @@
-"""Head office's collector: it reads the stream of all lanes into PostgreSQL.
+"""Collector of head office. It reads the stream of all lanes into PostgreSQL.
 
-A message is acknowledged after the commit of its content. Everything is stored under its permanent name, `(database_id,
-seq)`. So repeated or reordered messages, and a rebuilt stream, give the same tables. Missing numbers show gaps.
+A message is acknowledged after the commit of its content. Every change is stored under its permanent key,
+`(database_id, seq)`. So repeated or reordered messages, and a rebuilt stream, give the same tables. Missing numbers
+show gaps.
 
-`reading` checks a message, `tables` makes the tables, `store` writes a batch of messages, `collector` reads the stream
-and combines these, and `questions` queries the tables.
+`reading` checks a message, `tables` creates the tables, `store` writes a batch of messages, `collector` reads the
+stream and combines these modules, and `questions` queries the tables.
 """

@@ -1,4 +1,4 @@
-"""Collector: it fetches messages of the stream of all lanes, stores them, and acknowledges those on disk.
+"""Collector. It fetches messages from the stream of all lanes, stores them, and acknowledges messages on disk.
 
 All collectors share one durable consumer of the stream.
 """
@@ -43,12 +43,12 @@ from posd.relay.stream import ServerError, ServerTooOld, StreamAway, client_of, 
 
 # Counters of a collector, values of all lanes, and the metrics of both (table: docs/reference/metrics.md).
 #
-# No label has a lane: a lane could invent any number of them. The tables name the lanes.
+# No label contains a lane, because a lane could send any number of names. The tables contain the lanes.
 
 #: Buckets of the duration of a batch in PostgreSQL, in seconds.
 STORE_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
-#: In the order of display: kind, name, labels (- for none), meaning.
+#: Metrics in the order of display: kind, name, labels (- for none), meaning.
 _TABLE = """
 gauge posd_collect_build_info version The version that runs.
 gauge posd_collect_connected - 1 while there is a connection to a NATS server and one to PostgreSQL.
@@ -77,7 +77,7 @@ AWAY = ("postgresql", "stream")
 
 @dataclass(slots=True)
 class CollectorCounters:
-    """Counters since the start of the process: messages, and unusable ones among them."""
+    """Counters since the start of the process: messages, and unusable messages."""
 
     messages: int = 0
     unreadable: int = 0
@@ -88,7 +88,7 @@ class CollectorCounters:
 
 
 def metrics_text(counts: CollectorCounters, waiting: int | None, fleet: FleetSummary | None) -> str:
-    """Return all metrics as text; None for unknown values."""
+    """Return all metrics as text. `values`: None if unknown."""
     return render(FAMILIES, _all(counts, waiting, fleet))
 
 
@@ -120,10 +120,10 @@ DURABLE: Final = "pg"
 SUBJECTS: Final = "posd.*.*"
 #: Subject of the server's responses.
 INBOX: Final = "_I.collect"
-#: Messages of one fetch, and longest wait for the first of them, in seconds.
+#: Number of messages in one fetch, and longest wait for the first message, in seconds.
 BATCH = 100
 WAIT_SECONDS = 5.0
-#: Delivered messages without acknowledgement, and seconds until one is delivered again.
+#: Maximum number of delivered messages without acknowledgement, and seconds until such a message is delivered again.
 PENDING = 2_000
 ACK_SECONDS = 60.0
 #: Seconds for which the stream stores messages (two weeks). Older changes are in the lanes' feeds.
@@ -143,7 +143,7 @@ class StreamConsumer:
         self.old = old_version(client)
 
     async def make(self, replicas: int) -> list[str]:
-        """Create the stream and the consumer if missing; return what was created."""
+        """Create the stream and the consumer if they are missing. Return the names of those created."""
         made = []
         stream = StreamConfig(
             name=self._stream,
@@ -188,7 +188,7 @@ class StreamConsumer:
         await self._jetstream.add_consumer(self._stream, consumer)
 
     async def take(self, seconds: float = WAIT_SECONDS) -> list[Msg]:
-        """Return the next messages; none if none arrives within the wait."""
+        """Return the next messages. The list is empty if no message arrives within the wait."""
         if self._server_error.done():  # the only response to a forbidden acknowledgement
             raise _away("messages cannot be taken", NatsError(self._server_error.result()))
         try:
@@ -240,7 +240,7 @@ def _away(what: str, error: Exception) -> StreamAway:
 
 log = structlog.get_logger("posd.collect")
 
-#: Seconds before the next attempt after a failure: the first, and the most.
+#: Seconds before the next attempt after a failure: the first pause, and the longest.
 FIRST_PAUSE = 1.0
 MOST_PAUSE = 30.0
 #: Seconds without a message after which the stream counts as fully read.
@@ -249,7 +249,7 @@ QUIET_SECONDS = 1.0
 
 @dataclass(eq=False, slots=True)
 class Collector:
-    """One collector; any number may run. `show` is called with the counters after each batch."""
+    """One collector. Any number of collectors may run. `show` is called with the counters after each batch."""
 
     config: CollectConfig
     show: Callable[[CollectorCounters], None] = lambda _: None
@@ -271,7 +271,7 @@ class Collector:
                 await asyncio.sleep(wait)
 
     async def once(self, *, forever: bool = False, from_start: bool = False) -> CollectorCounters:
-        """Store all messages; return the counts. Raise WrongTables, StreamAway, psycopg.Error."""
+        """Store all messages. Return the counters. Raise WrongTables, StreamAway, psycopg.Error."""
         async with (
             await psycopg.AsyncConnection.connect(self.config.dsn, autocommit=True) as connection,
             connected(self.config) as source,
@@ -292,7 +292,7 @@ class Collector:
         return self.counts
 
     async def _take(self, source: StreamConsumer, store: CollectorStore, forever: bool) -> None:
-        """Store batch after batch; the next one is fetched and read while PostgreSQL stores the previous one."""
+        """Store batch after batch. The next batch is fetched and parsed while PostgreSQL stores the previous batch."""
         next_one = asyncio.ensure_future(self._next(source, forever))
         try:
             while True:
@@ -325,7 +325,9 @@ class Collector:
         self.show(counts)
 
     async def metrics(self) -> str:
-        """Return the metrics as text: the counters, and values of the tables, read on a separate connection."""
+        """Return the metrics as text: the counters, and values of the tables, which are read on a separate
+        connection.
+        """
         waiting, fleet = None, None
         if self._source is not None:
             with suppress(StreamAway):
@@ -348,7 +350,7 @@ EXIT_CONFIGURATION = 2
 
 
 def run(config: Config) -> int:
-    """Collect until SIGTERM or SIGINT; return the exit code."""
+    """Collect until SIGTERM or SIGINT. Return the exit code."""
     return process.run(_run(config), config.logging.level)
 
 
@@ -360,6 +362,6 @@ async def _run(config: Config) -> int:
     except asyncio.CancelledError:  # cancelled by a signal
         log.info("collect.stopped")
     except (WrongTables, ServerTooOld) as error:
-        log.error("collect.refused", error=str(error))  # noqa: TRY400 - it is the whole story
+        log.error("collect.refused", error=str(error))  # noqa: TRY400 - the message is complete
         return EXIT_CONFIGURATION
     return EXIT_DONE

@@ -29,9 +29,9 @@ class Gap(NamedTuple):
 
 
 class LaneStatus(NamedTuple):
-    """State of a lane. `silent`: no message for ten minutes.
+    """State of a lane. `silent`: whether no message arrived for ten minutes.
 
-    `retired_at`: the time since which no message is expected.
+    `retired_at`: time since which no message is expected.
     """
 
     merchant: str
@@ -49,19 +49,19 @@ class LaneStatus(NamedTuple):
 
     @property
     def unreachable(self) -> bool:
-        """Whether its relay gets no response from posd."""
+        """Whether the lane's relay receives no response from posd."""
         return self.health == UNREACHABLE
 
     @property
     def wanting(self) -> bool:
-        """Whether its totals are unreliable, and an operator should check."""
+        """Whether the totals of the lane are unreliable, so that an operator should check."""
         return self.retired_at is None and (self.silent or self.unreachable or self.gaps > 0)
 
 
 class FleetSummary(NamedTuple):
-    """Numbers of all lanes. `open`, `health` and the numbers of problems do not count closed lanes.
+    """Totals over all lanes. `open`, `health` and the numbers of problems do not count closed lanes.
 
-    `health` and `attention` count by posd's own words; any other word counts as `other`.
+    `health` and `attention` count by posd's own words. Any other word counts as `other`.
     """
 
     lanes: int
@@ -77,7 +77,7 @@ class FleetSummary(NamedTuple):
 
 
 class DayTotal(NamedTuple):
-    """Total of a lane's payments by day, kind and currency. `currency` is None if no terminal named it."""
+    """Total of a lane's payments by day, kind and currency. `currency` is None if no terminal sent it."""
 
     day: date
     merchant: str
@@ -99,7 +99,7 @@ class TotalsGap(NamedTuple):
 
 
 class CompletenessCheck(NamedTuple):
-    """State of all lanes, the gaps, and the number of unusable messages. `counted`: from every row."""
+    """State of all lanes, gaps, and number of unusable messages. `counted`: whether every row was counted."""
 
     lanes: Sequence[LaneStatus]
     gaps: Sequence[Gap]
@@ -108,18 +108,18 @@ class CompletenessCheck(NamedTuple):
 
     @property
     def well(self) -> bool:
-        """Whether nothing is missing and no lane needs an operator."""
+        """Whether no change is missing and no lane needs an operator."""
         return not self.unreadable and not any(lane.wanting for lane in self.lanes)
 
 
 async def check(connection: AsyncConnection[Any], *, counted: bool) -> CompletenessCheck:
-    """Return the state of all lanes. `counted`: count every row instead of using the stored frontiers."""
+    """Return the state of all lanes. `counted`: whether to count every row instead of using the stored frontiers."""
     missing = await gaps(connection, counted=counted)
     return CompletenessCheck(await lanes(connection, missing), missing, await unreadable(connection), counted)
 
 
 async def lanes(connection: AsyncConnection[Any], missing: Sequence[Gap]) -> list[LaneStatus]:
-    """Return all lanes, those that need an operator first."""
+    """Return all lanes. Lanes that need an operator come first."""
     of_lane = Counter((gap.merchant, gap.lane) for gap in missing)
     found = await _rows(
         connection,
@@ -161,7 +161,7 @@ async def fleet(connection: AsyncConnection[Any]) -> FleetSummary:
 
 
 def _known(found: list[Any], known: Sequence[str]) -> Mapping[str, int]:
-    """Return a count for each known word, and one for all others."""
+    """Return a count for each known word, and a count for all others."""
     counts = dict.fromkeys((*known, OTHER), 0)
     for word, count in found:
         counts[word if word in known else OTHER] += count
@@ -169,7 +169,7 @@ def _known(found: list[Any], known: Sequence[str]) -> Mapping[str, int]:
 
 
 async def gaps(connection: AsyncConnection[Any], *, counted: bool = False) -> list[Gap]:
-    """Return all gaps of lanes that are not closed; `counted` as in `check`."""
+    """Return all gaps of lanes that are not closed. `counted` as in `check`."""
     query = (
         "SELECT merchant, lane, g.database_id, after_seq, before_seq FROM posd.missing(%s) g JOIN posd.lanes"
         " USING (merchant, lane) WHERE retired_at IS NULL ORDER BY 1, 2, 3, 4"
@@ -223,7 +223,7 @@ async def started(
 ) -> list[tuple[str, datetime, str | None, str | None]]:
     """Return the ids of payments that a lane has started since `since`: time, terminal, sale.
 
-    The lane's clock may have been behind, so the time of the server counts as well.
+    The lane's clock may have been behind, so the time at the server is checked as well.
     """
     query = (
         "SELECT client_transaction_id, created_at, terminal, sale FROM posd.payments"

@@ -1,4 +1,4 @@
-"""Validation of a lane's message: all types are checked; a refused message has the reason."""
+"""Validation of a lane's message. All types are checked, and a refused message has the reason."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from posd.base.money import MAX_WIRE_DIGITS
 from posd.relay import messages
 from posd.relay.messages import AnyMessage, Changes, Lost, Name, Seq, StateMessage, Text
 
-#: Bytes of an unusable message that are stored.
+#: Number of bytes of an unusable message that are stored.
 KEPT_BYTES = 4096
 
 
@@ -27,7 +27,7 @@ class LaneMessage(NamedTuple):
 
 
 class ChangeRow(NamedTuple):
-    """Stored change; `change` is JSON that PostgreSQL accepts."""
+    """Stored change. `change`: JSON that PostgreSQL accepts."""
 
     database_id: str
     seq: int
@@ -40,7 +40,7 @@ class ChangeRow(NamedTuple):
 
 
 class RejectedMessage(NamedTuple):
-    """Unusable message, or one unusable change of it (`seq`, else 0), with the reason."""
+    """Unusable message, or one unusable change in it (`seq`, else 0), with the reason."""
 
     message: LaneMessage
     seq: int
@@ -48,13 +48,13 @@ class RejectedMessage(NamedTuple):
     data: bytes
 
 
-# Members of a change with a column of their own, and the limits of the columns.
+# Members of a change that have their own column, and the limits of the columns.
 
-#: Years of valid times, which PostgreSQL and Python hold in every time zone.
+#: Years of valid times, which PostgreSQL and Python support in every time zone.
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 _Moment = Annotated[datetime, Meta(tz=True)]
-#: Most digits of an amount before and after its point: everything that `read_money` accepts from a terminal, and
-#: hundredths of it. Sums of such amounts are exact (`posd.base.money.EXACT`).
+#: Maximum number of digits of an amount before and after its point. They include every amount that `read_money` accepts
+#: from a terminal, and hundredths of it. Sums of such amounts are exact (`posd.base.money.EXACT`).
 AMOUNT_DIGITS = MAX_WIRE_DIGITS + 1, 3 * MAX_WIRE_DIGITS + 2
 
 
@@ -96,7 +96,7 @@ class _Change(msgspec.Struct, frozen=True):
     outcome: _Outcome | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError if its time is out of range."""
+        """Raise ValueError if the time is out of range."""
         _check_moment("at", self.at)
 
 
@@ -121,7 +121,7 @@ def _check_number(literal: str) -> None:
 
 
 _CHANGE = msgspec.json.Decoder(_Change)
-#: Raises ValueError for a long number, a lone surrogate, and invalid UTF-8.
+#: Decoder that raises ValueError for a long number, a lone surrogate, and invalid UTF-8.
 _PLAIN = msgspec.json.Decoder(float_hook=_check_number)
 
 
@@ -146,7 +146,7 @@ def read(message: LaneMessage) -> AnyMessage:
 
 
 def rows(message: LaneMessage, found: Changes) -> tuple[list[ChangeRow], list[RejectedMessage]]:
-    """Return the changes of a message in their stored form, and those that cannot be stored."""
+    """Return the changes of a message in their stored form, and the changes that cannot be stored."""
     kept, aside = [], []
     for seq, raw in enumerate(found.changes, found.first_seq):
         try:
@@ -166,7 +166,7 @@ def _row(found: Changes, seq: int, data: bytes) -> ChangeRow:
 
 
 def storable(data: bytes) -> str:
-    """Return JSON that PostgreSQL accepts: U+FFFD for a NUL, a text for a too long number.
+    """Return JSON that PostgreSQL accepts: U+FFFD in place of a NUL, and a text in place of a number that is too long.
 
     Raise ValueError if there are no changes.
     """

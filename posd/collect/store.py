@@ -14,14 +14,16 @@ from posd.collect import reading
 from posd.collect.reading import KEPT_BYTES, ChangeRow, LaneMessage, RejectedMessage
 from posd.relay.messages import AnyMessage, Begin, Changes, Lost, StateMessage
 
-#: Version of the tables of this program. A file in `tables` upgrades the previous version.
+#: Version of the tables of this program. Each file in `tables` upgrades the tables from the previous version.
 VERSION = 5
-#: Advisory lock for changes of the tables; the number is arbitrary.
+#: Advisory lock for changes of the tables. The number is arbitrary.
 LOCK = 0x706F7364
-#: Most databases of one lane; each restore makes one. A late message about one reorders all data of the lane.
+#: Maximum number of databases of one lane. Each restore creates a database. A late message about a database reorders
+#: all data of the lane.
 MOST_DATABASES = 500
-#: Classes of SQLSTATE that the data cause: the same data would fail again. All other classes concern the connection or
-#: the server (08, 40, 53, 57, ...), and the same data may be stored later. Source: PostgreSQL, Appendix A.
+#: Classes of SQLSTATE for errors in the data: the same data would fail again. All other classes are about the
+#: connection or the server (08, 40, 53, 57, ...). Then the same data may be stored later. Source: PostgreSQL, Appendix
+#: A.
 OF_THE_DATA = frozenset(
     {
         "21",  # cardinality violation
@@ -34,25 +36,25 @@ OF_THE_DATA = frozenset(
 
 
 def is_of_the_data(error: Exception) -> bool:
-    """Return whether the data cause an error, and not the server or the connection."""
+    """Return whether an error is caused by the data, and not by the server or the connection."""
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
         return error.sqlstate[:2] in OF_THE_DATA
-    return isinstance(error, psycopg.DataError | UnicodeError)  # found before the data were sent
+    return isinstance(error, psycopg.DataError | UnicodeError)  # the error was found before the data was sent
 
 
 class WrongTables(Exception):
-    """Database without tables, or with those of another version."""
+    """Database without tables, or with tables of another version."""
 
 
 class ParsedMessage(NamedTuple):
-    """A message, its decoded content, and its changes in stored form."""
+    """Message with its decoded content, and its changes in stored form."""
 
     message: LaneMessage
     says: AnyMessage
     rows: Sequence[ChangeRow] = ()
 
     def aside(self, reason: str, row: ChangeRow | None = None) -> RejectedMessage:
-        """Return the message, or one change of it, as unusable."""
+        """Return the message, or one change in it, as unusable."""
         if row is None or not isinstance(self.says, Changes):
             return RejectedMessage(self.message, 0, reason, self.message.data)
         data = bytes(self.says.changes[row.seq - self.says.first_seq])
@@ -60,14 +62,14 @@ class ParsedMessage(NamedTuple):
 
 
 class ParsedBatch(NamedTuple):
-    """Decoded messages, and the unusable ones."""
+    """Decoded messages, and unusable messages."""
 
     found: Sequence[ParsedMessage]
     aside: Sequence[RejectedMessage]
 
     def halves(self) -> "tuple[ParsedBatch, ParsedBatch] | None":
-        """Split the batch into two parts: of its messages, or of the changes of its only message. Return None if it has
-        one.
+        """Split the batch into two parts, by messages, or by changes if it has only one message. Return None if it has
+        only one change.
         """
         if (middle := len(self.found) // 2) > 0:
             return ParsedBatch(self.found[:middle], self.aside), ParsedBatch(self.found[middle:], ())
@@ -101,17 +103,17 @@ def parsed(messages: Sequence[LaneMessage]) -> ParsedBatch:
 
 
 class CollectorStore:
-    """The tables, over one connection."""
+    """Access to the tables, over one connection."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self.connection = connection
 
     async def prepare(self, *, init: bool = False) -> bool:
-        """Check the tables; with `init`, create or upgrade them and return whether that was needed.
+        """Check the tables. With `init`, create or upgrade them, and return whether this was needed.
 
         Raise WrongTables.
         """
-        # Compiling a query (JIT) takes seconds, longer than each of these queries.
+        # The compilation of a query (JIT) takes seconds, longer than each of these queries.
         await self.connection.execute("SET jit = off")
         async with self.connection.transaction():
             await self.connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
@@ -132,7 +134,7 @@ class CollectorStore:
     async def write(self, batch: ParsedBatch) -> int:
         """Store a batch and wait until it is on disk. Return the number of unusable messages or changes.
 
-        A message or change that the server refuses goes to `unreadable`; all others are stored.
+        A message or change that the server refuses goes to the table `unreadable`. All others are stored.
         """
         try:
             return await self._write(batch)
@@ -160,7 +162,10 @@ class CollectorStore:
         return len(aside)
 
     async def _lanes(self, found: Sequence[ParsedMessage]) -> set[LaneMessage]:
-        """Create the rows of lanes and databases, and lock those of the lanes; return messages without a database."""
+        """Create the rows of lanes and databases, and lock the rows of the lanes.
+
+        Return messages without a database.
+        """
         if not found:
             return set()
         lanes = {(item.says.merchant, item.says.lane): None for item in found}
@@ -180,7 +185,7 @@ class CollectorStore:
         }
 
     async def _begins(self, found: Sequence[Begin]) -> None:
-        """Record the first numbers of databases and their predecessors; sort the databases of these lanes."""
+        """Record the first numbers of databases, and their predecessors. Then sort the databases of these lanes."""
         for says in found:
             previous = says.previous
             await self.connection.execute(
@@ -225,7 +230,10 @@ class CollectorStore:
         await self._stand()
 
     async def _changes(self, found: Sequence[tuple[ParsedMessage, ChangeRow]]) -> list[RejectedMessage]:
-        """Store changes, and update their payments and print jobs; return those stored with another content."""
+        """Store changes, and update their payments and print jobs.
+
+        Return the changes that were stored before with another content.
+        """
         if not found:
             return []
         await self.connection.execute(_INCOMING)
@@ -323,13 +331,13 @@ _ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def in_order(known: Sequence[tuple[str, str | None]]) -> list[str]:
-    """Return ids of databases, each after its named predecessor; otherwise in their order."""
+    """Return ids of databases, each after its predecessor, and otherwise in their order."""
     names = {database_id for database_id, _ in known}
     found: dict[str, None] = {}
     left = list(known)
     while left:
         ready = [name for name, previous in left if previous not in names or previous in found]
-        for name in ready or [left[0][0]]:  # two databases that name each other come from a faulty lane
+        for name in ready or [left[0][0]]:  # two databases that are each other's predecessor come from a faulty lane
             found[name] = None
         left = [item for item in left if item[0] not in found]
     return list(found)
@@ -347,12 +355,12 @@ _STORED = """
 INSERT INTO posd.changes SELECT database_id, seq, merchant, lane, at, kind, id, change FROM incoming
 ON CONFLICT DO NOTHING
 """
-#: Changes stored with another content. For a corrected outcome the feed later has less.
+#: Changes stored with another content. After a correction, the feed has fewer members for the corrected outcome.
 _OTHERS = """
 SELECT i.number FROM incoming i JOIN posd.changes c USING (database_id, seq)
 WHERE c.change - 'outcome' <> i.change - 'outcome' ORDER BY 1
 """
-#: Ranges of a lost one that were not sent: a relay that sends again finds less in the feed than before.
+#: Ranges of changes that were reported as lost. A relay that sends again finds fewer changes in the feed than before.
 _LOST = """
 INSERT INTO posd.lost SELECT of.id, before + 1, seq - 1, of.reason FROM
   (SELECT %s::text AS id, %s::bigint AS first, %s::bigint AS last, %s::text AS reason) of,
@@ -366,9 +374,9 @@ WHERE seq > before + 1 ON CONFLICT DO NOTHING
 """
 _ASIDE = "INSERT INTO posd.unreadable VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
 
-#: State of each payment and print job with new changes: from its newest change (`ordinal` and number), and from the
-#: newest one with an outcome. That outcome is void if a later change of the same database has none. If only a later
-#: database has none, the outcome stays: that database lost it.
+#: State of each payment and print job with new changes, from its newest change (`ordinal` and number), and from its
+#: newest change with an outcome. That outcome is invalid if a later change of the same database has none. If only a
+#: later database has none, the outcome stays, because that database lost it.
 _NEWEST = """
 CREATE TEMPORARY TABLE newest ON COMMIT DROP AS
 WITH of_one AS (
@@ -449,7 +457,7 @@ _STAND = (
     "INSERT INTO posd.attention SELECT DISTINCT merchant, lane, kind, id, unnest(attention), at FROM newest",
 )
 
-#: Rows of lanes, created and then locked in one order, so that two collectors never deadlock.
+#: Rows of lanes. They are created and then locked in the same order, so that two collectors never deadlock.
 _LANES = """
 INSERT INTO posd.lanes (merchant, lane) SELECT * FROM unnest(%s::text[], %s::text[]) AS t (merchant, lane)
 ORDER BY merchant, lane ON CONFLICT DO NOTHING
@@ -480,7 +488,7 @@ UPDATE posd.lanes SET last_state_at = %(at)s, version = %(version)s, health = %(
 WHERE merchant = %(merchant)s AND lane = %(lane)s AND (last_state_at IS NULL OR last_state_at <= %(at)s)
 """
 
-#: One step of frontiers: over the changes that follow without a gap, or over a lost range.
+#: One step of the frontiers, over the changes that follow without a gap, or over a lost range.
 _FRONTIER = """
 UPDATE posd.databases d SET frontier = step.seq FROM (
   SELECT at.database_id, greatest(

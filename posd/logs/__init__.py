@@ -1,1 +1,1 @@
-"""The log: JSON lines with allow-listed fields, the table of its events, and counts of repeated lines."""
+"""The log: Log in JSON lines with allow-listed fields, and counts of repeated lines."""

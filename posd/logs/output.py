@@ -1,9 +1,10 @@
 """Log output: structlog, JSON on stdout, one line for each fact. Fields are allow-listed (architecture, Rules that hold
 everywhere).
 
-A field outside of `FIELDS` is dropped and named in `dropped`. So a careless call cannot log a token, header, metadata,
-e-mail or raw body. The same applies to exceptions and libraries, which quote data. A kind of line that repeats without
-end is logged a few times, then counted. Every logged event has its row in `posd.cli.explain.catalogue`.
+A field that is not in `FIELDS` is dropped, and its name is added to `dropped`. So a mistake in a call cannot log a
+token, header, metadata, e-mail or raw body. The same applies to exceptions and libraries, whose texts quote data. A
+kind of line that is repeated endlessly is logged a few times, and then counted. Every logged event has its row in
+`posd.cli.explain.catalogue`.
 """
 
 import asyncio
@@ -41,12 +42,12 @@ host http_status in_fleet interfaces judgement kept kind limit_bytes listen meth
 print_jobs quarantined reason result retry_s seconds service_types signal status terminal transaction type uid
 verdict version
 """
-#: Every allowed field of a log line, besides event, level, logger, timestamp and exception.
+#: Every allowed field of a log line, in addition to event, level, logger, timestamp and exception.
 FIELDS = frozenset(_FIELDS.split())
 
 #: Fields with text that may come from a device or a library.
 TEXTS = frozenset({"code", "detail", "error", "reason", "status"})
-#: Longest text and list in a line, in characters and items. The journal cuts a line over 48 KiB.
+#: Longest text in a line, in characters, and longest list, in items. The journal splits a line over 48 KiB.
 MAX_TEXT = 2000
 MAX_ITEMS = 200
 
@@ -54,7 +55,7 @@ _OWN = frozenset({"event", "level", "logger", "timestamp", "exc_info"})
 _ALLOWED = FIELDS | _OWN
 _E_MAIL = re.compile(r"[^\s@<>\"',;:()]+@[^\s@<>\"',;:()]+")
 
-#: level -> prefix of its lines for the journal: their priority (sd-daemon(3)).
+#: level -> prefix with the priority of its lines for the journal (sd-daemon(3)).
 PREFIXES: Mapping[str, bytes] = {
     "debug": b"<7>",
     "info": b"<6>",
@@ -108,22 +109,22 @@ def _written(moment: datetime) -> str:
 
 
 def _text(value: str) -> str:
-    """Return a text for a line: shortened, and without e-mail addresses."""
+    """Return a text for a line, shortened and without e-mail addresses."""
     if len(value) > MAX_TEXT:
         value = f"{value[:MAX_TEXT]}…"
     return _E_MAIL.sub("(an e-mail address)", value) if "@" in value else value
 
 
-# Limits of repeated lines: a few of each kind are logged, then counted.
+# Limits of repeated lines: a few lines of each kind are logged, and further lines are counted.
 #
-# A window of a key begins with its first line. The first lines of the window are logged. The rest is counted, and
-# logged as one number when the window ends. The table is bounded: further keys share one window.
+# A window of a key begins with its first line. The first lines of the window are logged. Further lines are counted, and
+# logged as one number when the window ends. The table has a limited size, above which further keys share one window.
 
-#: Keys that are counted separately. A shop has fewer open payments. More keys mean a flood.
+#: Maximum number of keys that are counted separately. A shop has fewer open payments, so more keys mean a flood.
 MAX_KEYS = 512
 
-#: Seconds for which a full table counts as full. Otherwise each line of a burst of a thousand payments would scan all
-#: of it.
+#: Seconds for which a full table counts as full. Otherwise each line in a burst of a thousand payments would scan the
+#: whole table.
 FULL_SECONDS = 1.0
 
 #: A minute and an hour, in seconds.
@@ -135,7 +136,7 @@ SEVERE = frozenset({"warning", "error", "critical"})
 
 
 class LineLimit(NamedTuple):
-    """Limit of an event: `lines` in `seconds`; lines that differ in a field of `by` count separately."""
+    """Limit of an event: `lines` in `seconds`. Lines that differ in a field of `by` are counted separately."""
 
     lines: int
     seconds: float
@@ -145,13 +146,13 @@ class LineLimit(NamedTuple):
 #: Subjects of a line. A flood about one subject must not hide lines about another.
 SUBJECT = ("transaction", "print_job", "terminal")
 
-#: Limit of a warning or an error without a row below. A general fault, such as a full disk, is not logged for each
-#: payment.
+#: Limit of a warning or an error without a row below. With it, a general fault such as a full disk is not logged for
+#: each payment.
 TROUBLE: Final = LineLimit(20, MINUTE)
 
 #: event -> its limit. An info line without a row is always written, because each is a separate fact.
 LIMITS: Final[Mapping[str, LineLimit]] = {
-    # Facts about one payment each: all are logged, whatever the number of payments.
+    # Lines about one payment. All are logged, whatever the number of payments.
     "payment.attention": LineLimit(5, MINUTE, (*SUBJECT, "code")),
     "print.attention": LineLimit(5, MINUTE, (*SUBJECT, "code")),
     "print.outcome": LineLimit(5, MINUTE, SUBJECT),
@@ -177,19 +178,19 @@ LIMITS: Final[Mapping[str, LineLimit]] = {
     "discovery.unavailable": LineLimit(10, HOUR),
     "interfaces.polled": LineLimit(5, HOUR),
     "interfaces.unreadable": LineLimit(5, HOUR),
-    # Limited at their source: posd.httpd.admission and posd.api.certificate.
+    # Events whose lines are limited at their source: posd.httpd.admission and posd.api.certificate.
     "listener.refused": LineLimit(1000, MINUTE),
     "listener.distrusted": LineLimit(1000, MINUTE),
 }
 
-#: The event, the level, and the values of the fields by which its lines count separately; None if missing.
+#: Key of a window: event, level, and values of the fields by which lines count separately (None if missing).
 Key = tuple[Any, ...]
-#: Parts of a key that name the kind of line.
+#: Number of parts of a key that are the kind of line.
 KIND = 2
 
 
 def limit_of(event: str, level: str) -> LineLimit | None:
-    """Return the limit of a line; None if it is always written."""
+    """Return the limit of a line, or None if the line is always written."""
     limit = LIMITS.get(event)
     return TROUBLE if limit is None and level in SEVERE else limit
 
@@ -201,10 +202,10 @@ class _Window(msgspec.Struct):
 
 
 class LineCounter:
-    """Counts of lines by key; times are on the monotonic clock, in seconds.
+    """Counts of lines by key. Times are on the monotonic clock, in seconds.
 
-    `Allowance` is not used here: it would admit single lines again as its budget refills. A window ends at one moment
-    and then reports how many lines it left out. So a window cannot be dropped before that report.
+    `Allowance` is not used here, because it would allow single lines again as its budget refills. A window ends at one
+    moment and then reports the number of omitted lines. So a window must not be dropped before this report.
     """
 
     def __init__(self, max_keys: int = MAX_KEYS) -> None:
@@ -213,7 +214,7 @@ class LineCounter:
         self._full_until = 0.0
 
     def admit(self, key: Key, limit: LineLimit, now: float) -> bool:
-        """Return whether to log a line; count a line that is left out."""
+        """Return whether to log a line. Count an omitted line."""
         window = self._windows.get(key)
         if window is None or (window.ends <= now and not window.left_out):
             window = self._begin(key, limit, now)
@@ -224,9 +225,9 @@ class LineCounter:
         return False
 
     def _begin(self, key: Key, limit: LineLimit, now: float) -> _Window:
-        """Return a new window of a key. If the table is full, return the shared window of its kind.
+        """Return a new window for a key. If the table is full, return the shared window of the key's kind.
 
-        An ended window goes on counting until its number is logged.
+        An ended window continues to count until its number is logged.
         """
         if len(self._windows) >= self._max_keys and not self._make_room(now):
             key = key[:KIND]
@@ -237,7 +238,7 @@ class LineCounter:
         return window
 
     def _make_room(self, now: float) -> bool:
-        """Drop ended windows without omitted lines. Return whether the table has room again."""
+        """Drop ended windows without omitted lines. Return whether the table has free entries again."""
         if now < self._full_until:
             return False
         self._windows = {key: item for key, item in list(self._windows.items()) if item.ends > now or item.left_out}
@@ -251,7 +252,7 @@ class LineCounter:
         return min((item.ends for item in list(self._windows.values()) if item.left_out), default=None)
 
     def take(self, now: float) -> list[tuple[Key, int]]:
-        """Remove ended windows; return the keys with omitted lines, and their numbers."""
+        """Remove ended windows. Return the keys with omitted lines, and their numbers."""
         over = [(key, item.left_out) for key, item in list(self._windows.items()) if item.ends <= now]
         for key, _ in over:
             del self._windows[key]
@@ -259,20 +260,20 @@ class LineCounter:
 
 
 class FloodFilter:
-    """Filter of repeated lines. It logs the number of omitted lines when the window ends (`posd.logs.output`)."""
+    """Filter of repeated lines. It logs the number of omitted lines when a window ends."""
 
     def __init__(self) -> None:
-        # An RLock, because garbage collection can run inside, and a failing finalizer logs a line.
+        # An RLock, because garbage collection can run inside the lock, and a failing finalizer logs a line.
         self._lock = threading.RLock()
         self.forget()
 
     def forget(self) -> None:
-        """Reset the filter for the loop that runs then."""
+        """Reset the filter for a new event loop."""
         self._windows = LineCounter()
         self._timer: asyncio.TimerHandle | None = None
 
     def admit(self, fields: Mapping[str, Any], now: float) -> None:
-        """Count a line, by the monotonic clock. Raise DropEvent after too many of its kind."""
+        """Count a line at a time of the monotonic clock. Raise DropEvent after too many lines of its kind."""
         event, level = fields["event"], fields["level"]
         limit = limit_of(event, level)
         if limit is None or event in ("log.collapsed", "log.dropped"):
@@ -285,7 +286,10 @@ class FloodFilter:
             raise structlog.DropEvent
 
     def _wait(self) -> None:
-        """Set the timer for the end of the window. Off the loop, the next line on the loop does so."""
+        """Set the timer for the end of the window.
+
+        For a line outside the event loop, the next line on the loop sets it.
+        """
         if self._timer is not None:
             return
         with suppress(RuntimeError), self._lock:
@@ -313,20 +317,20 @@ class FloodFilter:
 floods = FloodFilter()
 
 
-# Exceptions in the log: their place and type, without values.
+# Exceptions in the log: place and type, without values.
 #
-# The message of an exception quotes its data: a body, a key, a till's text. So it is omitted, unless Python or SQLite
-# build it from names in the code only.
+# The message of an exception can quote data: a body, a key, a till's text. So the message is omitted, unless Python or
+# SQLite build it only from names in the code.
 
-#: Most calls of a traceback, and most exceptions of a chain: a line has to fit into the journal.
+#: Maximum number of calls of a traceback, and of exceptions of a chain, because a line must fit into the journal.
 MAX_FRAMES = 20
 MAX_CHAIN = 4
 
-#: Types whose messages name types, attributes and columns, never a value; their subclasses may differ.
+#: Types whose messages contain types, attributes and columns, and never a value. Subclasses may differ.
 PLAIN = frozenset({TypeError, AttributeError, NameError, RecursionError, MemoryError, ZeroDivisionError})
 PLAIN_SQL = frozenset({sqlite3.OperationalError, sqlite3.DatabaseError, sqlite3.IntegrityError})
 
-#: Folder of the package. Files outside of it are shown by their last two path parts.
+#: Folder of the package. Files outside it are shown by the last two parts of their path.
 _HERE = Path(__file__).parents[2]
 
 
@@ -364,7 +368,7 @@ def frames(trace: TracebackType | None) -> list[str]:
 
 
 def place(filename: str) -> str:
-    """Return a file's name for display: from the package on; otherwise the last two path parts."""
+    """Return a file's name for display: the path within the package, otherwise the last two parts of the path."""
     path = Path(filename)
     try:
         return str(path.relative_to(_HERE))
@@ -375,7 +379,7 @@ def place(filename: str) -> str:
 def taken_out(fields: MutableMapping[str, Any]) -> list[dict[str, Any]] | None:
     """Remove the exception from a line.
 
-    Return its place and type as text, without values; None without an exception.
+    Return its place and type as text, without values, or None if there is no exception.
     """
     given = fields.pop("exc_info", None)
     error = sys.exception() if given is True else given
@@ -398,7 +402,7 @@ def renderer(
 ) -> Callable[[Any, str, MutableMapping[str, Any]], _Written]:
     """Make the function that returns the arguments of `LineSink.write` for a line.
 
-    The text is built when the line is written, because a terminal may be waiting.
+    The text is built only when the line is written, because a terminal may be waiting.
     """
 
     def render(logger: Any, level: str, fields: MutableMapping[str, Any]) -> _Written:
@@ -416,10 +420,10 @@ def _line(
     exception: list[dict[str, Any]] | None,
     now: float,
 ) -> bytes:
-    """Return the text of a line. Raise DropEvent after too many of its kind.
+    """Return the text of a line. Raise DropEvent after too many lines of the same kind.
 
-    The text is one line for every reader, because unprintable characters are escaped. For the journal it has a level
-    prefix, which the journal removes. All steps are in one function, because a payment has some ten lines.
+    The text is one line for every reader, because unprintable characters are escaped. For the journal the text has a
+    level prefix, which the journal removes. All steps are in one function, because a payment has some ten lines.
     """
     fields = allow_listed(moment, logger, level, given)
     floods.admit(fields, now)
@@ -439,14 +443,14 @@ class LineSink:
     """Buffer that passes the lines of one step of the event loop to the writer together."""
 
     waiting: ClassVar[list[Line]] = []
-    #: The loop whose present step ends with the write.
+    #: The event loop whose present step ends with the write.
     turn: ClassVar[asyncio.AbstractEventLoop | None] = None
 
     def __init__(self, name: str = "posd") -> None:
         self.name = name
 
     def write(self, line: Line) -> None:
-        """Write one line: at the end of the step on the event loop, immediately elsewhere."""
+        """Write one line: on the event loop at the end of the step, elsewhere at once."""
         LineSink.waiting.append(line)
         try:
             loop = asyncio.get_running_loop()
@@ -470,7 +474,7 @@ def flush() -> None:
     for line in lines:
         try:
             texts.append(line(now) + b"\n")
-        except structlog.DropEvent:  # not `suppress`, which costs a third of a line
+        except structlog.DropEvent:  # not `suppress`, which would take a third of the time of a line
             continue
     if texts:
         writer.put(texts)
@@ -487,8 +491,8 @@ _FIELD = re.compile(r"%(\(\w+\))?[-+ #0]*\d*(\.\d+)?[a-zA-Z]")
 class LibraryHandler(logging.Handler):
     """Handler of library logs, from warnings on.
 
-    A library's message may quote any data. If it has arguments, only its source and its pattern are logged, with "…"
-    for each value.
+    A library's message may quote any data. If the message has arguments, only its source and its pattern are logged,
+    with "…" for each value.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -499,19 +503,19 @@ class LibraryHandler(logging.Handler):
         try:
             severe = record.levelno >= logging.ERROR
             (log.error if severe else log.warning)("posd.library", kind=where, detail=pattern, exc_info=error)
-        except Exception:  # noqa: BLE001 - a line that cannot be written is no reason to fail what it is about
+        except Exception:  # noqa: BLE001 - a failure to log a line must not fail the caller
             return
 
 
 def warned(
-    message: Warning | str,  # noqa: ARG001 - warnings.showwarning; what it quotes is not told
+    message: Warning | str,  # noqa: ARG001 - signature of warnings.showwarning; its message quotes data
     category: type[Warning],
     filename: str,
     lineno: int,
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,  # noqa: ARG001
 ) -> None:
-    """Log a Python warning: its type and place."""
+    """Log the type and the place of a Python warning."""
     log.warning("posd.library", kind=f"{category.__name__} ({place(filename)}:{lineno})")
 
 
@@ -521,7 +525,7 @@ def crashed(error: BaseException, detail: str) -> None:
 
 
 def set_level(level: str) -> None:
-    """Set the log level of all loggers at once: each keeps its class."""
+    """Set the log level of all existing loggers at once, by changing their common class."""
     leveled = structlog.make_filtering_bound_logger(level)
     for method in _METHODS:
         setattr(structlog.get_config()["wrapper_class"], method, getattr(leveled, method))
@@ -529,21 +533,22 @@ def set_level(level: str) -> None:
 
 def configure(level: str, now: Callable[[], datetime] = wall) -> None:
     """Configure all logs, posd's and the libraries', as JSON on stdout."""
-    # Not through the standard library's loggers, which cost five times as much; a payment has some ten lines.
+    # The standard library's loggers are not used, because they take five times as long, and a payment has about ten
+    # lines.
     floods.forget()
     writer.start()
     prefixes = PREFIXES if to_journal(sys.stdout or sys.stderr) else {}
     structlog.configure(
         processors=[renderer(prefixes, now)],
         logger_factory=LineSink,
-        # A class of our own: all users of structlog share its classes.
+        # A separate class, because all users of structlog share its classes.
         wrapper_class=type("Logger", (structlog.make_filtering_bound_logger(level),), {}),
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()
     root.handlers = [LibraryHandler()]
     root.setLevel(logging.WARNING)
-    # Python itself would write these to stderr, with values.
+    # By default Python writes these to stderr, with values.
     threading.excepthook = lambda hook: crashed(hook.exc_value or SystemError(), "a thread ended by it")
     warnings.showwarning = warned
     sys.unraisablehook = lambda hook: crashed(hook.exc_value or SystemError(), "raised where it cannot be caught")

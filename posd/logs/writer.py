@@ -1,6 +1,6 @@
-"""Log writer with its own thread, so that a reader that does not read delays only the log.
+"""Log writer with its own thread, so that a log reader that stops reading delays only the log.
 
-Other processes share an inherited descriptor, so it stays blocking and the thread waits in `write`.
+An inherited descriptor is shared with other processes, so it stays blocking, and the thread waits in `write`.
 """
 
 import atexit
@@ -10,14 +10,15 @@ import sys
 import threading
 from collections.abc import Callable
 
-#: Most bytes of waiting lines, and again as many being written: some 3,000 lines, 300 payments.
+#: Maximum number of bytes of waiting lines, and of lines being written. It is enough for about 3,000 lines or 300
+#: payments.
 MAX_BYTES = 1_048_576
-#: Longest wait for the reader at the end of the process, in seconds; a working journal takes milliseconds.
+#: Longest wait for the reader at the end of the process, in seconds. A working journal takes milliseconds.
 END_SECONDS = 0.5
 
 
 def output_descriptor() -> int:
-    """Return the descriptor of this process's output. Raise ValueError if none is open."""
+    """Return the descriptor of this process's output. Raise ValueError if no output is open."""
     stream = sys.stdout or sys.stderr
     if stream is None:
         raise ValueError("there is no output")
@@ -27,8 +28,8 @@ def output_descriptor() -> int:
 class LogWriter:
     """Bounded queue of lines, and the thread that writes them in order.
 
-    Without room, lines are dropped until the thread takes the queue. Then `tell` logs their number in their place.
-    `descriptor` raises OSError or ValueError if there is no output.
+    If the queue is full, lines are dropped until the thread takes the queue. Then `tell` logs the number of dropped
+    lines. `descriptor` raises OSError or ValueError if there is no output.
     """
 
     def __init__(self, descriptor: Callable[[], int], tell: Callable[[int], None], max_bytes: int = MAX_BYTES) -> None:
@@ -46,7 +47,7 @@ class LogWriter:
         self.dropped = 0
 
     def put(self, lines: list[bytes]) -> None:
-        """Queue complete lines, each with its end. Never blocks on the reader."""
+        """Queue complete lines, each with its line end. The call never waits for the reader."""
         with self._changed:
             for line in lines:
                 self._is_full = self._is_full or self._bytes + len(line) > self._max_bytes
@@ -81,7 +82,7 @@ class LogWriter:
             if dropped > told and not failed:
                 self._tell(dropped - told)
                 told = dropped
-            data = b"\n" * torn + b"".join(lines)  # the part that a full disk cut off becomes a line of its own
+            data = b"\n" * torn + b"".join(lines)  # a part that a full disk has cut off becomes a separate line
             count = len(lines)
             del lines  # the reader may not read for a long time
             written = self._write(memoryview(data))
@@ -96,8 +97,8 @@ class LogWriter:
                 told = dropped
 
     def _write(self, data: memoryview) -> int:
-        """Write data without a time limit. Return the number of written bytes: fewer if the reader is gone, or the disk
-        full.
+        """Write data without a time limit. Return the number of written bytes. There are fewer if the reader has ended,
+        or the disk is full.
         """
         written = 0
         try:
@@ -105,7 +106,7 @@ class LogWriter:
             while written < len(data):
                 try:
                     written += os.write(descriptor, data[written:])
-                except BlockingIOError:  # another process that shares this pipe has made it non-blocking
+                except BlockingIOError:  # another process that shares this pipe may have made it non-blocking
                     poll = select.poll()
                     poll.register(descriptor, select.POLLOUT)
                     poll.poll()

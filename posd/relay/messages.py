@@ -1,4 +1,4 @@
-"""Messages on a lane's subject (local API, Many lanes), and the pages of the feed behind them.
+"""Messages on a lane's subject (local API, Many lanes), and the pages of the feed from which they are made.
 
 `following` returns the next message of a relay, from the last message of its subject and the next page of the feed.
 """
@@ -9,25 +9,27 @@ from typing import Annotated, Any, NamedTuple, assert_never
 import msgspec
 from msgspec import Meta, Raw
 
-#: The version of these shapes.
+#: Version of these message types.
 VERSION = 1
 #: Health in a `state` while posd does not respond to the relay.
 UNREACHABLE = "unreachable"
 
-# Limits of head office's columns for a lane's data. `posd.collect.reading` has the others.
+# Limits of head office's columns for a lane's data. `posd.collect.reading` has further limits.
 
-#: Text in an index. Five of them with four bytes a character fit into an index row of PostgreSQL (2,704 bytes).
+#: Maximum number of characters of a text in an index. Five such texts with four bytes a character fit into an index row
+#: of PostgreSQL (2,704 bytes).
 Name = Annotated[str, Meta(max_length=128)]
-#: Any other text: posd's own have at most 256 characters, a `sale` has 128 before its composition.
+#: Maximum number of characters of any other text. Texts of posd have at most 256, and a `sale` has 128 before Unicode
+#: composition.
 Text = Annotated[str, Meta(max_length=1024)]
-#: A bigint, with room for one more.
+#: Largest bigint minus one.
 Seq = Annotated[int, Meta(ge=0, le=2**63 - 2)]
 #: An integer.
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """Common members of all messages. `at`: time of its creation on the lane's machine."""
+    """Common members of all messages. `at`: time of the message's creation on the lane's machine."""
 
     v: Count = VERSION
     merchant: Name
@@ -46,8 +48,8 @@ class Changes(Message, frozen=True, kw_only=True, tag="changes"):
 
 
 class StateMessage(Message, frozen=True, kw_only=True, tag="state"):
-    """Report that all changes up to `last_seq` were sent, and that there were no others at `as_of`. `attention` counts
-    codes.
+    """Report that all changes up to `last_seq` were sent, and that there were no further changes at `as_of`.
+    `attention` counts codes.
     """
 
     last_seq: Seq
@@ -85,7 +87,7 @@ AnyMessage = Changes | StateMessage | Begin | Lost
 
 
 class Position(NamedTuple):
-    """Position of a lane's subject: database and number of its last change, and `place`, the feed's name for it."""
+    """Position of a lane's subject: database and number of the last change, and the feed's `place` for that change."""
 
     database_id: str
     seq: int
@@ -98,7 +100,7 @@ class Position(NamedTuple):
 
 
 class Range(msgspec.Struct, frozen=True):
-    """The numbers of one database in the feed; `last_seq` is None if none is known."""
+    """Numbers of one database in the feed. `last_seq` is None if no number is known."""
 
     database_id: str
     first_seq: int
@@ -106,7 +108,7 @@ class Range(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The last number, or the number before the first if the database has none."""
+        """The last number, or the number before the first if the database has no number."""
         return self.first_seq - 1 if self.last_seq is None else self.last_seq
 
 
@@ -128,7 +130,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Numbered(msgspec.Struct, frozen=True):
-    """The number of a change; its other members are not read here."""
+    """Number of a change. Other members of the change are not parsed here."""
 
     seq: int
 
@@ -147,7 +149,7 @@ def decode(data: bytes) -> AnyMessage:
 
 
 def kind(message: AnyMessage) -> str:
-    """Return its member `kind`."""
+    """Return the member `kind` of the message."""
     return str(message.__struct_config__.tag)
 
 
@@ -157,7 +159,7 @@ def number(change: Raw) -> int:
 
 
 def position(message: AnyMessage) -> Position:
-    """Return the position of a lane's subject with this message as its last."""
+    """Return the position of a lane's subject if this message is its last."""
     match message:
         case Changes(last_seq=seq, place=place) | StateMessage(last_seq=seq, place=place):
             return Position(message.database_id, seq, place)
@@ -169,7 +171,7 @@ def position(message: AnyMessage) -> Position:
             assert_never(message)
 
 
-#: The feed's notice that a place is not of its database.
+#: The feed's notice that a place is not from its database.
 PLACE_UNKNOWN = "place_unknown"
 
 
@@ -192,10 +194,10 @@ _GONE_BACK = (
 
 
 def following(position: Position | None, page: Page, *, begin: bool, **head: Any) -> Begin | Changes | Lost | None:
-    """Return the next message after `position` (None: no message exists), from the page after it.
+    """Return the next message after `position` (None: no message exists), from the page of the feed after it.
 
-    Return None if all was sent. `head`: merchant, lane and time of the message. `begin`: the operator has decided that
-    the lane begins again after the loss of its database.
+    Return None if all changes were sent. `head`: merchant, lane and time of the message. `begin`: whether the operator
+    has decided that the lane begins again after the loss of its database.
 
     Raise RelayStopped if the feed cannot continue from the last message.
     """
@@ -238,7 +240,7 @@ def _begin(database: Range, previous: Previous | None, head: Mapping[str, Any]) 
 
 
 def _onward(expected: int, here: Range, page: Page, head: Mapping[str, Any]) -> Changes | Lost:
-    """Return the changes from a number on, or a report of the gap there."""
+    """Return the changes from a number on, or a report of a gap at that number."""
     run: list[Raw] = []
     found = here.end + 1
     for change in page.changes:
@@ -261,6 +263,6 @@ def _onward(expected: int, here: Range, page: Page, head: Mapping[str, Any]) -> 
 
 
 def waiting(position: Position | None, page: Page) -> int:
-    """Return how many numbers the feed has after a position, as of that page."""
+    """Return how many numbers the feed has after a position, according to a page."""
     seq = position.seq if position is not None else 0
     return sum(max(0, item.end - max(item.first_seq - 1, seq)) for item in page.databases)

@@ -1,6 +1,6 @@
-"""Common process of the relay and the collector: run until a signal, retry after failures, serve the metrics.
+"""Common code of the processes of relay and collector: run until a signal, retry after failures, serve metrics.
 
-Prometheus reads them at this machine's loopback address.
+Prometheus reads the metrics at this machine's loopback address.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from posd.base.exposition import CONTENT_TYPE, refusal
 from posd.config import ListenAddress
 from posd.logs import output
 
-#: Seconds before the work is cancelled again. `asyncio.wait_for` of Python 3.11, which the clients of NATS and
-#: PostgreSQL use, loses a cancellation if its result arrives in the same step.
+#: Seconds before the work is cancelled again. The clients of NATS and PostgreSQL use `asyncio.wait_for`. In Python 3.11
+#: it loses a cancellation if its result arrives in the same step.
 AGAIN_SECONDS = 2.0
 
 
 def run(work: Coroutine[Any, Any, int], level: str) -> int:
-    """Run the work with its log on stdout; return its exit code. SIGTERM and SIGINT cancel it."""
+    """Run the work with its log on stdout. Return its exit code. SIGTERM and SIGINT cancel the work."""
     output.configure(level)
     try:
         return asyncio.run(_until_signal(work))
@@ -45,14 +45,14 @@ async def _until_signal(work: Coroutine[Any, Any, int]) -> int:
         loop.add_signal_handler(number, end)
     try:
         return await task
-    except asyncio.CancelledError:  # a second cancellation, while it closes
+    except asyncio.CancelledError:  # a second cancellation, while the work is closing
         return 0
 
 
 class Pauses:
-    """Pauses before the next attempt, in seconds: doubled each time, and reset after a long run.
+    """Pauses before the next attempt, in seconds. A pause is doubled each time, and reset after a long run.
 
-    Each pause is random between half and the whole, so that ten thousand lanes do not return at once.
+    Each pause is a random part of it, at least half, so that ten thousand lanes do not return at once.
     """
 
     def __init__(self, first: float, most: float) -> None:
@@ -69,7 +69,7 @@ class Pauses:
         """Return the pause after a failed attempt."""
         if time.monotonic() - self._began > self._most:
             self._next = self._first
-        wait = self._next * random.uniform(0.5, 1.0)  # noqa: S311 - spreads, and hides nothing
+        wait = self._next * random.uniform(0.5, 1.0)  # noqa: S311 - it spreads attempts, and protects nothing
         self._next = min(2 * self._next, self._most)
         return wait
 
@@ -84,9 +84,9 @@ Text = Callable[[], Coroutine[Any, Any, str]]
 
 log = structlog.get_logger("posd.relay")
 
-#: Most connections at a time: Prometheus has one.
+#: Maximum number of open connections: Prometheus has one.
 MOST_CONNECTIONS = 8
-#: Most seconds of a connection, and most bytes of a request: it has no body.
+#: Maximum duration of a connection in seconds, and maximum size of a request in bytes. A request has no body.
 SECONDS = 10.0
 MOST_BYTES = 8 * 1024
 
@@ -97,7 +97,7 @@ _PLAIN = "text/plain; charset=utf-8"
 async def served(listen: ListenAddress | None, text: Text) -> AsyncIterator[None]:
     """Serve the metrics during the block, if configured.
 
-    If it fails, log that and let the work continue.
+    If this fails, log the failure, and continue the work.
     """
     server = None
     if listen is not None:

@@ -1,4 +1,4 @@
-"""The relay: it reads the feed after the last message of its subject, publishes it, and waits for more."""
+"""Relay. It reads the feed after the last message of its subject, publishes the changes, and waits for more."""
 
 import asyncio
 import math
@@ -104,18 +104,18 @@ class RelayCounters:
 log = structlog.get_logger("posd.relay")
 
 
-# Reader of posd's feed, on its own socket.
+# Reader of posd's feed on the feed socket.
 
-#: Longest wait for a response, in seconds: posd reads a page in milliseconds.
+#: Longest wait for a response, in seconds. posd reads a page in milliseconds.
 ANSWER_SECONDS = 30.0
 
 _PAGE = msgspec.json.Decoder(Page)
 
 
 class FeedClient:
-    """Feed behind a socket. Every method raises Unreachable without a response of posd, or Problem.
+    """Feed behind a socket. Every method raises Problem, or Unreachable if there is no response from posd.
 
-    Pages are read over one kept connection, as bytes, because most of a page is published unchanged.
+    Pages are read as bytes over one connection that stays open, because most of a page is published unchanged.
     """
 
     def __init__(self, socket: Path, *, limit: int, metadata: bool) -> None:
@@ -147,14 +147,14 @@ class FeedClient:
         return found
 
     async def changed(self, after: int) -> None:
-        """Wait until there is a change after that number, or posd stops."""
+        """Wait until there is a change after a number, or posd stops."""
         async with aclosing(self._streams.stream("/feed", after)) as items:
             async for _ in items:
                 return
 
     async def _get(self, path: str, query: dict[str, str] | None = None) -> bytes:
         response = await self._pages.request(Call("GET", path, query or {}, seconds=ANSWER_SECONDS))
-        if response.status_code >= 400 and path != "/health":  # a failing posd reports its faults
+        if response.status_code >= 400 and path != "/health":  # a posd whose health is failing reports its faults
             raise problem_in(self._socket, response.status_code, response.content)
         return response.content
 
@@ -167,14 +167,14 @@ class FeedClient:
 
 # The relay.
 
-#: Seconds that a change waits for the next ones, so that a payment's changes share one message.
+#: Seconds for which a change waits for further changes, so that a payment's changes share one message.
 LINGER_SECONDS = 1.0
 #: Seconds between two checks of posd's health.
 HEALTH_SECONDS = 15.0
-#: Seconds before the next attempt after a failure: the first, and the most.
+#: Seconds before the next attempt after a failure: the first pause, and the longest.
 FIRST_PAUSE = 1.0
 MOST_PAUSE = 60.0
-#: Most bytes of the changes in one message; a server accepts 1 MiB by default.
+#: Maximum number of bytes of the changes in one message. A server accepts 1 MiB by default.
 MOST_BYTES = 512 * 1024
 
 
@@ -182,7 +182,8 @@ MOST_BYTES = 512 * 1024
 class Relay:
     """Relay of one lane.
 
-    `restart_at`: send again from that number on. `begin`: the lane begins again after the loss of its database.
+    `restart_at`: number from which the changes are sent again. `begin`: whether the lane begins again after the loss of
+    its database.
     """
 
     config: RelayConfig
@@ -220,14 +221,14 @@ class Relay:
                 await asyncio.sleep(wait)
 
     async def _say_away(self) -> None:
-        """Report to head office once that posd has been unreachable for the interval of states."""
+        """Report once to head office that posd has been unreachable for the interval of states."""
         now = time.monotonic()
         self._away_since = self._away_since if self._away_since is not None else now
         if now - self._away_since < self.config.state_seconds:
             return
         with suppress(
             StreamAway, SubjectMoved, ServerTooOld, RelayStopped
-        ):  # the next attempt to reach posd repeats this
+        ):  # the next attempt to reach posd repeats this call
             async with self._connected() as stream:
                 sequence, last = await stream.last()
                 known = self._position(last) is not None  # and of this lane
@@ -247,7 +248,7 @@ class Relay:
             log.info("relay.connected", detail=stream.server, host=self.subject)
             if stream.old is not None:
                 log.warning("relay.old_server", version=stream.old)
-            self._pauses.is_news("")  # earlier failures are resolved
+            self._pauses.is_news("")  # log that earlier failures are resolved
             self.counts.connected = True
             try:
                 await self._keep_following(stream, forever)
@@ -255,14 +256,15 @@ class Relay:
                 self.counts.connected = False
 
     def _connected(self) -> AbstractAsyncContextManager[LaneStream]:
-        """Connect to a server; its responses arrive on a subject of this lane only."""
+        """Connect to a server. Its responses arrive on a subject of this lane only."""
         return connected(self.config, self.subject, f"_I.{self.merchant}.{self.lane}")
 
     async def _keep_following(self, stream: LaneStream, forever: bool) -> None:
         while True:
             try:
                 return await self._follow(stream, forever)
-            except SubjectMoved as error:  # a message of another relay of this lane, or an own one of unknown fate
+            # A message of another relay of this lane, or an own message whose result was unknown.
+            except SubjectMoved as error:
                 self.counts.overtaken += 1
                 log.info("relay.overtaken", detail=str(error))
                 if forever:
@@ -271,7 +273,7 @@ class Relay:
     async def _follow(self, stream: LaneStream, forever: bool) -> None:
         """Send the changes after the last message, repeatedly.
 
-        Raise SubjectMoved if another message arrived meanwhile.
+        Raise SubjectMoved if another message has arrived.
         """
         sequence, position = await self._stands(stream)
         while True:
@@ -314,7 +316,7 @@ class Relay:
         return Position(of.database_id, seq - 1)
 
     def _position(self, last: bytes | None) -> Position | None:
-        """Return the position in the last message, None without one. Raise RelayStopped."""
+        """Return the position in the last message, or None without a message. Raise RelayStopped."""
         if last is None:
             return None
         try:
@@ -334,7 +336,7 @@ class Relay:
         return messages.position(message)
 
     async def _next(self, position: Position | None, page: Page, as_of: str) -> AnyMessage | None:
-        """Return the next message; None if there is nothing to send. Raise RelayStopped."""
+        """Return the next message, or None if there is nothing to send. Raise RelayStopped."""
         message = messages.following(position, page, begin=self.begin, **self._head())
         if message is None:
             assert position is not None  # noqa: S101 - without a message there is always a step
@@ -342,11 +344,11 @@ class Relay:
         return self._cut(message) if isinstance(message, Changes) else message
 
     def _head(self) -> dict[str, Any]:
-        """Return the members that every message of this moment has."""
+        """Return the members that every message has at this moment."""
         return {"merchant": self.merchant, "lane": self.lane, "at": iso(datetime.now(UTC))}
 
     def _cut(self, message: Changes) -> Changes:
-        """Return the message with as many of its changes as fit."""
+        """Return the message with only as many of its changes as fit."""
         run = message.changes[: self._most or len(message.changes)]
         size = 0
         for count, change in enumerate(run):
@@ -360,7 +362,7 @@ class Relay:
         return msgspec.structs.replace(message, last_seq=last_seq, changes=run, place=None)
 
     async def _state(self, at: Position, page: Page, as_of: str) -> StateMessage | None:
-        """Return the message with the state of the lane, if it is due."""
+        """Return the message with the state of the lane, if the message is due."""
         health = await self.feed.health()
         due = time.monotonic() - self._state_at >= self.config.state_seconds
         if not due and health == self._health:
@@ -378,7 +380,7 @@ class Relay:
         )
 
     def _shorten(self, message: AnyMessage, error: MessageTooLarge) -> None:
-        """Halve the changes of a message from now on. Raise RelayStopped if it had only one."""
+        """Halve the number of changes in later messages. Raise RelayStopped if a message had only one change."""
         if not isinstance(message, Changes) or len(message.changes) == 1:
             raise RelayStopped(
                 f"the NATS server accepts no message as large as change {messages.position(message).seq}",
@@ -390,7 +392,7 @@ class Relay:
         """Record a published message."""
         self.counts.messages[messages.kind(message)] += 1
         self.counts.bytes += size
-        self.restart_at = None  # from here on the stream has the position
+        self.restart_at = None  # now the stream has the position
         match message:
             case Begin(database_id=database_id, previous=previous):
                 self.begin = False
@@ -415,7 +417,7 @@ class Relay:
             pass
 
 
-# Relay as a process: until a signal, or once.
+# Relay as a process that runs until a signal, or once.
 
 EXIT_DONE = 0
 EXIT_REFUSED = 1
@@ -424,7 +426,7 @@ EXIT_UNREACHABLE = 3
 
 
 def run(config: Config, lane: str, *, once: bool, restart_at: int | None, begin: bool) -> int:
-    """Run the relay of a lane; return the exit code. `restart_at` and `begin` as in `Relay`."""
+    """Run the relay of a lane. Return the exit code. `restart_at` and `begin` as in `Relay`."""
     return process.run(_run(config, lane, once, restart_at, begin), config.logging.level)
 
 
@@ -440,7 +442,7 @@ async def _run(config: Config, lane: str, once: bool, restart_at: int | None, be
     except asyncio.CancelledError:  # cancelled by a signal
         log.info("relay.stopped")
     except RelayStopped as error:
-        log.error("relay.refused", error=str(error), detail=error.todo)  # noqa: TRY400 - it is the whole story
+        log.error("relay.refused", error=str(error), detail=error.todo)  # noqa: TRY400 - the message is complete
         return EXIT_REFUSED
     except ServerTooOld as error:
         log.error("relay.refused", error=str(error), detail="Upgrade the servers, or use one alone")  # noqa: TRY400

@@ -1,4 +1,4 @@
-"""A lane's subject in head office's stream: its last message, and publishing after it (NATS JetStream)."""
+"""Subject of a lane in head office's stream (NATS JetStream): read the last message, and publish after it."""
 
 import asyncio
 import base64
@@ -20,18 +20,19 @@ from posd.config.schema import NatsConfig
 
 # Login with a file of NATS credentials: a user's JWT, and the seed of the key that signs the server's nonce.
 #
-# The `nkeys` package has a second implementation of Ed25519, compiled and as large as the relay. posd has one already.
+# The package `nkeys` is not used, because it brings a second, compiled implementation of Ed25519, as large as the
+# relay.
 
-#: The two parts of the file, each between lines of dashes (NATS, Decentralized JWT).
+#: Pattern of the two parts of the file, each between lines of dashes (NATS, Decentralized JWT).
 _PARTS = re.compile(r"-{3,} *BEGIN ([A-Z ]+?) *-{3,}\s*(\S+)\s*-{3,} *END \1 *-{3,}")
 #: A seed has two bytes of its kind, the key, and two bytes of a checksum, in base32 without padding.
 _KIND_BYTES, _CHECKSUM_BYTES = 2, 2
 
 
 def read_credentials(path: Path) -> tuple[str, Callable[[str], bytes]]:
-    """Read a file of credentials: a user's token, and a function that signs the server's nonce in base64.
+    """Read a credentials file.
 
-    Raise OSError, or ValueError for an invalid file.
+    Return the user's token, and a function that signs the server's nonce in base64.
     """
     try:
         parts = dict(_PARTS.findall(path.read_text(encoding="ascii")))
@@ -46,11 +47,11 @@ def read_credentials(path: Path) -> tuple[str, Callable[[str], bytes]]:
     return jwt, lambda nonce: base64.b64encode(key.sign(nonce.encode()))
 
 
-#: Most seconds of a connect, of one response, and of the close.
+#: Time-outs of a connect, of one response, and of the close, in seconds.
 CONNECT_SECONDS = 15.0
 ANSWER_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
-#: Options for one server, with one retry. The relay itself does further retries, not the client.
+#: Options for one server, with one retry. Further retries are made by the relay, and not by the client.
 ONCE: Mapping[str, Any] = {
     "allow_reconnect": False,
     "max_reconnect_attempts": 1,
@@ -58,27 +59,31 @@ ONCE: Mapping[str, Any] = {
     "connect_timeout": 10,
     "ping_interval": 20,
 }
-#: The fence: the server stores nothing unless this is the number of the subject's last message.
+#: Header of the fence: the server stores a message only if this is the number of the subject's last message.
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
-#: Most bytes of a message's headers: the fence, and the stream's name.
+#: Maximum size of a message's headers, in bytes: the fence, and the stream's name.
 HEADER_BYTES = 256
-#: JetStream's errors: another message is the last one; and the same while another publish still runs.
+#: JetStream's errors if another message is the last one: after a publish, and while another publish runs.
 WRONG_LAST = frozenset({10071, 10164})
-#: JetStream's error: the stream is full, and keeps its messages.
+#: JetStream's error if the stream is full and keeps its messages.
 FULL = 10077
-#: First version in which the fence holds: before it, a stream of several replicas can store two messages with the same
-#: fence.
+#: First version in which the fence works. In earlier versions, a stream with several replicas can store two messages
+#: with the same fence.
 FENCE_HOLDS = (2, 9, 21)
 
 T = TypeVar("T")
 
-#: The client upgrades a plain connection to TLS, and asyncio warns at each end. The warning is harmless.
+#: The client upgrades a plain connection to TLS, and asyncio then warns at each end of a connection. The warning is
+#: harmless.
 _NOISE = "returning true from eof_received() has no effect when using ssl"
 logging.getLogger("asyncio").addFilter(lambda record: record.getMessage() != _NOISE)
 
 
 class StreamAway(Exception):
-    """Stream that is unreachable or did not reply. Whether it stored a message is unknown. `todo`: the next step."""
+    """Error for a stream that is unreachable or did not reply.
+
+    It may or may not have stored the message. `todo`: the next step.
+    """
 
     def __init__(self, detail: str, todo: str = "") -> None:
         super().__init__(detail)
@@ -86,23 +91,23 @@ class StreamAway(Exception):
 
 
 class SubjectMoved(Exception):
-    """Another message is the last one: nothing was stored."""
+    """Error if another message is the last one. Nothing was stored."""
 
 
 class MessageTooLarge(Exception):
-    """The server accepts no message of that size: nothing was stored."""
+    """Error if the server accepts no message of that size. Nothing was stored."""
 
 
 class ServerTooOld(Exception):
-    """Server on which the fence does not hold."""
+    """Server on which the fence does not work."""
 
 
-#: First error that the server sends outside of responses, such as a missing permission, which has no response.
+#: First error that the server sends outside of responses, such as a missing permission. Such a call has no response.
 ServerError = asyncio.Future[str]
 
 
 def words_of(error: Exception, server_error: ServerError) -> str:
-    """Return the server's own error if there is one, else this error."""
+    """Return the server's error if there is one, else the given error."""
     said = server_error.result() if server_error.done() else ""
     return said or str(error) or type(error).__name__
 
@@ -110,7 +115,7 @@ def words_of(error: Exception, server_error: ServerError) -> str:
 class _Client(Client):
     """NATS client that refuses a server without TLS at a tls: address.
 
-    The library's client accepts such a server, and would send the password unencrypted.
+    The library's client would accept such a server, and send the password unencrypted.
     """
 
     def _connect_command(self) -> bytes:
@@ -138,11 +143,12 @@ class LaneStream:
 
     @property
     def old(self) -> str | None:
-        """Version of the server, if it limits the fence (see `old_version`)."""
+        """Version of the server, if the fence has limits with it (see `old_version`)."""
         return old_version(self._client)
 
     async def last(self) -> tuple[int, bytes | None]:
-        """Read the last message: its number in the stream, which a publish must name, and its data; None without one.
+        """Read the last message. Return its number in the stream, which a publish must contain, and its data. Return
+        None if there is no message.
 
         Raise StreamAway.
         """
@@ -155,12 +161,13 @@ class LaneStream:
         return found.seq or 0, found.data or b""
 
     async def publish(self, data: bytes, expected: int) -> int:
-        """Publish after the message of that number; return the new number.
+        """Publish after the message with a number.
 
-        Raise SubjectMoved, MessageTooLarge, StreamAway.
+        Return the new number. Raise SubjectMoved, MessageTooLarge, StreamAway.
         """
         headers = {EXPECTED: str(expected)}
-        if len(data) + HEADER_BYTES > self._client.max_payload:  # with the headers, which the client does not count
+        # Including the headers, which the client does not count.
+        if len(data) + HEADER_BYTES > self._client.max_payload:
             raise MessageTooLarge
         try:
             stored = await self._answer(
@@ -175,7 +182,7 @@ class LaneStream:
         return stored.seq
 
     async def _answer(self, request: Coroutine[Any, Any, T]) -> T:
-        """Wait for a response, but end at an error of the server, because no response follows then."""
+        """Wait for a response. End the wait at an error of the server, because then no response follows."""
         answer = asyncio.ensure_future(request)
         ends: set[asyncio.Future[Any]] = {answer, self._server_error}
         try:
@@ -212,10 +219,10 @@ async def connected(config: NatsConfig, subject: str, inbox: str) -> AsyncIterat
 async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[tuple[Client, ServerError]]:
     """Connect to one of the servers for the block. Raise StreamAway, ServerTooOld.
 
-    A broken connection is not restored, because an earlier write could be sent after it.
+    A broken connection is not restored, because an earlier write could then be sent later.
     """
     try:
-        options = login(config)  # read each time, because certificates are renewed
+        options = login(config)  # read them each time, because certificates are renewed
     except (OSError, ValueError) as error:
         raise StreamAway(f"cannot log in: {error}") from error
     errors: list[str] = []
@@ -243,7 +250,10 @@ async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[
 
 
 async def _end(client: Client) -> None:
-    """Close a connection. After a failed TLS handshake the client would otherwise wait for its end without limit."""
+    """Close a connection.
+
+    After a failed TLS handshake, the client would otherwise wait without limit for the end of the connection.
+    """
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):
             await client.close()
@@ -266,7 +276,7 @@ def login(config: NatsConfig) -> dict[str, Any]:
 
 
 def check_version(client: Client) -> None:
-    """Raise ServerTooOld for a server of a cluster on which the fence does not hold."""
+    """Raise ServerTooOld for a server of a cluster on which the fence does not work."""
     found = _version(client)
     if found < FENCE_HOLDS and client._server_info.get("cluster"):
         raise ServerTooOld(
@@ -276,7 +286,9 @@ def check_version(client: Client) -> None:
 
 
 def old_version(client: Client) -> str | None:
-    """Return the version of a server that is safe only with a single replica and without a power loss; else ""."""
+    """Return the version of a server on which the fence works only with a single replica and without a power loss, else
+    "".
+    """
     found = _version(client)
     return ".".join(map(str, found)) if found < FENCE_HOLDS else None
 

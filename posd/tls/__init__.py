@@ -1,10 +1,10 @@
 """Certificates of the webhook listener: a local CA, a server certificate, and the context that serves it.
 
-Terminals get `ca.crt` once and then trust every server certificate of this machine. So the CA is kept for as long as
-possible, and only the server certificate is replaced. Both keys stay on this machine.
+A terminal receives `ca.crt` once and then trusts every server certificate of this machine. So the CA is kept for as
+long as possible, and only the server certificate is replaced. The keys of both stay on this machine.
 
-Importing this package costs only `ssl`. The functions that make certificates (`posd.tls.issue`) need cryptography,
-which the daemon never loads.
+Importing this package costs only `ssl`. The functions that create certificates (`posd.tls.issue`) need the library
+cryptography, which the daemon never loads.
 """
 
 from posd.tls.certificate import (

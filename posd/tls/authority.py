@@ -1,14 +1,14 @@
-"""The local CA: its limits, and its replacement by a new one. Only commands import this.
+"""Local CA: its limits, and its replacement by a new CA. Only commands import this module.
 
 Terminals trust a root (`ca.crt`). Its key signs one other CA, the signer, and is then deleted. The signer's key stays
-(`ca.key`, with its certificate) and signs server certificates. It is limited to private networks, local names and the
-machine's own names. The root has the same limits, but Java ignores the limits of a certificate in its own store.
+(`ca.key`, with its certificate) and signs server certificates. The signer is limited to private networks, local names
+and the machine's own names. The root has the same limits, but Java ignores the limits of a certificate in its store.
 
-A CA is valid for two years. Before its end a new one is made, with other keys, and waits (the overlap):
+A CA is valid for two years. Before its end a new CA is created with other keys, and waits (the overlap):
 
-- terminals with the old root verify the server certificate by it, as before;
+- terminals with the old root verify the server certificate with that root, as before;
 - terminals with the new root verify by a cross-certificate, with which it signs the old root;
-- at the end of the old CA, or at the operator's command, the new one signs, and the old key is deleted.
+- at the end of the old CA, or at the operator's command, the new CA signs, and the old key is deleted.
 """
 
 import ipaddress
@@ -32,12 +32,13 @@ from posd.base.times import released
 from posd.tls.certificate import Subjects, Validity
 from posd.tls.files import TlsError, TlsFiles, describe, fingerprint, there
 
-#: Lifetime of a CA, which bounds the use of a stolen key. The operator installs the new CA on the terminals within the
+#: Lifetime of a CA. It limits the use of a stolen key. The operator installs the new CA on the terminals within the
 #: overlap.
 CA_LIFETIME = timedelta(days=730)
-#: Start of validity before now: clocks of terminals can be slow, and would refuse a certificate of this minute.
+#: Time by which the validity starts before the present. A terminal with a slow clock would refuse a certificate that
+#: starts now.
 BACKDATED = timedelta(days=1)
-#: Most characters of an X.520 common name.
+#: Maximum number of characters of an X.520 common name.
 MAX_COMMON_NAME = 64
 
 #: Networks of shops: RFC 1918, 6598 (shared), 3927 (link-local), 4193 (unique local), loopback.
@@ -45,7 +46,7 @@ NETWORKS = (
     *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "127.0.0.0/8"),
     *("fc00::/7", "fe80::/10", "::1/128"),
 )
-#: Domains that are local to one network (RFC 6761, 6762, 8375; reserved by ICANN, or never delegated).
+#: Domains that are local to one network (RFC 6761, 6762, 8375; reserved by ICANN, or not delegated).
 DOMAINS = ("localhost", "local", "localdomain", "lan", "home.arpa", "internal", "home", "corp")
 
 #: Systemd credential with the key, if `ca.key` is missing.
@@ -56,7 +57,7 @@ Issuer = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 class Authority(NamedTuple):
-    """The root that terminals trust, its signer (the same in earlier versions), and the cross-certificate."""
+    """Root that terminals trust, its signer (in earlier versions the root itself), and the cross-certificate."""
 
     root: x509.Certificate
     issuer: Issuer
@@ -70,17 +71,20 @@ class Authority(NamedTuple):
 
 
 def now() -> datetime:
-    """Return the clock, at least the release day: a machine without a battery starts with an earlier year."""
+    """Return the time of the clock, but at least the release day.
+
+    The clock of a machine without a battery starts in an earlier year.
+    """
     return max(datetime.now(UTC), released())
 
 
 def make_ca(own: Subjects, old: x509.Certificate | None = None) -> Authority:
-    """Make a CA. `own`: names of this machine, which it may also sign.
+    """Make a CA. `own`: names of this machine, which the CA may also sign.
 
-    It signs a cross-certificate for the `old` root.
+    The CA signs a cross-certificate for the `old` root.
     """
-    # A terminal may have the CAs of several machines, and older ones of this machine. Two CAs with the same name and
-    # different keys confuse some clients, so each name is new.
+    # A terminal may have the CAs of several machines, and older CAs of this machine. Some clients fail with two CAs
+    # that have the same name and different keys, so each CA has a new name.
     tag = f" {secrets.token_hex(4)}"
     named = name(f"posd CA {socket.gethostname()}"[: MAX_COMMON_NAME - len(tag)] + tag)
     root_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
@@ -137,12 +141,12 @@ def _within(network: Network, home: Network) -> bool:
 
 
 def is_limited(ca: x509.Certificate) -> bool:
-    """Return whether a CA is limited to certain names; those of earlier versions are not."""
+    """Return whether a CA is limited to certain names. CAs of earlier versions are not limited."""
     return any(isinstance(item.value, x509.NameConstraints) for item in ca.extensions)
 
 
 def permitted(ca: x509.Certificate, subjects: Subjects) -> Subjects:
-    """Return the names and addresses that a CA may sign: clients refuse a certificate with others."""
+    """Return the names and addresses that a CA may sign. Clients refuse a certificate with other names."""
     try:
         trees = ca.extensions.get_extension_for_class(x509.NameConstraints).value.permitted_subtrees or []
     except x509.ExtensionNotFound:
@@ -155,7 +159,8 @@ def permitted(ca: x509.Certificate, subjects: Subjects) -> Subjects:
             text
             for text in subjects.addresses
             if any(
-                isinstance(item, Network) and _within(ipaddress.ip_network(text), item)  # one address is a network
+                # A single address is written as a network.
+                isinstance(item, Network) and _within(ipaddress.ip_network(text), item)
                 for item in networks
             )
         ),
@@ -163,7 +168,7 @@ def permitted(ca: x509.Certificate, subjects: Subjects) -> Subjects:
 
 
 def begin_overlap(made: TlsFiles, own: Subjects) -> None:
-    """Make the next CA if there is none. The caller holds the lock. Raise OSError."""
+    """Create the next CA if there is none. The caller holds the lock. Raise OSError."""
     if following(made) is None:
         new = make_ca(own, load_ca(made).root)
         replace(made.next_ca_key, new.key_file, mode=0o600)
@@ -187,7 +192,7 @@ def finish(made: TlsFiles) -> None:
 
 
 def following(made: TlsFiles) -> Authority | None:
-    """Return the CA after the present one, or None. Raise TlsError."""
+    """Return the next CA, or None. Raise TlsError."""
     return _load(made.next_ca_certificate, made.next_ca_key) if there(made.next_ca_certificate) else None
 
 

@@ -1,6 +1,6 @@
-"""A certificate: its fields, read from its DER form, and the judgement of its dates and names. No I/O.
+"""Certificate: its fields, parsed from DER, and checks of its dates and names. No I/O.
 
-Serving, renewal, `GET /status`, `posd tls status` and `posd doctor` judge by these rules.
+Serving, renewal, `GET /status`, `posd tls status` and `posd doctor` use these rules.
 """
 
 import hashlib
@@ -17,9 +17,10 @@ import msgspec
 
 from posd.config.values import is_address
 
-#: Days before its end at which a server certificate is renewed, or the operator informed.
+#: Number of days before the end at which a server certificate is renewed, or the operator is informed.
 RENEWAL_DAYS = 30
-#: Days before its end at which a new CA is made and the operator is informed: every terminal needs it.
+#: Number of days before the end at which the next CA is created and the operator is informed. Every terminal needs the
+#: next CA.
 OVERLAP_DAYS = 180
 
 
@@ -27,9 +28,9 @@ class Validity(StrEnum):
     """Judgement of the dates of a certificate."""
 
     VALID = "valid"
-    ENDS = "ends"  # it has to be renewed soon
+    ENDS = "ends"  # the certificate must be renewed soon
     EXPIRED = "expired"
-    FUTURE = "future"  # it was made with a fast clock, or the present clock is slow
+    FUTURE = "future"  # the certificate was created with a fast clock, or the present clock is slow
 
 
 class CertificateInfo(msgspec.Struct, frozen=True):
@@ -47,15 +48,15 @@ class CertificateInfo(msgspec.Struct, frozen=True):
 
     @property
     def self_signed(self) -> bool:
-        """Whether it names itself as its issuer."""
+        """Whether subject and issuer are the same."""
         return self.issuer == self.subject
 
     def days_left(self, now: datetime) -> int:
-        """Return the whole days until it ends; negative after its end."""
+        """Return the number of whole days until the certificate ends. It is negative after the end."""
         return (self.not_after - now).days
 
     def validity(self, now: datetime, soon: int = RENEWAL_DAYS) -> Validity:
-        """Judge the dates. `soon`: days before the end at which it has to be renewed."""
+        """Judge the dates. `soon`: number of days before the end at which the certificate must be renewed."""
         if now > self.not_after:
             return Validity.EXPIRED
         if now < self.not_before:
@@ -64,7 +65,7 @@ class CertificateInfo(msgspec.Struct, frozen=True):
 
     @property
     def next_ca_from(self) -> datetime:
-        """Time from which the next CA signs. A later certificate of this CA would need a renewal at once."""
+        """Time from which the next CA signs. A later certificate of this CA would have to be renewed at once."""
         return self.not_after - timedelta(days=RENEWAL_DAYS)
 
 
@@ -75,7 +76,7 @@ class Subjects(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...] = ()
 
     def __or__(self, other: "Subjects") -> "Subjects":
-        """Return the names and addresses of both without duplicates, these first."""
+        """Return the names and addresses of both without duplicates. Those of this object come first."""
         return Subjects(
             tuple(dict.fromkeys((*self.names, *other.names))),
             tuple(dict.fromkeys(map(canonical, (*self.addresses, *other.addresses)))),
@@ -89,7 +90,7 @@ class Subjects(msgspec.Struct, frozen=True):
 
 
 def canonical(address: str) -> str:
-    """Return an IP address in its canonical spelling (IPv6 has many); other texts unchanged."""
+    """Return an IP address in canonical form (an IPv6 address has many forms). Other texts are returned unchanged."""
     try:
         return str(ipaddress.ip_address(address))
     except ValueError:
@@ -97,7 +98,7 @@ def canonical(address: str) -> str:
 
 
 def missing(info: CertificateInfo, wanted: Subjects) -> Subjects:
-    """Return the part of `wanted` that a certificate lacks; a wildcard covers one label (RFC 6125, 6.4.3)."""
+    """Return the names of `wanted` that a certificate lacks. A wildcard covers one label (RFC 6125, 6.4.3)."""
     has = {name.lower() for name in info.names}
     return Subjects(
         tuple(name for name in wanted.names if not _named(name.lower(), has)),
@@ -124,15 +125,16 @@ def renewal_reasons(info: CertificateInfo, wanted: Subjects, now: datetime) -> t
 
 
 def ca_reasons(ca: CertificateInfo, now: datetime) -> tuple[str, ...]:
-    """Return the reasons for a new CA after this one, if any."""
+    """Return the reasons for a next CA, if any."""
     days = ca.days_left(now)
     return (f"its CA ends in {days} days",) if days < OVERLAP_DAYS + RENEWAL_DAYS else ()
 
 
 def has_followed(ca: CertificateInfo, following: CertificateInfo, now: datetime) -> bool:
-    """Return whether the new CA must sign: the old one ends, or ends soon after enough time to install the new one.
+    """Return whether the new CA must sign. It must if the old CA has ended, or ends soon and there was enough time to
+    install the new CA.
 
-    A certificate of the old one ends with it, and would have to be renewed at once.
+    A new certificate of the old CA would end with that CA, and would have to be renewed at once.
     """
     left, waited = ca.days_left(now), (now - following.not_before).days
     return left < 1 or (left < RENEWAL_DAYS and waited >= OVERLAP_DAYS // 2)
@@ -145,15 +147,15 @@ HOST_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za
 
 
 def server_hostname(name: str) -> Any:
-    """Return a client's `server_hostname` for a name or address: an address as bytes, which `ssl` accepts too.
+    """Return a client's `server_hostname` for a name or address. An address becomes bytes, which `ssl` accepts too.
 
-    A text passes the IDNA codec, which loads a megabyte of Unicode tables. An address does not need them.
+    For a text, `ssl` uses the IDNA codec, which loads a megabyte of Unicode tables. An address does not need them.
     """
     return name.encode("ascii") if is_address(name) else name
 
 
 def local_addresses() -> list[str]:
-    """Return the addresses of this machine's interfaces, with loopback, without link-local ones."""
+    """Return the addresses of this machine's interfaces, including loopback, except link-local addresses."""
     import ifaddr
 
     found: dict[str, None] = {}
@@ -173,17 +175,17 @@ def local_names() -> list[str]:
 
 
 def called_as(listen_host: str, advertise_host: str, own: Callable[[], Iterable[str]] = local_addresses) -> Subjects:
-    """Return the names by which terminals may call the listener, which its certificate must carry.
+    """Return the names by which terminals may call the listener. Its certificate must have these names.
 
-    `listen_host`: the address that it binds. `advertise_host`: the configured name or address ("" for none: then each
-    terminal gets the address that faces it). `own`: returns the addresses of this machine.
+    `listen_host`: the address to which it binds. `advertise_host`: the configured name or address; "": each terminal
+    receives the address that faces it. `own`: returns the addresses of this machine.
     """
     if advertise_host:
         return Subjects(addresses=(advertise_host,)) if is_address(advertise_host) else Subjects((advertise_host,))
     bound = ipaddress.ip_address(listen_host)
     if not bound.is_unspecified:
         return Subjects(addresses=(str(bound),))
-    # [::] accepts IPv4 connections too, 0.0.0.0 accepts only them.
+    # [::] accepts IPv4 connections too, and 0.0.0.0 accepts only IPv4.
     addresses = (ipaddress.ip_address(text) for text in own())
     return Subjects(
         addresses=tuple(
@@ -196,18 +198,18 @@ def called_as(listen_host: str, advertise_host: str, own: Callable[[], Iterable[
 
 # Fields of a certificate, from its DER form.
 #
-# One reader serves for the certificate of this machine, its CA, and the certificates that terminals show. The daemon
-# loads no library for certificates, and OpenSSL does not return a refused one. So this reads a few fields of X.509
-# (RFC 5280, 4.1): in DER everything is a tag, a length and content (X.690, 8.1). The input is untrusted: lengths are
-# checked, and texts are printable.
+# The certificate of this machine, its CA, and the certificates of terminals are parsed by the same code. The daemon
+# loads no library for certificates, and OpenSSL does not return a refused certificate. So this code parses a few fields
+# of X.509 (RFC 5280, 4.1). In DER every item is a tag, a length and content (X.690, 8.1). The input is untrusted, so
+# lengths are checked, and texts are made printable.
 
-#: Tags (X.690, 8.1.2): universal types, and the context-specific ones of X.509.
+#: Tags (X.690, 8.1.2): universal types, and context-specific types of X.509.
 SEQUENCE, UTC_TIME, GENERALIZED_TIME = 0x30, 0x17, 0x18
 VERSION, EXTENSIONS, DNS_NAME, URI, IP_ADDRESS = 0xA0, 0xA3, 0x82, 0x86, 0x87
 #: Codecs of the texts that are not UTF-8: BMPString, UniversalString.
 CODECS: Final = {0x1E: "utf-16-be", 0x1C: "utf-32-be"}
 
-#: Object identifiers, encoded: subjectAltName (2.5.29.17), and the parts of a name with a short form in RFC 4514.
+#: Encoded object identifiers: subjectAltName (2.5.29.17), and the parts of a name that have a short form in RFC 4514.
 SUBJECT_ALT_NAME: Final = b"\x55\x1d\x11"
 SHORT: Final = {
     b"\x55\x04\x03": "CN",
@@ -231,7 +233,7 @@ Item = tuple[int, bytes]
 
 
 def read_certificate(der: bytes) -> CertificateInfo:
-    """Read a certificate. Raise ValueError if it is none."""
+    """Read a certificate. Raise ValueError if the data is no certificate."""
     fields = _fields(der)
     issuer, validity, subject = (content for _, content in fields[2:5])
     times = [_time(item) for item in _items(validity)]
@@ -257,7 +259,7 @@ def has_serial(der: bytes, serial: str) -> bool:
     """Return whether a certificate has a serial, in any case of its letters.
 
     The serial may be the common name or the serial number of the subject. In the subjectAltName it may be a label of a
-    DNS name, or a whole DNS name or URI. The function does not verify the certificate.
+    DNS name, or a whole DNS name or URI. The certificate is not verified here.
     """
     with suppress(ValueError):
         return serial.casefold() in {text.casefold() for text in _possible_serials(_fields(der))}
@@ -276,7 +278,10 @@ def _possible_serials(fields: list[Item]) -> Iterator[str]:
 
 
 def digest(certificate: bytes, kind: Literal["certificate", "public key"]) -> str:
-    """Return the SHA-256 (hex) of a certificate (DER), or of its public key. Raise ValueError if it is none."""
+    """Return the SHA-256 (hex) of a certificate (DER), or of its public key.
+
+    Raise ValueError if the data is no certificate.
+    """
     return hashlib.sha256(certificate if kind == "certificate" else public_key(certificate)).hexdigest()
 
 
@@ -290,7 +295,7 @@ def public_key(der: bytes) -> bytes:
 
 
 def _fields(der: bytes) -> list[Item]:
-    """Return the fields of a certificate, without its version. Raise ValueError if it is none."""
+    """Return the fields of a certificate, without its version. Raise ValueError if the data is no certificate."""
     fields = list(_items(_only(_only(der, SEQUENCE), SEQUENCE, rest=True)))
     if fields and fields[0][0] == VERSION:
         del fields[0]
@@ -308,7 +313,7 @@ def _items(data: bytes) -> Iterator[Item]:
         except IndexError:
             raise ValueError("an item is cut off") from None
         at += 2
-        if size & 0x80:  # the length is in so many further bytes
+        if size & 0x80:  # the length is in this number of further bytes
             count = size & 0x7F
             size = int.from_bytes(data[at : at + count], "big")
             at += count
@@ -321,7 +326,7 @@ def _items(data: bytes) -> Iterator[Item]:
 
 
 def _only(data: bytes, tag: int, *, rest: bool = False) -> bytes:
-    """Return the content of the first item, which must have that tag; `rest`: others may follow it."""
+    """Return the content of the first item, which must have the given tag. `rest`: whether other items may follow."""
     found = next(_items(data), None)
     if found is None or found[0] != tag or (not rest and len(list(_items(data))) != 1):
         raise ValueError("it has another shape")
@@ -331,7 +336,7 @@ def _only(data: bytes, tag: int, *, rest: bool = False) -> bytes:
 def _time(item: Item) -> datetime:
     tag, content = item
     text = content.decode("ascii")
-    if tag == UTC_TIME:  # years 50 to 99 are of the last century (RFC 5280, 4.1.2.5.1)
+    if tag == UTC_TIME:  # years 50 to 99 are in the 20th century (RFC 5280, 4.1.2.5.1)
         text = ("19" if text >= "50" else "20") + text
     elif tag != GENERALIZED_TIME:
         raise ValueError("a time has another type")
@@ -341,7 +346,7 @@ def _time(item: Item) -> datetime:
 
 
 def _parts(data: bytes) -> Iterator[tuple[bytes, Item]]:
-    """Yield type and value of each part of a name, the most general first."""
+    """Yield type and value of each part of a name, the most general part first."""
     for _, part in _items(data):
         for _, pair in _items(part):
             (_, kind), value = (*_items(pair), (0, b""), (0, b""))[:2]

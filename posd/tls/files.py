@@ -1,8 +1,8 @@
-"""Files of a TLS directory: their paths, reading and writing, the lock for writing, and the served pair.
+"""Files of a TLS directory: paths, reading and writing, the lock for writing, and the served pair.
 
 A certificate with its key is loaded into a new context and tested first. The test is a handshake in memory with a
-client that trusts exactly this certificate. It needs only `ssl`, and detects what a terminal would detect: a mismatched
-key, a passed end, a certificate that is not for servers.
+client that trusts exactly this certificate. The test needs only `ssl`, and detects the same faults as a terminal: a
+mismatched key, an expired certificate, a certificate that is not for servers.
 """
 
 import json
@@ -22,12 +22,12 @@ from posd.base.files import lock as lock_file
 from posd.base.files import replace
 from posd.tls.certificate import CertificateInfo, Subjects, Validity, read_certificate
 
-#: Cure for an unusable file or pair.
+#: Advice for an unusable file or pair.
 CURE = "give the matching pair in [webhooks] certificate and private_key, or make one with: posd tls init"
 
 
 class TlsError(Exception):
-    """Certificate or key that cannot be made or used; the message has the file, the reason and the cure."""
+    """Certificate or key that cannot be created or used. The message has the file, the reason and what to do."""
 
 
 class SubjectError(TlsError):
@@ -35,11 +35,11 @@ class SubjectError(TlsError):
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """Paths in one TLS directory. `certificate` holds the server certificate, then the CA's.
+    """Paths in one TLS directory. `certificate`: server certificate, followed by the CA's.
 
-    `given`: names and addresses from `init`, as JSON. `next_ca_certificate` and its key exist while a new CA waits
-    until the terminals have it. `new_ca`: fingerprint of a CA that replaced another one by command; it exists until the
-    database has the fingerprint.
+    `given`: names and addresses from `init`, as JSON. `next_ca_certificate` and its key exist while a new CA waits to
+    be installed on the terminals. `new_ca`: fingerprint of a CA that replaced another CA by command. The file exists
+    until the database has the fingerprint.
     """
 
     ca_certificate: Path
@@ -67,18 +67,21 @@ def files(directory: Path) -> TlsFiles:
 
 
 def fingerprint(certificate: Path) -> str | None:
-    """Return the SHA-256 (hexadecimal) of the certificate in a file, or None if it cannot be read."""
+    """Return the SHA-256 (hexadecimal) of the certificate in a file, or None if the file cannot be read."""
     with suppress(TlsError):
         return describe(certificate).fingerprint_sha256
     return None
 
 
-#: Name of the copy of the CA certificate beside the sockets, where every user of this machine may read it.
+#: Name of the copy of the CA certificate beside the sockets. Every user of this machine may read the copy.
 PUBLIC_CA = "ca.crt"
 
 
 def ca_for_terminals(made: TlsFiles) -> Path:
-    """Return the CA certificate that terminals need: the next CA if there is one, else the present. Raise TlsError."""
+    """Return the CA certificate that terminals need: that of the next CA if there is one, else of the present CA.
+
+    Raise TlsError.
+    """
     return made.next_ca_certificate if there(made.next_ca_certificate) else made.ca_certificate
 
 
@@ -90,7 +93,7 @@ def publish_ca(made: TlsFiles, directory: Path) -> None:
 
 
 def given(made: TlsFiles) -> Subjects | None:
-    """Return the names from `init`; None if unreadable: an earlier version did not store them."""
+    """Return the names from `init`, or None if they are unreadable. An earlier version did not store them."""
     try:
         document = json.loads(made.given.read_bytes())
         names, addresses = (tuple(map(str, document[key])) for key in ("names", "addresses"))
@@ -106,7 +109,7 @@ def write_given(made: TlsFiles, subjects: Subjects) -> None:
 
 
 def there(path: Path) -> bool:
-    """Return whether a file exists. Raise TlsError if this user has no access: the directory is 0700."""
+    """Return whether a file exists. Raise TlsError if this user has no access, because the directory has mode 0700."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -117,7 +120,7 @@ def there(path: Path) -> bool:
 
 
 def read(path: Path, what: str) -> bytes:
-    """Return the bytes of a file. Raise TlsError, which names its purpose."""
+    """Return the bytes of a file. Raise TlsError, whose message has the purpose of the file."""
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
@@ -145,8 +148,8 @@ def describe(path: Path) -> CertificateInfo:
 def writing(directory: Path) -> Iterator[None]:
     """Lock the directory for writing during the block. Raise TlsError, also in place of OSError.
 
-    The timer, the daemon and the operator may renew at the same moment. A renewal between the files of an `init` would
-    match neither.
+    The timer, the daemon and the operator may renew at the same moment. A renewal between two files of an `init` would
+    match neither the old nor the new files.
     """
     try:
         lock = lock_file(directory / ".lock")
@@ -165,7 +168,7 @@ def writing(directory: Path) -> Iterator[None]:
 
 
 def make_directory(directory: Path) -> None:
-    """Make the directory, for its owner only. Raise TlsError."""
+    """Create the directory with access for its owner only. Raise TlsError."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(0o700)
@@ -198,8 +201,8 @@ class ServingContext(msgspec.Struct, frozen=True):
 def load(certificate: Path, private_key: Path, at: datetime | None) -> ServingContext:
     """Load a certificate with its key into a new server context (TLS 1.2 or newer, HTTP/1.1 by ALPN), and test it.
 
-    Raise TlsError if a file is missing or unreadable, the two do not match, or the certificate is not for servers.
-    Raise OutsideDates if it is not valid at `at` (None: dates are not checked).
+    Raise TlsError if a file is missing or unreadable, certificate and key do not match, or the certificate is not for
+    servers. Raise OutsideDates if the certificate is not valid at `at` (None: dates are not checked).
     """
     leaf = read(certificate, "certificate")
     read(private_key, "private key")
@@ -218,7 +221,7 @@ def load(certificate: Path, private_key: Path, at: datetime | None) -> ServingCo
         raise TlsError(
             f"certificate {certificate} and private key {private_key}: cannot be read as PEM ({error}); {CURE}"
         ) from error
-    except OSError as error:  # replaced at this moment
+    except OSError as error:  # the file is being replaced at this moment
         raise TlsError(f"certificate {certificate} and private key {private_key}: {error.strerror}; {CURE}") from error
     info = _try(context, certificate, leaf)
     if at is not None:
@@ -253,7 +256,7 @@ def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes) -> Certificate
     judge = client.wrap_bio(to_client, to_server, server_side=False)
     ends = (judge, context.wrap_bio(to_server, to_client, server_side=True))
     try:
-        for _ in range(3):  # a TLS handshake needs two flights from each side; one more than that
+        for _ in range(3):  # a TLS handshake needs two flights from each side; allow one more
             for end in ends:
                 with suppress(ssl.SSLWantReadError):
                     end.do_handshake()
@@ -269,7 +272,10 @@ def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes) -> Certificate
 
 
 def new_ca_signs_from(made: TlsFiles) -> datetime | None:
-    """Return the time from which the waiting CA signs, None without one. Raise TlsError if the CA cannot be read."""
+    """Return the time from which the waiting CA signs, or None if no CA waits.
+
+    Raise TlsError if the CA cannot be read.
+    """
     return describe(made.ca_certificate).next_ca_from if there(made.next_ca_certificate) else None
 
 
@@ -277,15 +283,16 @@ def new_ca_signs_from(made: TlsFiles) -> datetime | None:
 
 
 class CertificateNotShown(Exception):
-    """Certificate that was not shown; the message has the reason, in words that follow an address."""
+    """Certificate that could not be read from a listener. The message is the reason, to be put after an address."""
 
 
 def shown_certificate(host: str, port: int, *, seconds: float, server_name: str = "") -> bytes:
     """Return the certificate (DER) that a listener shows for `server_name` (default: the host).
 
-    Blocking, `seconds` at most for the connection and for each step of the handshake. Raise CertificateNotShown.
+    The call blocks, for at most `seconds` for the connection and for each step of the handshake. Raise
+    CertificateNotShown.
     """
-    context = tls_contexts.unverified_client()  # it is only read; no request follows
+    context = tls_contexts.unverified_client()  # the certificate is only read; no request follows
     try:
         with (
             closing(socket.create_connection((host, port), seconds)) as raw,

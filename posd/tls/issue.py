@@ -1,7 +1,9 @@
-"""Making and check of certificates. Only commands import this: cryptography costs the daemon too much.
+"""Creation and check of certificates. Only commands import this module, because the library cryptography takes too much
+memory for the daemon.
 
 `authority.make_ca` and `make_server` follow the rules of strict clients (RFC 5280, and the CA/Browser Forum's limits on
-server certificates). The rules: version 3, key usages, basic constraints, key identifiers, addresses as such.
+server certificates). These rules are: version 3, key usages, basic constraints, key identifiers, and addresses as IP
+addresses.
 """
 
 import ipaddress
@@ -44,7 +46,7 @@ from posd.tls.files import (
     writing,
 )
 
-#: Lifetime of a server certificate: strict clients accept 398 days; one day of margin.
+#: Lifetime of a server certificate. Strict clients accept 398 days, and one day is a margin.
 SERVER_LIFETIME = timedelta(days=397)
 
 
@@ -56,11 +58,11 @@ def init(
     given: Subjects | None = None,
     overwrite: bool = False,
 ) -> TlsFiles:
-    """Make the server certificate for `names` and `addresses`, and the CA if there is none yet.
+    """Create the server certificate for `names` and `addresses`, and the CA if there is none.
 
-    An existing CA is kept, because the terminals trust it. `overwrite` makes a new one, and every terminal then needs
-    the new `ca.crt`. `given`: the operator's names (default: all), which renewals keep. The directory gets mode 0700,
-    keys 0600; each file is written atomically. Blocking. Raise TlsError.
+    An existing CA is kept, because the terminals trust it. With `overwrite` a new CA is created, and every terminal
+    then needs the new `ca.crt`. `given`: the operator's names (default: all), which renewals keep. The directory gets
+    mode 0700, keys 0600; each file is written atomically. Blocking. Raise TlsError.
     """
     subjects = Subjects(tuple(names), tuple(addresses))
     _check_subjects(subjects)
@@ -90,11 +92,11 @@ def init(
 def renew(
     directory: Path, *, new_ca: bool = False, end_old_ca: bool = False, called: Subjects | None = None
 ) -> TlsFiles:
-    """Make a new server certificate with the same key, for the present names of this machine.
+    """Create a new server certificate with the same key, for the present names of this machine.
 
-    It keeps the names from `init`. Only one file of the served pair is replaced, so that no reader sees a mismatched
-    pair. Near the end of the CA, or with `new_ca`, the following CA is made. At the end, or with `end_old_ca`, that one
-    signs (`posd.tls.authority`). `called`: names that a new CA may sign too, by which terminals call this machine.
+    The names from `init` are kept. Only one file of the served pair is replaced, so that no reader sees a mismatched
+    pair. Near the end of the CA, or with `new_ca`, the next CA is created. At the end, or with `end_old_ca`, the next
+    CA signs (`posd.tls.authority`). `called`: names by which terminals call this machine, which a new CA may also sign.
     Blocking. Raise TlsError.
     """
     made = files(directory)
@@ -138,7 +140,7 @@ def _check_permitted(made: TlsFiles, ca: x509.Certificate, given: Subjects) -> N
 
 
 def _kept(made: TlsFiles) -> Subjects:
-    """Return the names from `init`; if they were not stored, those in the certificate."""
+    """Return the names from `init`. If they were not stored, return the names in the certificate."""
     named = given(made)
     if named is not None:
         return named
@@ -147,10 +149,11 @@ def _kept(made: TlsFiles) -> Subjects:
 
 
 def _chain(made: TlsFiles, ca: Authority, key: ec.EllipticCurvePrivateKey, subjects: Subjects) -> bytes:
-    """Return the served chain (PEM): the server certificate, and the CA behind it.
+    """Return the served chain (PEM): the server certificate, and its CA.
 
-    A terminal that does not trust the CA yet can then name it, and the operator can read it from the connection.
-    Terminals that trust it ignore the copy. In an overlap the cross-certificate is between them. Raise TlsError.
+    With the CA in the chain, a terminal that does not yet trust the CA can show its name, and the operator can read the
+    CA from the connection. Terminals that trust the CA ignore the copy. In an overlap the cross-certificate is between
+    the two. Raise TlsError.
     """
     following = authority.following(made)
     for root in [ca.root] if following is None else [ca.root, following.root]:
@@ -170,7 +173,7 @@ def _chain(made: TlsFiles, ca: Authority, key: ec.EllipticCurvePrivateKey, subje
 
 
 def ca_finding(made: TlsFiles, now: datetime) -> tuple[str, CertificateInfo]:
-    """Judge the CA of a folder: its dates, whether the next one waits, its limits. Raise TlsError.
+    """Check the CA of a folder: its dates, whether the next CA waits, and its limits. Raise TlsError.
 
     Return the finding (a `Validity`, "next_ca" or "unlimited_ca") and the description of the CA.
     """
@@ -186,7 +189,7 @@ def ca_finding(made: TlsFiles, now: datetime) -> tuple[str, CertificateInfo]:
 
 
 def chain_finding(certificate_path: Path) -> tuple[str, int, str]:
-    """Judge the chain of the shop's own PKI: "own_chain", "broken_chain", or "leaf_alone" without the CA behind it.
+    """Check the chain of the shop's own PKI: "own_chain", "broken_chain", or "leaf_alone" if the CA is missing.
 
     Return the finding, the number of certificates, and the issuer of the last one.
     """
@@ -198,7 +201,7 @@ def chain_finding(certificate_path: Path) -> tuple[str, int, str]:
 
 
 def issued_by(certificate_path: Path, ca_path: Path) -> bool:
-    """Return whether the chain in a PEM file leads to a CA. Raise TlsError if one cannot be read."""
+    """Return whether the chain in a PEM file leads to a CA. Raise TlsError if a certificate cannot be read."""
     chain, root = read(certificate_path, "certificate"), read(ca_path, "CA certificate")
     try:
         ca = x509.load_pem_x509_certificate(root)
@@ -226,7 +229,7 @@ def _check_subjects(subjects: Subjects) -> None:
 
 
 def make_server(issuer: Issuer, key: ec.EllipticCurvePrivateKey, subjects: Subjects) -> x509.Certificate:
-    """Make the server certificate of a key, for these names and addresses. Raise TlsError if the CA has ended."""
+    """Create the server certificate of a key for these names and addresses. Raise TlsError if the CA has ended."""
     ca, ca_key = issuer
     start = authority.now() - BACKDATED
     alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in dict.fromkeys(subjects.names)]
@@ -253,7 +256,8 @@ def make_server(issuer: Issuer, key: ec.EllipticCurvePrivateKey, subjects: Subje
 def _common_name(subjects: Subjects) -> str:
     """Return a common name.
 
-    Without a DNS name it contains spaces, because OpenSSL reads a name without spaces as a DNS name.
+    If there is no DNS name, the common name contains spaces, because OpenSSL takes a name without spaces for a DNS
+    name.
     """
     return subjects.names[0][:MAX_COMMON_NAME] if subjects.names else f"posd at {subjects.addresses[0]}"
 

@@ -232,7 +232,7 @@ PLANS = (
 
 #: A payment with a person takes 8 to 33 s (terminal API, Lifecycle). This speed makes it 1 to 3 s.
 DEFAULT_SPEED = 10.0
-#: Seconds at speed 1: the longest simulated payment, with a margin. A longer payment shows a fault.
+#: Seconds at speed 1: the longest simulated payment, with a margin. A payment that takes longer shows a fault.
 LONGEST_CHARGE_SECONDS = 60.0
 #: Seconds that the machine itself may need for a charge, at any speed of the customer.
 CHARGE_MARGIN_SECONDS = 15.0

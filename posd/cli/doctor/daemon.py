@@ -130,7 +130,7 @@ def check_ports(shop: DoctorContext) -> Findings:
 
 
 def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> CheckFinding:
-    """Report whether a port is free, or held by posd, which reports the port `actual` (0: unknown)."""
+    """Report whether a port is free, or held by posd. `actual`: the port that posd reports (0: unknown)."""
     given: dict[str, Any] = {"key": key, "name": key.partition(".")[2], "host": listen.host, "port": listen.port}
     if listen.port == 0:
         return shop.tell("port.any", listen, **given)

@@ -129,7 +129,7 @@ def totals(
         rows = [{**row._asdict(), "total": row.total} for row in found]
         lacks = [{"merchant": merchant, "lane": lane, "complete_to_at": at} for merchant, lane, at in gap.lanes]
         document = {"timezone": zone, "totals": rows, "incomplete": lacks}
-        output.json(encode({**document, "open": gap.open, "unreadable": gap.unreadable}))
+        output.json(encode({**document, "open": gap.open, "lost": gap.lost, "unreadable": gap.unreadable}))
         return
     _note_gap(output, gap)
     columns = ("day", "merchant", "lane", "type", "payments", "total", "currency")
@@ -167,6 +167,8 @@ def _note_gap(output: Output, gap: "TotalsGap") -> None:
         lines.append(f"{len(gap.lanes) - NAMED} more lanes are not complete (posd collect --check)")
     if gap.open:
         lines.append(f"{counted(gap.open, 'payment')} of these days without an outcome: not counted")
+    if gap.lost:
+        lines.append(f"{counted(gap.lost, 'change')} of these days lost before the lanes sent them (posd.lost)")
     if gap.unreadable:
         lines.append(f"{counted(gap.unreadable, 'message')} could not be used (posd.unreadable): not counted")
     if lines:

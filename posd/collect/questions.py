@@ -90,11 +90,12 @@ class DayTotal(NamedTuple):
 
 class TotalsGap(NamedTuple):
     """What the totals of some days may lack: changes of lanes that are not complete up to their end (merchant, lane,
-    complete up to), payments without an outcome, and unusable messages.
+    complete up to), payments without an outcome, changes of these days that are lost, and unusable messages.
     """
 
     lanes: Sequence[tuple[str, str, datetime | None]]
     open: int
+    lost: int
     unreadable: int
 
 
@@ -215,7 +216,19 @@ async def totals_gap(connection: AsyncConnection[Any], first: date, last: date, 
         " WHERE result IS NULL AND (created_at AT TIME ZONE %s)::date BETWEEN %s AND %s"
     )
     ((unsettled,),) = await _rows(connection, query, (zone, first, last))
-    return TotalsGap([tuple(row) for row in behind], int(unsettled), await unreadable(connection))
+    # A lost range has no time. It is between those of the changes before and after it.
+    query = """
+        SELECT coalesce(sum(to_seq - from_seq + 1), 0) FROM posd.lost l
+        WHERE reason <> 'deleted' AND coalesce((
+          SELECT at FROM posd.changes c
+          WHERE c.database_id = l.database_id AND c.seq < l.from_seq ORDER BY seq DESC LIMIT 1
+        ) < (%s::date + 1)::timestamp AT TIME ZONE %s, true) AND coalesce((
+          SELECT at FROM posd.changes c
+          WHERE c.database_id = l.database_id AND c.seq > l.to_seq ORDER BY seq LIMIT 1
+        ) >= %s::date::timestamp AT TIME ZONE %s, true)
+        """
+    ((lost,),) = await _rows(connection, query, (last, zone, first, zone))
+    return TotalsGap([tuple(row) for row in behind], int(unsettled), int(lost), await unreadable(connection))
 
 
 async def started(

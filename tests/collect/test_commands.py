@@ -133,7 +133,7 @@ async def test_totals_say_what_they_may_lack(office: Path, store: CollectorStore
 
     said, found = await totals(f"{BEGAN - timedelta(days=1):%Y-%m-%d}")
     assert "may be missing" not in said
-    assert (found["incomplete"], found["open"], found["unreadable"]) == ([], 0, 0)
+    assert (found["incomplete"], found["open"], found["lost"], found["unreadable"]) == ([], 0, 0, 0)
 
     said, found = await totals(f"{BEGAN:%Y-%m-%d}")
     assert "m1.a is complete up to 20 Nov" in said
@@ -143,7 +143,21 @@ async def test_totals_say_what_they_may_lack(office: Path, store: CollectorStore
     await store.connection.execute("UPDATE posd.lanes SET complete_to_at = %s", (BEGAN + timedelta(days=1),))
     said, found = await totals(f"{BEGAN:%Y-%m-%d}")
     assert "may be missing" not in said
-    assert found["incomplete"] == []
+    assert (found["incomplete"], found["lost"]) == ([], 0)
+
+
+async def test_totals_count_the_changes_of_their_days_that_are_lost(office: Path, store: CollectorStore) -> None:
+    lane = short_life()
+    lane.lose(3)
+    lane.at += timedelta(days=2)
+    lane.live(2)
+    assert await store.write(parsed(as_messages(lane.sent))) == 0
+    for days, lost in ((-1, 0), (0, 3), (1, 3), (2, 3), (3, 0)):
+        day = f"{BEGAN + timedelta(days=days):%Y-%m-%d}"
+        done = await run(office, "totals", "--timezone", "UTC", "--day", day, "--json")
+        assert (day, json.loads(done.stdout)["lost"]) == (day, lost)
+    done = await run(office, "totals", "--timezone", "UTC", "--day", f"{BEGAN:%Y-%m-%d}")
+    assert "3 changes of these days lost" in done.stderr
 
 
 async def test_a_closed_lane_is_not_reported_as_silent(config: Path) -> None:

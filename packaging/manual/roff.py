@@ -51,7 +51,7 @@ def _grouped(page: Page) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
 
 
 def heading(name: str, section: int) -> list[str]:
-    """Return the title. It has no date, so that the same commands make the same page."""
+    """Return the title. The page has no date, so that the same commands make the same page."""
     return [
         r".\" Made by PYTHONPATH=packaging python -m manual: do not edit.",
         f'.TH {escaped(name.upper())} {section} "" "posd {escaped(__version__)}" "posd manual"',

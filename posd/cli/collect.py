@@ -107,7 +107,7 @@ def totals(
 ) -> None:
     """Total what the lanes have charged, by day, lane, type and currency, as `posd report` counts it.
 
-    It names lanes whose payments may be missing, and counts payments without an outcome.
+    The output names lanes whose payments may be missing, and counts payments without an outcome.
     """
     from posd.collect import questions
 
@@ -213,7 +213,7 @@ def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, sin
 @json_option
 @click.pass_context
 def retire(ctx: click.Context, output: Output, lane: str, merchant: str | None) -> None:
-    """Mark a lane as closed: it no longer counts as silent or incomplete. All its rows stay.
+    """Mark a lane as closed: it no longer counts as silent or incomplete. All rows of the lane stay.
 
     If it sends again, it is a normal lane again.
     """

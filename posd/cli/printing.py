@@ -331,7 +331,7 @@ def print_(
 
     A text (UTF-8) becomes a document. A file that is a JSON object is sent unchanged. "-" is standard input.
 
-    --preview shows what a simulated terminal prints, and sends nothing. It needs neither the daemon nor a terminal.
+    --preview shows what a simulated terminal prints, and sends nothing. The preview needs no daemon and no terminal.
     Widths are assumed. Text in brackets is not on the paper.
 
     The command waits for the end of the print job. A repeat with the same --id and the same arguments never prints a

@@ -25,7 +25,8 @@ def relay(given: Context, once: bool, restart_at: int | None, begin: bool) -> No
     """Send every outcome of this lane to head office, until SIGTERM or Ctrl-C.
 
     It reads posd's feed and publishes it to the NATS servers of [relay] in the configuration. Payments do not wait for
-    it. It can be stopped at any time, because the stream itself records what was sent. A repeated message does no harm.
+    it. The relay can be stopped at any time, because the stream itself records what was sent. A repeated message does
+    no harm.
 
     Logs go to stdout, one JSON line for each event. Exit code 2: the configuration is wrong. 1: an operator has to
     check the lane's subject first. 3, with --once: posd or the servers cannot be reached.

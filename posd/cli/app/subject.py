@@ -56,25 +56,25 @@ class Subject:
     [subject] of the catalogue has its texts.
     """
 
-    #: Its list in the API, and the command that shows the list.
+    #: Name of the list in the API, and the command that shows the list.
     plural: str
     list: str
-    #: Whether its ids are UUIDs; otherwise the till chose them freely.
+    #: Whether ids are UUIDs; otherwise the till chooses ids freely.
     uuids: bool
-    #: The field of its id.
+    #: The field of the id.
     key: str
-    #: Its name in sentences and before its id.
+    #: Name of the kind in sentences, and before an id.
     word: str
     title: str
     noun: Callable[[Document], str]
-    #: Its state in a few words, and the present step.
+    #: The state of a document in a few words, and the present step.
     state: Callable[[Document], str]
     hint: Callable[[Document], str]
     #: Advice on one attention, by its code.
     advice: Callable[[str, Document], Advice]
-    #: Its fields, before a decision about it is made.
+    #: Writes the fields of a document, before a decision about it.
     summary: Callable[[Document], Sequence[Pair]]
-    #: Columns of its list besides the common ones.
+    #: Columns of the list besides the common columns.
     columns: Mapping[str, Callable[[Document], str]]
     #: Further columns on a wide screen; not in a pipe.
     extra: Mapping[str, Callable[[Document], str]]
@@ -94,7 +94,7 @@ class Subject:
         return self.plural.replace("_", "-")
 
     def path(self, identity: object) -> str:
-        """Return its path in the API."""
+        """Return the path of an id in the API."""
         return f"/{self.path_name}/{identity}"
 
     def say(self, name: str, document: Document, **more: str) -> str:

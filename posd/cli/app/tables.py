@@ -114,7 +114,7 @@ class TableColumn:
 
     @cached_property
     def least(self) -> int:
-        """Its width if it is broken and cut as far as allowed."""
+        """Width of the column if its text is broken and cut as far as allowed."""
         lines = [line for cell in self.cells for line in lines_of(cell)]
         parts = lines if self.whole else [word for line in lines for word in line.split(" ")]
         longest = max(map(width, parts), default=0)
@@ -122,7 +122,7 @@ class TableColumn:
 
     @cached_property
     def most(self) -> int:
-        """Its width without breaks and cuts."""
+        """Width of the column without breaks and cuts."""
         return max([self.least, width(self.name), *(width(line) for cell in self.cells for line in lines_of(cell))])
 
 

@@ -230,7 +230,7 @@ PLANS = (
     PlannedCharge("canceled", "cancel-by-cardholder", {"subtotal_iva0": Decimal("10.10")}),
 )
 
-#: A payment with a person takes 8 to 33 s (terminal API, Lifecycle). This speed makes it 1 to 3 s.
+#: A payment with a person takes 8 to 33 s (terminal API, Lifecycle). At this speed a payment takes 1 to 3 s.
 DEFAULT_SPEED = 10.0
 #: Seconds at speed 1: the longest simulated payment, with a margin. A payment that takes longer shows a fault.
 LONGEST_CHARGE_SECONDS = 60.0

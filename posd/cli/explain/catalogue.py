@@ -1,7 +1,7 @@
 """Catalogue of words, en.toml and es.toml: section -> code -> field -> text.
 
 A text that begins with = refers to the text of that name in [shared]. Each text is taken from the file of the chosen
-language, or from the English one if it has none.
+language, or from the English file if the language lacks the text.
 """
 
 import os
@@ -107,7 +107,7 @@ def say(command: str, name: str, /, **words: object) -> str:
 
 
 def explained(section: str, code: str, detail: str) -> str:
-    """Return the daemon's words about a code. In another language, the catalogue's meaning precedes them.
+    """Return the daemon's words about a code. In another language, the catalogue's meaning precedes the daemon's words.
 
     `says_all`: the meaning and the payment's own fields have all that the daemon's words say.
     """
@@ -136,7 +136,7 @@ def events() -> Mapping[str, LogEvent]:
 
     To add a line: log it with a literal name and keywords (`log.warning("payment.attention", transaction=…)`). Add its
     row to en.toml and es.toml, and a new field to `posd.logs.output.FIELDS`. Generate the page again
-    (`PYTHONPATH=packaging python -m manual --logs docs/reference/logs.md`). A test compares them.
+    (`PYTHONPATH=packaging python -m manual --logs docs/reference/logs.md`). A test compares the code with the files.
     """
     return {
         event: LogEvent(tuple(row["levels"]), tuple(row["fields"].split()), row["means"], row.get("do", ""))

@@ -53,8 +53,8 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
     """Check the configuration file, and that posd can start with it on this machine.
 
     It opens everything that posd opens at its start: files, folders, keys, ports, groups, the database. If root runs
-    it, it opens them as posd's user. It changes nothing. Exit code 0: posd can use the configuration. 2: it cannot;
-    every problem is listed with its cure.
+    the command, it opens all as posd's user. It changes nothing. Exit code 0: posd can use the configuration. 2: it
+    cannot; every problem is listed with its cure.
     """
     loaded = load_or_exit(given.config_path, as_json=as_json, check_files=False)
     refused: list[CheckFinding] = []

@@ -274,7 +274,7 @@ def _work(counters: Document | None, payments: Sequence[Document] | None) -> Ite
         return
     doubtful = sum(item["phase"] == "in_doubt" for item in payments)
     many, doubt = len(payments), doubtful
-    if counters is not None:  # a page of a list does not have all of them
+    if counters is not None:  # a page of the list does not have all open payments
         many, doubt = counters["open_payments"], counters["in_doubt"]
     text = _say("in_doubt", many=many or named("none"), doubt=doubt) if doubt else str(many or named("none"))
     steps = do("posd list --phase in_doubt") if doubt > doubtful else ()

@@ -64,7 +64,7 @@ DETAIL_LEFT_OUT = frozenset({"payment.attention", "print.attention"})
 #: Fields of a line besides those of its event, and fields with free text.
 LINE_FIELDS = FIELDS | {"timestamp", "level", "event", "logger", "exception"}
 TEXTS = frozenset({"detail", "error", "reason"})
-#: Lines of systemd about the service. Other lines that are not posd's are left out.
+#: Lines of systemd about the service. Lines of other programs are left out.
 SYSTEMD = re.compile(r"(posd[\w@-]*\.(service|socket|timer): |(Starting|Started|Stopping|Stopped) posd).{0,300}")
 
 #: Keys of the configuration with secret values, and headers as a whole.
@@ -123,8 +123,8 @@ def support(ctx: click.Context, output: Output, file: Path, log: str | None, uni
 
     It has versions, configuration without secrets, status, doctor, metrics and the last lines of the log. It has no
     token, metadata, sale, reference, ticket number, authorization code, card data or operator's name. The command shows
-    the content before it writes the archive. It works without a running posd and with a wrong configuration; the
-    archive names the missing parts.
+    the content before it writes the archive. The command works without a running posd and with a wrong configuration;
+    the archive names the missing parts.
     """
     if not (yes or asks()):
         raise click.UsageError("there is no terminal for a question: give --yes to write it")

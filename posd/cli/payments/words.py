@@ -95,7 +95,7 @@ def hint(transaction: Mapping[str, Any]) -> str:
 
 
 def endless(transaction: Mapping[str, Any]) -> bool:
-    """Whether an operator has to check a payment that the terminal accepted. Its last status is then doubtful."""
+    """Whether an operator has to check a payment that the terminal accepted. The last status is then doubtful."""
     return bool(transaction["phase"] == "active" and transaction["next_step"] == "ask_person")
 
 
@@ -178,7 +178,7 @@ def happened(entry: Mapping[str, Any]) -> tuple[str, set[str]]:
 
 
 def details(fields: Mapping[str, Any], told: Iterable[str] = ()) -> str:
-    """Write the other fields of a history entry or an evidence as text, without empty ones."""
+    """Write the other fields of a history entry or an evidence as text. Empty fields are left out."""
     left = {name: value for name, value in fields.items() if name not in NOT_DETAILS and name not in told}
     ordered = dict.fromkeys((*(name for name in chosen("detail") if name in left), *left))
     parts = [_detail(name, left[name]) for name in ordered]
@@ -243,7 +243,7 @@ def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedySt
 
 
 def explained_by(codes: Iterable[str]) -> str:
-    """Return the command that explains codes, each of them once."""
+    """Return the command that explains codes, each code once."""
     return say("payment", "more", codes=" ".join(dict.fromkeys(codes)))
 
 

@@ -70,7 +70,7 @@ class ReportView:
 
     @property
     def days(self) -> Sequence[date]:
-        """Its days, in order."""
+        """The days of the report, in order."""
         first = self.local(self["since"]).date()
         last = (self.local(self["until"]) - timedelta(milliseconds=1)).date()
         return [first + timedelta(days=number) for number in range((last - first).days + 1)]
@@ -83,12 +83,12 @@ class ReportView:
 
     @property
     def one_day(self) -> bool:
-        """Whether it covers one day, so that times need no date."""
+        """Whether the report covers one day, so that times need no date."""
         return self["shift"] is None and len(self.days) == 1
 
     @property
     def is_over(self) -> bool:
-        """Whether it is complete: later payments cannot belong to it."""
+        """Whether the report is complete: later payments cannot belong to it."""
         return self["shift"] is not None or bool(self["made_at"] >= self["until"])
 
     @property

@@ -35,7 +35,7 @@ HTTPS_PORT = 6869
 HTTP_PORT = 6868
 
 
-#: Most terminals of one process. Each has its own listener, certificate and announcement.
+#: Most terminals of one process. Each terminal has its own listener, certificate and announcement.
 MAX_TERMINALS = 100
 
 #: How to use the columns of the list, for people.
@@ -154,10 +154,10 @@ def simulate(
     """Run one or several simulated card terminals that use the real wire format.
 
     A terminal runs charge, pre-auth, re-auth, capture, post-tip, void and refund, and answers abort and search, on the
-    paths of the local network and of the cloud. With --mdns it announces itself. It delivers events with the retry
-    policy of real terminals. It refuses a reference that is unknown, replaced, used up or of the wrong kind with 422.
-    It prints one job at a time, shows the paper, and reports the end of each job once. With --set auth=hmac it refuses
-    calls without a correct signature or with an old timestamp.
+    paths of the local network and of the cloud. With --mdns it announces itself. A terminal delivers events with the
+    retry policy of real terminals. It refuses a reference that is unknown, replaced, used up or of the wrong kind with
+    422. It prints one job at a time, shows the paper, and reports the end of each job once. With --set auth=hmac it
+    refuses calls without a correct signature or with an old timestamp.
 
     --scenario, the payment's metadata, a test amount, a key or the control API selects a fault. --list shows all of
     them.

@@ -145,7 +145,7 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "certificate": lambda entry: f"shows another certificate: {entry['which']}",
     "mdns": lambda entry: f"mDNS: {entry['result']}, {entry['detail']}",
 }
-#: Lines that wait if stdout is read slowly or not at all. Further ones are dropped; the ledger file has all.
+#: Lines that wait if stdout is read slowly or not at all. Further lines are dropped; the ledger file has all.
 MAX_WAITING_LINES = 10_000
 #: Seconds for writing the last lines at the end.
 LAST_LINES_SECONDS = 0.3

@@ -115,7 +115,7 @@ class Shop:
             for attention in item["attention"]
         ]
         rows.sort(key=lambda row: str((row.attention or {}).get("since")), reverse=True)
-        return sorted(rows, key=lambda row: row.document["phase"] == "final")  # open ones first, because they block
+        return sorted(rows, key=lambda row: row.document["phase"] == "final")  # open payments come first
 
 
 def decided_at(payment: Document) -> datetime:

@@ -97,7 +97,7 @@ def over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Mapping[str, Any
 
 def named(word: str) -> str:
     """Return a label or a code in the chosen language, else unchanged."""
-    return str(read(_chosen).get("label", {}).get(word, word))
+    return word if _chosen is Language.EN else str(chosen("label").get(word, word))
 
 
 def say(command: str, name: str, /, **words: object) -> str:

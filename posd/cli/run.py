@@ -8,8 +8,8 @@ from typing import NoReturn
 
 from posd.cli.app.context import ExitCode
 
-#: Modules that libraries import if present and the daemon does not need: structlog imports rich (megabytes), `shutil`
-#: compression.
+#: Modules that libraries import if present, although the daemon does not need them: structlog imports rich (megabytes),
+#: `shutil` compression.
 UNUSED = ("rich", "bz2", "lzma")
 
 

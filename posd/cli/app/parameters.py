@@ -116,8 +116,8 @@ def amounts(without_tax: Decimal | None, parts: Mapping[str, Decimal | None]) ->
 def original_and_amount(words: Sequence[str], reference: uuid.UUID | None) -> tuple[str | None, Decimal | None]:
     """Parse the arguments [ORIGINAL] [AMOUNT]; --reference may replace ORIGINAL. Exactly one of the two is needed.
 
-    ORIGINAL may be the first characters of an id, which are not resolved here. Raise UsageError for none or both,
-    BadParameter for a word that is no amount.
+    ORIGINAL may be the first characters of an id, which are not resolved here. Raise UsageError if both or none
+    are given, BadParameter for a word that is no amount.
     """
     first = words[0] if words else ""
     # A word that can be an amount is no short id. So a refund without ORIGINAL finds no payment by chance.

@@ -46,7 +46,7 @@ class Advice(NamedTuple):
 
 @cache
 def read(language: Language) -> Mapping[str, Any]:
-    """Return the texts of a language, with the English ones for missing texts."""
+    """Return the texts of a language. A missing text is taken from English."""
     file = tomllib.loads(files(__package__).joinpath(f"{language}.toml").read_text("utf-8"))
     shared = file.pop("shared")
 

@@ -268,7 +268,7 @@ def _show_profile(loaded: Config, *, as_json: bool) -> None:
 def openapi() -> None:
     """Print the OpenAPI 3.1 description of the local API, for generating a client.
 
-    The command needs no daemon and no configuration. A daemon serves the same at GET /v1/openapi.json.
+    The command needs no daemon and no configuration. A daemon serves the same description at GET /v1/openapi.json.
     """
     from posd.api.openapi import document
 

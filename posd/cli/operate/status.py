@@ -67,7 +67,7 @@ class StatusLine(NamedTuple):
 
 
 def do(*commands: str) -> list[RemedyStep]:
-    """Return steps that have only their commands."""
+    """Return one step for each command, without a text."""
     return [RemedyStep("", command) for command in commands]
 
 
@@ -111,7 +111,7 @@ def _show(ctx: click.Context, output: Output) -> ExitCode:
 
 
 def typed(found: Iterable[StatusLine], socket: Path) -> list[StatusLine]:
-    """Return lines with `posd doctor` as this user can type it: only posd and root may read all checked files."""
+    """Return lines with `posd doctor`, after `sudo` if this user needs it: only posd and root may read all checked files."""
     at = next((place for place in (socket, socket.parent, USUAL_STATE) if place.exists()), None)
     if at is None or os.geteuid() in (0, at.stat().st_uid):
         return list(found)

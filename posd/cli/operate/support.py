@@ -61,7 +61,7 @@ DOCTOR_SECONDS = 240
 
 #: Log events whose detail is left out, because it can quote the acquirer's reference. Their code says enough.
 DETAIL_LEFT_OUT = frozenset({"payment.attention", "print.attention"})
-#: Fields of a line besides those of its event, and fields with free text.
+#: Fields that every line of the log may have, and fields with free text.
 LINE_FIELDS = FIELDS | {"timestamp", "level", "event", "logger", "exception"}
 TEXTS = frozenset({"detail", "error", "reason"})
 #: Lines of systemd about the service. Lines of other programs are left out.

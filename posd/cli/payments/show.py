@@ -127,7 +127,7 @@ def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
 
 
 def _ran_on(transaction: Mapping[str, Any]) -> str:
-    """Return the terminal that was asked, and the one that ran the payment if that is another."""
+    """Return the terminal that was asked, and the terminal that ran the payment if it is another one."""
     meant = str(transaction["terminal"])
     given = (transaction["outcome"]["final_event"] or {}).get("terminal")
     said = given.get("serial_number") if isinstance(given, Mapping) else None

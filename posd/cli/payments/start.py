@@ -74,7 +74,7 @@ TYPES = tuple(row.type for row in STARTS)
 
 
 def _command(row: StartCommand) -> click.Command:
-    """Make the command of a row."""
+    """Make the click command of one row of the table."""
 
     def start(
         ctx: click.Context,

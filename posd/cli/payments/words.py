@@ -1,4 +1,4 @@
-"""Texts for the meaning of the API's words at the counter, and advice, from the catalogue of words."""
+"""What the API's words mean at the counter, and advice. The texts are in the catalogue of words."""
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal

@@ -111,7 +111,7 @@ def _show(ctx: click.Context, output: Output) -> ExitCode:
 
 
 def typed(found: Iterable[StatusLine], socket: Path) -> list[StatusLine]:
-    """Return lines with `posd doctor`, after `sudo` if this user needs it: only posd and root may read all checked files."""
+    """Return the lines with `sudo` before `posd doctor` and `posd tls renew`, if this user needs it."""
     at = next((place for place in (socket, socket.parent, USUAL_STATE) if place.exists()), None)
     if at is None or os.geteuid() in (0, at.stat().st_uid):
         return list(found)

@@ -186,12 +186,7 @@ def is_loopback(text: str) -> bool:
 
 async def _power_cycle(terminal: Simulator, tasks: Tasks, seconds: float) -> None:
     await terminal.power_off()
-    tasks.begin(_on_after(terminal, seconds))
-
-
-async def _on_after(terminal: Simulator, seconds: float) -> None:
-    await terminal.clock.sleep(seconds)
-    await terminal.switchboard.power_on()
+    tasks.begin(terminal.power_cycle(seconds))
 
 
 async def _arm(terminal: Simulator, _tasks: Tasks, name: str | None) -> None:

@@ -1,11 +1,10 @@
 """A PostgreSQL server for the tests, on a Unix socket."""
 
-import asyncio
 import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,22 +13,19 @@ from typing import Any
 import psycopg
 
 from tests.support.needs import find
+from tests.support.program import Server
 
-#: Most seconds until the server starts.
-START_SECONDS = 60.0
 SETTINGS = "listen_addresses=''\nmax_connections=30\nshared_buffers=32MB\n"
 
 
 @dataclass
-class Postgres:
-    """A server that can be killed and restarted with the same files.
+class Postgres(Server):
+    """A server on a Unix socket. SIGINT ends it in order, SIGQUIT like a crash.
 
     Without `syncs` a killed process loses nothing; only a power cut could.
     """
 
-    directory: Path
     syncs: bool = False
-    _process: asyncio.subprocess.Process | None = None
 
     @property
     def dsn(self) -> str:
@@ -63,29 +59,13 @@ class Postgres:
         """Start it, and wait until it answers."""
         postgres = find("postgres")
         assert postgres is not None
-        with (self.directory / "log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._as_itself(postgres, "-D", str(self.directory / "data")), stdout=log, stderr=log, cwd="/"
-            )
-        async with asyncio.timeout(START_SECONDS):
-            while True:
-                with suppress(psycopg.OperationalError):
-                    await self.rows("SELECT 1")
-                    return
-                assert self._process.returncode is None, (self.directory / "log").read_text()
-
-    async def stop(self, number: signal.Signals = signal.SIGINT) -> None:
-        """End it: with SIGINT in order, with SIGQUIT like a crash."""
-        if self._process is not None:
-            self._process.send_signal(number)
-            await self._process.wait()
-            self._process = None
+        command = self._as_itself(postgres, "-D", str(self.directory / "data"))
+        await self.run(*command, is_ready=lambda: self.rows("SELECT 1"), errors=(psycopg.OperationalError,))
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to it and to all its processes for clients."""
-        assert self._process is not None
-        main = self._process.pid
-        for pid in (main, *map(int, Path(f"/proc/{main}/task/{main}/children").read_text().split())):
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        for pid in (self.pid, *map(int, children)):
             os.kill(pid, number)
 
     async def rows(self, query: Any, values: Any = None) -> list[Any]:

@@ -1,7 +1,7 @@
 """A real NATS server with JetStream, and the contents of the stream of all lanes."""
 
-import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
@@ -19,18 +19,15 @@ from nats.js.errors import NotFoundError
 from posd.relay.stream import ONCE
 from tests.support.needs import find
 from tests.support.ports import reserve
+from tests.support.program import PATIENCE_SECONDS, Server
 
 STREAM = "POSD"
-#: Most seconds until the server starts, and until a message arrives.
-START_SECONDS = 30.0
-PATIENCE_SECONDS = 60.0
 
 
 @dataclass
-class NatsServer:
-    """A server that can be killed and restarted on the same port, with the same files."""
+class NatsServer(Server):
+    """A server with a port of its own."""
 
-    directory: Path
     more: str = ""
     port: int = field(default_factory=reserve)
     #: Login of the tests themselves.
@@ -38,7 +35,6 @@ class NatsServer:
     scheme: str = "nats"
     #: Its configuration, if another module makes it.
     config: Path | None = None
-    _process: asyncio.subprocess.Process | None = None
 
     @property
     def url(self) -> str:
@@ -54,14 +50,11 @@ class NatsServer:
             )
         program = find("nats-server")
         assert program is not None
-        with (self.directory / "nats.log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(program, "-c", str(config), stdout=log, stderr=log)
-        async with asyncio.timeout(START_SECONDS):
-            while True:
-                with suppress(OSError, Error, TimeoutError):
-                    async with self.client():
-                        return
-                assert self._process.returncode is None, (self.directory / "nats.log").read_text()
+        await self.run(program, "-c", str(config), is_ready=self._answers, errors=(OSError, Error, TimeoutError))
+
+    async def _answers(self) -> None:
+        async with self.client():
+            return
 
     def reload(self) -> None:
         """Make it reload its configuration."""
@@ -69,15 +62,7 @@ class NatsServer:
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it with a signal."""
-        if self._process is not None:
-            self._process.send_signal(number)
-            await self._process.wait()
-            self._process = None
+        os.kill(self.pid, number)
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:

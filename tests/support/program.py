@@ -4,7 +4,8 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -109,3 +110,38 @@ class Command(Output):
         if self.process.returncode is None:
             self.process.send_signal(number)
         return await self.ended()
+
+
+@dataclass
+class Server:
+    """A server of another maker, which can be killed and restarted with the same files."""
+
+    directory: Path
+    _process: asyncio.subprocess.Process | None = field(default=None, init=False)
+
+    async def run(
+        self, *command: str, is_ready: Callable[[], Awaitable[object]], errors: tuple[type[Exception], ...]
+    ) -> None:
+        """Start a command. Wait until `is_ready` raises none of these errors."""
+        log = self.directory / "log"
+        with log.open("ab") as file:
+            self._process = await asyncio.create_subprocess_exec(*command, stdout=file, stderr=file, cwd="/")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                with suppress(*errors):
+                    await is_ready()
+                    return
+                assert self._process.returncode is None, log.read_text()
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        assert self._process is not None
+        return self._process.pid
+
+    async def stop(self, number: signal.Signals = signal.SIGINT) -> None:
+        """End it with a signal, if it runs."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            await self._process.wait()
+            self._process = None

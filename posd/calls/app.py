@@ -25,6 +25,7 @@ from posd.calls import parameters
 from posd.calls.parameters import BoundRoute
 from posd.httpd import bodies
 from posd.httpd.admission import SocketPeer
+from posd.httpd.server import TRIM_SECONDS, give_memory_back
 from posd.records.quotas import SenderQuotas
 
 #: Maximum size of a body, in bytes. A start request has at most 16 KiB of metadata and options, and a few small fields.
@@ -33,6 +34,8 @@ MAX_BODY_BYTES = 256 * 1024
 SMALL_BODY_BYTES = 4 * 1024
 SMALL_ANSWER_BYTES = 64 * 1024
 CANNOT_ANSWER = "cannot answer this call"
+#: Bytes after which freed memory is returned to the system, after a delay in seconds, because that takes milliseconds.
+TRIM_BYTES = 8 * 1024 * 1024
 #: Number of calls that run at a time. Calls that wait for a terminal or a change are not counted.
 CALLS_AT_ONCE = 8
 #: Seconds after which the next call starts, even if this one still runs, for example because it waits for the disk.
@@ -209,6 +212,7 @@ class LocalApp:
         self._in_flight = in_flight
         self._turns = FairQueue(CALLS_AT_ONCE, TURN_SECONDS)
         self._turns_of_pages = FairQueue(PAGES_AT_ONCE)  # a page stays in memory while it is built
+        self._passed = 0  # bytes of bodies and responses since memory was returned
         self._others = others
         by_path: dict[str, dict[str, BoundRoute]] = {}
         for call in calls:
@@ -221,6 +225,10 @@ class LocalApp:
             return
         with InFlight(self._in_flight, scope["state"].get("sender")) as held:
             await self._serve(scope, receive, send, held)
+        self._passed += held.count
+        if self._passed >= TRIM_BYTES:
+            self._passed = 0
+            asyncio.get_running_loop().call_later(TRIM_SECONDS, give_memory_back)
 
     async def _serve(
         self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable, held: InFlight

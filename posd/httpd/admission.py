@@ -319,7 +319,8 @@ class PeerQuotas:
         self._waiting: dict[socket.socket, tuple[bytes, asyncio.TimerHandle]] = {}
 
     def enter(self, connection: socket.socket, sender: SocketPeer, *, full: bool) -> bool:
-        """Take a place for a connection. If no place is free, send the response, close the connection and return False.
+        """Reserve a place for a connection. Return False if no place is free: the response is sent, and the connection
+        closed.
 
         `full`: whether the socket has all its allowed connections.
         """

@@ -64,7 +64,7 @@ class Service:
         return _below(path, map(Path, hidden))
 
     def read_only(self, path: Path) -> bool:
-        """Return whether the unit stops the daemon from writing where its user may."""
+        """Return whether the unit forbids the daemon to write where its user may write."""
         writable = [Path(word.lstrip("-+")) for word in self.words("ReadWritePaths")]
         return self.last("ProtectSystem") == "strict" and not _below(path, (*self.made, *writable))
 

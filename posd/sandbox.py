@@ -138,7 +138,7 @@ class OutputSignal:
 
 
 class Program:
-    """A command of posd as a process. Its output goes to a file, and its JSON lines to `lines`."""
+    """A command of posd as a process. The output goes to a file, and JSON lines also to `lines`."""
 
     def __init__(self, name: str, arguments: list[str], log_path: Path, news: OutputSignal) -> None:
         self.name = name

@@ -34,7 +34,7 @@ CHECK_SECONDS = 60.0
 RENEWAL_PAUSE_SECONDS = 3600.0
 #: Seconds to the next attempt after a renewal that helped. An address that changes often must not occupy the machine.
 HELPED_PAUSE_SECONDS = 10.0
-#: Longest renewal, in seconds; it takes about one.
+#: Time-out of a renewal, in seconds. A renewal takes about one second.
 RENEWAL_SECONDS = 120.0
 #: Number of days before a new CA begins to sign in which the health check is degraded.
 NEW_CA_DAYS = 90
@@ -146,7 +146,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
     def check(self) -> tuple[documents.State, str, Sequence[RemedyStep], str]:
         """Return state, text, remedy and reason of the health check.
 
-        It reports the certificate's end, and faults of the files.
+        The check reports the certificate's end, and faults of the files.
         """
         info, now = self.served.info, self.now()
         days = info.days_left(now)

@@ -32,10 +32,11 @@ NO_METADATA = (
     "configuration of posd, and reload posd"
 )
 
-#: A reader is far behind if more than this number of changes follow. Its next page is full, and another page follows.
+#: A reader is far behind if more than this number of changes follow. The next page of such a reader is full, and
+#: another page follows.
 FAR_BEHIND = 500
 #: For BUSY_SECONDS after the newest change, each page of a reader that is far behind is delayed by GIVE_WAY_SECONDS.
-#: Payments come first. With the usual page of 100 changes, the reader still gets 2,000 changes a second.
+#: Payments come first. With the usual page of 100 changes, the reader still receives 2,000 changes a second.
 BUSY_SECONDS = 5.0
 GIVE_WAY_SECONDS = 0.05
 

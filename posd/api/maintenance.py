@@ -405,7 +405,7 @@ async def tell_restores(store: Store) -> None:
 
 
 class DescriptorStream(StreamingResponse):
-    """Response with the content of a descriptor, in pieces. It always closes the descriptor."""
+    """Response with the content of a descriptor, in pieces. The response always closes the descriptor."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor

@@ -17,8 +17,8 @@ from posd.printing.rows import PrintJobChanged
 from posd.records.model import Phase
 from posd.storage import changes
 
-#: Limits of the histogram of payment durations, in seconds. They include the time in which a customer finds the card
-#: and enters the PIN.
+#: Limits of the histogram of payment durations, in seconds. The limits include the time in which a customer finds the
+#: card and enters the PIN.
 OUTCOME_BOUNDS = (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 900)
 #: Label of a terminal outside the fleet, and of an unknown operation.
 OTHER, UNKNOWN = "other", "unknown"

@@ -1,7 +1,7 @@
 """Description of the local API (OpenAPI 3.1), generated from the table of its calls and the types of its documents.
 
-It does not depend on the configuration. This module is loaded by the first request for the description, and not at the
-daemon's start.
+The description does not depend on the configuration. This module is loaded by the first request for the description,
+and not at the daemon's start.
 """
 
 import inspect
@@ -249,8 +249,8 @@ def name(code: str, *, printing: bool = False) -> str:
     return ("ProblemPrint" if own else "Problem") + "".join(word.capitalize() for word in code.split("_"))
 
 
-#: Schema of a problem with an unknown code. It is the last alternative of each refusal, so that a generated client can
-#: read codes of a later version.
+#: Schema of a problem with an unknown code. This schema is the last alternative of each refusal, so that a generated
+#: client can read codes of a later version.
 LATER = "Problem"
 
 

@@ -1,8 +1,8 @@
 """Computation of a shift. Each payment is counted once, and later differences are corrections (see `api.shifts`).
 
-It runs in short steps on one state of the database, up to a number of the feed. The result is stored unless another
-shift was closed meanwhile. A change between the count and the close has a higher number, so it belongs to the next
-shift.
+The computation runs in short steps on one state of the database, up to a number of the feed. The result is stored
+unless another shift was closed meanwhile. A change between the count and the close has a higher number, so it belongs
+to the next shift.
 """
 
 import sqlite3

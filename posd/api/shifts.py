@@ -105,7 +105,7 @@ class Shifts(msgspec.Struct, frozen=True):
     next_before: Annotated[int | None, Meta(description="`before` of the next page, null if there is none")]
 
 
-#: Members that callers of older versions send. They counted the shift themselves.
+#: Members that callers of older versions send. Those callers counted the shift themselves.
 _COUNTED_BY_CALLER = frozenset({"/up_to", "/totals", "/payments"})
 _OLD_CALLER = "Omit it; if an older `posd report` sent it, install the version of the daemon"
 _SHIFT = msgspec.json.Decoder(Shift)

@@ -1,4 +1,4 @@
-"""App of the webhook listener. It serves only callbacks to the LAN.
+"""App of the webhook listener. The app serves only callbacks to the LAN.
 
 Two checks precede the body: the path is a callback address, and its token belongs to it. Both checks use only the path,
 so a request of an unknown sender causes no look-up and no disk access. The channels share only this app. Each has its
@@ -44,7 +44,7 @@ SMALL_BYTES = 24 * 1024
 #: Number of concurrent bodies of one subject with SMALL_BYTES not counted: one, and its retries after the terminal's
 #: time-out. All bytes of further bodies are counted.
 FREE_BODIES_OF_SUBJECT = 8
-#: Longest print webhook, in bytes. It has five short fields (terminal API, Printing).
+#: Longest print webhook, in bytes. Such a webhook has five short fields (terminal API, Printing).
 MAX_PRINT_BYTES = 65_536
 #: Bounds of the histogram of callback durations, from the first byte to the response. Seconds.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)

@@ -51,8 +51,8 @@ PrintJobId = Annotated[str, Meta(pattern=f"^{ID_PATTERN}$")]
 
 
 def is_print_job_id(text: str) -> bool:
-    """Return whether a text can be the id of a print job. The id is part of paths, in which dots alone would lead to
-    the parent.
+    """Return whether a text can be the id of a print job. An id of dots only is refused, because the id is part of
+    paths, where dots lead to the parent.
     """
     return _ID.fullmatch(text) is not None
 
@@ -60,8 +60,8 @@ def is_print_job_id(text: str) -> bool:
 # Callback tokens: proof that a callback belongs to the transaction whose address posd gave out.
 #
 # A token is an HMAC of the channel and the id under the daemon's key. posd checks it before it reads the body, without
-# a database query. It survives the loss or restore of the database, and other devices on the LAN cannot guess it. (See
-# architecture, The way of a webhook; no signature or secret on deliveries is published.)
+# a database query. A token survives the loss or restore of the database, and other devices on the LAN cannot guess it.
+# (See architecture, The way of a webhook; no signature or secret on deliveries is published.)
 
 #: 256 bits, all of which HMAC-SHA256 uses.
 KEY_BYTES = 32
@@ -72,7 +72,7 @@ TOKEN_CHARACTERS = 43
 
 
 class Channel(StrEnum):
-    """The two webhook channels. They share neither payloads nor tokens (terminal API, Events)."""
+    """The two webhook channels. The channels share neither payloads nor tokens (terminal API, Events)."""
 
     TRANSACTION = "transactions"
     PRINT = "print-jobs"

@@ -73,7 +73,8 @@ def check(body: bytes) -> str:
         raise ValueError(_unreadable_part(body) or f"it is not JSON: {error}") from error
 
 
-#: Maximum number of digits of a whole number. It is CPython's default, set so that PYTHONINTMAXSTRDIGITS has no effect.
+#: Maximum number of digits of a whole number. The number is CPython's default, set so that PYTHONINTMAXSTRDIGITS has no
+#: effect.
 _MAX_DIGITS = 4300
 sys.set_int_max_str_digits(_MAX_DIGITS)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -206,7 +207,7 @@ exact: Callable[[str], Any] = json.JSONDecoder(object_pairs_hook=Object.of, pars
 _PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_float=number_or_nan, parse_int=number_or_nan)
 
 
-# Reader of partly damaged JSON. It returns the intact parts.
+# Reader of partly damaged JSON. The reader returns the intact parts.
 #
 # The structure must be complete: all brackets, quotes, colons, commas and the end must be present. So no member is
 # mistaken for another member, and no part of a text for a member. The parts between may be damaged:
@@ -223,8 +224,8 @@ _PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_float=number_or_nan, pa
 #
 # Each place is reported, so that a reader can refuse a damaged member that it needs.
 
-#: Longest damaged text that is read, in bytes. It is several times as long as an event that echoes 16 KiB of metadata.
-#: The parser is slow, and one terminal must not delay the others.
+#: Longest damaged text that is read, in bytes. The limit is several times as long as an event that echoes 16 KiB of
+#: metadata. The parser is slow, and one terminal must not delay the others.
 MAX_DAMAGED_BYTES = 131_072
 
 #: Levels that are allowed for a nested value. A response adds levels around it and must stay readable.
@@ -321,7 +322,7 @@ class _Repairer:
         self._take(closes)
 
     def _read_text(self) -> tuple[str, bool]:
-        """Read a text. Return it in displayable form, and whether it is intact."""
+        """Read a text. Return the text in displayable form, and whether it is intact."""
         found = _TEXT.match(self._text, self._at)
         if found is None:
             raise BrokenStructure("it breaks off inside a text")
@@ -470,7 +471,7 @@ OPEN = Meta(extra={"open": True})
 
 #: A time in posd's format.
 Moment = Annotated[str, Meta(description="ISO 8601, UTC, milliseconds", extra_json_schema={"format": "date-time"})]
-#: A UUID. It is accepted in any case, and written in lower case.
+#: A UUID, which is accepted in any case, and written in lower case.
 Uuid = Annotated[
     str,
     Meta(
@@ -478,7 +479,7 @@ Uuid = Annotated[
         extra_json_schema={"format": "uuid"},
     ),
 ]
-#: A UUID that a program chose. It is neither nil nor max.
+#: A UUID that a program chose, which is neither nil nor max.
 ChosenUuid = Annotated[Uuid, Meta(extra_json_schema={"not": {"type": "string", "pattern": NIL_OR_MAX}})]
 #: An amount in a response: a JSON number with its digits.
 Exact = Annotated[Decimal, Meta(description="an exact decimal: read it as one, never as a binary float")]
@@ -523,8 +524,8 @@ class AskedAmount(msgspec.Struct, frozen=True):
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """Requested amount, as it was sent to the terminal. It is empty if it is unknown, and for a void without an amount.
-    Further members are from the till.
+    """Requested amount, as it was sent to the terminal. The amount is empty if it is unknown, and for a void without an
+    amount. Further members are from the till.
     """
 
     MORE: ClassVar[Any] = Exact

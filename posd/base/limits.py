@@ -5,8 +5,8 @@ A sender is authentic: a terminal with a valid token, or a program on this machi
 other senders are not affected. `posd_limit_reached_total` counts refusals. docs/reference/resource-limits.md has this
 table.
 
-A limit for a day is a budget. It is full at the start of the process and refills continuously within a day. So a sender
-that has used its budget is admitted again at that rate, and not only the next day.
+A limit for a day is a budget. A budget is full at the start of the process and refills continuously within a day. So a
+sender that has used its budget is admitted again at that rate, and not only the next day.
 """
 
 from typing import NamedTuple
@@ -112,7 +112,7 @@ def places(descriptors: int) -> ConnectionLimits:
     """Return the maximum number of connections of each kind for a number of descriptors. Their sum never exceeds that
     number.
 
-    A user gets at most five sixths of the till socket and a process a quarter, so that others can connect.
+    A user has at most five sixths of the till socket, and a process a quarter, so that others can connect.
     """
     left = max(8, descriptors - LAN_DESCRIPTORS - OWN_DESCRIPTORS)
     operators = min(CONNECTIONS_OF_OPERATORS.value, left // 4)

@@ -1,4 +1,4 @@
-"""Exact decimal amounts, from the till's JSON to the terminal's wire. They are never binary floats, and never have
+"""Exact decimal amounts, from the till's JSON to the terminal's wire. Amounts are never binary floats, and never have
 exponents.
 
 JSON is decoded with `float_hook=Decimal`. So a number is an int or a Decimal with the till's digits; `10.10` stays

@@ -40,7 +40,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     `path`: last part of the path. `published`: whether the terminal API has that path.
     `wire`: word for the type in a final event (terminal API, Events); None if not published.
     `undone`: text for a cashier if the operation was not approved (`posd.payments.display`).
-    `asks_for_card`: whether it certainly asks for the card. For the other types this is unknown.
+    `asks_for_card`: whether the terminal certainly asks for the card. For other types this is unknown.
 
     `originals`: types from which it can derive; empty if it begins a chain and has no reference.
     `takes_newest`: whether it is sent with the reference of the original's newest approved re-authorization.
@@ -138,7 +138,7 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = {
     ),
 }
 
-#: Words for operation types in a final event. They give the type of an orphan.
+#: Words for operation types in a final event. The words give the type of an orphan.
 WIRE_TYPES: Final[Mapping[str, OperationType]] = {
     row.wire: kind for kind, row in OPERATIONS.items() if row.wire is not None
 }

@@ -7,8 +7,8 @@ characters. All output for people and for the log uses these functions.
 import json
 from collections.abc import Sequence
 
-#: Unicode's wide and narrow spaces (category Zs) except the usual space. They are listed here, because `unicodedata`
-#: takes a megabyte.
+#: Unicode's wide and narrow spaces (category Zs) except the usual space. The spaces are listed here, because
+#: `unicodedata` takes a megabyte.
 _SPACES = frozenset("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
 
 
@@ -53,7 +53,7 @@ def _shown(char: str) -> str:
 def escaped(document: str) -> str:
     """Return a JSON document with unprintable characters escaped, except line feeds.
 
-    It stays valid, with the same values.
+    The document stays valid, with the same values.
     """
     if document.isprintable():
         return document

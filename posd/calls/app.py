@@ -99,7 +99,7 @@ def json_response(document: Any, status: int = 200, language: Language | None = 
 
 
 async def page_response(document: Any, language: Language | None = None) -> Response:
-    """Return a JSON response with a page or a report. Its encoding can take a tenth of a second."""
+    """Return a JSON response with a page or a report. The encoding of such a document can take a tenth of a second."""
     return _json(await asyncio.to_thread(_encode_alone, document), 200, language)
 
 
@@ -148,8 +148,8 @@ def connection_refused(problem: Problem) -> bytes:
 
 
 class InFlight:
-    """Part of a sender's budget that one request uses: its body and its unread response. It is returned at the end of
-    the request.
+    """Part of a sender's budget that one request uses: its body and its unread response. The budget is returned at the
+    end of the request.
 
     A small body and a small response are allowed even if the budget is used up.
     """
@@ -198,8 +198,8 @@ class InFlight:
 class LocalApp:
     """ASGI app of the local API.
 
-    It finds the call by Starlette's path patterns. There is no further middleware, because a thousand tills may wait
-    for minutes inside all layers.
+    The app finds the call by Starlette's path patterns. There is no further middleware, because a thousand tills may
+    wait for minutes inside all layers.
     """
 
     def __init__(

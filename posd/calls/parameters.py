@@ -358,7 +358,7 @@ class Route(msgspec.Struct, frozen=True, dict=True):
 
     `codes`: its problems in addition to `ALWAYS`. An admin call is served only on the admin socket. A call marked
     `feed` is also served on the feed socket. A call that `starts` something judges a refusal itself: a known id gets
-    its reply before any other check. It starts nothing for a client that has left.
+    its reply before any other check. Such a call starts nothing for a client that has left.
     """
 
     method: str

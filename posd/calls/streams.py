@@ -98,8 +98,8 @@ ENDS = (
 HEARTBEAT_SECONDS = 15.0
 #: Milliseconds before a client should reconnect. A daemon restarts in about a second.
 RETRY_MILLISECONDS = 1000
-#: Size after which a batch ends, in bytes. It is large enough for a till that reads a week of changes, and small enough
-#: for a thousand slow readers in memory.
+#: Size after which a batch ends, in bytes. A batch is large enough for a till that reads a week of changes, and small
+#: enough for a thousand slow readers in memory.
 BATCH_BYTES = 32 * 1024
 #: Number of rows of the database that are read for a batch.
 BATCH_ROWS = 100
@@ -113,7 +113,7 @@ NOTICE = "notice"
 STATE = "state"
 OWN_NAMES = frozenset({OUTCOME, CUT_OFF, STOPPING, PROBLEM, NOTICE, STATE})
 
-#: Kinds of streams, and reasons of their end: the client disconnected, was disconnected, or received the notice that
+#: Kinds of streams, and reasons of their end: the client left, was disconnected by posd, or received the notice that
 #: posd stops; the payment had its outcome; the database was unreadable.
 KINDS = ("events", "feed")
 REASONS = ("client", CUT_OFF, STOPPING, OUTCOME, PROBLEM)
@@ -178,8 +178,8 @@ def wants_stream(request: Request) -> bool:
 class SlowReaderDetector:
     """Detector of a slow reader.
 
-    It measures the seconds without progress in a socket that is not full. `untaken` returns the number of unread bytes,
-    and `clock` the time in seconds.
+    The detector measures the seconds without progress in a socket that is not full. `untaken` returns the number of
+    unread bytes, and `clock` the time in seconds.
     """
 
     __slots__ = ("_clock", "_lying", "_since", "_untaken")
@@ -370,7 +370,7 @@ async def _end(send: Any, data: bytes) -> None:
     await _write(send, b"", more=False)
 
 
-# Wait of other calls for a change. It ends by a change, a disconnect, a time-out, or the stop of the daemon.
+# Wait of other calls for a change. The wait ends by a change, a disconnect, a time-out, or the stop of the daemon.
 
 
 async def wait_until(
@@ -437,7 +437,10 @@ class CallContext:
             request.state.handed_over = partial(self._on_read, approvals)
 
     def not_here(self, problem: Problem) -> Problem:
-        """Return the problem for an id without a record. It has the member that tells whether the id was never sent."""
+        """Return the problem for an id without a record.
+
+        The problem has the member that tells whether the id was never sent.
+        """
         return not_here(problem, self._missing())
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:

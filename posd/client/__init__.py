@@ -1,5 +1,5 @@
-"""Client library of posd for tills. It starts payments, waits for outcomes over any restart, and never starts a payment
-twice.
+"""Client library of posd for tills. The library starts payments, waits for outcomes over any restart, and never starts
+a payment twice.
 
     from posd.client import Paid, PaymentStore, Posd
 
@@ -11,7 +11,7 @@ twice.
 
 `AsyncPosd` is the same for asyncio. Every call can raise `PosdError`. If its `never_started` is True, the payment is
 not paid, and the till can forget the id. Otherwise the till keeps the id and follows `next_step`. The package imports
-no other part of posd. It loads httpx2 only when a client is created.
+no other part of posd. The package loads httpx2 only when a client is created.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -34,7 +34,7 @@ from posd.client.plans import (
 from posd.client.states import Health, PrintJob, Terminal, Transaction, Version
 from posd.client.store import Store, StoredPayment
 
-# Amounts. They are checked before a call by the same rules as in posd: exact numbers, known members, a sum above 0.
+# Amounts. Amounts are checked before a call by the same rules as in posd: exact numbers, known members, a sum above 0.
 
 #: An amount: its parts, or one sum as `subtotal_iva0`.
 Number: TypeAlias = Decimal | int | str
@@ -338,7 +338,7 @@ class Reads(ABC, Generic[Payments, PrintJobs, Terminals, OneTerminal, OneHealth,
     """Calls that read.
 
     The lists are newest first, and read page by page during the iteration (`page_size` rows at a time, up to 500).
-    `since` is inclusive, and `until` is exclusive. Both are aware times. Raise PosdError.
+    `since` is inclusive, and `until` is exclusive. `since` and `until` are aware times. Raise PosdError.
     """
 
     socket: str
@@ -409,7 +409,7 @@ class PaymentCalls(Handle[Transaction], Generic[State, Ending, Known]):
         """Wait for the outcome, over restarts of posd, without limit or for `timeout` seconds. It starts nothing.
 
         `show` is called with each new text for the cashier (`display`), including the last one. If an operator has to
-        check, the text says so, and there is no outcome yet.
+        check, the text contains this advice, and there is no outcome yet.
 
         Raise StillOpen when the time is over (the payment continues), UnknownResult or OutcomeUnknown.
         """

@@ -211,7 +211,10 @@ T = TypeVar("T")
 
 
 class Connection:
-    """Connection to the local API behind one Unix socket. It runs the calls of plans. Threads may share it."""
+    """Connection to the local API behind one Unix socket.
+
+    The connection runs the calls of plans. Threads may share it.
+    """
 
     def __init__(self, socket: str | os.PathLike[str], language: str | None = None) -> None:
         import httpx2
@@ -312,7 +315,8 @@ class Connection:
     ) -> Iterator[tuple[StreamItem, R | None]]:
         """Yield the items of a stream without end, over restarts of posd, each with its new content or None.
 
-        `before` is called each time before the stream is opened. Its exception counts as an exception of the stream.
+        `before` is called each time before the stream is opened. An exception of `before` counts as an exception of the
+        stream.
         """
         while True:
             pause = RETRY_SECONDS  # posd ended the stream because it is stopping

@@ -215,9 +215,9 @@ _NEXT_STEPS = frozenset({"fix_call", SAME_CALL, "new_id_ok", ASK_PERSON})
 class PosdError(Exception):
     """A failed call. A till decides by `never_started` and `next_step` only.
 
-    `never_started`: True means that nothing was ever sent under this id. It is not paid, and the till can forget the
-    id. False proves nothing: the till stores the id, and follows `next_step`: `same_call` (repeat the call with the
-    same id, after `retry_after_seconds`), `fix_call`, `new_id_ok`, or `ask_person`.
+    `never_started`: True means that nothing was ever sent under this id. The payment is not paid, and the till can
+    forget the id. False proves nothing: the till stores the id, and follows `next_step`: `same_call` (repeat the call
+    with the same id, after `retry_after_seconds`), `fix_call`, `new_id_ok`, or `ask_person`.
 
     `sent`: False if this call certainly started nothing. An earlier call with the same id may have started something.
     `passes`: posd could not check now, but can later. `away`: posd is stopped, starting or stopping. `lasting`: waiting

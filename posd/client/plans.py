@@ -184,7 +184,7 @@ OUTCOME_ITEM = "outcome"
 NOTICE_ITEM = "notice"
 #: Name of the item with the state of a payment.
 STATE_ITEM = "state"
-#: Names of the items about the stream itself. They are never changes.
+#: Names of the items about the stream itself. These items are never changes.
 OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", NOTICE_ITEM, STATE_ITEM})
 #: The beginning of the feed, with places that detect an older copy of the database.
 START = "start"
@@ -213,7 +213,10 @@ R = TypeVar("R", bound=FromDocument)
 
 
 class Handle(Generic[T]):
-    """Handle of a payment or print job that was started, or may have been. It has the id and the newest known state."""
+    """Handle of a payment or print job that was started, or may have been.
+
+    The handle has the id and the newest known state.
+    """
 
     def __init__(self, posd: Any, identity: str, newest: T | None = None, stored_at: datetime | None = None) -> None:
         #: The id that the till chose.
@@ -445,7 +448,7 @@ def print_outcome(
 
 
 class Place(Generic[R]):
-    """Position in a stream of numbered items. It prevents repetitions, and gaps after a broken connection.
+    """Position in a stream of numbered items. The position prevents repetitions, and gaps after a broken connection.
 
     `after`: a number, or a place from the feed. `on_notice`: called about possibly missing items. `unnumbered`: names
     of items without a number. A repetition of the last such item is dropped.

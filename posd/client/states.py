@@ -19,8 +19,8 @@ from posd.client.documents import SAME_CALL, Document, FromDocument, PosdError
 class _ThreeValued(Enum):
     """Effect of an operation: yes, no, or unclear, for `match`.
 
-    It has no truth value, and can only be compared with its own kind. Otherwise it raises TypeError with the correct
-    form.
+    An effect has no truth value, and can only be compared with its own kind. Otherwise it raises TypeError with the
+    correct form.
     """
 
     def __bool__(self) -> NoReturn:
@@ -203,7 +203,7 @@ class Ended(Generic[E]):
 class Approved(Ended[E]):
     """Approval of the acquirer.
 
-    The references are None if the terminal did not send them. `reversal`, of a void: `cancellation` on the same day as
+    The references are None if the terminal did not send them. `reversal`: for a void, `cancellation` on the same day as
     the original, else `refund`.
     """
 
@@ -314,7 +314,7 @@ class UnknownResult(PosdError):
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Condition that an operator should check. It changes no outcome."""
+    """Condition that an operator should check. An attention changes no outcome."""
 
     code: str
     since: datetime
@@ -362,7 +362,7 @@ class Transaction(FromDocument):
 
     @property
     def final(self) -> bool:
-        """Whether it is final."""
+        """Whether the phase is `final`."""
         return self.phase == "final"
 
     @property
@@ -390,7 +390,10 @@ class StillOpen(PosdError):
 
 @dataclass(frozen=True, slots=True)
 class State(FromDocument):
-    """State of a payment. It is sent at each change, even at a change by time alone (`in_doubt`, `ask_person`)."""
+    """State of a payment.
+
+    The state is sent at each change, even at a change by time alone (`in_doubt`, `ask_person`).
+    """
 
     phase: str
     next_step: str
@@ -474,7 +477,7 @@ class PrintJob(FromDocument):
 
     @property
     def final(self) -> bool:
-        """Whether it is final."""
+        """Whether the phase is `final`."""
         return self.phase == "final"
 
     @property

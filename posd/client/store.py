@@ -58,8 +58,8 @@ _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNO
 #: Pattern of the file names, which are UUIDs.
 _NAMES = "????????-????-????-????-????????????.json"
 
-#: Function that stores a payment, and returns when it is durable. An exception prevents the start. It may return the
-#: payment as first stored, with the time of that storage in `stored_at`.
+#: Function that stores a payment, and returns when it is durable. An exception prevents the start. The function may
+#: return the payment as first stored, with the time of that storage in `stored_at`.
 Store: TypeAlias = Callable[[StoredPayment], object]
 
 

@@ -1,4 +1,4 @@
-"""Guard of the wall clock. It reads the clock every few seconds and before each action that depends on it (see
+"""Guard of the wall clock. The guard reads the clock every few seconds and before each action that depends on it (see
 `clock.rules`).
 
 A row of the database stores its state over restarts, every quarter of an hour and at the stop. Payments write nothing.
@@ -65,7 +65,7 @@ class Confirmation(msgspec.Struct, frozen=True):
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """Period in which posd did not trust the clock. Its records may have any time."""
+    """Period in which posd did not trust the clock. Records of such a period may have any time."""
 
     since: Annotated[Moment, Meta(description="the last trusted time before it")]
     until: Annotated[Moment | None, Meta(description="when posd trusted the clock again, null if not yet")]
@@ -80,8 +80,8 @@ class Stretch(msgspec.Struct, frozen=True):
     ] = False
 
     def saying(self, wall: datetime) -> "Stretch":
-        """Return the period extended by the present time. It is unchanged if it includes that time already, within a
-        quarter of an hour.
+        """Return the period extended by the present time. The period is unchanged if it includes that time already,
+        within a quarter of an hour.
         """
         said = iso(wall)
         first, last = self.said_from, self.said_to

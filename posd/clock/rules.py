@@ -6,13 +6,13 @@ their own clocks. The evidence for and against the wall clock is: The witnesses 
 - The highest trusted wall time, which is stored over restarts, and the date of this build. Time does not go back.
 - The clock since the boot, including sleep. Within a run the wall clock moves with it. An NTP service that slews the
   wall clock moves both, so only steps are visible.
-- The kernel's state that a time service controls the clock. A change of the clock by hand clears this state. Its
-  absence proves nothing, because many shops have no time service.
+- The kernel's state that a time service controls the clock. A change of the clock by hand clears this state. The
+  absence of this state proves nothing, because many shops have no time service.
 - The times in terminals' events. One terminal proves nothing, because its time may be wrong.
 
-Two times are stored. A later reading must not be before the *highest*. The *confirmed* time limits retention. It
-follows the wall clock by the time that posd measures. An absence of posd is added at once only if it is at most a
-night, or a witness confirms it. So retention never deletes much because of one reading after a start.
+Two times are stored. A later reading must not be before the *highest*. The *confirmed* time limits retention. The
+confirmed time follows the wall clock by the time that posd measures. An absence of posd is added at once only if it is
+at most a night, or a witness confirms it. So retention never deletes much because of one reading after a start.
 """
 
 from collections.abc import Collection, Mapping

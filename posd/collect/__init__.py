@@ -1,4 +1,4 @@
-"""Collector of head office. It reads the stream of all lanes into PostgreSQL.
+"""Collector of head office. The collector reads the stream of all lanes into PostgreSQL.
 
 A message is acknowledged after the commit of its content. Every change is stored under its permanent key,
 `(database_id, seq)`. So repeated or reordered messages, and a rebuilt stream, give the same tables. Missing numbers

@@ -1,4 +1,5 @@
-"""Collector. It fetches messages from the stream of all lanes, stores them, and acknowledges messages on disk.
+"""Collector. The collector fetches messages from the stream of all lanes, stores them, and acknowledges messages on
+disk.
 
 All collectors share one durable consumer of the stream.
 """

@@ -53,8 +53,8 @@ class RejectedMessage(NamedTuple):
 #: Years of valid times, which PostgreSQL and Python support in every time zone.
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 _Moment = Annotated[datetime, Meta(tz=True)]
-#: Maximum number of digits of an amount before and after its point. They include every amount that `read_money` accepts
-#: from a terminal, and hundredths of it. Sums of such amounts are exact (`posd.base.money.EXACT`).
+#: Maximum number of digits of an amount before and after its point. The limits include every amount that `read_money`
+#: accepts from a terminal, and hundredths of it. Sums of such amounts are exact (`posd.base.money.EXACT`).
 AMOUNT_DIGITS = MAX_WIRE_DIGITS + 1, 3 * MAX_WIRE_DIGITS + 2
 
 

@@ -457,7 +457,7 @@ _STAND = (
     "INSERT INTO posd.attention SELECT DISTINCT merchant, lane, kind, id, unnest(attention), at FROM newest",
 )
 
-#: Rows of lanes. They are created and then locked in the same order, so that two collectors never deadlock.
+#: Rows of lanes. The rows are created and then locked in the same order, so that two collectors never deadlock.
 _LANES = """
 INSERT INTO posd.lanes (merchant, lane) SELECT * FROM unnest(%s::text[], %s::text[]) AS t (merchant, lane)
 ORDER BY merchant, lane ON CONFLICT DO NOTHING

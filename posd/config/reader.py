@@ -64,7 +64,7 @@ def load(path: Path, *, check_files: bool = True) -> Config:
 
     Relative paths in all files are relative to the directory of the configuration file.
 
-    Raise ConfigError with every problem. The call blocks. It also opens the named files, to check that they are
+    Raise ConfigError with every problem. The call blocks. The call also opens the named files, to check that they are
     readable. `check_files=False` omits this check, for users without access to the daemon's secrets.
     """
     try:
@@ -299,11 +299,11 @@ def _merge(*layers: Headers) -> Headers:
 
 # Problems between values that are valid individually.
 
-#: Longest path of a Unix socket, in bytes. It must fit into sockaddr_un with its closing zero byte (unix(7)).
+#: Longest path of a Unix socket, in bytes. The path must fit into sockaddr_un with its closing zero byte (unix(7)).
 MAX_SOCKET_PATH_BYTES = 107
 
 
-#: Problem between the values of some keys: (keys, reason, correction). It is reported at the first key.
+#: Problem between the values of some keys: (keys, reason, correction). The problem is reported at the first key.
 Conflict = tuple[tuple[str, ...], str, str]
 
 

@@ -315,8 +315,8 @@ class TerminalConfig(TerminalDefaults, frozen=True):
     def trusts_system(self) -> bool:
         """Whether the system's CAs are trusted for the terminal.
 
-        They are only if the operator configured this or an address, because any device on the network can announce a
-        serial.
+        This is allowed only if the operator configured it, or an address, because any device on the network can
+        announce a serial.
         """
         named = self.trust == "system" or bool(self.base_url)
         return named and self.ca_file is None and self.pin is None

@@ -1,7 +1,7 @@
 """Readers of single values of the configuration file, and their faults.
 
-A reader is a function of the raw value and a `ReaderContext`. It returns the typed value, or raises UnusableValueError
-with every fault.
+A reader is a function of the raw value and a `ReaderContext`. A reader returns the typed value, or raises
+UnusableValueError with every fault.
 """
 
 import ipaddress

@@ -309,7 +309,7 @@ async def _close(listeners: list[HttpListener]) -> None:
 
 
 def _told_to_reload(reload: asyncio.Event, on_terminal: bool) -> None:
-    """Reload on SIGHUP. Stop if the terminal window in which posd runs was closed."""
+    """Reload on SIGHUP. Stop instead if SIGHUP means that the terminal in which posd runs was closed."""
     if on_terminal and not os.isatty(0):
         signal.raise_signal(signal.SIGTERM)
     else:
@@ -322,8 +322,8 @@ def _told_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
 
 
 def _exception_handler(noise: RejectedTraffic) -> Any:
-    """Return the event loop's exception handler. It counts errors that peers cause, and logs each fault of posd once
-    with an id.
+    """Return the event loop's exception handler. The handler counts errors that peers cause, and logs each fault of
+    posd once with an id.
     """
 
     def handle(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:

@@ -191,9 +191,9 @@ class Daemon:
         # Called after each commit, on the event loop. The restore guard registers itself after it has compared the
         # witness.
         hub = self.store.hub
-        hub.listen(self.reconciler.changed, TransactionChanged)  # plan the next search
+        hub.listen(self.reconciler.changed, TransactionChanged)  # plans the next search
         hub.listen(self.identity_conflicts.changed, TransactionChanged)  # records which terminal a device says it is
-        hub.listen(self.unread.changed, TransactionChanged)  # start the ten minutes of an approval
+        hub.listen(self.unread.changed, TransactionChanged)  # starts the ten minutes of an approval
         hub.listen(self.spooler.changed, PrintJobChanged)  # plans the next poll
         hub.listen(self.presence.changed, TransactionChanged)  # touches the sign of life while payments are open
         hub.listen(self.memory.changed, RecordedChange)  # releases memory after many changes

@@ -108,7 +108,7 @@ class InForce:
         self.needs_restart: tuple[str, ...] = ()
 
     def refuse(self, problems: tuple[ConfigProblem, ...]) -> None:
-        """Record the problems of a newer configuration. They are shown until a configuration is loaded."""
+        """Record the problems of a newer configuration. The problems are shown until a configuration is loaded."""
         self._refused, self.refused = ProcessMoment(self._elapsed), problems
 
     def load(self, config: Config, needs_restart: tuple[str, ...]) -> None:

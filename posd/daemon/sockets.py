@@ -61,7 +61,7 @@ def lock_directory(directory: Path) -> int:
 class InheritedSockets:
     """Listening sockets that the service manager passed (sd_listen_fds(3)), by path.
 
-    They stay open while the daemon restarts, so tills wait in their queues.
+    Passed sockets stay open while the daemon restarts, so tills wait in their queues.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """State of posd: checks of its health (GET /health), and the state of all parts (GET /status).
 
-Both work if the database is unreadable.
+Both calls work even if the database is unreadable.
 """
 
 import asyncio
@@ -248,7 +248,7 @@ class HealthChecks(msgspec.Struct, eq=False):
         conflicts = list(found.values())
         if conflicts:
             words = "; ".join(item.what for item in conflicts)
-            # Searches on the other device are still allowed. Only starts and aborts are not sent.
+            # Searches on the other device are still allowed. Only starts and aborts are blocked.
             asked = all(item.kind is AddressConflict.SERIAL for item in conflicts)
             sent = "no payment is sent there" if asked else "nothing is sent there"
             return Check.of(

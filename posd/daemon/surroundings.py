@@ -32,7 +32,7 @@ MAX_LOOKUPS = 8
 
 
 class DaemonLoop(asyncio.SelectorEventLoop):
-    """Event loop of the daemon. It looks up host names on separate threads.
+    """Event loop of the daemon. The event loop looks up host names on separate threads.
 
     If a name server does not answer, such a thread is blocked for half a minute or longer. Other work on threads, such
     as parsing large events, must not wait for it, and the stop of posd must not wait either.
@@ -70,7 +70,7 @@ class DaemonLoop(asyncio.SelectorEventLoop):
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """Its default is the real environment. Each part gets only the functions that it needs.
+    """The default is the real environment. Each part receives only the functions that it needs.
 
     The event loop provides timers, connections, DNS, threads, processes, signals and the clock of durations
     (`posd.base.clocks.monotonic`).

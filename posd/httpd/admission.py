@@ -319,8 +319,7 @@ class PeerQuotas:
         self._waiting: dict[socket.socket, tuple[bytes, asyncio.TimerHandle]] = {}
 
     def enter(self, connection: socket.socket, sender: SocketPeer, *, full: bool) -> bool:
-        """Reserve a place for a connection. Return False if no place is free: the response is sent, and the connection
-        closed.
+        """Reserve a place for a connection. If none is free, send the response, close the connection and return False.
 
         `full`: whether the socket has all its allowed connections.
         """

@@ -8,7 +8,8 @@ MAX_KEYS = 4096
 
 
 class Allowance:
-    """Allowance of `room` for each key. It refills at `rate` a second, or without a rate only by `give_back`.
+    """Allowance of `room` for each key. The allowance refills at `rate` a second, or without a rate only by
+    `give_back`.
 
     A key with its full allowance is not stored. With a rate and more than `most` keys, the key that has been unused for
     the longest time is dropped. `clock`: monotonic seconds.

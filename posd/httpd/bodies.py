@@ -102,7 +102,7 @@ async def read(
 
     Raise BodyTooLarge, BodyTooSlow, BodyAborted.
 
-    `take` is called with the size of each piece before it is stored. Its exception ends the read.
+    `take` is called with the size of each piece before it is stored. An exception of `take` ends the read.
     """
     whole: bytes | None = scope["state"].get(WHOLE)
     if whole is not None:

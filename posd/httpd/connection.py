@@ -5,12 +5,12 @@ Five of its parts are replaced:
 
 - `protocol`: `HttpConnection` itself. Hypercorn's uses h11, which takes 43 µs to read a request and to frame its
 response;
-  llhttp and `ResponseEncoder` take 4. Its ASGI conversation (`HTTPStream`) takes 12 µs, `HttpExchange` takes 5. It has
-  a task for each request, and holds 3 KB while a till waits. Its sending and idling take 7 µs more.
+  llhttp and `ResponseEncoder` take 4. Its ASGI conversation (`HTTPStream`) takes 12 µs, `HttpExchange` takes 5.
+  `HTTPStream` has a task for each request, and holds 3 KB while a till waits. Its sending and idling take 7 µs more.
 - `_read_data`: `HttpConnection` reads directly. Hypercorn wraps each read into a wait, and the data into an event.
 - `writer`: `BoundedWriter` limits the wait for a client that does not read.
 - `idle_task`: the connection itself, with one timer for all of a listener. Hypercorn starts and cancels a task for each
-  request, a tenth of its cost.
+  request, which takes a tenth of the request's time.
 - `context`: `ListenerContext` can end only the idle connections.
 
 tests/web/test_hypercorn.py fails if Hypercorn changes one of these parts.
@@ -62,7 +62,7 @@ LINGER_SECONDS = 60.0
 #: Longest TLS handshake, in seconds. The handshake of a terminal takes much less than a second, and an incomplete
 #: handshake must not occupy a place longer.
 TLS_HANDSHAKE_SECONDS = 10.0
-#: Longest shutdown of a TLS connection, in seconds. It is shorter than the longest stop.
+#: Longest shutdown of a TLS connection, in seconds. The shutdown is shorter than the longest stop.
 TLS_SHUTDOWN_SECONDS = 0.3
 #: Number of bytes that are read before the app requests them. asyncio stores up to twice as much, and for terminals
 #: also a TLS record. With a smaller value, a refused body of megabytes is not read in time, and the terminal receives a
@@ -269,7 +269,7 @@ class HttpConnection(TCPServer):
 
     @property  # type: ignore[override]
     def protocol(self) -> "HttpConnection":
-        """Protocol to which Hypercorn passes received data. It is the connection itself."""
+        """Protocol to which Hypercorn passes received data: this connection."""
         return self
 
     @protocol.setter

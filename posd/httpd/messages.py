@@ -3,8 +3,8 @@
 After a protocol error or an exceeded limit, no further request of the connection is read, because the following bytes
 cannot be trusted.
 
-A complete response with a length is sent in one piece. A response without a length is a stream. It is sent in chunks,
-or to an HTTP/1.0 client until the close.
+A complete response with a length is sent in one piece. A response without a length is a stream. A stream is sent in
+chunks, or to an HTTP/1.0 client until the close.
 """
 
 import re
@@ -25,7 +25,7 @@ MAX_HEADERS = 256
 #: Maximum number of bytes without an event, such as an incomplete head, trailers or extensions of chunks. No head
 #: within the limits is longer, unless it is padded with spaces.
 MAX_UNUSED_BYTES = MAX_HEADER_BYTES + 2048
-#: Most pipelined requests. No terminal and no till pipelines.
+#: Maximum number of pipelined requests. Terminals and tills do not pipeline.
 MAX_AT_ONCE = 8
 
 #: Statuses of responses without a body.
@@ -34,7 +34,7 @@ _BODYLESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 CLOSE = (b"connection", b"close")
 _CHUNKED = (b"transfer-encoding", b"chunked")
 _TARGET = re.compile(rb"[\x21-\x7e]+")
-#: A target in absolute-form (RFC 9112, 3.2.2). Its authority is ignored, and its path and query are used.
+#: A target in absolute-form (RFC 9112, 3.2.2). Only path and query of such a target are used.
 _ABSOLUTE = re.compile(rb"https?://[^/?]*(.*)", re.IGNORECASE)
 #: Pattern of the target in a request line for which the parser reports no target.
 _LINE = re.compile(rb"\s*[!-~]+[ \t]+([!-~]+)")

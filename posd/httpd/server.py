@@ -1,7 +1,7 @@
-"""Listener. It accepts connections, admits them, and ends them at a stop. Hypercorn has no such limits.
+"""Listener. The listener accepts connections, admits them, and ends them at a stop. Hypercorn has no such limits.
 
-They are: the number of connections (in total, and on the LAN by `AdmissionGate`), a short TLS handshake, and a stop
-that no idle client can delay. The protocol of a connection is in `posd.httpd.connection`.
+These limits are: the number of connections (in total, and on the LAN by `AdmissionGate`), a short TLS handshake, and a
+stop that no idle client can delay. The protocol of a connection is in `posd.httpd.connection`.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class HttpListener:
         admission: AdmissionGate | PeerQuotas | None = None,
     ) -> None:
         self.policy = policy
-        #: State that the connections share. Its two hooks can be set.
+        #: State that the connections share. The two hooks in the state can be set.
         self.context = ListenerContext(app, policy, noise, now)
         self._sock = sock
         self._noise = noise

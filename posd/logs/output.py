@@ -260,7 +260,7 @@ class LineCounter:
 
 
 class FloodFilter:
-    """Filter of repeated lines. It logs the number of omitted lines when a window ends."""
+    """Filter of repeated lines. The filter logs the number of omitted lines when a window ends."""
 
     def __init__(self) -> None:
         # An RLock, because garbage collection can run inside the lock, and a failing finalizer logs a line.

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-#: Maximum number of bytes of waiting lines, and of lines being written. It is enough for about 3,000 lines or 300
+#: Maximum number of bytes of waiting lines, and of lines being written. The size is enough for about 3,000 lines or 300
 #: payments.
 MAX_BYTES = 1_048_576
 #: Longest wait for the reader at the end of the process, in seconds. A working journal takes milliseconds.

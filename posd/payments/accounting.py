@@ -29,9 +29,9 @@ from posd.storage.batch import RecordedChange
 #
 # Unknown values are shown separately and never guessed. `posd.payments.counting` computes the effect of an operation.
 
-#: Bounds within which posd uses the terminal's time of a payment. That time must be after posd's request, except for
-#: the allowed clock difference. It must be before posd received the end, and at most some days after the request.
-#: Otherwise the report uses the time of the request.
+#: Bounds within which posd uses the terminal's time of a payment. The terminal's time must be after posd's request,
+#: except for the allowed clock difference. The terminal's time must be before posd received the end, and at most some
+#: days after the request. Otherwise the report uses the time of the request.
 CLOCKS_DIFFER = timedelta(hours=1)
 LONGEST_PAYMENT = timedelta(days=2)
 #: Value of `kind` for a row that corrects an earlier shift.

@@ -73,7 +73,7 @@ def judge_error(
 ) -> Canceled | StartRefused | Doubtful:
     """Judge a 2xx reply to a start that contains an error.
 
-    `trusted`: the profile defines such a reply as "not started".
+    `trusted`: whether the profile defines such a reply as "not started".
     """
     said = refused(reply, error)
     in_words = f"the terminal answered HTTP {reply.status} with {error.name}"
@@ -273,7 +273,7 @@ _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaults=True):
     """The search found our transaction. `elements`: the elements with our id, in the order of the reply.
 
-    They are verbatim, except for damaged parts.
+    The elements are verbatim, except for damaged parts.
     """
 
     elements: tuple[str, ...]

@@ -53,8 +53,8 @@ async def _until_stored(work: Callable[[], Awaitable[None]], **about: str) -> No
 # Changes of this machine's addresses while payments run.
 #
 # A callback URL has the address of this machine that faces the terminal. If the machine loses that address, events of
-# the payment cannot arrive. Then the payment is marked, and the reconciler asks the terminal at shorter intervals until
-# the outcome is known or the address is back. The daemon also checks at its start, because the address may have changed
+# the payment cannot arrive. Then the payment is marked, and the reconciler searches at shorter intervals until the
+# outcome is known or the address is back. The daemon also checks at its start, because the address may have changed
 # while no daemon ran.
 #
 # Callback URLs from a configured `advertise_host` or `public_url` have no address of this machine and are not checked.
@@ -113,9 +113,9 @@ class AddressChanges(RecordService):
 
 # Effect of an identity conflict on open payments: an attention while it lasts.
 #
-# During an identity conflict nothing is sent to the terminal. Its open payments get an attention. The identity that a
-# device reports in an acknowledgement, an event or a search is stored. An address at which another terminal answered is
-# not used until the right one answers there, or an operator decides.
+# During an identity conflict nothing is sent to the terminal. The terminal's open payments get an attention. The
+# identity that a device reports in an acknowledgement, an event or a search is stored. An address at which another
+# terminal answered is not used until the right one answers there, or an operator decides.
 
 
 class IdentityConflicts(RecordService):
@@ -218,7 +218,7 @@ class IdentityConflicts(RecordService):
                 record(unit, before, entry, self._now(), self._outstanding)
 
 
-# Unread approvals: after ten minutes each gets the attention `outcome_unread`, until a program reads it.
+# Unread approvals. After ten minutes each has the attention `outcome_unread`, until a client reads the approval.
 #
 # The commit that records an approval adds it to the table of unread ones. After a client has received a response with
 # the approval, the next commit of another change removes it. So a read costs no sync. After a power cut, an approval
@@ -314,7 +314,7 @@ class UnreadApprovals(RecordService):
 
 
 class ApprovalChecks:
-    """Check of approvals against their requests. It remembers the currencies of each terminal."""
+    """Check of approvals against their requests. The check remembers the currencies of each terminal."""
 
     def __init__(self, currency: str, clock_sure: Callable[[], bool]) -> None:
         """`currency`: the merchant's currency.

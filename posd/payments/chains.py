@@ -101,7 +101,8 @@ def original_facts(db: sqlite3.Connection, transaction: Transaction, original: T
     return counting.original_of(original, (item for number, item in found.items() if own is None or number < own))
 
 
-#: Condition for derived transactions that change the reserved amount. It keeps endless refunds from being read.
+#: Condition for derived transactions that change the reserved amount. The condition keeps endless refunds from being
+#: read.
 _CHANGES_ORIGINAL = "type IN ('re-auth', 'post-tip')"
 #: Largest number of transactions of a chain that are read before another operation. A restaurant's bill has three.
 MAX_CHAIN = 300
@@ -402,7 +403,7 @@ def _unknown(kind: OperationType, reason: str) -> Problem:
 
 # Further guards against a double payment: another payment of the same sale, and another payment on the terminal.
 
-#: Largest number of payments of a sale that are read, newest first. It leaves room for ten declined cards.
+#: Largest number of payments of a sale that are read, newest first. Ten declined cards are possible.
 MAX_OF_SALE = 300
 
 

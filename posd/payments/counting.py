@@ -5,8 +5,8 @@ The limits of chains, all totals, the report, shifts and the feed use this rule.
 
 - Sums are compared, not members. Absolute values are compared, because acquirers answer a refund as 10 or as -10.
 - The terminal's amount counts and is shown. If requested and reported amounts differ, a limit uses the smaller one of a
-  charge or reservation. It uses the larger one of a refund or capture. So no reply of a terminal increases the amount
-  that is still allowed.
+  charge or reservation. For a refund or capture, a limit uses the larger amount. So no reply of a terminal increases
+  the amount that is still allowed.
 
 Source: local API, Amounts, Chains; design, 13.
 """
@@ -87,8 +87,8 @@ class Effect(msgspec.Struct, frozen=True):
     """Effect of an operation. For an open operation, the effect that an approval would have.
 
     `kind`: the type, or for a void `cancellation`, `refund`, `void` (unknown which), `release` (of a reservation) or
-    `void of unknown`. It is `unknown` without a type. `of`: None if the kind does not determine it. `amount`: negative
-    for a reversal or a release, None if unknown.
+    `void of unknown`. The kind is `unknown` without a type. `of`: None if the kind does not determine it. `amount`:
+    negative for a reversal or a release, None if unknown.
     """
 
     kind: str

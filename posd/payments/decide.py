@@ -1,4 +1,4 @@
-"""Operators' decisions (local API: release, resolve, acknowledge). They are audited, and are never a proof.
+"""Operators' decisions (local API: release, resolve, acknowledge). Decisions are audited, and are never a proof.
 
 `resolve` also records a payment that a restore lost. posd has no record of a request for such a payment. The caller's
 name is stored with the user id of the calling process.

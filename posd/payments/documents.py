@@ -87,7 +87,7 @@ class Outcome(model.Outcome, frozen=True, kw_only=True):
 
 
 class TransactionOutcome(Outcome, frozen=True, kw_only=True):
-    """How a transaction ended, and what the till asked for."""
+    """How a transaction ended, and the till's request."""
 
     client_transaction_id: Id
     terminal: Serial
@@ -344,7 +344,10 @@ def event_document(item: StoredEvent) -> Event:
 
 
 def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> History:
-    """Return the history of a transaction in order. It has the start, the events, and the entries of the journal."""
+    """Return the history of a transaction in order.
+
+    The history has the start, the events, and the entries of the journal.
+    """
     lines: list[tuple[int, Line]] = [
         (2 * item.events_before, line(item.at, item.entry, transaction))
         for item in journal.entries(db, transaction.client_transaction_id)

@@ -35,7 +35,10 @@ class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
 
 
 class JudgedStart(msgspec.Struct, frozen=True):
-    """The attempt to send the start, and its judgement. It avoids parsing the terminal's reply twice."""
+    """The attempt to send the start, and its judgement.
+
+    With the judgement, the terminal's reply need not be parsed twice.
+    """
 
     attempted: Attempted
     judgement: Judgement

@@ -270,7 +270,7 @@ class _EventReader:
 def name(status: str) -> str:
     """Return the name of an event in the stream: its status, on one line.
 
-    It never equals a name of posd's own events.
+    The name never equals a name of posd's own events.
     """
     words = " ".join(status.split())
     return f"unknown:{words}" if words in OWN_NAMES or not words else words
@@ -421,7 +421,7 @@ class TransactionCalls:
         return await self._answer(request, transaction)
 
     async def _or_ended(self, request: Request, identity: str, work: Awaitable[model.Transaction]) -> model.Transaction:
-        """Await a call. If the transaction has ended already, the problem says how."""
+        """Await a call. If the transaction has already ended, the problem has the outcome."""
         try:
             return await work
         except Problem as problem:

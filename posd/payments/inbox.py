@@ -39,14 +39,14 @@ from posd.terminals.authentication import Headers
 # Transaction events, read from their bytes.
 #
 # A large body is parsed outside of the event loop, never inside a commit, and only once. A terminal that did not
-# receive the reply sends the same bytes again. Their digest finds the parsed form.
+# receive the reply sends the same bytes again. The digest of the bytes finds the parsed form.
 
 #: Large bodies whose parsed form is kept. One takes about a kilobyte.
 MAX_READINGS = 128
 
 
 class BodyNotParsed(Exception):
-    """Body that is too large to be parsed inside a commit. It must be parsed before."""
+    """Body that is too large to be parsed inside a commit. Such a body must be parsed before."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class BodyNotParsed(Exception):
 
 
 class EventReadings:
-    """Parser of events. It keeps parsed large bodies by digest."""
+    """Parser of events. Parsed large bodies are kept by digest."""
 
     def __init__(self) -> None:
         self._readings: dict[bytes, TransactionEvent | str] = {}  # or the reason why the body is not an event
@@ -154,9 +154,9 @@ class Inbox(RecordService):
                     await self._readings.read(large.body, peer)
 
     async def broke_off(self, client_transaction_id: str) -> None:
-        """Record that an authentic callback stayed incomplete. It proves that a terminal has the request.
+        """Record that an authentic callback stayed incomplete. Such a callback proves that a terminal has the request.
 
-        It is recorded only on payments that could otherwise be proved never started. The terminal sends the event
+        This is recorded only on payments that could otherwise be proved never started. The terminal sends the event
         again.
         """
         with suppress(StorageUnavailable, CommitUncertain):

@@ -60,7 +60,10 @@ def closed_by_person(db: sqlite3.Connection, since: str) -> list[str]:
 
 
 def last_incomplete_rowid(db: sqlite3.Connection) -> int:
-    """Return the rowid of the last payment from before the journal existed. Its record is incomplete."""
+    """Return the rowid of the last payment from before the journal existed.
+
+    The record of such a payment is incomplete.
+    """
     row = db.execute("SELECT detail FROM marks WHERE kind = 'journal_begins'").fetchone()
     return int(row[0])
 

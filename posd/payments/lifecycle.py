@@ -1,10 +1,10 @@
 """Lifecycle of a transaction on the terminal: seven states, and the meaning of each event in each state (terminal API,
 Lifecycle).
 
-`TRANSITIONS` is the terminal's own table. `MOVES` has the decision for each state and each event. It is written out so
-that a reader can check it. A test compares it with `TRANSITIONS`. Events can be duplicated, late, disordered and lost
-(terminal API, Delivery). So an event moves the transaction forward, or is recorded without moving it; a state never
-goes back.
+`TRANSITIONS` is the terminal's own table. `MOVES` has the decision for each state and each event. The table is written
+out, so that a reader can check it. A test compares it with `TRANSITIONS`. Events can be duplicated, late, disordered
+and lost (terminal API, Delivery). So an event moves the transaction forward, or is recorded without moving it; a state
+never goes back.
 
 A `Trail` holds the content of all events of one transaction so far. Each event is an edge `previous_status -> status`.
 A gap is marked when an applied event names another previous state than the last recorded state (terminal API, Events).
@@ -125,7 +125,8 @@ class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
     def connected(self) -> bool:
         """Whether an event has arrived for every state that another event names as previous.
 
-        A repeated CARD_PRESENTED names CARD_PRESENTED as previous. Its first event must have another previous state.
+        A repeated CARD_PRESENTED names CARD_PRESENTED as previous. The first event CARD_PRESENTED must have another
+        previous state.
         """
         return all(
             any(status == previous and before != previous for before, status in self.edges)
@@ -209,7 +210,7 @@ def _reached(trail: Trail, known: Status, edges: tuple[Edge, ...]) -> Trail:
 def _asked_though_ended(trail: Trail, known: Status) -> bool:
     """Whether APPROVAL_REQUESTED arrives after a cancellation or a local rejection.
 
-    That breaks the terminal API's table.
+    The terminal API's table forbids this order.
     """
     return trail.position in (CANCELED, REJECTED) and known is APPROVAL_REQUESTED
 

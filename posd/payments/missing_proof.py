@@ -7,8 +7,8 @@ these conditions hold:
 1. The terminal never sent anything for the id: no acknowledgement, event, search hit or other callback (`heard`).
 2. The transaction is in doubt from the first question to the last answer. So no call of its start is under way.
 3. posd asks the device to which it sent the start, and no other device claims to be this terminal.
-4. That terminal answers an abort with "nothing is running". A search that is sent after that abort finds nothing,
-   and says so.
+4. That terminal answers an abort with "nothing is running". A search that is sent after that abort has the explicit
+   answer "none".
 5. Both replies come a second time, in the same order. The second abort is sent at least `settle` seconds after the
    first search. A search that follows an abort would find a payment that ended before the abort.
 6. The same kind of search has found another transaction of this terminal before.
@@ -86,7 +86,7 @@ def missing(facts: DoubtFacts) -> tuple[ProofCode, ...]:
 
 
 def concluded(facts: DoubtFacts, rounds: NotStartedProof) -> bool:
-    """Whether it is proved that the transaction never started."""
+    """Whether the proof is complete that the transaction never started."""
     return rounds.complete and not missing(facts)
 
 

@@ -158,7 +158,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class AttentionCode(StrEnum):
-    """Conditions that an operator should check (local API). They never change an outcome."""
+    """Conditions that an operator should check (local API). Attentions never change an outcome."""
 
     IN_DOUBT = "in_doubt"
     GAP = "gap"
@@ -184,7 +184,7 @@ class AttentionCode(StrEnum):
 
 
 class Attention(RecordAttention, frozen=True):
-    """Condition that an operator should check. It never changes an outcome."""
+    """Condition that an operator should check. An attention never changes an outcome."""
 
     code: Annotated[AttentionCode, Meta(description="which condition")]
 
@@ -271,8 +271,8 @@ class Transaction(RecordState, frozen=True, kw_only=True):
     def updates_terminal(self) -> bool:
         """Whether callbacks of this transaction may change other data: terminals, addresses, clock, currency.
 
-        They may if it is open, and never had an outcome. With the token of an old payment, a sender can change that
-        payment only.
+        Callbacks may do so if the transaction is open, and never had an outcome. With the token of an old payment, a
+        sender can change that payment only.
         """
         return self.phase is not Phase.FINAL and self.withdrawn is None
 
@@ -384,7 +384,7 @@ def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> Next
     return NextStep.WAIT
 
 
-# Raising and closing attentions: conditions that an operator should check. They never change an outcome.
+# Raising and closing attentions: conditions that an operator should check. Attentions never change an outcome.
 
 
 def attend(transaction: Transaction, code: AttentionCode, now: datetime, detail: str) -> Transaction:

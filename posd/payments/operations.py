@@ -1,6 +1,6 @@
 """Rules of chains: allowed derivations, references, and guards against a double payment.
 
-A chain begins with a charge or a pre-authorization. Its re-authorizations derive from the pre-authorization. Each
+A chain begins with a charge or a pre-authorization. Re-authorizations derive from the pre-authorization. Each
 re-authorization gives a new reference, and only the newest reference is valid. `posd.base.operations` has the types.
 
 Source: terminal API, Events.

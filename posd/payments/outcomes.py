@@ -178,7 +178,7 @@ def note_approval(transaction: Transaction, outcome: Outcome, now: datetime) -> 
 def compare(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Transaction:
     """Compare a later final event with the first one.
 
-    The first one stays the outcome; a confirmation is added as evidence.
+    The first event stays the outcome, and a confirmation is added as evidence.
     """
     outcome = transaction.outcome
     if outcome is None or outcome.status is None:

@@ -1,6 +1,6 @@
 """Records and changes of payments: row, lease, final event and feed line. No other code writes them.
 
-Each function except `recover` runs inside a commit. After the COMMIT, each listener of the hub gets a
+Each function except `recover` runs inside a commit. After the COMMIT, each listener of the hub receives a
 `TransactionChanged` with the payment before and after, and the cause. `tell` is the listener that writes the log.
 """
 
@@ -246,7 +246,7 @@ def _repeats(before: Transaction, after: Transaction) -> bool:
     )
 
 
-# Log of new attentions and outcomes. It is a listener of the hub, so changes of every cause are logged.
+# Log of new attentions and outcomes. The log is a listener of the hub, so changes of every cause are logged.
 
 log = structlog.get_logger("posd.payments")
 

@@ -1,6 +1,6 @@
 """Report: totals of the payments in a span of time, by currency (local API, GET /report).
 
-It is read in short steps on one state of the database. No other program needs to add amounts.
+The report is read in short steps on one state of the database. No other program needs to add amounts.
 """
 
 import sqlite3
@@ -55,7 +55,7 @@ KINDS = (
 )
 #: Result in the list for a payment without one.
 OPEN = "open"
-#: Upper limits of the histogram's columns, in seconds. They are narrow where most payments fall.
+#: Upper limits of the histogram's columns, in seconds. The columns are narrow where most payments fall.
 LIMITS: Sequence[int] = (2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 300)
 
 

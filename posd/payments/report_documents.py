@@ -159,7 +159,7 @@ class PartSum(msgspec.Struct, frozen=True):
 
 
 class ReservedSum(msgspec.Struct, frozen=True):
-    """Amounts that were reserved or released. They are in no total."""
+    """Amounts that were reserved or released. Reserved amounts are in no total."""
 
     type: Annotated[str, Meta(description="`kind` of the operations")]
     became: Annotated[str | None, Meta(description="present states of them")]
@@ -170,7 +170,7 @@ class ReservedSum(msgspec.Struct, frozen=True):
 
 
 class CertaintySum(msgspec.Struct, frozen=True):
-    """Amounts by certainty. Those that are counted add up to the totals."""
+    """Amounts by certainty. The counted amounts add up to the totals."""
 
     standing: Annotated[Certainty, Meta(description="how sure")]
     currency: Currency

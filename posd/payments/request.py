@@ -327,8 +327,8 @@ def contradicted(transaction: Transaction, facts: PaymentFacts) -> Iterator[str]
 
 
 def start_body(transaction: Transaction, callback_url: str, unit: AmountUnit = "main") -> bytes:
-    """Return the body of the request that starts a transaction. It has the fields of its type, and the till's objects
-    verbatim.
+    """Return the body of the request that starts a transaction. The body has the fields of the type, and the till's
+    objects verbatim.
 
     `unit`: unit of the amount on the wire; the caller has checked that the amount fits it. The only value from an event
     is the original's reference.

@@ -335,7 +335,8 @@ def unread(db: sqlite3.Connection) -> dict[str, bool]:
 
 # Searches that have found a transaction, so they are known to work. This is a condition of the proof.
 
-#: Number of found transactions stored for each search. With two, one of them is not the transaction in question.
+#: Number of found transactions stored for each search. With two, at least one is another transaction than the present
+#: one.
 REMEMBERED = 2
 
 

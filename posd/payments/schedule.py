@@ -42,12 +42,12 @@ CLOSED_SECONDS = 3600.0
 CLOSED_PAUSE_SECONDS = 30.0
 #: Longest pause between two searches if events cannot arrive, because a cashier waits for the outcome.
 LOST_PAUSE_SECONDS = 30.0
-#: Number of searches with that pause. They take half an hour, longer than any customer needs. Then the usual pauses
-#: apply.
+#: Number of searches with that pause. These searches take half an hour, longer than any customer needs. Then the usual
+#: pauses apply.
 LOST_TRIES = 60
 #: Seconds after a possibly accepted abort until the search, because a cashier waits for the result.
 ABORTED_SECONDS = 3.0
-#: Largest fraction by which a pause is lengthened at random. It spreads the searches after an outage.
+#: Largest fraction by which a pause is lengthened at random. The jitter spreads the searches after an outage.
 JITTER = 0.25
 #: Number of doublings after which every pause exceeds the longest one.
 _MAX_DOUBLINGS = 16
@@ -119,7 +119,7 @@ def after_change(
 ) -> TransactionWatch:
     """Return the watch after a change.
 
-    `event`: the change is an event. `gap`: it shows that another event is missing.
+    `event`: whether the change is an event. `gap`: whether the event shows that another event is missing.
     """
     if aborting is not watch.aborting:
         watch = msgspec.structs.replace(watch, aborting=aborting)
@@ -170,8 +170,8 @@ def _least(watch: TransactionWatch, limits: ReconcileConfig) -> float:
     return min(grace, ABORTED_SECONDS) if watch.aborting else grace
 
 
-# The two rounds of the proof that a transaction never started (`payments.missing_proof`, conditions 4 and 5). They are
-# in memory, by the monotonic clock. A restart and a change of phase reset them.
+# The two rounds of the proof that a transaction never started (`payments.missing_proof`, conditions 4 and 5). The
+# rounds are in memory, by the monotonic clock. A restart and a change of phase reset them.
 
 
 class NotStartedProof(msgspec.Struct, frozen=True):

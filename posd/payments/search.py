@@ -256,7 +256,7 @@ class CallTurns:
             raise
 
     def _leave(self) -> None:
-        # A cancelled waiter stays here until its task resumes, and must not get a turn.
+        # A cancelled waiter stays here until its task resumes, and must not receive a turn.
         waiting = {place: urgent for place, urgent in self._waiting.items() if not place.done()}
         if not waiting:
             self._free += 1

@@ -47,7 +47,7 @@ from posd.terminals.attempt import Attempt, CallFailed, NotSent, Replied, cut, s
 from posd.terminals.identity import Trusted
 from posd.terminals.terminal import FleetTerminal, TerminalRequest
 
-#: Number of bytes of an acknowledgement that are kept. It may echo the till's metadata.
+#: Number of bytes of an acknowledgement that are kept. An acknowledgement may echo the till's metadata.
 MAX_REPLY_BYTES = 64 * 1024
 
 #: Codes of the problems that refuse a start.

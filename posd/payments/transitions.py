@@ -55,8 +55,8 @@ def recognise(
 ) -> RepeatedEvent:
     """Compare an event with those recorded with the same `event_id` in its transaction.
 
-    It is a repeat if its bytes are equal, or if all parsed members equal those of the first event. A terminal may send
-    an event again with another counter of attempts. `read` parses them.
+    An event is a repeat if its bytes are equal, or if all parsed members equal those of the first event. A terminal may
+    send an event again with another counter of attempts. `read` parses them.
 
     Source: terminal API, Events.
     """
@@ -187,8 +187,8 @@ def interrupted(transaction: Transaction, now: datetime) -> Transaction:
 def quarantined(transaction: Transaction, reason: str, now: datetime, serial: str | None = None) -> Transaction:
     """Record that an authentic callback of this transaction was refused and is in quarantine.
 
-    Its token proves that the request reached a terminal, even if posd had inferred otherwise. `serial`: serial of that
-    terminal, if it is outside the fleet.
+    The callback's token proves that the request reached a terminal, even if posd had inferred otherwise. `serial`:
+    serial of that terminal, if it is outside the fleet.
     """
     after = _hear(transaction, serial, "an event of it arrived from", now)
     return _touch(_unusable(after, "a callback of this payment could not be used", reason, now), transaction, now)
@@ -460,7 +460,7 @@ def _apply(transaction: Transaction, event: TransactionEvent, source: Source, no
     return clear(transaction, AttentionCode.IN_DOUBT)
 
 
-#: States before a cancellation. Their events may arrive after it and do not contradict it.
+#: States before a cancellation. Events of these states may arrive after the cancellation and do not contradict it.
 _BEFORE_CANCELED = (Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED)
 
 

@@ -17,9 +17,9 @@ raw bytes are the record. This table shows the consequence of each unreadable me
 | `transaction_reference`  | to undo it                          | none: `missing_reference`                           |
 | all others               | to show it                          | none; in a text U+FFFD                              |
 
-A search has no callback address, so an element is matched only by its id, which must be complete. Its state may be in
-the acquirer's answer instead (`read_element`). Some members were seen with two names, in snake_case and in camelCase.
-Both are read; two different values count as a contradiction.
+A search has no callback address, so an element is matched only by its id, which must be complete. The state of an
+element may be in the acquirer's answer instead (`read_element`). Some members were seen with two names, in snake_case
+and in camelCase. Both names are read; two different values count as a contradiction.
 
 Source: terminal API, Events.
 """
@@ -85,8 +85,8 @@ class TransactionEvent(msgspec.Struct, frozen=True):
 
 
 class StartAcknowledgement(msgspec.Struct, frozen=True):
-    """The immediate reply to an async call. It has camelCase names and another `event_id`, and is never parsed as an
-    event.
+    """The immediate reply to an async call. An acknowledgement has camelCase names and another `event_id`, and is never
+    parsed as an event.
 
     Source: terminal API, Acknowledgement.
     """
@@ -275,7 +275,7 @@ def _text(members: Mapping[str, Any], name: str) -> str | None:
 
 
 class _LenientReader:
-    """Lenient reader of an event's members. It records the unreadable members.
+    """Lenient reader of an event's members. The reader records the unreadable members.
 
     Each unreadable member is recorded with its object and its path.
     """

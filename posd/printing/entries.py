@@ -44,7 +44,7 @@ class Created(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
 
 
 class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kind"):
-    """A daemon started and found the job in phase `starting`. `in_line`: the job still waited to be sent."""
+    """A daemon started and found the job in phase `starting`. `in_line`: whether the job still waited in the queue."""
 
     in_line: Annotated[bool, Meta(description="its turn had not come: nothing was sent")]
 

@@ -1,7 +1,7 @@
 """State of a print job, and its transitions.
 
-A job is sent once. It is `active` when a proof arrives that the terminal has it. It is `final` after COMPLETED or
-FAILED from the terminal, by a webhook or by a poll, whichever comes first (`take`). It is also `final`, without a
+A job is sent once. A job is `active` when a proof arrives that the terminal has it. A job is `final` after COMPLETED or
+FAILED from the terminal, by a webhook or by a poll, whichever comes first (`take`). A job is also `final`, without a
 status, if it certainly was not accepted (`conclude`). Otherwise the job stays in doubt and is polled.
 
 Effect of a later report, by the source of the end:
@@ -111,7 +111,7 @@ NOT_ACCEPTED = frozenset({DecidedBy.REFUSAL, DecidedBy.UNSENT})
 
 
 class PrintAttentionCode(StrEnum):
-    """Conditions of a print job that an operator should check. They never end the job."""
+    """Conditions of a print job that an operator should check. Attentions never end a job."""
 
     IN_DOUBT = "in_doubt"
     PRINT_STUCK = "print_stuck"
@@ -172,9 +172,9 @@ def attend(job: PrintJob, code: PrintAttentionCode, now: datetime, detail: str) 
 def belongs(job: PrintJob, named: str) -> bool:
     """Return whether a callback with this id belongs to the job of its token.
 
-    It does if it is our id, or the known id of the terminal. If no reply has had the terminal's id, any id is accepted.
-    (The webhook may arrive before the reply, or the reply was lost.) The address belongs to this job only, so the token
-    proves the job, and the webhook is never sent again.
+    The callback belongs to the job if it has our id, or the known id of the terminal. If no reply has had the
+    terminal's id, any id is accepted. (The webhook may arrive before the reply, or the reply was lost.) The address
+    belongs to this job only, so the token proves the job, and the webhook is never sent again.
     """
     return named in (job.print_job_id, job.terminal_job_id) or (job.terminal_job_id is None and not job.acknowledged)
 
@@ -263,7 +263,10 @@ def stuck(job: PrintJob, seconds: float, now: datetime) -> PrintJob:
 
 
 def quarantined(job: PrintJob, reason: str, now: datetime) -> PrintJob:
-    """Record that an authentic callback of this job was refused. Its token proves that the request arrived."""
+    """Record that an authentic callback of this job was refused.
+
+    The callback's token proves that the request arrived.
+    """
     detail = f"a callback of this print job could not be used: {reason}"
     noted = attend(_set(job, heard=True), PrintAttentionCode.QUARANTINED_EVENT, now, detail)
     if noted.decided_by in NOT_ACCEPTED:

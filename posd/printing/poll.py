@@ -1,4 +1,4 @@
-"""Poller of print jobs. It is needed because their webhook arrives once or never.
+"""Poller of print jobs. Polling is needed because a print webhook arrives once or never.
 
 The poller receives every change of a job after its COMMIT, and keeps a plan for each open job
 (`posd.printing.schedule`). One task sleeps until the next poll is due. Without open jobs it does not wake up. A
@@ -66,7 +66,7 @@ class PrintPoller(RecordService):
         self.polls = Counter({"answer": 0, "no_answer": 0})
 
     def adopt(self, taken_over: Sequence[PrintJob]) -> None:
-        """Schedule the jobs that an earlier daemon left open. They are polled now, one after the other."""
+        """Schedule the jobs that an earlier daemon left open. These jobs are polled now, one after the other."""
         now, wall = monotonic(), self._now()
         for job in taken_over:
             age = (wall - parse_iso(job.accepted_at or job.created_at)).total_seconds()

@@ -176,7 +176,7 @@ def note(unit: WriteTransaction, job: PrintJob, word: str, at: str) -> None:
     _publish(unit, before=job, after=job, word=word, at=at)
 
 
-# Log of new attentions and ends. It is a listener of the hub, so changes of every cause are logged.
+# Log of new attentions and ends. The log is a listener of the hub, so changes of every cause are logged.
 
 log = structlog.get_logger("posd.printing")
 

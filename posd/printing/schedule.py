@@ -23,7 +23,7 @@ import msgspec
 
 from posd.config.schema import PrintConfig
 
-#: Largest fraction by which a pause is lengthened at random. It spreads the polls of jobs.
+#: Largest fraction by which a pause is lengthened at random. The jitter spreads the polls of jobs.
 JITTER = 0.25
 #: Factor by which the longest pause is multiplied for a stuck job.
 SLOW = 4.0
@@ -116,7 +116,7 @@ def tell_later(plan: PollPlan, limits: PrintConfig, now: float) -> PollPlan:
 
 
 def not_reached(away: PollPause | None, limits: PrintConfig, now: float, jitter: float) -> PollPause:
-    """Record that a terminal is unreachable (again). Its pause is doubled, within the limits for a job."""
+    """Record that a terminal is unreachable (again). The terminal's pause is doubled, within the limits for a job."""
     tries = 0 if away is None else away.tries + 1
     pause = min(limits.poll_max_seconds, limits.poll_first_seconds * 2.0 ** min(tries, _MAX_DOUBLINGS))
     return PollPause(now + pause * (1 + JITTER * jitter), tries)

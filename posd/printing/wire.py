@@ -15,7 +15,7 @@ from posd.terminals.attempt import Attempt, Doubtful, NotSent, Replied, ReplyLos
 
 #: Longest code or message that is kept, in characters. The raw bytes have the full text.
 MAX_TEXT = 512
-#: Longest id of a job from the terminal, in characters. It is a part of the path of a poll.
+#: Longest id of a job from the terminal, in characters. The id is a part of the path of a poll.
 MAX_JOB_ID = 256
 #: Maximum number of elements of a poll's reply that are read. The poll is for one job.
 MAX_ELEMENTS = 256

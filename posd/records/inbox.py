@@ -58,7 +58,7 @@ class CallbackReceipt(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class CallbackInbox(Generic[R]):
-    """Committer of callbacks of one kind of record. It stores unusable callbacks in the quarantine.
+    """Committer of callbacks of one kind of record. The committer stores unusable callbacks in the quarantine.
 
     `record` writes an entry. `on_unusable` is called with the id of a record for which posd has to query the terminal.
     `comes_once`: the terminal does not send the callback again. So posd queries the terminal if nothing could be

@@ -22,7 +22,7 @@ class Phase(StrEnum):
 
 
 class RecordAttention(msgspec.Struct, frozen=True):
-    """Condition that an operator should check. It never changes an outcome."""
+    """Condition that an operator should check. An attention never changes an outcome."""
 
     code: str
     since: Annotated[Moment, Meta(description="since when")]

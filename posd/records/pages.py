@@ -18,7 +18,7 @@ from posd.records.model import Phase
 from posd.storage import changes, database_id
 from posd.storage.batch import RecordedChange, WriteTransaction
 
-#: Bytes of rows at which a page ends. It limits the data read for one response.
+#: Bytes of rows at which a page ends. The size limits the data read for one response.
 PAGE_BYTES = 1024 * 1024
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     def index(self) -> str:
         """Return the name of the index to read, without its table.
 
-        It is the index of the filter that matches fewest rows.
+        The chosen index is that of the filter that matches fewest rows.
         """
         if self._open_ones:
             return "open"

@@ -25,8 +25,8 @@ log = structlog.get_logger("posd.reprocess")
 
 #: Maximum number of refused bodies of one subject.
 MAX_KEPT = limits.QUARANTINE_OF_SUBJECT.value
-#: Reason for a body that exceeds another limit. It is always the same, because each new reason would be a recorded
-#: change.
+#: Reason for a body that exceeds another limit. The reason is always the same, because each new reason would be a
+#: recorded change.
 NOT_KEPT = (
     "it could not be used, and was not kept: its terminal has too many bodies in quarantine today, or the disk "
     "is nearly full. The terminal sends it again"

@@ -32,7 +32,7 @@ def tell(limit: Limit, **about: int | None) -> None:
 
 
 class LimitCounters:
-    """Counter of reached limits. It calls `tell` once an hour. `clock`: monotonic seconds."""
+    """Counter of reached limits. The counter calls `tell` once an hour. `clock`: monotonic seconds."""
 
     def __init__(self, tell: Callable[..., None] = tell, clock: Callable[[], float] = monotonic) -> None:
         self.counts = Counter({limit.name: 0 for limit in ALL})

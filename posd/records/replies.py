@@ -1,7 +1,7 @@
 """Replies to callbacks with a valid token: the reasons of a refusal, and the reply for each result. No I/O.
 
-A wrong token gets 403 before the body is read, and leaves nothing on disk. Terminals send events of payments again
-after 408, 429 and 5xx. They send a print webhook once, whatever the reply, so posd polls that job.
+The reply to a wrong token is 403, before the body is read, and nothing is stored. Terminals send events of payments
+again after 408, 429 and 5xx. Terminals send a print webhook once, whatever the reply, so posd polls that job.
 
 Source: terminal API, Delivery, Printing.
 """

@@ -116,7 +116,7 @@ MAX_NOTE_CHARACTERS = 1024
 
 
 class Signed(msgspec.Struct, frozen=True):
-    """Name and reason of an operator's decision. Both are stored with the user id of the calling process."""
+    """Name and reason of an operator's decision. Name and reason are stored with the user id of the calling process."""
 
     operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
     note: Annotated[str, Meta(description="why", min_length=1, max_length=MAX_NOTE_CHARACTERS, pattern="\\S")]

@@ -30,7 +30,7 @@ Missing = Callable[[], MissingRecords | None]
 class CallsInFlight:
     """Counter of open calls by transaction.
 
-    It is changed on the event loop, and is also read by functions of the writer.
+    The counter is changed on the event loop, and is also read by functions of the writer.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class RecordService:
 
 _status = attrgetter("status")  # a field of one kind, and a property of the other
 
-# Decisions of an operator. They are audited, and are never a proof.
+# Decisions of an operator. Decisions are audited, and are never a proof.
 
 
 @contextmanager

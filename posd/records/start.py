@@ -49,7 +49,7 @@ class StartRules(msgspec.Struct, Generic[R, Q, D], frozen=True, kw_only=True):
     """Differences between the starts of payments and of print jobs.
 
     `read` parses a body. `request`: stands for an unreadable body. `draft` checks a request. `run` records and sends
-    the draft. It returns the record, and whether this call started it. Each raises Problem. `cannot`: text about the
+    the draft. `run` returns the record, and whether this call started it. Each raises Problem. `cannot`: text about the
     refused action. `used_for`, `new_id_for`: see `require_same`.
     """
 
@@ -89,9 +89,9 @@ class Starts(Generic[R, Q, D]):
     ) -> tuple[R, bool]:
         """Start a record, or return the known one. The second value tells whether this call started it.
 
-        `refusal`: fault of the call itself. It counts only if the id is unknown. `sender`: the calling process, or None
-        if it is not counted. The call runs to its end, even if the till disconnects. Raise Problem. With a 4xx or 503
-        nothing was sent, and nothing of the call is recorded.
+        `refusal`: fault of the call itself. This fault counts only if the id is unknown. `sender`: the calling process,
+        or None if it is not counted. The call runs to its end, even if the till disconnects. Raise Problem. With a 4xx
+        or 503 nothing was sent, and nothing of the call is recorded.
         """
         call = self.keep(self._start(identity, body, refusal, sender))
         self._calls.setdefault(identity.lower(), set()).add(call)

@@ -1,6 +1,6 @@
 """Table of one kind of record: its columns, and the code for its rows. No other code reads, inserts or updates them.
 
-It also has the table of tombstones of such records.
+The module also has the table of tombstones of such records.
 """
 
 import sqlite3

@@ -2,8 +2,8 @@
 time).
 
 Each line has a checksum and a JSON array, so a torn or damaged line does not affect other lines. The file has no
-amounts, no metadata and no references. It has the sale, so that a sale whose payment was lost is not paid again under
-another id.
+amounts, no metadata and no references. The file has the sale, so that a sale whose payment was lost is not paid again
+under another id.
 """
 
 import zlib

@@ -1,7 +1,8 @@
-"""File of the witness: one line for each start, each end and each other change. It is rewritten from time to time.
+"""File of the witness: one line for each start, each end and each other change. The file is rewritten from time to
+time.
 
 No payment waits for a sync of a line. A kill loses nothing, because the kernel has the written lines. A power cut loses
-the lines since the last sync, which follows `SYNC_SECONDS` after the first unsynced line. That matters only if the
+the lines since the last sync, which follows `SYNC_SECONDS` after the first unsynced line. The loss matters only if the
 database also goes back at the same time. A full disk loses nothing, because the blocks are allocated before the lines.
 A failing disk does not stop payments.
 """
@@ -26,7 +27,8 @@ SYNC_SECONDS = 60.0
 KEPT = 5000
 #: Size at which the file is rewritten, in bytes. KEPT payments take about half of it.
 MOST_BYTES = 2 * 1024 * 1024
-#: Bytes allocated beyond that size. They are enough for some hundred payments if the disk has no space for a rewrite.
+#: Bytes allocated beyond that size. These bytes are enough for some hundred payments if the disk has no space for a
+#: rewrite.
 SPARE_BYTES = MOST_BYTES // 4
 
 log = structlog.get_logger("posd.witness")

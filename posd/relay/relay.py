@@ -1,4 +1,4 @@
-"""Relay. It reads the feed after the last message of its subject, publishes the changes, and waits for more."""
+"""Relay. The relay reads the feed after the last message of its subject, publishes the changes, and waits for more."""
 
 import asyncio
 import math
@@ -256,7 +256,7 @@ class Relay:
                 self.counts.connected = False
 
     def _connected(self) -> AbstractAsyncContextManager[LaneStream]:
-        """Connect to a server. Its responses arrive on a subject of this lane only."""
+        """Connect to a server. The server's responses arrive on a subject of this lane only."""
         return connected(self.config, self.subject, f"_I.{self.merchant}.{self.lane}")
 
     async def _keep_following(self, stream: LaneStream, forever: bool) -> None:

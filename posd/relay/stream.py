@@ -82,7 +82,7 @@ logging.getLogger("asyncio").addFilter(lambda record: record.getMessage() != _NO
 class StreamAway(Exception):
     """Error for a stream that is unreachable or did not reply.
 
-    It may or may not have stored the message. `todo`: the next step.
+    The stream may or may not have stored the message. `todo`: the next step.
     """
 
     def __init__(self, detail: str, todo: str = "") -> None:

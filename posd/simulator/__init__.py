@@ -1,7 +1,7 @@
 """Simulated card terminal with the real wire format: requests, acknowledgements, events and their delivery.
 
-It imports nothing from the rest of posd. So an error in reading the wire format cannot be the same on both sides, and
-stay hidden.
+The simulator imports nothing from the rest of posd. So an error in reading the wire format cannot be the same on both
+sides, and stay hidden.
 """
 
 from posd.simulator.ledger import Entry, Ledger

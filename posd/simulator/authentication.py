@@ -1,11 +1,11 @@
 """Authentication on the terminal's side: check of the signature, and decryption of the body.
 
-Source: terminal API, Authentication. Where the sources are unclear, there is a setting. It is an assumption that the
-signature covers JavaScript's form of the JSON. It is the strictest assumption.
+Source: terminal API, Authentication. Where the sources are unclear, there is a setting. The signature covers
+JavaScript's form of the JSON: this is the strictest possible assumption.
 
-That form is `JSON.stringify(JSON.parse(text))`: a verifier that has only the parsed object serialises it again. In that
-form a number is a double in its shortest notation. Of several members with one name, the last counts. Names that are
-array indices come first.
+JavaScript's form is `JSON.stringify(JSON.parse(text))`: a verifier that has only the parsed object serialises it again.
+In that form a number is a double in its shortest notation. Of several members with one name, the last counts. Names
+that are array indices come first.
 """
 
 import hashlib

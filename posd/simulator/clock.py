@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
-#: Turns of the event loop in which woken tasks reach their next pause or network call. They need a handful.
+#: Turns of the event loop in which woken tasks reach their next pause or network call. A few turns are enough.
 _TURNS = 100
 
 
@@ -165,7 +165,7 @@ class Tasks:
         self._running: set[asyncio.Task[Any]] = set()
 
     def begin(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        """Start a task. Its exception is logged."""
+        """Start a task. An exception of the task is logged."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._done)

@@ -52,7 +52,7 @@ POST /terminals/SERIAL/paper               put paper in
 GET  /clock                                the time, and whether it is virtual
 POST /clock                                {"advance": 60}: with --virtual, let so many seconds pass
 """
-#: Most bytes of a body.
+#: Maximum size of a body, in bytes.
 MAX_BODY_BYTES = 65_536
 
 
@@ -143,8 +143,8 @@ def state_of(terminal: Simulator) -> dict[str, Any]:
 def guarded(app: ASGIApp) -> ASGIApp:
     """Middleware that refuses calls of a page in a browser, and passes on calls of a program.
 
-    It refuses a host name other than loopback, because a foreign name may resolve to this machine. It also refuses
-    calls from a page, and a POST with the content type of a form.
+    The middleware refuses a host name other than loopback, because a foreign name may resolve to this machine. The
+    middleware also refuses calls from a page, and a POST with the content type of a form.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

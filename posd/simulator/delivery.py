@@ -36,8 +36,8 @@ AttemptLost = Literal[
     "timeout",
     "connection_reset",
     "dns_failure",
-    # The connection was refused, or there is no route. The terminal API does not list this case. It counts as a lost
-    # connection.
+    # The connection was refused, or there is no route. The terminal API does not list this case. The simulator counts
+    # it as a lost connection.
     "unreachable",
     # The receiver's certificate is not trusted, so nothing was sent. The terminal API does not list this case.
     "tls_failure",
@@ -52,8 +52,8 @@ WINDOW_SECONDS = 900.0
 BACKOFF_BASE_SECONDS = 2.0
 #: Backoff cap in terminal seconds, before the jitter (terminal API, Delivery).
 BACKOFF_CAP_SECONDS = 60.0
-#: Longest delay of an event on an unruly network, in terminal seconds. It is longer than any pause of the scenarios, so
-#: that the next event, even the final, can overtake it.
+#: Longest delay of an event on an unruly network, in terminal seconds. The delay is longer than any pause of the
+#: scenarios, so that the next event, even the final, can overtake it.
 DETOUR_SECONDS = 20.0
 #: Share of the delivered events that an unruly network delivers twice.
 AGAIN_SHARE = 1 / 3
@@ -125,7 +125,7 @@ class Poster:
     async def post(self, url: str, body: bytes, *, distrusted: bool = False) -> Outcome:
         """Make one attempt and return its outcome, even a failure.
 
-        `distrusted`: fail as a terminal that trusts no receiver's certificate. It has no effect over plain HTTP.
+        `distrusted`: fail as a terminal that trusts no receiver's certificate. Over plain HTTP this has no effect.
         """
         with self._clock.held():
             outcome = await self._attempt(self._distrustful if distrusted else self._client, url, body)
@@ -210,8 +210,8 @@ class QueuedEvent:
     alone: bool = False
     #: Planned moment of the first attempt on the terminal's clock, from `Clock.after`. None: at once.
     due: float | None = None
-    #: Whether the terminal trusts no CA, so that each attempt ends in the TLS handshake. It has no effect over plain
-    #: HTTP.
+    #: Whether the terminal trusts no CA, so that each attempt ends in the TLS handshake. Over plain HTTP this has no
+    #: effect.
     distrusted: bool = False
     #: Number that is unique among the waiting items. `put` sets it.
     number: int = 0
@@ -314,8 +314,8 @@ def _moment(value: Any) -> float | None:
 
 
 class Sender:
-    """Sender with the delivery policy. It is persistent, keeps the order within a transaction, and sends transactions
-    independently.
+    """Sender with the delivery policy. The sender is persistent, keeps the order within a transaction, and sends
+    transactions independently.
 
     Each transaction has a lane. An event marked `alone` has its own lane, as has each event of an unruly sender.
 
@@ -341,7 +341,7 @@ class Sender:
             self._send(item)
 
     def submit(self, item: QueuedEvent) -> None:
-        """Queue an event. It is in the file on return, and is sent soon after."""
+        """Queue an event. The event is in the file on return, and is sent soon after."""
         for each in self._detoured(item) if self._unruly else [item]:
             self._send(self._queue.put(each))
 
@@ -401,7 +401,7 @@ class Sender:
             await self._clock.sleep(self._clock.until(item.due))
         while True:
             await self._connected.wait()
-            gone = self._gone(item)  # it expired during a restart, or without a network
+            gone = self._gone(item)  # the event expired during a restart, or without a network
             if gone is not None:
                 return gone
             began = self._clock.now()

@@ -1,5 +1,5 @@
-"""Ledger of the true events of terminal and money, in memory, in a file, and for listeners. It also keeps finals over
-restarts.
+"""Ledger of the true events of terminal and money, in memory, in a file, and for listeners. The ledger also keeps
+finals over restarts.
 
 Each line of a file is passed to the operating system at once, so it survives any end of this process. The file is not
 synced, because a simulator need not survive a power cut of its host.
@@ -53,7 +53,7 @@ class Journal:
                 ) from error
 
     def append(self, change: Any) -> None:
-        """Append a line. It is in the file on return."""
+        """Append a line. The line is in the file on return."""
         self._file.write(wire.encode(change) + b"\n")
         self._file.flush()
 
@@ -154,7 +154,7 @@ class Ledger:
         return len(self._entries)
 
     def add(self, kind: str, **fields: Any) -> None:
-        """Record an event. It is in the file on return."""
+        """Record an event. The event is in the file on return."""
         entry: Entry = {"at": wire.timestamp(), "kind": kind, **fields}
         self._entries.append(entry)
         if self._journal is not None:
@@ -278,8 +278,8 @@ class Record:
 
     Each line of the file is the end of a payment, whether or not its request asked for events. The file is the truth
     about the money: it is written before a final is reported anywhere. A line contains the final event as delivered
-    (terminal API, Events). It also contains the operation and its original (`transaction_reference`), which some final
-    events lack.
+    (terminal API, Events). A line also contains the operation and its original (`transaction_reference`), which some
+    final events lack.
     """
 
     def __init__(self, path: Path) -> None:
@@ -291,7 +291,7 @@ class Record:
         self._journal.replay(lambda line: self._note(**wire.decode(line)))
 
     def add(self, operation: str, transaction_reference: str | None, event: dict[str, Any]) -> None:
-        """Record the final event of an operation. It is in the file on return."""
+        """Record the final event of an operation. The event is in the file on return."""
         self._journal.append({"operation": operation, "transaction_reference": transaction_reference, "event": event})
         self._note(operation, transaction_reference, event)
 
@@ -311,8 +311,8 @@ class Record:
     def original(self, operation: SimulatedOperation, reference: str) -> Approval:
         """Return the approval that an operation references. Raise Refused (422).
 
-        The real refusals are not published, so these rules are the simulator's own. They are strict, so that a caller
-        that confuses references fails here, and not at a real acquirer.
+        The real refusals are not published, so these rules are the simulator's own. The rules are strict, so that a
+        caller that confuses references fails here, and not at a real acquirer.
 
         | what is refused                                                         | code                           |
         | ----------------------------------------------------------------------- | ------------------------------ |

@@ -1,6 +1,7 @@
 """Requests of callers, and replies, acknowledgements and events of the terminal (terminal API).
 
-The acknowledgement and the event differ on purpose. Both are built field by field, from the tables of the terminal API.
+The acknowledgement and the event differ on purpose. Acknowledgement and event are built field by field, from the tables
+of the terminal API.
 
 Source: terminal API, Start request, Acknowledgement, Events, Lifecycle.
 """
@@ -42,7 +43,7 @@ Usual = tuple[int, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One reply. It is sent `delay` terminal seconds from now, and after `awaited` is done."""
+    """One reply. The reply is sent `delay` terminal seconds from now, and after `awaited` is done."""
 
     status: int
     body: bytes
@@ -191,7 +192,7 @@ class ReceivedStart:
 def read_start(
     raw: bytes, operation: SimulatedOperation, scenarios: Mapping[str, Scenario], unit: AmountUnit = "main"
 ) -> ReceivedStart:
-    """Parse and check a request body. Its amounts are in `unit`.
+    """Parse and check a request body. Amounts in the body are in `unit`.
 
     Raise Refused: 400 for a body that is no JSON object, 422 for a field that the terminal API or the operation
     forbids. The message names the field.
@@ -421,7 +422,7 @@ def approval(
 ) -> dict[str, Any]:
     """Build the acquirer's reply to an approved operation: `raw_response` (terminal API, Events).
 
-    Its reference is always new. The operation itself may keep the reference of the original.
+    The reference in this reply is always new. The operation itself may keep the reference of the original.
     """
     return {
         "additional_amounts": {

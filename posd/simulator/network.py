@@ -203,7 +203,7 @@ def server_context(certificate: Path, private_key: Path) -> ssl.SSLContext:
 def client_context(trust: Path | None) -> ssl.SSLContext:
     """Return the TLS context of the deliveries.
 
-    It trusts only the given CA, or without one the CAs of the system. Raise SettingsError.
+    The context trusts only the given CA, or without one the CAs of the system. Raise SettingsError.
     """
     try:
         return ssl.create_default_context(cafile=None if trust is None else str(trust))
@@ -320,7 +320,7 @@ def reachable_addresses(host: str, interfaces: Sequence[str]) -> list[str]:
 class Announcer:
     """mDNS announcement of the terminal, with its serial as name.
 
-    It runs in the background, because it takes over a second.
+    The announcement runs in the background, because it takes more than a second.
     """
 
     def __init__(self, settings: Settings, ledger: Ledger, addresses: list[str], port: int) -> None:

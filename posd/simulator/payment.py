@@ -273,7 +273,10 @@ class PaymentRun:
             self._lead(PaymentStep(after=after, status=PaymentStatus.TERMINAL_CANCELED))
 
     def hurry(self) -> None:
-        """Make the next step due at once. Before the first state, which always comes, make two steps due."""
+        """Make the next step due at once.
+
+        Before the first state, make two steps due, because the first state always comes.
+        """
         self._hurried = 1 if self.payment.status is not None else 2
         self._disturbed.set()
 

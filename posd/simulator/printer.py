@@ -1,7 +1,8 @@
-"""Printer of the terminal. It accepts jobs, prints them in turn, and reports each end once (terminal API, Printing).
+"""Printer of the terminal. The printer accepts jobs, prints them in turn, and reports each end once (terminal API,
+Printing).
 
-It is independent of the payments. The end of a job is reported by one POST without a retry, because the caller can
-query the state.
+The printer is independent of the payments. The end of a job is reported by one POST without a retry, because the caller
+can query the state.
 """
 
 import asyncio
@@ -116,7 +117,7 @@ class PrintRecord:
         return self._newest.get(print_job_id)
 
     def take(self, job: Job) -> None:
-        """Record a job. It is in the file on return, if its scenario stores it there."""
+        """Record a job. The job is in the file on return, if its scenario stores it there."""
         request = {member: getattr(job, name) for member, name in _REQUEST.items()}
         self._write(job, {"op": "taken", **request})
         self._add(job)
@@ -297,7 +298,7 @@ class Printer:
         self._tasks.begin(self._tell(job))
 
     def _enter(self, job: Job, status: PrintStatus) -> None:
-        """Enter a state. It is recorded before the webhook is sent, so that a query finds the reported state."""
+        """Enter a state. The state is recorded before the webhook is sent, so that a query finds the reported state."""
         self._record.enter(job, status)
         if status == "IN_PROGRESS":
             self._ledger.add("printing", print_job_id=job.print_job_id)

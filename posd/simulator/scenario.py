@@ -96,7 +96,7 @@ class Refusal(Strict, frozen=True):
 
 
 class Reply(Strict, frozen=True):
-    """Reply to a call. Without these members it is the usual reply.
+    """Reply to a call. Without these members, the simulator sends its usual reply.
 
     `status` and `body` replace those of the usual reply. `body` is sent unchanged, with `content_type`. `set` and
     `remove` change members, named by their path with points (`terminal.serialNumber`). In a list of events, each event
@@ -330,7 +330,7 @@ class Scenario(Story, frozen=True, kw_only=True):
         return self.away or self.certificate is not None
 
 
-#: State of a print job (terminal API, Printing). Its transitions are an assumption: PENDING -> IN_PROGRESS -> COMPLETED
+#: State of a print job (terminal API, Printing). The transitions are an assumption: PENDING -> IN_PROGRESS -> COMPLETED
 #: or FAILED.
 PrintStatus = Literal["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED"]
 #: Last states of a job. Only these are reported by webhook (terminal API, Printing).

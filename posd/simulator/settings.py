@@ -14,7 +14,7 @@ from posd.simulator.wire import AmountUnit, Edition, SettingsError, number_fault
 
 #: Maximum size of a DNS label, in bytes. The serial is the instance name of the announcement.
 MAX_SERIAL_BYTES = 63
-#: Limits of the window and of the clock offset. They are larger than any test needs.
+#: Limits of the window and of the clock offset. The limits are larger than any test needs.
 MAX_WINDOW_SECONDS = 86_400
 MAX_CLOCK_OFFSET_SECONDS = 366 * 86_400
 
@@ -28,8 +28,8 @@ class Settings(Scheme):
     `state`: an existing directory for the queue, the record of finals and the print jobs. Without certificate and
     private_key the terminal speaks plain HTTP. `trust`: CA of the webhook receivers; None: the system's CAs. `speed`
     divides the delays of people and printer, the waiting limit, the backoff and the 15 minutes of the delivery policy.
-    It does not change `delivery_timeout`, the time-out of a delivery in real seconds. `wait_seconds`: longest wait for
-    an abort, in terminal seconds (0: no limit). The same `seed` and client_transaction_id give the same payment.
+    `speed` does not change `delivery_timeout`, the time-out of a delivery in real seconds. `wait_seconds`: longest wait
+    for an abort, in terminal seconds (0: no limit). The same `seed` and client_transaction_id give the same payment.
     `unruly`: events arrive out of order and some twice, as on a bad network. `tip`: tip that the cardholder adds to
     each charge, pre-auth, re-auth and capture. Without `mdns_interfaces` the terminal is announced on every interface.
 
@@ -38,9 +38,9 @@ class Settings(Scheme):
     generates a CA that no client trusts. `move_ports`: ports to which the terminal moves, in turn; empty: a free port.
 
     `edition`: edition of the vendor's documents, which determines paths, methods and refusals. `clock_offset`: number
-    of seconds by which the terminal's clock is ahead. That clock checks timestamps, and dates replies and events.
-    `amount_unit`: unit of the amounts in requests. `answer_amount_unit`: unit of those in replies and events (None: the
-    same).
+    of seconds by which the terminal's clock is ahead. The terminal's clock checks timestamps, and dates replies and
+    events. `amount_unit`: unit of the amounts in requests. `answer_amount_unit`: unit of those in replies and events
+    (None: the same).
     """
 
     state: Path

@@ -63,7 +63,7 @@ class Switchboard:
         return self._printer
 
     def submit(self, item: QueuedEvent) -> None:
-        """Queue an event. It is in the file on return. A terminal without power stores it until power-on."""
+        """Queue an event. The event is in the file on return. A terminal without power stores it until power-on."""
         if self._sender is None:
             self._queue.put(item)
         else:
@@ -91,7 +91,7 @@ class Switchboard:
     async def plug(self) -> None:
         """Reconnect the terminal to the network, at the same address.
 
-        It announces itself, and sends its events in order.
+        The terminal announces itself, and sends its events in order.
         """
         await self._set_plugged(True)
 

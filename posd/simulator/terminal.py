@@ -57,8 +57,8 @@ class PaymentTerminal:
     def arm(self, name: str | None) -> asyncio.Task[None]:
         """Set the scenario of the next payment. None clears it.
 
-        Return the task that prepares a scenario which begins before the request. Its effects last until the next call.
-        Raise KeyError if the scenario does not exist.
+        Return the task that prepares a scenario which begins before the request. The effects of the scenario last until
+        the next call. Raise KeyError if the scenario does not exist.
         """
         self.choice.arm(name)
         return self._tasks.begin(self.choice.begin())
@@ -304,7 +304,7 @@ def _of_another(event: bytes) -> bytes:
 
 
 def _contradicting(payment: Payment, parts: Parts) -> bytes:
-    """Return a final event that contradicts the newest one. It is always the same."""
+    """Return a final event that contradicts the newest one. The returned event is always the same."""
     final: dict[str, Any] = wire.decode(payment.final)
     rng = _rng(final["event_id"])
     approved = final["status"] == PaymentStatus.APPROVAL

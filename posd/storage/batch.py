@@ -121,7 +121,7 @@ class WriteBatch:
         written = self._db.total_changes
         try:
             self._results.append(function(self._unit))
-        except Exception as error:  # noqa: BLE001 - its caller gets it
+        except Exception as error:  # noqa: BLE001 - its caller receives the error
             self._raise_if_rolled_back(error)
             if self._db.total_changes != written:
                 return False
@@ -133,7 +133,7 @@ class WriteBatch:
         self._db.execute("SAVEPOINT job")
         try:
             self._results.append(function(self._unit))
-        except Exception as error:  # noqa: BLE001 - its caller gets it
+        except Exception as error:  # noqa: BLE001 - its caller receives the error
             self._raise_if_rolled_back(error)
             self._db.execute("ROLLBACK TO job")
             del self._unit.changes[known:]

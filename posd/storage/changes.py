@@ -1,6 +1,6 @@
 """History of all changes, and its subscribers: waiting tills and streams.
 
-A waiter subscribes *before* it reads the state, so that it misses no change. It does not poll.
+A waiter subscribes *before* it reads the state, so that it misses no change. A waiter does not poll.
 """
 
 import asyncio

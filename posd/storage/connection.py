@@ -76,7 +76,7 @@ def lock(path: Path) -> int:
 
 
 def lock_file(path: Path) -> int:
-    """Lock the database file itself. Return its descriptor, to be closed after SQLite has closed the file.
+    """Lock the database file itself. Return the descriptor, to be closed after SQLite has closed the file.
 
     Raise StoreError if another daemon uses the file by another path, or if this cannot be excluded.
     """

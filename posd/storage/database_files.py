@@ -69,10 +69,10 @@ def remove_database(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-# Replacement of a database by another, atomically, also through kills. A database consists of several files: its WAL
-# has the newest commits. No system call renames them together. So one rename gives the complete, synced new file a name
-# that shows the pending step. `finish` performs that step before the database is opened. No file is deleted, because
-# the old files are renamed.
+# Atomic replacement of a database by another one, even if the process is killed. A database consists of several files:
+# its WAL has the newest commits. No system call renames them together. So one rename gives the complete, synced new
+# file a name that shows the pending step. `finish` performs that step before the database is opened. No file is
+# deleted, because the old files are renamed.
 
 #: posd.db.restored-STAMP is a file that is to be put in place. posd.db.replaced-STAMP is the earlier database.
 _WAITING = ".restored-"
@@ -174,7 +174,7 @@ def _file(path: str) -> _File | None:
 #: IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE, IN_DELETE_SELF, IN_MOVE_SELF (linux/inotify.h). Writes to the files
 #: are not reported.
 _MASK = 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
-#: Bytes of reports read at a time. Their content is not used.
+#: Bytes of reports read at a time. The content of reports is not used.
 _READ_BYTES = 4096
 
 #: Context manager that calls a function, on the running loop, when the folder may have changed.

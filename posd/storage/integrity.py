@@ -7,7 +7,7 @@ from pathlib import Path
 
 from posd.storage.connection import connect_reader
 
-#: SQLite operations between two checks of `stop`. They take some milliseconds.
+#: SQLite operations between two checks of `stop`. These operations take some milliseconds.
 OPERATIONS_AT_A_TIME = 100_000
 #: Maximum number of faults that SQLite lists for one file.
 MAX_FAULTS = 100

@@ -148,7 +148,7 @@ def records(pages: Pages, number: int) -> Iterator[CellRecord]:
 
 
 def _cell(pages: Pages, page: bytes, at: int, kind: int) -> CellRecord:
-    """Read a cell. Its payload is on the page, and the overflow is in a chain of other pages (1.6, 1.7)."""
+    """Read a cell. The payload is on the page, and the overflow is in a chain of other pages (1.6, 1.7)."""
     rowid = None
     if kind == _INDEX_INTERIOR:
         at += 4  # skip the pointer to the left child
@@ -184,7 +184,7 @@ def _follow(pages: Pages, payload: bytearray, number: int, length: int) -> None:
 def _decode(payload: bytes, length: int) -> tuple[list[Value], bool]:
     """Decode a record (2.1).
 
-    Return its readable values, and whether they are complete. Raise ValueError for garbage.
+    Return the readable values, and whether they are complete. Raise ValueError for garbage.
     """
     end, at = _varint(payload, 0)
     if not at <= end <= length:
@@ -227,7 +227,7 @@ def _value(kind: int, content: bytes, size: int) -> Value:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a variable-length integer. Return it and its end. Raise IndexError if the data ends before."""
+    """Read a variable-length integer. Return the integer and its end. Raise IndexError if the data ends before."""
     value = 0
     for count in range(8):
         byte = data[at + count]

@@ -1,4 +1,4 @@
-"""Store for the other packages: `write`, `read`, and every change after its COMMIT."""
+"""Store that other packages use: it has `write` and `read`, and reports every change after its COMMIT."""
 
 import asyncio
 import os

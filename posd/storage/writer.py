@@ -1,8 +1,8 @@
 """The single writer with group commit.
 
-Callers pass functions. The functions that arrive during a sync share the next `BEGIN IMMEDIATE`, and their callers get
-results after its COMMIT. So a burst costs one sync, and state is decided in one place in one order. An exception of a
-function undoes its own writes only (see `WriteBatch`).
+Callers pass functions. The functions that arrive during a sync share the next `BEGIN IMMEDIATE`, and their callers
+receive the results after its COMMIT. So a burst costs one sync, and state is decided in one place in one order. An
+exception of a function undoes its own writes only (see `WriteBatch`).
 """
 
 import asyncio
@@ -35,15 +35,15 @@ from posd.storage.batch import (
 from posd.storage.connection import NEXT_STEP, connect_again, is_damage, open_database
 from posd.storage.database_files import FolderWatch, OpenFiles
 
-# Checkpoints: they write committed pages from the log (the WAL) back into the database file.
+# Checkpoints write committed pages from the log (the WAL) back into the database file.
 #
 # Only the writing connection makes them, between two commits. Before 3.51.3, SQLite can lose a commit of one connection
 # while another begins a checkpoint (sqlite.org/wal.html, "The WAL-Reset Bug"). Commits wait during a checkpoint: 10 ms,
 # or 20 ms with a million stored payments, or seconds on a hard disk. So checkpoints are made in pauses, after the
 # callers of the last commit have received their results.
 
-#: Number of committed functions after which a checkpoint is due in a pause. They fill about 2,000 pages of the log if
-#: each has its own commit. A page that was changed by many commits is written back once.
+#: Number of committed functions after which a checkpoint is due in a pause. These functions fill about 2,000 pages of
+#: the log if each has its own commit. A page that was changed by many commits is written back once.
 DUE_AFTER = 350
 #: Multiple of DUE_AFTER at which a checkpoint runs without a pause.
 OVERDUE = 2
@@ -472,7 +472,7 @@ async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Conn
 def without_busy_timeout(db: sqlite3.Connection) -> sqlite3.Connection:
     """Prepare the connection for the event loop, and return it.
 
-    It then never waits for a lock, and writes only in its COMMIT.
+    The connection then never waits for a lock, and writes only in its COMMIT.
     """
     db.execute("PRAGMA busy_timeout = 0").close()
     db.execute("PRAGMA cache_spill = OFF").close()

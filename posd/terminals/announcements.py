@@ -274,8 +274,8 @@ class SerialAnnouncements(msgspec.Struct):
         return [candidate for candidate in self.candidates if candidate.tried < before]
 
     def decided(self, before: float) -> bool:
-        """Return whether the best candidate is known. It is if no untried candidate is newer than one that replied
-        since `before`.
+        """Return whether the best candidate is known. The best candidate is known if no untried candidate is newer than
+        one that replied since `before`.
         """
         newest_first = reversed(self._claims)
         for claim in sorted(newest_first, key=lambda claim: claim.replaced):
@@ -382,8 +382,8 @@ def _same_name(one: AnnouncedSerial, other: AnnouncedSerial) -> bool:
 def _one_device(one: AnnouncedSerial, other: AnnouncedSerial) -> bool:
     """Return whether both announcements come from one device.
 
-    Two service types with one host, and the same certificate or none, are one device. Two announcements of one name
-    with the same certificate are one device.
+    Announcements of two service types with one host are one device, if they have the same certificate or none. Two
+    announcements of one name with the same certificate are one device.
     """
     if one is other:
         return True

@@ -30,9 +30,9 @@ BUSY = "TER-003"
 class ErrorEnvelope(msgspec.Struct, frozen=True):
     """Error in a terminal's reply. A field is None if it is missing or not a text.
 
-    `acquirer`: the acquirer may have been asked. `busy`: the terminal runs another operation. `certain`: it is an error
-    even with HTTP 2xx, where a code alone proves nothing. `clear`: all readable parts agree. `whole`: clear, with a
-    type and a code. `serial_number`: serial in the error.
+    `acquirer`: the acquirer may have been asked. `busy`: whether the terminal runs another operation. `certain`: it is
+    an error even with HTTP 2xx, where a code alone proves nothing. `clear`: all readable parts agree. `whole`: clear,
+    with a type and a code. `serial_number`: serial in the error.
     """
 
     type: str | None
@@ -229,8 +229,8 @@ def judge_start(
 ) -> Taken | StartRefused | NeverSent | Doubtful:
     """Judge the attempt to start a payment or a print job. `accepted` judges a 2xx reply.
 
-    `reads_errors`: False for records of a version that ignored errors in replies. They are judged as by that version,
-    so that an upgrade changes no state.
+    `reads_errors`: False for records of a version that ignored errors in replies. Such records are judged as by that
+    version, so that an upgrade changes no state.
     """
     match attempt:
         case NotSent(reason=reason):

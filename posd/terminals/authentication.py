@@ -27,7 +27,7 @@ from posd.terminals.attempt import CallFailed
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRequest:
-    """One HTTP request. Its repr shows only the method, because headers, body and URL can contain secrets.
+    """One HTTP request. The repr shows only the method, because headers, body and URL can contain secrets.
 
     `opened` decrypts the body of the reply. It raises UnreadableReply.
     """
@@ -39,13 +39,16 @@ class OutgoingRequest:
     opened: Callable[[bytes], bytes] = field(repr=False, default=bytes)
 
     def with_headers(self, values: Mapping[str, str]) -> "OutgoingRequest":
-        """Return a copy with these headers. They replace headers of the same name, in any case (RFC 9110, 5.1)."""
+        """Return a copy with these headers.
+
+        The new headers replace headers of the same name, in any case (RFC 9110, 5.1).
+        """
         replaced = {name.lower() for name in values}
         kept = {name: value for name, value in self.headers.items() if name.lower() not in replaced}
         return replace(self, headers={**kept, **values})
 
 
-#: Called for each request just before it is sent, in the event loop. It must not block.
+#: Called for each request just before it is sent, in the event loop. The function must not block.
 Authentication = Callable[[OutgoingRequest], OutgoingRequest]
 
 
@@ -156,7 +159,7 @@ def header_names(headers: Headers) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """Verifier of a terminal's webhooks. Its repr does not show the secret."""
+    """Verifier of a terminal's webhooks. The repr does not show the secret."""
 
     name: WebhookSignature
     secret: str = field(repr=False)

@@ -20,9 +20,9 @@ from posd.terminals.attempt import CallFailed
 
 #: Maximum number of bytes of a reply, which is a short JSON object. The rest is not read.
 MAX_REPLY_BYTES = 256 * 1024
-#: Most bytes of status line and headers, including those of interim replies.
+#: Maximum size of status line and headers, including those of interim replies.
 MAX_HEAD_BYTES = 16 * 1024
-#: Most headers of a reply, with its trailers.
+#: Maximum number of headers of a reply, including trailers.
 MAX_HEADERS = 256
 #: Maximum number of interim replies (1xx). No request of posd asks for an interim reply.
 MAX_INTERIM = 16
@@ -151,7 +151,7 @@ class AnswerReader:
 
 
 class ClientExchange(asyncio.Protocol):
-    """Protocol of a connection. It writes the request as soon as it is connected, and reads the reply.
+    """Protocol of a connection. The protocol writes the request as soon as it is connected, and reads the reply.
 
     `about_to_write` is called with the transport just before the write. If it raises, nothing is written. `silence`:
     seconds after which the exchange ends if the peer neither reads nor sends. After `close` nothing is written.

@@ -341,8 +341,8 @@ def _stranger(announced: Announcement) -> Terminal:
 
 # Times of probes, computed from the state of a terminal. No I/O.
 #
-# mDNS reports when a terminal appears, and often when it leaves. It does not report a pulled plug: records live for an
-# hour or longer. So posd probes a terminal after a new announcement, for a call that shows the terminals, during an
+# mDNS reports when a terminal appears, and often when it leaves. mDNS does not report a pulled plug: records live for
+# an hour or longer. So posd probes a terminal after a new announcement, for a call that shows the terminals, during an
 # open payment, and after a loss. Without such a reason it probes rarely.
 
 #: Minimum pause between two probes of one terminal, in seconds, so that repeated announcements do not cause many
@@ -361,7 +361,7 @@ LOST_LOOKS = 12
 #: Probes without a reason start at multiples of this time on the clock, so that the probes of a fleet coincide.
 #: Seconds.
 TOGETHER_SECONDS = 20.0
-#: Minimum number of such multiples in a pause. It limits how early a probe can start.
+#: Minimum number of such multiples in a pause. The number limits how early a probe can start.
 TOGETHER_PAUSES = 10
 
 
@@ -422,7 +422,8 @@ def _together(last: float, pause: float) -> float:
 
 #: Maximum number of concurrent probes.
 MAX_LOOKS = 4
-#: Largest fraction by which the pause without a reason is shortened at random. It spreads the probes of a fleet.
+#: Largest fraction by which the pause without a reason is shortened at random. The random part spreads the probes of a
+#: fleet.
 SPREAD = 0.2
 
 

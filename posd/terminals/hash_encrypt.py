@@ -38,7 +38,7 @@ _JSON = msgspec.json.Decoder()
 
 @dataclass(frozen=True, slots=True)
 class SigningMoment:
-    """Keys of one request. Its repr does not show them."""
+    """Keys of one request. The repr does not show the keys."""
 
     timestamp: str
     password: str

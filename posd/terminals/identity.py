@@ -88,8 +88,8 @@ def judge(
 
     `claimants`: number of devices without proof that reply under the serial at other addresses. `proven`: a device
     replies whose certificate has the serial. `proved`: the device at the last trusted address had such a certificate.
-    `decided`: the operator decided that the device there is the terminal. `contested`: the operator also rejected other
-    devices. `is_open`: a payment of the terminal is open.
+    `decided`: whether the operator decided that the device there is the terminal. `contested`: whether the operator
+    also rejected other devices. `is_open`: a payment of the terminal is open.
     """
     if pinned:
         return UsableAddress.NEWEST
@@ -109,8 +109,8 @@ def judge(
 
 
 class Trusted(msgspec.Struct, frozen=True):
-    """Address where a terminal was trusted last: a payment was sent there, or the operator chose it. It is stored over
-    restarts.
+    """Address where a terminal was trusted last: a payment was sent there, or the operator chose it. The record is
+    stored over restarts.
 
     `at` is ISO 8601. `turned_down`: the addresses of other devices, or the serial announced at this address, that the
     operator rejected. `other_serial`: another serial that the device there has reported since.
@@ -249,9 +249,10 @@ class Commission(msgspec.Struct, frozen=True):
 def profile_version(terminal: "TerminalConfig", table: Table) -> str:
     """Return the version of a terminal's profile: a digest of all inputs of a proof, without secrets.
 
-    It covers each row (without `confirmed`, which is also an operator's statement) and how the terminal is called. It
-    also covers the names of the headers, the authentication of calls and webhooks, and the units of amounts. On this
-    network it excludes the address, because a terminal moves. In the cloud it includes the address of the service.
+    The version covers each row (without `confirmed`, which is also an operator's statement) and how the terminal is
+    called. The version also covers the names of the headers, the authentication of calls and webhooks, and the units of
+    amounts. On this network it excludes the address, because a terminal moves. In the cloud it includes the address of
+    the service.
     """
     cloud = terminal.access_mode == "cloud"
     rows = {name: msgspec.structs.asdict(row) | {"confirmed": None} for name, row in table.items()}

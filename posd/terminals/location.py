@@ -269,8 +269,8 @@ class TerminalLocation:
         return Proof.CA if self.must_prove(None) else Proof.NONE
 
     def must_prove(self, base_url: str | None) -> bool:
-        """Return whether an address may be used only with a certificate that has the serial. It must if an earlier
-        certificate had the serial.
+        """Return whether an address may be used only with a certificate that has the serial. This is required if an
+        earlier certificate had the serial.
 
         At a configured address any trusted device may reply.
         """

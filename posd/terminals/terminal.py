@@ -1,9 +1,9 @@
 """One terminal of the fleet: its configuration, addresses, conflict, and calls.
 
-A terminal is identified by its serial. Its address comes from the configuration, which overrides announcements, or from
-an announcement. The address may change at any time. The next request uses the newest usable address (see
-`announcements`). A terminal in the cloud is called only at the configured address. Announcements on this network do not
-apply to it.
+A terminal is identified by its serial. The address of a terminal comes from the configuration, which overrides
+announcements, or from an announcement. The address may change at any time. The next request uses the newest usable
+address (see `announcements`). A terminal in the cloud is called only at the configured address. Announcements on this
+network do not apply to it.
 """
 
 import asyncio
@@ -157,7 +157,7 @@ class FleetTerminal(TerminalLocation):
         return Trusted(found.base_url, self.proof(found), at, operator, note, uid, (*others, *turned_down))
 
     def record_other_identity(self, base_url: str, other_serial: str | None) -> None:
-        """Record that the device at an address reports another serial. None: it reports the expected serial."""
+        """Record that the device at an address reports another serial. None: the device reports the expected serial."""
         trusted = self.trusted
         if self.in_fleet and trusted and trusted.base_url == base_url and trusted.other_serial != other_serial:
             self.trusted = msgspec.structs.replace(trusted, other_serial=other_serial)

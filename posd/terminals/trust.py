@@ -222,9 +222,7 @@ WORDS: Mapping[int, str] = {
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """Result of a probe: a device replies and, over https, is trusted. It has the SHA-256 fingerprint (hex) of the
-    certificate.
-    """
+    """Result of a probe: a device replies and, over https, is trusted. `certificate`: SHA-256 fingerprint (hex)."""
 
     certificate: str | None
     der: bytes | None = None

@@ -1,8 +1,9 @@
 """Local CA: its limits, and its replacement by a new CA. Only commands import this module.
 
-Terminals trust a root (`ca.crt`). Its key signs one other CA, the signer, and is then deleted. The signer's key stays
-(`ca.key`, with its certificate) and signs server certificates. The signer is limited to private networks, local names
-and the machine's own names. The root has the same limits, but Java ignores the limits of a certificate in its store.
+Terminals trust a root (`ca.crt`). The root's key signs one other CA, the signer, and is then deleted. The signer's key
+stays (`ca.key`, with its certificate) and signs server certificates. The signer is limited to private networks, local
+names and the machine's own names. The root has the same limits, but Java ignores the limits of a certificate in its
+store.
 
 A CA is valid for two years. Before its end a new CA is created with other keys, and waits (the overlap):
 
@@ -32,8 +33,8 @@ from posd.base.times import released
 from posd.tls.certificate import Subjects, Validity
 from posd.tls.files import TlsError, TlsFiles, describe, fingerprint, there
 
-#: Lifetime of a CA. It limits the use of a stolen key. The operator installs the new CA on the terminals within the
-#: overlap.
+#: Lifetime of a CA. The lifetime limits the use of a stolen key. The operator installs the new CA on the terminals
+#: within the overlap.
 CA_LIFETIME = timedelta(days=730)
 #: Time by which the validity starts before the present. A terminal with a slow clock would refuse a certificate that
 #: starts now.

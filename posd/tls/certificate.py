@@ -52,7 +52,7 @@ class CertificateInfo(msgspec.Struct, frozen=True):
         return self.issuer == self.subject
 
     def days_left(self, now: datetime) -> int:
-        """Return the number of whole days until the certificate ends. It is negative after the end."""
+        """Return the number of whole days until the certificate ends. The number is negative after the end."""
         return (self.not_after - now).days
 
     def validity(self, now: datetime, soon: int = RENEWAL_DAYS) -> Validity:
@@ -76,7 +76,7 @@ class Subjects(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...] = ()
 
     def __or__(self, other: "Subjects") -> "Subjects":
-        """Return the names and addresses of both without duplicates. Those of this object come first."""
+        """Return the names and addresses of both without duplicates. The names of this object come first."""
         return Subjects(
             tuple(dict.fromkeys((*self.names, *other.names))),
             tuple(dict.fromkeys(map(canonical, (*self.addresses, *other.addresses)))),
@@ -131,8 +131,8 @@ def ca_reasons(ca: CertificateInfo, now: datetime) -> tuple[str, ...]:
 
 
 def has_followed(ca: CertificateInfo, following: CertificateInfo, now: datetime) -> bool:
-    """Return whether the new CA must sign. It must if the old CA has ended, or ends soon and there was enough time to
-    install the new CA.
+    """Return whether the new CA must sign. The new CA must sign if the old CA has ended, or ends soon and there was
+    enough time to install the new CA.
 
     A new certificate of the old CA would end with that CA, and would have to be renewed at once.
     """
@@ -175,7 +175,7 @@ def local_names() -> list[str]:
 
 
 def called_as(listen_host: str, advertise_host: str, own: Callable[[], Iterable[str]] = local_addresses) -> Subjects:
-    """Return the names by which terminals may call the listener. Its certificate must have these names.
+    """Return the names by which terminals may call the listener. The listener's certificate must have these names.
 
     `listen_host`: the address to which it binds. `advertise_host`: the configured name or address; "": each terminal
     receives the address that faces it. `own`: returns the addresses of this machine.

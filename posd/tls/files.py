@@ -279,7 +279,7 @@ def new_ca_signs_from(made: TlsFiles) -> datetime | None:
     return describe(made.ca_certificate).next_ca_from if there(made.next_ca_certificate) else None
 
 
-# Certificate that a listener shows: one handshake, in which posd trusts nothing and sends nothing.
+# Read of the certificate that a listener shows, by one handshake. posd trusts nothing and sends nothing in it.
 
 
 class CertificateNotShown(Exception):

@@ -61,8 +61,8 @@ def init(
     """Create the server certificate for `names` and `addresses`, and the CA if there is none.
 
     An existing CA is kept, because the terminals trust it. With `overwrite` a new CA is created, and every terminal
-    then needs the new `ca.crt`. `given`: the operator's names (default: all), which renewals keep. The directory gets
-    mode 0700, keys 0600; each file is written atomically. Blocking. Raise TlsError.
+    then needs the new `ca.crt`. `given`: the operator's names (default: all), which renewals keep. The directory has
+    mode 0700, and keys have 0600. Each file is written atomically. Blocking. Raise TlsError.
     """
     subjects = Subjects(tuple(names), tuple(addresses))
     _check_subjects(subjects)

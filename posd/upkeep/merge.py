@@ -1,6 +1,6 @@
 """Merge of two databases of one schema: rows of the replaced database (`old`) are added to its replacement.
 
-Rows get new numbers above all numbers of both databases, in the old order. A client of the feed or of a stream may
+Rows receive new numbers above all numbers of both databases, in the old order. A client of the feed or of a stream may
 receive a row twice, but misses no row.
 """
 # ruff: noqa: S608 - only names of tables and columns from the code are inserted into SQL here
@@ -35,8 +35,8 @@ UNREADABLE = (sqlite3.Error, *MEANINGLESS)
 
 #: Tables whose row numbers people and programs store.
 NUMBERED = ("events", "journal", "print_journal", "changes", "quarantine")
-#: Number of row numbers that are skipped if the newest ones of the replaced file are unknown. It is more than that file
-#: can have used.
+#: Number of row numbers that are skipped if the newest ones of the replaced file are unknown. The number is larger than
+#: what that file can have used.
 NUMBERS_LEFT_OUT = 1_000_000_000
 
 _ENTRY: msgspec.json.Decoder[payment_entries.Entry] = msgspec.json.Decoder(payment_entries.Entry)
@@ -281,7 +281,7 @@ def rowid(db: sqlite3.Connection, kind: MergedKind, identity: str) -> int | None
 def stands(db: sqlite3.Connection, kind: MergedKind, identity: str) -> bool:
     """Return whether the row here stays.
 
-    It stays if it is newer, and does not replace an ended record by an open one.
+    The row stays if it is newer, and does not replace an ended record by an open one.
     """
     query = (
         f"SELECT 1 FROM main.{kind.table} n JOIN old.{kind.table} o USING ({kind.key}) WHERE {kind.key} = ?"

@@ -112,8 +112,8 @@ class Restore:
     def prepare(self, file: Path | None, look: Look, named: Mapping[str, StartedPayment]) -> RestorePlan:
         """Build the new database from a backup (or from nothing) and from the present database.
 
-        `named`: started payments by id. Those that are in neither database are recorded in doubt. Raise NotABackup or
-        StoreError.
+        `named`: started payments by id. Payments that are in neither database are recorded in doubt. Raise NotABackup
+        or StoreError.
         """
         with backup.unpacked(file) if file else nullcontext() as plain:
             return self._prepare(file, plain, look, named)
@@ -295,7 +295,7 @@ class Restore:
         return self._scratch
 
     def _merge_keys(self, of_backup: tuple[bytes, ...], replaced: Path) -> KeyMerge:
-        """Plan the key file. Its present keys come first, for open callbacks, and then further keys of the backup."""
+        """Plan the key file. The present keys come first, for open callbacks, and then further keys of the backup."""
         kept: tuple[bytes, ...] = ()
         if self._callback_key.exists():
             try:

@@ -1,7 +1,7 @@
 """Guard for a database that may lack payments. Then an unknown id may have been sent before.
 
 Payments may be missing after a restore that could not read the whole replaced file, or that had a list with unknown
-ids. They may also be missing if the database is behind its witness, because an older copy or another file is in its
+ids. Payments may also be missing if the database is behind its witness, because an older copy or another file is in its
 place. Then posd records the payments of the witness as in doubt when it starts. No new payment starts until the
 operator has checked (posd restore --seen) and recorded the paid ones (posd resolve). Print jobs are not refused,
 because printing a receipt twice costs no money.

@@ -1,9 +1,9 @@
-"""Retention: removal of records that ended before the configured number of days. It runs daily and at an operator's
-request.
+"""Retention: removal of records that ended before the configured number of days. Retention runs daily and at an
+operator's request.
 
-It runs in small steps through the store's writer. Each step is a function between those of payments, and several share
-a COMMIT. A daily run then pauses for several times the duration of the step. A run can end after any step. The next run
-starts again with the oldest records, of which only the kept ones are left.
+A run works in small steps through the store's writer. Each step is a function between those of payments, and several
+share a COMMIT. A daily run then pauses for several times the duration of the step. A run can end after any step. The
+next run starts again with the oldest records, of which only the kept ones are left.
 """
 
 import asyncio

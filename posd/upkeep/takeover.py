@@ -181,7 +181,8 @@ def take_over(
     """Copy records from `old`, a database of the same schema, into `db`, an unused file (opened by URI).
 
     `ids` and `print_ids`: payments and print jobs that may have no row in `old`. `sound`: whether `old` has all its
-    rows. `behind`: `old` is known to lack the newest numbers. Raise sqlite3.Error if `old` cannot be read at all.
+    rows. `behind`: `behind`: whether `old` lacks the newest numbers. Raise sqlite3.Error if `old` cannot be read at
+    all.
     """
     with closing(connect_reader(old)) as reader, merge.attached(db, old):
         reader.text_factory = merge.text
@@ -300,7 +301,7 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
     def _insert_by_id(self, identity: str, history: Sequence[Row]) -> None:
         """Record an id without a readable row.
 
-        It is in doubt until its record, the terminal or an operator resolves it.
+        The id is in doubt until its record, the terminal or an operator resolves it.
         """
         reason = "a restore found its id in the replaced database, but could not read its record"
         if history:
@@ -419,7 +420,7 @@ class _Payments(_TakeOver[Transaction, reprocess.Derived]):
         return next((serial for serial in serials if serial), "")
 
     def _holding(self, ids: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield terminal and payment of the leases that may be lost. They are open payments, newest first.
+        """Yield terminal and payment of the leases that may be lost. The result has open payments, newest first.
 
         A released payment holds no lease, an orphan never had one, and the leases of an undamaged file are known.
         """

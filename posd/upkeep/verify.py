@@ -264,7 +264,10 @@ class _Check:
 
 
 def _payment_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterator[Fault]:
-    """Yield the faults of a payment. It must be readable and consistent, and have the evidence of its outcome."""
+    """Yield the faults of a payment.
+
+    A payment must be readable and consistent, and have the evidence of its outcome.
+    """
     subject = f"payment {identity}"
     try:
         found = transactions.get(db, identity)
@@ -297,7 +300,7 @@ def _outcomes(found: Transaction) -> Iterator[Outcome]:
 
 
 def _print_job_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterator[Fault]:
-    """Yield the faults of a print job. It must be readable, consistent, and derivable from its record."""
+    """Yield the faults of a print job. A job must be readable, consistent, and derivable from its record."""
     subject = f"print job {identity}"
     try:
         job = print_jobs.get(db, identity)

@@ -181,7 +181,7 @@ def take_over(
     """Copy records from `old`, a database of the same schema, into `db`, an unused file (opened by URI).
 
     `ids` and `print_ids`: payments and print jobs that may have no row in `old`. `sound`: whether `old` has all its
-    rows. `behind`: `behind`: whether `old` lacks the newest numbers. Raise sqlite3.Error if `old` cannot be read at
+    rows. `behind`: whether `old` lacks the newest numbers. Raise sqlite3.Error if `old` cannot be read at
     all.
     """
     with closing(connect_reader(old)) as reader, merge.attached(db, old):

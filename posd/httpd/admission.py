@@ -1,9 +1,10 @@
 """Admission of connections: on the LAN by address, on a Unix socket by process and user; counts of refused traffic.
 
-A connection is unproven until its token is checked. It holds memory and needs a TLS handshake. So one rule limits
-unproven connections, for each address and for all unknown addresses together. The rule has a number of places and a
-budget of unproven connections. An unproven connection keeps its place for `GRACE_SECONDS`. Then a new connection may
-replace it. The budget refills within the same time, so a connection within the budget always has a place.
+A connection is unproven until its token is checked. An unproven connection holds memory and needs a TLS handshake. So
+one rule limits unproven connections, for each address and for all unknown addresses together. The rule has a number of
+places and a budget of unproven connections. An unproven connection keeps its place for `GRACE_SECONDS`. Then a new
+connection may replace it. The budget refills within the same time, so a connection within the budget always has a
+place.
 
 A connection with a valid token returns its part of the budget, so genuine traffic is not limited. An address is known
 if it belongs to a terminal of the fleet, and for a day after a callback about an open payment. Unknown addresses share
@@ -29,8 +30,8 @@ from posd.httpd.allowance import Allowance
 GRACE_SECONDS = 2.0
 #: Places of a known address. Terminals behind one address translation share them.
 PLACES_OF_KNOWN = 64
-#: Places of an unknown address, and of all unknown addresses together. They also limit the work for unknown addresses:
-#: this number of TLS handshakes in two seconds, about a millisecond each.
+#: Places of an unknown address, and of all unknown addresses together. These places also limit the work for unknown
+#: addresses: this number of TLS handshakes in two seconds, about a millisecond each.
 PLACES_OF_STRANGER = 16
 PLACES_OF_STRANGERS = 64
 #: Seconds for which an address is known after a callback about an open payment, and maximum number of such addresses.

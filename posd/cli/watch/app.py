@@ -117,7 +117,7 @@ class RowPage(Screen[None]):
 
 def entitle(widget: Widget, title: Text) -> None:
     """Set the title in the border above a widget, if it has changed."""
-    content = Content.from_rich_text(title)
+    content = Content.from_rich_text(Text.assemble(" ", title, " ") if title else title)
     if widget.border_title != content.markup:
         widget.border_title = content
 

@@ -254,7 +254,7 @@ class SimulatedTerminal:
         return entry
 
     def close(self) -> None:
-        """Close the connections to it."""
+        """Close the connections to the terminal."""
         self._http.close()
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:

@@ -26,7 +26,7 @@ def posd_sandbox_session() -> Iterator[Sandbox]:
 def posd_sandbox(
     posd_sandbox_session: Sandbox, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Sandbox]:
-    """Return posd with an empty database and a reset terminal. POSD_SOCKET is set to it.
+    """Return posd with an empty database and a reset terminal. POSD_SOCKET is set to its socket.
 
     A failed test shows the ends of their logs.
     """

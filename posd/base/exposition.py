@@ -76,7 +76,7 @@ Value = float | Histogram
 #: Values of one metric by its labels. The key is a text for one label, or texts in order for several. A metric without
 #: labels has one value. None: the value is unknown.
 Values = Mapping[str, Value] | Mapping[tuple[str, str], Value] | Mapping[tuple[str, str, str], Value] | Value | None
-#: Name of one metric, and its values.
+#: Name and values of one metric.
 Samples = tuple[str, Values]
 
 

@@ -303,7 +303,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
 class Problem(Exception):
     """Refused call, with a code of `PROBLEMS`, the next step as text, and the code's own fields.
 
-    The detail is one line that tills can show and log. Quoted text in it is escaped.
+    The detail is one line that tills can show and log. Quoted text in the detail is escaped.
     """
 
     def __init__(self, code: str, detail: str, **extra: Any) -> None:

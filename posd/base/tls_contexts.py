@@ -45,7 +45,7 @@ def client(ca_file: Path | None = None, *, system: bool = False) -> ssl.SSLConte
     """Return the context of a client that verifies chain and name, with `ca_file`, and with the system's CAs if
     `system`.
 
-    Without both, the context trusts no certificate. Raise OSError if the file cannot be used.
+    Without a file and without `system`, the context trusts no certificate. Raise OSError if the file cannot be used.
     """
     context = _stated(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = True

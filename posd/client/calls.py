@@ -296,7 +296,7 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
         return cast(ReservedOne, self._derive("re-auth", id, amount, fields))
 
     def capture(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> PaidOne:  # noqa: A002
-        """Charge the amount that a pre-authorization reserves, or a part of it."""
+        """Charge the amount that a pre-authorization reserves, or a part of that amount."""
         return cast(PaidOne, self._derive("capture", id, amount, fields))
 
     def post_tip(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> PaidOne:  # noqa: A002
@@ -308,7 +308,7 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
         return cast(ReversedOne, self._derive("void", id, amount, fields))
 
     def refund(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> ReversedOne:  # noqa: A002
-        """Refund a charge or a capture, or `amount` of it."""
+        """Refund a charge or a capture, or only a part of it (`amount`)."""
         return cast(ReversedOne, self._derive("refund", id, amount, fields))
 
     def print_job(

@@ -146,7 +146,8 @@ def moment(value: object) -> str:
 T = TypeVar("T")
 Plan: TypeAlias = Generator[Call, Reply, T]
 
-#: Called with the reason before each repetition of a call, for the till's screen. An exception of it ends the wait.
+#: Called with the reason before each repetition of a call, for the till's screen. An exception of this function ends
+#: the wait.
 OnAway: TypeAlias = Callable[[PosdError], None]
 #: Called with the text for the cashier.
 Show: TypeAlias = Callable[[str], None]

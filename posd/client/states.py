@@ -436,7 +436,7 @@ class FeedChange(FromDocument):
     attention: tuple[str, ...]
     terminal: str | None
     document: Document = field(repr=False)
-    #: Place after it in the feed: `Posd.feed(after=place)`.
+    #: Place in the feed after this change: `Posd.feed(after=place)`.
     place: str = ""
 
 

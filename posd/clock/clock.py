@@ -94,7 +94,7 @@ class Stretch(msgspec.Struct, frozen=True):
         return self
 
     def too_early(self, before: str, kept: timedelta) -> Iterator[tuple[str, str]]:
-        """Yield ranges of times in which a record may be newer than its recorded time.
+        """Yield ranges of times. A record with a time in such a range may be newer than that time.
 
         Periods that ended before a moment are omitted. `kept`: time for which records are kept. The start of a period
         with a slow clock is unknown.

@@ -4,8 +4,8 @@ Payments never need the wall clock. Irreversible actions need it: retention, and
 their own clocks. The evidence for and against the wall clock is: The witnesses are:
 
 - The highest trusted wall time, which is stored over restarts, and the date of this build. Time does not go back.
-- The clock since the boot, including sleep. Within a run the wall clock moves with it. An NTP service that slews the
-  wall clock moves both, so only steps are visible.
+- The clock since the boot, including sleep. Within a run the wall clock advances as this clock does. An NTP service
+  that slews the wall clock moves both, so only steps are visible.
 - The kernel's state that a time service controls the clock. A change of the clock by hand clears this state. The
   absence of this state proves nothing, because many shops have no time service.
 - The times in terminals' events. One terminal proves nothing, because its time may be wrong.

@@ -216,7 +216,7 @@ async def totals_gap(connection: AsyncConnection[Any], first: date, last: date, 
         " WHERE result IS NULL AND (created_at AT TIME ZONE %s)::date BETWEEN %s AND %s"
     )
     ((unsettled,),) = await _rows(connection, query, (zone, first, last))
-    # A lost range has no time. It is between those of the changes before and after it.
+    # A lost range has no time. The time is between those of the changes before and after the gap.
     query = """
         SELECT coalesce(sum(to_seq - from_seq + 1), 0) FROM posd.lost l
         WHERE reason <> 'deleted' AND coalesce((

@@ -330,7 +330,7 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class NatsConfig(msgspec.Struct, frozen=True):
-    """NATS servers and stream. The connecting process reads the files. The daemon opens none of them."""
+    """NATS servers and stream. The connecting process reads the files. The daemon does not open these files."""
 
     servers: Annotated[tuple[str, ...], Key(read.each(read.url("tls", "nats")), [], secret=True)]
     stream: Annotated[str, Key(_stream, "POSD")]

@@ -197,7 +197,10 @@ class Presence:
         await self._keep(self._absence)
 
     async def _keep(self, item: Absence | None) -> None:
-        """Store the absence over a restart, or remove it. If the disk fails, the next start computes it again."""
+        """Store the absence, so that it survives a restart, or remove the stored absence.
+
+        If the disk fails, the next start computes it again.
+        """
 
         def work(unit: WriteTransaction) -> None:
             marks.clear(unit.db, marks.AWAY)

@@ -261,8 +261,8 @@ def finds_running(attempt: Attempt) -> bool:
 
 #: Largest number of elements in a usable reply. A search for one id finds one transaction, or its few events.
 MAX_ELEMENTS = 256
-#: Bytes of elements that are kept for one search, at least one element. A payment has four events, each with the till's
-#: metadata.
+#: Number of bytes of elements that are kept for one search. At least one element is kept. A payment has four events,
+#: each with the till's metadata.
 MAX_KEPT_BYTES = 128 * 1024
 FINAL_WORDS = frozenset(map(str, FINALS))
 

@@ -60,7 +60,7 @@ def named(db: sqlite3.Connection, original: str | None, reference: str | None) -
 
 
 def derived_ids(db: sqlite3.Connection, transaction: Transaction) -> list[str]:
-    """Return the ids of transactions that derive from one, oldest first.
+    """Return the ids of transactions that derive from a transaction, oldest first.
 
     The result includes transactions that were sent with its reference before this database knew the payment.
     """

@@ -164,7 +164,7 @@ class EventLine(Line, frozen=True, kw_only=True):
 
 
 class SearchLine(Line, frozen=True, kw_only=True):
-    """The terminal was asked what became of it."""
+    """posd searched for the transaction on the terminal."""
 
     kind: Literal["search"] = "search"
     result: Annotated[SearchResult, Meta(description="the result")]

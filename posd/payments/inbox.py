@@ -145,7 +145,7 @@ class Inbox(RecordService):
         return receipt
 
     async def _record(self, work: Callable[[WriteTransaction], CallbackReceipt], peer: str) -> CallbackReceipt:
-        """Commit the effect of a callback. First parse the large stored bodies that are compared with it."""
+        """Commit the effect of a callback. First parse the large stored bodies for the comparison."""
         while True:
             try:
                 return await self._store.write(work)

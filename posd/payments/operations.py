@@ -100,7 +100,8 @@ Reversal = Literal["cancellation", "refund"]
 def end_of_day(moment: datetime, zone: tzinfo) -> datetime:
     """Return the midnight, in UTC, that ends the calendar day of a moment in that zone.
 
-    A day can have 23 or 25 hours (daylight saving). If a clock change skips midnight, return the first moment after it.
+    A day can have 23 or 25 hours (daylight saving). If a clock change skips midnight, return the first moment after
+    midnight.
     """
     day = moment.astimezone(zone).date() + timedelta(days=1)
     return datetime.combine(day, time.min, zone).astimezone(UTC)

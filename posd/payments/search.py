@@ -62,7 +62,7 @@ class Searching(RecordService):
         return known is not None and known.may_answer
 
     def found_another(self, db: sqlite3.Connection, terminal: str, client_transaction_id: str) -> bool:
-        """Whether the search of this terminal has found another transaction of it."""
+        """Whether the search on this terminal has found another transaction."""
         return terminal in self._fleet and rows.search_found_another(
             db, terminal, self._name(terminal), client_transaction_id
         )

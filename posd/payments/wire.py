@@ -99,8 +99,8 @@ class StartAcknowledgement(msgspec.Struct, frozen=True):
 def read_event(body: bytes) -> TransactionEvent:
     """Read a transaction event. Raise NotAnEvent, whose message names the field.
 
-    An event needs a readable status, and a readable id of its transaction or serial of its terminal. None of them may
-    be contradictory. `damaged` lists other unreadable parts.
+    An event needs a readable status, and a readable id of its transaction or serial of its terminal. None of these
+    values may be contradictory. `damaged` lists other unreadable parts.
     """
     members, damaged = _members_of(body)
     return _read(body, members, damaged, members.get("status"))

@@ -73,7 +73,7 @@ def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
 
 
 def append(unit: WriteTransaction, print_job_id: str, entry: Entry, at: str) -> None:
-    """Store an entry. The bytes of a webhook are stored with it as received."""
+    """Store an entry. The bytes of a webhook are stored with the entry, as received."""
     body = entry.body if isinstance(entry, Called) else None
     kept = Called() if isinstance(entry, Called) else entry
     unit.db.execute(

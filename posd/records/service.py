@@ -62,7 +62,7 @@ class ServiceParts(msgspec.Struct, eq=False):
     quotas: Quotas = msgspec.field(default_factory=Quotas)
     #: Returns a random number from 0 to 1, for jitter.
     chance: Callable[[], float] = lambda: 0.5
-    #: Seconds since the boot, sleep included.
+    #: Seconds since the boot, including sleep.
     elapsed: Callable[[], float] = clocks.elapsed
     #: Returns why the wall clock is not trusted now, or None.
     clock_doubt: Callable[[], str | None] = lambda: None

@@ -26,7 +26,7 @@ class StartedPayment(msgspec.Struct, frozen=True):
 
 
 class WitnessContents(msgspec.Struct):
-    """Content of the file. `seq`: the highest number of the feed in it. `unreadable`: the number of damaged lines.
+    """Content of the file. `seq`: the highest feed number in the file. `unreadable`: the number of damaged lines.
 
     `torn`: the file ends within a line. `database_id` is None if that line is damaged.
     """
@@ -74,7 +74,7 @@ def _line(*members: Any) -> bytes:
 
 
 def read(content: bytes) -> WitnessContents:
-    """Parse a file. Any part of it may be damaged."""
+    """Parse a file. Any part of the file may be damaged."""
     found = WitnessContents()
     *lines, rest = content.split(b"\n")
     found.torn = bool(rest)

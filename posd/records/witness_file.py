@@ -25,7 +25,7 @@ from posd.storage import StorageUnavailable
 SYNC_SECONDS = 60.0
 #: Number of payments in a rewritten file: several weeks of a shop.
 KEPT = 5000
-#: Size at which the file is rewritten, in bytes. KEPT payments take about half of it.
+#: Size at which the file is rewritten, in bytes. KEPT payments take about half of this size.
 MOST_BYTES = 2 * 1024 * 1024
 #: Bytes allocated beyond that size. These bytes are enough for some hundred payments if the disk has no space for a
 #: rewrite.

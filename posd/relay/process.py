@@ -20,7 +20,7 @@ from posd.config import ListenAddress
 from posd.logs import output
 
 #: Seconds before the work is cancelled again. The clients of NATS and PostgreSQL use `asyncio.wait_for`. In Python 3.11
-#: it loses a cancellation if its result arrives in the same step.
+#: `wait_for` loses a cancellation if its result arrives in the same step.
 AGAIN_SECONDS = 2.0
 
 

@@ -24,7 +24,7 @@ from posd.simulator.wire import OPERATIONS, AccessMode, Edition, Refused, Simula
 
 #: Maximum size of a request body, in bytes. A charge with the till's 16 KiB of metadata is much smaller.
 MAX_BODY_BYTES = 1_048_576
-#: Prefix of each path. A serial can contain any character. A slash in it is encoded in a URL.
+#: Prefix of each path. A serial can contain any character. A URL contains a slash of the serial in encoded form.
 PREFIXES: Mapping[AccessMode, str] = {"local": "/terminal/v1/", "cloud": "/terminal/v1/{terminal_serial:path}/"}
 #: Calls other than starts: name, edition, access mode, method, path below the prefix. For a local search of edition
 #: 2026 the sources give two prefixes, so both paths are served.

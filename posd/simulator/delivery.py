@@ -280,7 +280,7 @@ class Queue:
             self._journal.empty()
 
     def close(self) -> None:
-        """Close the journal. Waiting items stay in it."""
+        """Close the journal. Waiting items stay in the journal."""
         self._journal.close()
 
     def _record(self, item: QueuedEvent) -> None:

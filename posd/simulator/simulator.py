@@ -127,7 +127,7 @@ class Simulator:
 
 
 class TerminalGroup:
-    """Terminals with a common clock, as an async context manager. All stop when the block ends.
+    """Terminals with a common clock, as an async context manager. All terminals stop when the block ends.
 
     Entering raises SettingsError if a terminal cannot run. Then no terminal runs.
     """

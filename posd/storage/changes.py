@@ -52,7 +52,10 @@ class Hub:
         self.draining = False
 
     def subscribe(self, subject: str = ANY, wanted: Callable[[RecordedChange], bool] = lambda _: True) -> Waiter:
-        """Return a waiter for the wanted changes of a subject. The caller enters it before it reads the state."""
+        """Return a waiter for the wanted changes of a subject.
+
+        The caller enters the waiter before it reads the state.
+        """
         return Waiter(self, subject, wanted)
 
     def awaited(self, subject: str) -> bool:

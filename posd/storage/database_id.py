@@ -76,7 +76,8 @@ def present(db: sqlite3.Connection) -> DatabaseIdentity:
 
 
 def ranges(db: sqlite3.Connection) -> list[FeedDatabase]:
-    """Return the feed numbers of each identity. For an earlier identity, these are the numbers copied with it.
+    """Return the feed numbers of each identity. For an earlier identity, these are the numbers that were copied with
+    that identity.
 
     Raise ValueError as `all_of`.
     """

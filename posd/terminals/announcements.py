@@ -232,7 +232,7 @@ class AnnouncedSerial(msgspec.Struct):
 
 
 class RivalDevices(msgspec.Struct, frozen=True):
-    """Two reachable devices with one serial: the preferred one, and the others."""
+    """Reachable devices with the same serial: the preferred device, and the others."""
 
     believed: str
     others: tuple[str, ...]
@@ -316,7 +316,7 @@ class SerialAnnouncements(msgspec.Struct):
         return not here >= set(urls)
 
     def withdraw(self, name: str) -> Announcement | None:
-        """Remove the announcements with an instance name. Return the newest of them."""
+        """Remove the announcements with an instance name. Return the newest announcement."""
         gone = [claim for claim in self._claims if claim.announcement.name == name]
         for claim in gone:
             self._claims.remove(claim)

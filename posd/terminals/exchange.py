@@ -185,7 +185,7 @@ class ClientExchange(asyncio.Protocol):
         return outcome
 
     def close(self) -> None:
-        """Abort the connection. Nothing more is read from it or written to it."""
+        """Abort the connection. Then nothing more is read or written."""
         self._about_to_write = None
         if self._timer is not None:
             self._timer.cancel()

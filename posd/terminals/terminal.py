@@ -3,7 +3,7 @@
 A terminal is identified by its serial. The address of a terminal comes from the configuration, which overrides
 announcements, or from an announcement. The address may change at any time. The next request uses the newest usable
 address (see `announcements`). A terminal in the cloud is called only at the configured address. Announcements on this
-network do not apply to it.
+network do not apply to such a terminal.
 """
 
 import asyncio

@@ -25,7 +25,7 @@ from posd.config import Pin
 from posd.tls import CertificateInfo, server_hostname
 from posd.tls.certificate import digest, read_certificate
 
-# Error numbers X509_V_ERR of OpenSSL (x509_vfy.h). Python's ssl has no names for them.
+# Error numbers X509_V_ERR of OpenSSL (x509_vfy.h). Python's ssl has no names for these numbers.
 _NOT_YET_VALID = 9
 _EXPIRED = 10
 _WRONG_NAME = frozenset({62, 64})  # host name, IP address

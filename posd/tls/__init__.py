@@ -1,7 +1,8 @@
 """Certificates of the webhook listener: a local CA, a server certificate, and the context that serves it.
 
 A terminal receives `ca.crt` once and then trusts every server certificate of this machine. So the CA is kept for as
-long as possible, and only the server certificate is replaced. The keys of both stay on this machine.
+long as possible, and only the server certificate is replaced. The keys of CA and server certificate stay on this
+machine.
 
 Importing this package costs only `ssl`. The functions that create certificates (`posd.tls.issue`) need the library
 cryptography, which the daemon never loads.

@@ -291,7 +291,7 @@ def stands(db: sqlite3.Connection, kind: MergedKind, identity: str) -> bool:
 
 
 def copy_row(db: sqlite3.Connection, kind: MergedKind, identity: str) -> None:
-    """Replace the row here by the row of `old`, or add that row. `final_event` of a payment is set separately."""
+    """Replace the row in `db` by the row of `old`, or add that row. `final_event` of a payment is set separately."""
     columns = ", ".join(kind.columns)
     source = f"SELECT {columns} FROM old.{kind.table} WHERE {kind.key} = :id"
     if rowid(db, kind, identity) is None:

@@ -252,7 +252,7 @@ class Restore:
     def _take_over(
         self, db: sqlite3.Connection, look: Look, named: Mapping[str, StartedPayment]
     ) -> tuple[OldFile, TakeoverResult]:
-        """Add the payments of the present database. Return which part of it was readable."""
+        """Add the payments of the present database. Return the readable part of that database."""
         wal = self._database.with_name(f"{self._database.name}-wal")
         if not (self._database.exists() or wal.exists()):
             return OldFile.MISSING, _nothing(db)

@@ -345,7 +345,7 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
 
     @abstractmethod
     def copy(self, identity: str) -> None:
-        """Replace the row here by the row of `old`, or add that row."""
+        """Replace the row in `db` by the row of `old`, or add that row."""
 
     @abstractmethod
     def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:

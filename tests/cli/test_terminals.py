@@ -57,7 +57,7 @@ def test_the_reason_of_an_identity_conflict_is_shown() -> None:
     swapped = {"serial": "SN-1", "base_url": "https://192.0.2.7"}
     swapped |= {"identity": {"proof": "none", "conflict": True, "claims": [claim]}}
     why = "the device at https://192.0.2.7 says that it is terminal SN-2, not SN-1: no payment is sent there"
-    check = {"status": "degraded", "detail": why, "commands": encoded(steps("SN-1", "SN-2"))}
+    check: dict[str, Any] = {"status": "degraded", "detail": why, "commands": encoded(steps("SN-1", "SN-2"))}
     health = {"status": "degraded", "checks": {"identity": check}}
     script = [answer({"terminals": []}), answer(swapped), answer(health)]
     done = asked(script, "terminals", "identity", "SN-1")

@@ -1,4 +1,4 @@
-"""Both clients with one interface: the sync client is called like the async one, each call in a thread."""
+"""Both clients with one interface. The sync client has async methods, and each call runs in a thread."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -14,13 +14,13 @@ __all__ = ["home", "shop"]
 
 
 def refused(code: str) -> pytest.RaisesExc[Problem]:
-    """Expect that posd refuses with that code."""
+    """Check that posd refuses with this code."""
     return pytest.raises(Problem, check=lambda problem: problem.code == code)
 
 
 @pytest.fixture
 def payment(shop: Shop) -> Payment:
-    """Yield a payment that is not started yet, on its own terminal, which accepts it."""
+    """Yield a payment that is not started. Its terminal has no other payment and accepts it."""
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     shop.terminal.arrived.clear()
@@ -29,7 +29,7 @@ def payment(shop: Shop) -> Payment:
 
 @pytest.fixture
 async def alone(home: Path) -> AsyncIterator[Payment]:
-    """Yield a payment that is not started yet, on the only terminal of a daemon that can be stopped and restarted."""
+    """Yield a payment that is not started, on the only terminal of a daemon. A test can stop and restart the daemon."""
     async with open_counters(home, 1) as [counter]:
         yield counter.payment()
 

@@ -1,7 +1,5 @@
-"""A till that stores its payments in a folder. With ID it charges under that id; without one it settles the open
-payments.
-
-With LINE it is killed before the LINE-th line of the client's code. Arguments: SOCKET FOLDER TERMINAL [ID LINE].
+"""A till that stores its payments in a folder. With ID it charges under this id. Without ID it settles the open
+payments. With LINE it dies before the LINE-th line of the client's code. Arguments: SOCKET FOLDER TERMINAL [ID LINE].
 """
 
 import os
@@ -12,7 +10,7 @@ from typing import Any
 
 from posd.client import PaymentStore, Posd
 
-#: Files that decide when something is stored and sent. The others only read and write documents.
+#: Files that decide when a payment is stored and sent. Other files only read and write documents.
 FILES = ("/posd/client/store.py", "/posd/client/sync.py", "/posd/client/plans.py", "/posd/client/connection.py")
 
 left = 0

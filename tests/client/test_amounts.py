@@ -81,7 +81,7 @@ def test_an_amount_that_posd_accepts_is_accepted(amount: Any) -> None:
 def test_an_amount_that_posd_refuses_is_refused(amount: Any) -> None:
     with pytest.raises(ValueError):
         check_amount(amount)
-    if not isinstance(amount, Decimal) or amount.is_finite():  # otherwise JSON cannot express it
+    if not isinstance(amount, Decimal) or amount.is_finite():  # JSON cannot express other values
         assert refused_by_posd(amount)
 
 
@@ -106,7 +106,7 @@ def test_an_inexact_number_is_refused(amount: Any) -> None:
         ({"extra_taxes.ice": 1}, "extra_taxes.ice"),
     ],
 )
-def test_an_unknown_part_is_refused_and_the_nearest_known_one_is_named(amount: Any, meant: str | None) -> None:
+def test_an_unknown_part_is_refused_and_the_nearest_known_part_is_named(amount: Any, meant: str | None) -> None:
     words = "The parts are iva, " if meant is None else f"did you mean '{meant}'"
     with pytest.raises(ValueError, match=f"is no part of an amount: {words}"):
         check_amount(amount)

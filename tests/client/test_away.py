@@ -1,4 +1,4 @@
-"""posd is missing, forbidden, stopping, or replaced by another program: messages and waits."""
+"""Messages and waits if posd is missing, forbidden, stopping, or replaced by another program."""
 
 import asyncio
 import errno
@@ -77,13 +77,13 @@ async def test_the_message_says_why_posd_cannot_be_reached(tmp_path: Path, name:
         with pytest.raises(Unreachable, match=words):
             await asynchronous.version()
     assert not caught.value.sent
-    gc.collect()  # a socket left open would warn, and warnings are errors here
+    gc.collect()  # a socket that is left open would warn, and warnings are errors in tests
 
 
 @pytest.mark.slow
 @needs(root=True)
 def test_a_forbidden_socket_is_not_waited_for_long(tmp_path: Path) -> None:
-    """The client waits for a moment: while posd starts, the socket exists before it gets its group."""
+    """The client waits for a moment, because at posd's start the socket exists before it gets its group."""
     path = Path("/tmp") / f"posd-{os.getpid()}.sock"
     program = f"""
 import os
@@ -116,7 +116,7 @@ def test_a_full_queue_of_a_socket_is_no_reason_to_give_up(tmp_path: Path) -> Non
     with listening(tmp_path / "s") as busy:
         busy.listen(0)
         waiting = []
-        while True:  # until the next connection would have to wait
+        while True:  # the loop ends when the next connection would have to wait
             one = socket.socket(socket.AF_UNIX)
             waiting.append(one)
             one.setblocking(False)
@@ -127,7 +127,7 @@ def test_a_full_queue_of_a_socket_is_no_reason_to_give_up(tmp_path: Path) -> Non
             one.close()
 
 
-def test_the_socket_is_the_one_given_or_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_socket_comes_from_the_argument_or_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POSD_SOCKET", "/elsewhere")
     with Posd() as client, Posd("/given") as other:
         assert (client.socket, other.socket) == ("/elsewhere", "/given")
@@ -188,7 +188,7 @@ def test_an_exception_of_on_away_ends_a_wait(tmp_path: Path) -> None:
         client.transaction(ID).outcome()
 
 
-# A read is repeated as long as the patience lasts, a decision is not.
+# A client repeats a read during its patience. It does not repeat a decision.
 
 
 @pytest.mark.parametrize("trouble", [LOST, STOPPING], ids=["lost", "draining"])
@@ -280,7 +280,7 @@ def state(code: str, next_step: str = "wait") -> tuple[None, str, str]:
 
 END = (None, "outcome", "{}")
 STREAMS = [
-    # it ends without an outcome
+    # the stream ends without an outcome
     sse(state("present_card"), event(3), state("present_card"), event(5), state("card_read")),
     LOST,
     STOPPING,
@@ -354,7 +354,7 @@ async def first(path: Path, reply: Answer) -> None:
 
 
 def test_after_a_change_of_the_database_all_its_messages_are_passed_on(tmp_path: Path) -> None:
-    """Its numbers are different: numbers below the last one do not count as already received."""
+    """The other database has other numbers. A number below the last number does not count as already received."""
     unknown = (None, "notice", '{"code":"place_unknown","detail":"d","seq":0}')
     script = [sse(event(8), event(9)), sse(unknown, event(1), event(2)), sse(event(3), END), OVER]
     with Stub(tmp_path / "s", script) as stub, Posd(stub.socket) as client:

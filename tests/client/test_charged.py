@@ -1,4 +1,4 @@
-"""A till never reads "not paid" for a charged payment, and keeps its record, whatever happened to posd."""
+"""A till never reads "not paid" for a charged payment, and keeps the record, after any fault of posd."""
 
 import asyncio
 import re
@@ -44,7 +44,9 @@ NEW_OF_OUTCOME = {"client_transaction_id", "terminal", "type", "sale", "amount"}
 
 @dataclass
 class Till:
-    """A till that ended before it booked. One payment was charged, another declined, and a third never sent."""
+    """A till that ended before it booked its payments. One payment was charged, one was declined, and one was never
+    sent.
+    """
 
     daemon: Daemon
     simulator: Simulator
@@ -59,7 +61,7 @@ class Till:
         return [entry["client_transaction_id"] for entry in self.simulator.ledger.of("start")]
 
     async def settle(self, client: Client, socket: Path, **named: Any) -> dict[str, str]:
-        """Settle the stored payments as in docs/guides/client.md. Return the cashier's text for each."""
+        """Settle the stored payments as in docs/guides/client.md. Return the cashier's text for each payment."""
         async with client(socket, patience=0, **named) as posd:
             return {stored.id: await self._settle(posd, stored) for stored in self.store.open_payments()}
 
@@ -119,7 +121,7 @@ async def test_a_payment_lost_by_a_restore_is_left_to_a_person_even_after_the_re
     move_back(till)
     await daemon.start()
     everyone = [till.charged, till.declined, till.unsent]
-    #: Stored later than any missing record.
+    #: The payment is stored later than any missing record.
     later = StoredPayment(str(uuid4()), till.stored(till.charged).body, datetime.now(UTC))
     for seen in (False, True):
         if seen:
@@ -144,7 +146,9 @@ async def test_a_payment_lost_by_a_restore_is_left_to_a_person_even_after_the_re
 
 
 def move_back(till: Till) -> None:
-    """Write the day before yesterday for the payments that the till has stored, and yesterday for the restore."""
+    """Set the time of the till's stored payments to the day before yesterday, and the time of the restore to
+    yesterday.
+    """
     today = datetime.now(UTC)
     for file in till.store.folder.iterdir():
         stored_on = (today - timedelta(days=2)).date().isoformat()
@@ -201,7 +205,7 @@ async def test_an_older_posd_never_proves_that_a_payment_was_not_started(
     with older(till.daemon.till_socket, tmp_path / "older.sock") as socket:
         async with client(socket) as posd:
             for identity in (till.charged, till.declined, till.unsent):
-                with pytest.raises(PosdError) as told:  # the older posd does not say whether it was a refund
+                with pytest.raises(PosdError) as told:  # the older posd does not say whether the payment was a refund
                     await posd.transaction(identity).outcome()
                 assert not told.value.never_started
         other = StoredPayment(till.unsent, b'{"type":"charge","amount":{"subtotal_iva0":1},"terminal":"SN-NONE"}')
@@ -215,7 +219,7 @@ async def test_an_older_posd_never_proves_that_a_payment_was_not_started(
 
 @contextmanager
 def older(socket: Path, before: Path) -> Iterator[Path]:
-    """Serve posd's local API on another socket like an older version, without the new members."""
+    """Serve posd's local API on another socket without the new members, like an older version."""
     transport = httpx2.HTTPTransport(uds=str(socket))
 
     class Handler(BaseHTTPRequestHandler):
@@ -240,7 +244,7 @@ def older(socket: Path, before: Path) -> Iterator[Path]:
             pass
 
     class Server(ThreadingMixIn, UnixStreamServer):
-        daemon_threads = False  # `server_close` would wait for these threads, which hold connections
+        daemon_threads = False  # `server_close` would wait for the threads of open connections
 
     with Server(str(before), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

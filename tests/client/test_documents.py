@@ -1,4 +1,6 @@
-"""Documents as types: every field is exact and aware; unknown data is kept and never mistaken for known data."""
+"""Documents as types. Numbers are exact, and times have a zone. Unknown data is kept and never mistaken for known
+data.
+"""
 
 import json
 from dataclasses import fields
@@ -53,7 +55,7 @@ def ended(result: str, next_step: str, kind: str | None = "charge", **fields: An
     return found
 
 
-#: type of the client -> its schema in the description of the API, and its fields that come from elsewhere.
+#: Type of the client -> schema in the description of the API, and fields that are not in the schema.
 DESCRIBED: dict[Any, tuple[str, set[str]]] = {
     states.Approved: ("TransactionOutcome", {"next_step"}),
     states.Attention: ("Attention", set()),
@@ -140,7 +142,7 @@ def test_an_unsuccessful_outcome_has_its_reason() -> None:
     assert found.failure_reason == Failure("posd", "unsent", "no route", None)
 
 
-def test_the_terminals_own_failure_is_read() -> None:
+def test_the_failure_reported_by_the_terminal_is_read() -> None:
     own = {"type": "TERMINAL", "code": "TER-003", "message": "busy"}
     reason = {"type": "posd", "code": "refused", "message": "it is busy", "terminal": own}
     found = ended("not_started", "new_id_ok", failure_reason=reason)
@@ -215,7 +217,7 @@ def test_failures_are_not_approvals(kind: type[Outcome]) -> None:
     assert type(ended(kind.result, "new_id_ok")) is kind
 
 
-def test_an_unknown_result_of_a_newer_posd_is_not_a_known_one(tmp_path: Path) -> None:
+def test_an_unknown_result_of_a_newer_posd_is_not_a_known_result(tmp_path: Path) -> None:
     partly = transaction(outcome=outcome("partly_approved", EVENT, next_step="ask_person"))
     with (
         Stub(tmp_path / "s", [answer(outcome_of(partly))]) as stub,
@@ -227,9 +229,7 @@ def test_an_unknown_result_of_a_newer_posd_is_not_a_known_one(tmp_path: Path) ->
 
 
 def test_an_outcome_of_an_older_posd_is_read_with_the_payment_received_before(tmp_path: Path) -> None:
-    """The outcome alone does not name its payment, and does not say whether it was a refund. Without the payment
-    nothing is concluded.
-    """
+    """The outcome alone has neither the payment nor its type. Without the payment the client concludes nothing."""
     final = transaction(outcome=outcome("approved", EVENT), next_step="done")
     over = answer(final["outcome"])
     with Stub(tmp_path / "s", [over, answer(transaction()), over]) as stub, Posd(stub.socket) as client:

@@ -1,4 +1,4 @@
-"""Modules that the client loads: nothing else of posd, and the HTTP client only at first use."""
+"""Modules that the client loads. It loads nothing else of posd, and the HTTP client only at the first use."""
 
 import subprocess
 import sys

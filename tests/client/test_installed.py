@@ -1,4 +1,4 @@
-"""The client without the daemon: the package posd-client, made from the same sources, in an environment of its own."""
+"""The client without the daemon. The package posd-client is made from the same sources and has its own environment."""
 
 import os
 import re
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel by the command of the Makefile, with the build backend that is installed here."""
+    """Build the wheel by the command of the Makefile, with the installed build backend."""
     directory = tmp_path_factory.mktemp("wheel")
     [command] = re.findall(r"^client:\n\t(.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     [*pip, _, _, place] = command.replace("$(BIN)/pip", f"{sys.executable} -m pip").split()
@@ -42,7 +42,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     [libraries] = home.glob("lib/python*/site-packages")
     for name in required(requirements(wheel)):
         for file in distribution(name).files or ():
-            if ".." not in file.parts:  # commands, which are not part of the wheel
+            if ".." not in file.parts:  # commands are not part of the wheel
                 (libraries / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(str(file.locate()), libraries / file)
     return python
@@ -57,7 +57,7 @@ def requirements(wheel: Path) -> list[Requirement]:
 
 
 def required(asked: list[Requirement]) -> set[str]:
-    """Return the names of all packages that these require, as installed here."""
+    """Return the names of all installed packages that these packages require."""
     found: set[str] = set()
     while asked:
         one = asked.pop()

@@ -1,4 +1,4 @@
-"""The end of a wait does not affect the payment: cancellation, time-outs, Ctrl-C. Threads can share a client."""
+"""The end of a wait by cancellation, time-out or Ctrl-C does not affect the payment. Threads can share a client."""
 
 import asyncio
 import gc
@@ -121,7 +121,7 @@ with Posd(socket) as posd:
 
 
 def program(payment: Payment, wait: str) -> tuple[str, ...]:
-    """Return the command of a till that pays it and waits."""
+    """Return the command of a till that starts a payment and waits."""
     return sys.executable, "-c", PROGRAM, str(payment.shop.daemon.till_socket), payment.identity, payment.serial, wait
 
 
@@ -147,7 +147,7 @@ async def test_ctrl_c_in_a_waiting_program_does_not_affect_the_payment(payment: 
     assert (len(payment.requests), payment.shop.terminal.aborts - aborts) == (1, 0)
 
 
-async def test_a_killed_till_restarts_and_asks_by_its_id(payment: Payment) -> None:
+async def test_a_killed_till_restarts_and_asks_by_the_stored_id(payment: Payment) -> None:
     till = await asyncio.create_subprocess_exec(*program(payment, "watch"))
     async with asyncio.timeout(PATIENCE_SECONDS):
         await payment.shop.terminal.arrived.wait()
@@ -161,7 +161,7 @@ async def test_a_killed_till_restarts_and_asks_by_its_id(payment: Payment) -> No
 
 
 async def test_threads_share_a_client(payment: Payment) -> None:
-    """One thread waits for the outcome, others watch, charge again, are refused, and abort."""
+    """One thread waits for the outcome. Other threads watch, repeat the charge, get a refusal, and abort."""
     terminal, identity = payment.shop.terminal, payment.identity
     aborts = terminal.aborts
     with Posd(payment.shop.daemon.till_socket) as client, ThreadPoolExecutor(32) as threads:
@@ -195,7 +195,7 @@ async def test_a_watch_that_is_left_early_has_no_connection(payment: Payment) ->
 
 
 async def test_a_socket_that_could_not_be_connected_is_closed(tmp_path: Path) -> None:
-    """posd can end between the check of its socket and the call. The HTTP client then leaves the socket open."""
+    """posd can end between the check of the socket and the call. Then the HTTP client leaves the socket open."""
     path = str(tmp_path / "nobody.sock")
     with (
         warnings.catch_warnings(record=True) as caught,

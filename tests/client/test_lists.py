@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def own(home: Path) -> AsyncIterator[Shop]:
-    """Yield a shop for one test, whose daemon can be killed."""
+    """Yield a shop for one test. The test can kill the daemon."""
     async with open_shop(home) as shop:
         yield shop
 
@@ -68,7 +68,7 @@ async def test_a_time_without_a_zone_is_refused(shop: Shop) -> None:
         client.transactions(since=datetime(2026, 11, 20))  # noqa: DTZ001 - that is what is refused
 
 
-async def test_refusals_are_raised_as_their_types(shop: Shop) -> None:
+async def test_each_refusal_is_raised_as_its_type(shop: Shop) -> None:
     async with AsyncPosd(shop.daemon.till_socket) as client:
         with refused("unknown_terminal") as caught:
             await client.charge(uuid4(), 5, terminal="SN-NONE")

@@ -1,4 +1,4 @@
-"""Payments that a till stores on disk before it starts them, so that it knows them after a crash."""
+"""Payments that a till stores on disk before it starts them. So the till has their ids after a crash."""
 
 import asyncio
 import os
@@ -157,7 +157,7 @@ def test_the_id_of_a_damaged_file_is_known_and_can_be_awaited(tmp_path: Path, st
     store.save(StoredPayment(ID, b'{"type":"charge"}'))
     (store.folder / f"{ID}.json").write_bytes(b'{"type":')
     (store.folder / "notes.json").write_text("of another program")
-    (store.folder / f".{OTHER_ID}").write_text("{")  # left by a crash before its start
+    (store.folder / f".{OTHER_ID}").write_text("{")  # a crash before the start left this file
     [stored] = store.open_payments()
     assert (stored.id, stored.body, stored.request) == (ID, None, {})
     done = answer(transaction(outcome=None, phase="active"))
@@ -182,15 +182,15 @@ RESTORED = (
     f',"never_started":false,"records_missing_from":"{LOST_FROM.isoformat()}"'
     f',"records_missing_until":"{LOST_UNTIL.isoformat()}"'
 )
-#: Problem of posd for an unknown id, and time when the till stored it -> whether it was never started.
+#: Problem of posd for an unknown id, and time when the till stored the payment -> whether it was never started.
 UNKNOWN: list[tuple[str, datetime | None, bool]] = [
     (',"never_started":true', None, True),
-    ("", LOST_UNTIL + timedelta(days=1), False),  # from an older posd
+    ("", LOST_UNTIL + timedelta(days=1), False),  # the problem of an older posd
     (RESTORED, None, False),
-    (RESTORED, LOST_FROM - timedelta(days=1), False),  # the till may have started it a day later
+    (RESTORED, LOST_FROM - timedelta(days=1), False),  # the till may have started the payment a day later
     (RESTORED, LOST_UNTIL, False),
     (RESTORED, LOST_UNTIL + timedelta(seconds=1), True),
-    (RESTORED, datetime.now(UTC) + timedelta(days=1), False),  # by a clock that was ahead
+    (RESTORED, datetime.now(UTC) + timedelta(days=1), False),  # the till's clock was ahead
     (',"never_started":false,"records_missing_until":"soon"', LOST_UNTIL + timedelta(days=9), False),
     (',"never_started":false,"records_missing_until":"2025-11-20T10:00:00"', LOST_UNTIL + timedelta(days=9), False),
 ]
@@ -238,9 +238,8 @@ async def till(*arguments: str) -> forks.Process | asyncio.subprocess.Process:
 
 
 async def killed(payment: Payment, folder: Path, line: int) -> tuple[bool, bool, bool]:
-    """Kill a till at a line of the client. Another till settles its payments.
-
-    Return whether the first till was killed, whether the payment was stored by then, and whether it was sent.
+    """Kill a till at a line of the client. Another till settles the payments. Return whether the first till was killed,
+    whether the payment was stored, and whether it was sent.
     """
     arguments = (str(payment.shop.daemon.till_socket), str(folder), payment.serial)
     first = await till(*arguments, payment.identity, str(line))
@@ -249,7 +248,7 @@ async def killed(payment: Payment, folder: Path, line: int) -> tuple[bool, bool,
     sent = len(payment.requests)
     stored = [item.id for item in PaymentStore(folder).open_payments()]
     assert stored in ([], [payment.identity])
-    assert not sent or stored, f"killed at line {line}: it was sent, and is not stored"
+    assert not sent or stored, f"the till killed at line {line} has sent a payment that is not stored"
 
     second = await till(*arguments)
     assert second.stdout is not None

@@ -138,7 +138,7 @@ def test_code_that_ignores_an_outcome_gets_an_error_that_names_it(tmp_path: Path
     assert '"Literal[Paid.UNCLEAR]"; expected "Never"' in second
 
 
-#: A wrong line of a till -> the type checker's error.
+#: A wrong line of a till -> error of the type checker.
 WRONG = {
     "Posd().void(ID, original=ID).outcome().paid": "Approved[Reversed]",
     "Posd().refund(ID, original=ID).outcome().paid": "Approved[Reversed]",

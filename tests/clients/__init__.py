@@ -1,3 +1,3 @@
-"""Strict TLS clients of other makers, as in terminals: each connects once and reports whether it would trust the
-server.
+"""Strict TLS clients of other makers, like the clients in terminals. Each connects once and reports whether it trusts
+the server.
 """

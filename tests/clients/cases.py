@@ -1,4 +1,4 @@
-"""What strict clients have to judge: posd's own certificates, and wrong ones."""
+"""Cases for strict clients: certificates of posd, and wrong certificates."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from posd import tls
 from posd.tls import authority, issue
 from tests.support.certificates import LONG_AGO, YESTERDAY, Leaf, PrivateCa, issued, self_signed
 
-#: The name by which a client calls the server on 127.0.0.1.
+#: Host name by which a client calls the server on 127.0.0.1.
 NAME = "pos.shop.example"
 ADDRESS = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Case:
-    """The certificate chain that a server shows, and the CA that the client trusts."""
+    """The certificate chain of a server, and the CA that the client trusts."""
 
     leaf: Leaf
     ca: Path
@@ -37,7 +37,7 @@ def _renewed(directory: Path) -> Case:
 
 
 def _overlap(directory: Path, trusted: str) -> Case:
-    """A new CA is prepared. Terminals have the old one, or only the new one."""
+    """Yield cases of a prepared new CA. Terminals have the old CA, or only the new CA."""
     case = _init(directory)
     (directory / "old.crt").write_bytes(case.ca.read_bytes())
     made = issue.renew(directory / "tls", new_ca=True)
@@ -51,7 +51,7 @@ def _followed(directory: Path, trusted: str) -> Case:
 
 
 def _of_before(directory: Path, trusted: str) -> Case:
-    """A CA as earlier versions made it: its names are not limited, and no CA below it is allowed."""
+    """Return the case of a CA of an earlier version. It has no name constraints and allows no CA below it."""
     made = tls.files(directory / "tls")
     ca, leaf = PrivateCa(path_length=0).write(directory / "tls", NAME, ADDRESS)
     for old, new in ((ca, made.ca_certificate), (leaf.certificate, made.certificate)):
@@ -64,7 +64,7 @@ def _of_before(directory: Path, trusted: str) -> Case:
 
 
 def _stolen(directory: Path, *names: str) -> Case:
-    """A thief of the CA's key makes a certificate for a name that the CA may not sign."""
+    """Yield cases of a stolen CA key. The thief makes a certificate for a name that the CA may not sign."""
     ca_of, key = authority.make_ca(tls.Subjects(("till.shop.lan",))), ec.generate_private_key(ec.SECP256R1())
     leaf, ca = Leaf(directory / "leaf.crt", directory / "leaf.key"), directory / "ca.crt"
     numbers = tuple(text for text in names if text[0].isdigit())
@@ -86,7 +86,7 @@ def _by_ca(make: Callable[[Path, trustme.CA], Leaf]) -> Callable[[Path], Case]:
 
 
 def _another_ca(directory: Path) -> Case:
-    """The server shows a chain with a CA of its own, which a client must not trust."""
+    """Yield cases of a server that sends a chain with another CA. A client must not trust this CA."""
     case = _init(directory)
     other = issue.init(directory / "other", names=[NAME], addresses=[ADDRESS])
     return Case(case.leaf, other.ca_certificate)

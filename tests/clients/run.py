@@ -1,4 +1,4 @@
-"""One client against one server: its message, and every byte that the server received."""
+"""Run one client against one server. Record the client's message and every byte that the server received."""
 
 import asyncio
 import os
@@ -11,10 +11,10 @@ from tests.clients.cases import ADDRESS, Case
 from tests.support.certificates import recording
 
 HERE = Path(__file__).parent
-#: Time limit of a client, in seconds; Java starts slowly on a busy machine.
+#: Time limit of a client, in seconds. Java starts slowly on a busy machine.
 PATIENCE = 120.0
 
-#: Function of the CA file, the port and the called name that returns a command line.
+#: Function that returns a command line for a CA file, a port and a called name.
 Client = Callable[[Path, int, str], Sequence[str]]
 
 
@@ -28,14 +28,14 @@ class Judgement:
 
 
 def openssl(ca: Path, port: int, name: str) -> Sequence[str]:
-    """The command line of OpenSSL, as strict as it can be."""
+    """Return the command line of OpenSSL with its strictest options."""
     called = ["-verify_ip", name] if name == ADDRESS else ["-verify_hostname", name, "-servername", name]
     strict = ["-verify_return_error", "-x509_strict", "-verify", "3"]
     return ["openssl", "s_client", "-quiet", "-connect", f"127.0.0.1:{port}", "-CAfile", str(ca), *strict, *called]
 
 
 def java(ca: Path, port: int, name: str) -> Sequence[str]:
-    """The command line of the client in Java, which is compiled as it starts."""
+    """Return the command line of the client in Java. Java compiles the client at its start."""
     return ["java", "-Xshare:auto", str(HERE / "Check.java"), str(ca), str(port), name]
 
 
@@ -49,7 +49,7 @@ async def build_go(directory: Path) -> Path:
     program = directory / "check"
     environment = os.environ | {"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": ""}
     if not {"HOME", "XDG_CACHE_HOME", "GOCACHE"} & environment.keys():
-        # otherwise Go's own cache, in which its library is compiled once on each machine
+        # without this directory Go uses its own cache, where its library is compiled once on each machine
         environment["GOCACHE"] = str(directory / "cache")
     process = await asyncio.create_subprocess_exec(
         "go", "build", "-o", str(program), str(HERE / "check.go"), env=environment, stderr=asyncio.subprocess.PIPE
@@ -65,7 +65,7 @@ def installed(command: str) -> bool:
 
 
 async def judge(client: Client, case: Case, name: str) -> Judgement:
-    """Run a client against a server that shows the certificate of the case, and that it calls by this name."""
+    """Run a client against a server with the certificate of the case. The client calls the server by this name."""
     async with recording(case.leaf.context()) as server:
         process = await asyncio.create_subprocess_exec(
             *client(case.ca, server.port, name),

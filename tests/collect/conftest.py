@@ -1,4 +1,4 @@
-"""Tables of head office: one PostgreSQL server for a file, and new tables for each test."""
+"""Tables of head office. A file has one PostgreSQL server, and each test has new tables."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,6 +1,5 @@
-"""Lanes with real daemons and relays, a NATS server, PostgreSQL and collectors, all with faults.
-
-`python -m tests.collect.fleet --lanes 20 --payments 2000 --seed 1` runs it for long, a test for a short time.
+"""Lanes with real daemons and relays, a NATS server, PostgreSQL and collectors, all with faults. `python -m
+tests.collect.fleet --lanes 20 --payments 2000 --seed 1` makes a long run. A test makes a short run.
 """
 
 import argparse
@@ -39,7 +38,7 @@ FIRST = (datetime.now(UTC).date() - timedelta(days=300)).isoformat()
 
 @dataclass
 class Post:
-    """A lane: its daemon, and its relays."""
+    """A lane with a daemon and relays."""
 
     shop: Shop
     lane: Lane
@@ -66,13 +65,13 @@ class Fleet:
         return self.directory / "collect.toml"
 
     async def posd(self, *arguments: str, config: Path | None = None) -> Command:
-        """Run a command, with head office's configuration by default. It must succeed."""
+        """Run a command, by default with head office's configuration. Raise AssertionError if it fails."""
         process = await Command.start(config or self.config, *arguments)
         assert await process.ended() == 0, process.lines
         return process
 
     async def begin(self) -> None:
-        """Make head office's tables, and start everything; the first lane has two relays."""
+        """Make head office's tables, and start all parts. The first lane has two relays."""
         self.config.write_text(f'[collect]\nservers = ["{self.server.url}"]\ndsn = "{self.database.dsn}"\n')
         await self.posd("collect", "--init")
         for post in self.posts:
@@ -80,7 +79,7 @@ class Fleet:
         self.collectors = [await Command.start(self.config, "collect") for _ in range(2)]
 
     async def pay(self, count: int) -> None:
-        """Make payments on all lanes, each lane one after the other."""
+        """Make payments on all lanes. Each lane makes one payment after the other."""
 
         async def work(post: Post, payments: int) -> None:
             for _ in range(payments):
@@ -90,7 +89,7 @@ class Fleet:
         await asyncio.gather(*(work(post, share) for post in self.posts))
 
     async def _pay(self, post: Post) -> None:
-        """Make one payment; a lane has one terminal, which has one at a time."""
+        """Make one payment. A lane has one terminal, which runs one payment at a time."""
         way = self.random.choice(("approved",) * 6 + ("declined", "corrected", "void", "refused"))
         async with post.paying:
             payment = post.shop.payment()
@@ -117,7 +116,7 @@ class Fleet:
             await payment.event(status, previous)
 
     async def trouble(self) -> None:
-        """Cause one fault, and repair it."""
+        """Cause one fault and repair it."""
         deeds: list[Callable[[], Awaitable[None]]] = [
             self._kill_relay, self._kill_relay, self._stop_relay, self._cut_link, self._swallow, self._kill_collector,
             self._kill_collector, self._kill_server, self._crash_database,
@@ -133,7 +132,7 @@ class Fleet:
         post.relays[number] = await post.lane.start()
 
     async def _stop_relay(self) -> None:
-        """Suspend a relay for a while, then let it continue."""
+        """Suspend a relay for a while, then continue it."""
         post = self.random.choice(self.posts)
         relay = self.random.choice(post.relays)
         relay.process.send_signal(signal.SIGSTOP)
@@ -147,7 +146,7 @@ class Fleet:
         post.network.up()
 
     async def _swallow(self) -> None:
-        """Lose data of a lane on the way without an error."""
+        """Lose data of a lane between relay and head office without an error."""
         post = self.random.choice(self.posts)
         post.network.down(cut=False, refuse=False)
         for _ in range(3):
@@ -200,16 +199,16 @@ class Fleet:
                     await asyncio.sleep(0.1)
 
     async def end(self) -> None:
-        """Stop relays and collectors in order. A process that has not begun yet dies of SIGTERM."""
+        """Stop relays and collectors in order. SIGTERM kills a process that has not begun."""
         for process in [*self.collectors, *(relay for post in self.posts for relay in post.relays)]:
             await process.log_line("collect.connected" if process in self.collectors else "relay.connected")
             assert await process.stop() == 0, process.lines
 
     async def compare(self) -> None:
-        """Compare the table with the lanes' stores, row by row, and the totals with their reports."""
+        """Compare the table with the lanes' databases row by row, and the totals with the lanes' reports."""
         for post in self.posts:
             feed = await post.lane.feed()
-            # Changes that an earlier database sent after the backup which replaced it exist only at head office.
+            # A lane restores an older backup. Changes after this backup exist only at head office.
             page = (await post.shop.daemon.call("GET", "/feed?limit=1")).json
             ends = {item["database_id"]: item["last_seq"] for item in page["databases"]}
             rows = await self.database.rows(
@@ -287,14 +286,14 @@ async def fleet(seed: int, lanes: int) -> AsyncIterator[Fleet]:
 
 
 async def play(seed: int, lanes: int, payments: int, troubles: int) -> Fleet:
-    """Run everything. Raise AssertionError if head office lacks data of the lanes."""
+    """Run the whole fleet. Raise AssertionError if head office lacks data of the lanes."""
     async with fleet(seed, lanes) as found:
         await found.begin()
         paying = asyncio.create_task(found.pay(payments))
         for number in range(troubles):
             await found.trouble()
             if number == troubles // 2:
-                await paying  # the database must not be read during the restore
+                await paying  # this process must not read the database during the restore
                 await found.restore()
                 paying = asyncio.create_task(found.pay(payments // 4))
         await paying

@@ -1,4 +1,4 @@
-"""Messages of lanes that try to harm others: any field of any message replaced, repeated, cut or copied from another
+"""Messages of lanes that try to harm others. Any field of any message is replaced, repeated, cut or copied from another
 lane.
 """
 
@@ -14,7 +14,7 @@ from tests.collect.life import life
 Sent = tuple[str, bytes]
 
 _RANDOM = Random(1)
-#: JSON literals, and texts that look like one. Every field gets these first.
+#: JSON literals, and texts in the form of literals. Every field gets these values first.
 SHARP: tuple[str, ...] = (
     json.dumps(_RANDOM.randbytes(1352).hex()),
     *('"NaN"', "1e200000", '"infinity"', '"9999-12-31T23:59:59-12:00"', '"2026-11-20T12:00:00+99:99"'),
@@ -40,7 +40,7 @@ LITERALS: tuple[str, ...] = (
 
 
 def within(message: dict[str, Any], place: Place) -> Any:
-    """Return the object or array that a place of a message is in."""
+    """Return the object or array that contains a place of a message."""
     found: Any = message
     for step in place[:-1]:
         found = found[step]
@@ -48,13 +48,15 @@ def within(message: dict[str, Any], place: Place) -> Any:
 
 
 class HostileLanes:
-    """Lanes that send without end, each on its own subject. `known`: messages of other lanes that they know."""
+    """Lanes that send without end, each on its own subject. `known`: messages of other lanes that these lanes can
+    copy.
+    """
 
     def __init__(self, seed: int, known: Sequence[dict[str, Any]]) -> None:
         self._random = Random(seed)
         self._known = known
         lives = [life(seed + number, f"bad-{number}").sent for number in range(4)]
-        #: Name of a field -> (message, place in it).
+        #: Name of a field -> (message, place in the message).
         self._places: dict[str, list[tuple[dict[str, Any], Place]]] = {}
         for message in (message for sent in lives for message in sent):
             for place, _ in parts(message):
@@ -67,11 +69,11 @@ class HostileLanes:
         )
         self._random.shuffle(sharp)
         self._random.shuffle(other)
-        #: Each field with each literal, then random values.
+        #: Each field gets each literal, then random values.
         self._left = [*other, *sharp]
 
     def messages(self, known: int) -> Iterator[Sent]:
-        """Yield messages. The first of the known messages were already sent."""
+        """Yield messages. The first known messages were already sent."""
         while True:
             name, literal = self._left.pop() if self._left else (self._random.choice(sorted(self._places)), None)
             found, place = self._random.choice(self._places[name])

@@ -1,4 +1,4 @@
-"""Messages of generated lanes, and their true content: the expected tables."""
+"""Messages of generated lanes, and the tables that head office must have."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from typing import Any
 from posd.collect.reading import LaneMessage
 
 BEGAN = datetime(2026, 11, 20, 12, tzinfo=UTC)
-#: Courses of payments: the phase and result of each change. `again`: an outcome was reported before.
+#: Courses of payments, with the phase and result of each change. `again`: whether an outcome was reported before.
 PATHS: tuple[tuple[tuple[str, str | None], ...], ...] = (
     (("starting", None), ("active", None), ("final", "approved")),
     (("starting", None), ("final", "declined")),
@@ -27,7 +27,7 @@ def iso(at: datetime) -> str:
 
 @dataclass
 class LaneLife:
-    """One lane: its databases, and its sent messages."""
+    """One lane, with its databases and its sent messages."""
 
     random: Random
     merchant: str = "m1"
@@ -36,19 +36,19 @@ class LaneLife:
     at: datetime = BEGAN
     databases: list[str] = field(default_factory=list)
     sent: list[dict[str, Any]] = field(default_factory=list)
-    #: (database_id, seq) -> the change.
+    #: (database_id, seq) -> change.
     changes: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
-    #: (kind, id) -> the newest change, and all its outcomes, the newest last.
+    #: (kind, id) -> newest change, and all outcomes in order.
     newest: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     outcomes: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    #: client_transaction_id -> the outcome in force; a database that lost it does not withdraw it.
+    #: client_transaction_id -> outcome in force. A database without the payment does not withdraw the outcome.
     standing: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     lost: int = 0
 
     def begin(self) -> None:
         """Start a new database."""
         previous = {"database_id": self.databases[-1], "last_seq": self.seq} if self.databases else None
-        if self.databases:  # a restored backup continues above all numbers; a new disk starts at 1
+        if self.databases:  # a restored backup continues above all numbers, and a new disk starts at 1
             self.seq = self.seq + self.random.randrange(3) if self.random.random() < 0.6 else 0
         self.databases.append(f"{self.lane}-{len(self.databases)}-{self.random.randrange(10**6)}")
         self.send("begin", first_seq=self.seq + 1, previous=previous)
@@ -100,7 +100,7 @@ class LaneLife:
         return change
 
     def live(self, payments: int) -> None:
-        """Make some payments and print jobs, mixed, and send their changes in runs."""
+        """Make some payments and print jobs in mixed order, and send their changes in runs."""
         paths: list[Iterator[dict[str, Any]]] = []
         for number in range(payments):
             identity = f"{self.lane}-{len(self.newest)}-{number}"
@@ -123,8 +123,8 @@ class LaneLife:
         )
 
     def tell_again(self) -> None:
-        """Add payments of the earlier database, as a restore does: final ones are reported again, others are in
-        doubt.
+        """Add payments of the earlier database, as a restore does. Final payments are reported again. Other payments
+        are in doubt.
         """
         known = [(identity, change) for (kind, identity), change in self.newest.items() if kind == "transaction"]
         run = []
@@ -163,7 +163,7 @@ def life(seed: int, lane: str = "a", merchant: str = "m1") -> LaneLife:
 
 
 def as_messages(sent: Iterable[dict[str, Any]], first: int = 1) -> list[LaneMessage]:
-    """Return messages as the stream has them."""
+    """Return messages in the form of the stream."""
     return [
         LaneMessage(
             number,

@@ -32,13 +32,13 @@ class Postgres(Server):
         return f"host={self.directory} dbname=postgres user=posd"
 
     def _as_itself(self, *command: str) -> tuple[str, ...]:
-        """Return the command prefix that runs PostgreSQL as its own user, since it does not run as root."""
+        """Return the command prefix that runs PostgreSQL as its own user. PostgreSQL does not run as root."""
         return (
             ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command) if os.geteuid() == 0 else command
         )
 
     def make(self) -> None:
-        """Create its files."""
+        """Create the files of the server."""
         if os.geteuid() == 0:
             os.chown(self.directory, 65534, 65534)
         initdb = find("initdb")
@@ -56,14 +56,14 @@ class Postgres(Server):
             )
 
     async def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server, and wait until it replies."""
         postgres = find("postgres")
         assert postgres is not None
         command = self._as_itself(postgres, "-D", str(self.directory / "data"))
         await self.run(*command, is_ready=lambda: self.rows("SELECT 1"), errors=(psycopg.OperationalError,))
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to it and to all its processes for clients."""
+        """Send a signal to the server and to all its processes for clients."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         for pid in (self.pid, *map(int, children)):
             os.kill(pid, number)
@@ -77,7 +77,7 @@ class Postgres(Server):
 
 @asynccontextmanager
 async def postgres(*, syncs: bool = False) -> AsyncIterator[Postgres]:
-    """Run one for the block, in a directory that its own user can reach."""
+    """Run a server for the block, in a directory that its user can enter."""
     with TemporaryDirectory(prefix="posd-") as directory:
         server = Postgres(Path(directory), syncs)
         server.make()

@@ -37,7 +37,7 @@ async def config(office: Path, store: CollectorStore) -> Path:
 
 
 def heard_now(lane: LaneLife) -> list[LaneMessage]:
-    """Return the messages of a lane as they arrive at present."""
+    """Return the messages of a lane with the present time as arrival."""
     now = datetime.now(UTC)
     return [message._replace(received_at=now) for message in as_messages(lane.sent)]
 
@@ -89,7 +89,9 @@ def short_life(seed: int = 1) -> LaneLife:
 
 
 async def test_a_lane_whose_posd_does_not_respond_is_reported(office: Path, store: CollectorStore) -> None:
-    """Its relay has just reported this. The lane is not silent yet, and its payments are unknown."""
+    """The lane's relay has just reported that posd does not respond. The lane is not silent yet, and its payments are
+    unknown.
+    """
     lane = short_life()
     lane.sent.append(lane.sent[-1] | {"health": {"status": "unreachable"}})
     sent = heard_now(lane)
@@ -102,7 +104,7 @@ async def test_a_lane_whose_posd_does_not_respond_is_reported(office: Path, stor
     assert not json.loads((await run(office, "--check", "--json")).stdout)["ok"]
 
 
-async def test_a_check_says_whether_it_counts_the_rows(office: Path, store: CollectorStore) -> None:
+async def test_a_check_says_whether_it_has_counted_the_rows(office: Path, store: CollectorStore) -> None:
     assert await store.write(parsed(heard_now(short_life()))) == 0
     assert (await run(office, "--check")).returncode == 0
     await store.connection.execute("DELETE FROM posd.changes WHERE seq = 2")
@@ -118,8 +120,8 @@ async def test_a_check_says_whether_it_counts_the_rows(office: Path, store: Coll
     assert (await run(office, "--quick")).returncode == 2
 
 
-async def test_totals_say_what_they_may_lack(office: Path, store: CollectorStore) -> None:
-    """Otherwise the sum of the lanes that sent is taken for the sum of all lanes."""
+async def test_totals_name_the_data_that_they_may_lack(office: Path, store: CollectorStore) -> None:
+    """Without this text a reader takes the sum of some lanes for the sum of all lanes."""
     lane = short_life(3)
     assert await store.write(parsed(as_messages(lane.sent))) == 0
     payments = [identity for kind, identity in lane.newest if kind == "transaction"]
@@ -189,7 +191,7 @@ async def test_every_query_of_the_dashboard_works(store: CollectorStore, server:
     today = "SELECT count(*) FROM posd.totals WHERE day = current_date"
     empty = [query for query, rows in zip(asked, found, strict=True) if not rows]
     assert [query for query in empty if "posd.totals" not in query] == []
-    assert await server.rows(today) == [(0,)], "what is shown of today was of another day"
+    assert await server.rows(today) == [(0,)], "the panels of today are empty because no payment is of today"
 
 
 async def test_no_lane_can_add_a_metric_label(store: CollectorStore) -> None:

@@ -1,4 +1,4 @@
-"""No lane harms another: data of other lanes is stored as they sent it, with any messages around it."""
+"""No lane harms another lane. The data of other lanes is stored as sent, whatever messages arrive beside it."""
 
 import asyncio
 import json
@@ -23,12 +23,12 @@ from tests.support.needs import needs
 pytestmark = needs("nats-server", "postgres", "initdb")
 
 PATIENCE_SECONDS = 60.0
-#: Data of the harmless lanes that is compared.
+#: Queries of the data of the harmless lanes.
 GOOD = {
     "lanes": "lane, database_id, complete_to_seq, complete_to_at, version, health, open, attention",
     "databases": "*",
     "changes": "*",
-    "payments": "to_jsonb(payments) - 'received_at'",  # they are sent twice
+    "payments": "to_jsonb(payments) - 'received_at'",  # the messages are sent twice
     "print_jobs": "*",
     "attention": "*",
     "gaps": "*",
@@ -54,7 +54,7 @@ class Office:
         self._news.set()
 
     async def send(self, messages: Sequence[Sent]) -> None:
-        """Publish messages, and wait until they are stored or set aside."""
+        """Publish messages. Wait until they are stored or set aside."""
         async with self.server.client() as client:
             for subject, data in messages:
                 await client.jetstream().publish(subject, data)
@@ -84,7 +84,7 @@ def as_sent(message: dict[str, Any]) -> Sent:
 
 
 def interleaved(random: Random, lanes: Sequence[LaneLife]) -> list[dict[str, Any]]:
-    """Return messages of several lanes, mixed, each lane in its order."""
+    """Return messages of several lanes in mixed order. Each lane keeps its order."""
     left = [list(reversed(lane.sent)) for lane in lanes]
     found = []
     while left := [sent for sent in left if sent]:

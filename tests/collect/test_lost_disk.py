@@ -1,4 +1,4 @@
-"""After the loss of a lane's disk, head office names the started payments, and none of them is sent again."""
+"""After the loss of a lane's disk, head office names the started payments, and posd sends none of them again."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""The collector's metrics match its input and the tables, with only posd's own words."""
+"""The collector's metrics. They match its input and the tables, and labels have only words of posd."""
 
 import asyncio
 from pathlib import Path

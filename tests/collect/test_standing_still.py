@@ -1,6 +1,5 @@
-"""The relay and the collector do not block payments: log readers and both servers are suspended, and payments continue.
-
-A signal still ends both processes in time.
+"""The relay and the collector do not block payments. The test suspends the readers of their logs and both servers, and
+payments continue. A signal still ends both processes in time.
 """
 
 import asyncio
@@ -32,15 +31,15 @@ pytestmark = [pytest.mark.slow, needs("postgres", "initdb", "nats-server")]
 
 #: Most seconds until the end without a suspended peer. The clients of both servers wait for at most two.
 END_SECONDS = 20.0
-#: Open descriptors of the two processes, besides Unix sockets (the loop's own pair, and feed.sock or PostgreSQL).
+#: Open descriptors of the two processes, without Unix sockets (the loop's own pair, and feed.sock or PostgreSQL).
 KNOWN = {"the log", "nats", "metrics", "unix", "its own", "a file"}
-#: Number of those sockets: the relay keeps no connection to feed.sock open, the collector two to PostgreSQL.
+#: Number of Unix sockets. The relay keeps no connection to feed.sock open. The collector keeps two to PostgreSQL open.
 UNIX_SOCKETS = 4
 
 
 @asynccontextmanager
 async def process(config: Path, command: str, output: FullOutput) -> AsyncIterator[Any]:
-    """Run the relay or the collector for the block, with a log that is not read."""
+    """Run the relay or the collector for the block. Nothing reads the log."""
     environment = os.environ | {OWNER: owner()}
     found = await forks.start(
         "--config", str(config), command, env=environment, stdout=output.write, stderr=asyncio.subprocess.STDOUT
@@ -109,7 +108,7 @@ async def test_payments_continue_while_the_logs_are_not_read_and_both_servers_ar
                 known = {server.port: "nats", **dict.fromkeys(ports, "metrics")}
                 for each in (relay, collector):
                     found = opened(each.pid, known)
-                    assert found.keys() <= KNOWN, "somebody is written to who does not stand still here"
+                    assert found.keys() <= KNOWN, "the process writes to a peer that this test does not suspend"
                     assert found["unix"] <= UNIX_SOCKETS, found
                 server.send(signal.SIGSTOP)
                 database.send(signal.SIGSTOP)

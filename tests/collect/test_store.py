@@ -108,7 +108,7 @@ async def test_each_payment_has_the_state_of_its_changes(store: CollectorStore, 
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("seed", range(12))
 async def test_order_repeats_and_batches_make_no_difference(store: CollectorStore, seed: int) -> None:
-    """Several collectors, a rebuilt stream, and relays that send again cause these."""
+    """The causes are several collectors, a rebuilt stream, and relays that send again."""
     random = Random(seed)
     messages = as_messages([*life(seed).sent, *life(seed + 100, "b").sent])
     await write(store, messages)
@@ -217,7 +217,7 @@ async def test_a_lane_is_complete_only_as_far_as_its_changes_are_known(store: Co
 
 
 async def test_a_lane_whose_clock_was_ahead_is_complete_only_as_far_as_it_sent(store: CollectorStore) -> None:
-    """The state after it counts again, so a missing change is reported."""
+    """The next state counts again, so a missing change is reported."""
     lane = LaneLife(Random(1))
     lane.begin()
     lane.live(2)
@@ -236,7 +236,7 @@ async def test_a_lane_whose_clock_was_ahead_is_complete_only_as_far_as_it_sent(s
 
 
 async def test_a_list_of_ids_includes_payments_started_with_a_slow_clock(store: CollectorStore) -> None:
-    """A restore takes over these ids, so a till that repeats one charges no customer twice."""
+    """A restore takes over these ids, so a till that repeats an id charges no customer twice."""
     lane = life(1)
     since = lane.at + timedelta(hours=1)
     await write(store, as_messages(lane.sent))
@@ -251,7 +251,7 @@ async def test_a_list_of_ids_includes_payments_started_with_a_slow_clock(store: 
 
 
 async def test_changes_sent_before_the_lane_removed_them_are_not_lost(store: CollectorStore) -> None:
-    """A relay that sends again from an early number (--from) cannot send changes that retention has removed."""
+    """A relay that sends again from an early number (--from) lacks the changes that retention has removed."""
     lane = LaneLife(Random(1))
     lane.begin()
     lane.live(2)
@@ -288,7 +288,7 @@ CHANGE = {
 }
 RUN = HEAD | {"kind": "changes", "first_seq": 1, "last_seq": 1}
 STATE = HEAD | {"kind": "state", "last_seq": 1, "version": "1", "health": {"status": "ok"}, "open": 0, "attention": {}}
-#: Random text, because PostgreSQL would compress other text to fit into its index.
+#: The text is random, because PostgreSQL would compress other text until it fits into the index.
 INCOMPRESSIBLE = Random(1).randbytes(1352).hex()
 STRANGE: dict[str, tuple[Any, str]] = {
     "nonsense": (b"nonsense", "JSON is malformed"),
@@ -384,7 +384,7 @@ async def test_one_change_is_set_aside_and_the_others_of_its_message_are_stored(
     changes: list[dict[str, Any]] = [CHANGE | {"seq": seq, "id": f"p{seq}"} for seq in range(1, 8)]
     changes[2] |= {member: value}
     changes[4] |= {member: value}
-    await store.connection.execute("CREATE INDEX ON posd.payments (terminal)")  # as an operator may do
+    await store.connection.execute("CREATE INDEX ON posd.payments (terminal)")  # an operator may do the same
     data = json.dumps(RUN | {"last_seq": 7, "changes": changes}).replace("7654321", "1e200000").encode()
     message = LaneMessage(1, BEGAN, "posd.m1.a", data)
     for _ in range(2):
@@ -447,7 +447,7 @@ async def test_a_nul_in_a_text_does_not_lose_a_payment(store: CollectorStore) ->
     assert await rows(store, "SELECT change ->> 'reason' FROM posd.changes WHERE seq = 2") == [("a\ufffdb\\u0000",)]
 
 
-async def test_a_lane_cannot_write_into_anothers_database(store: CollectorStore) -> None:
+async def test_a_lane_cannot_write_into_the_database_of_another_lane(store: CollectorStore) -> None:
     lane = life(1)
     await write(store, as_messages(lane.sent))
     before = await tables(store)
@@ -461,7 +461,7 @@ async def test_a_lane_cannot_write_into_anothers_database(store: CollectorStore)
     }
 
 
-async def test_a_lane_cannot_report_the_end_of_anothers_database(store: CollectorStore) -> None:
+async def test_a_lane_cannot_report_the_end_of_the_database_of_another_lane(store: CollectorStore) -> None:
     lane = life(1)
     await write(store, as_messages(lane.sent))
     before = (await lanes(store))[0]
@@ -475,8 +475,8 @@ async def test_a_lane_cannot_report_the_end_of_anothers_database(store: Collecto
     assert (found.gaps, found.complete_to_at) == (0, before.complete_to_at)
 
 
-async def test_a_lane_can_have_only_so_many_databases(store: CollectorStore) -> None:
-    """Each of them is before all others, so the lane's data is sorted again each time."""
+async def test_the_number_of_databases_of_a_lane_is_limited(store: CollectorStore) -> None:
+    """Each new database is the first in order, so the lane's data is sorted again each time."""
     lane = life(1)
     begins = [
         HEAD | {"kind": "begin", "database_id": f"x{number}", "first_seq": 1, "previous": None}
@@ -537,7 +537,7 @@ async def test_databases_come_after_their_predecessors(known: list[tuple[str, st
 
 
 async def test_tables_of_an_earlier_version_are_migrated(store: CollectorStore) -> None:
-    """With their data, which is then the same as in new tables."""
+    """The migrated data is the same as in new tables."""
     query = (
         "SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = 'posd'"
         " ORDER BY table_name, ordinal_position"
@@ -550,14 +550,14 @@ async def test_tables_of_an_earlier_version_are_migrated(store: CollectorStore) 
     with pytest.raises(WrongTables, match=r"of version 1, this posd needs version 5: .* --init"):
         await store.prepare()
     assert await store.prepare(init=True)
-    assert not await store.prepare(init=True), "it is done once"
+    assert not await store.prepare(init=True), "the migration runs once"
     assert await rows(store, query) == wanted
     await write(store, as_messages(life(1).sent))
     assert {lane.lane for lane in await lanes(store)} == {"old", "a"}
 
 
 async def test_data_of_an_earlier_version_makes_no_query_fail(store: CollectorStore) -> None:
-    """Times outside of Python's range, a NaN, and a terminal's clock with an invalid zone."""
+    """The data has times outside of Python's range, a NaN, and a terminal's clock with an invalid zone."""
     bad = life(2, "bad")
     await write(store, as_messages([*life(1).sent, *bad.sent]))
     await store.connection.execute("DELETE FROM posd.schema_version WHERE version > 3")
@@ -589,7 +589,7 @@ async def test_data_of_an_earlier_version_makes_no_query_fail(store: CollectorSt
 async def test_a_closed_lane_is_reported_again_once_it_sends(store: CollectorStore) -> None:
     lane = life(1)
     lane.begin()
-    sent = as_messages([*lane.sent[:1], *lane.sent[2:]])  # a change is missing
+    sent = as_messages([*lane.sent[:1], *lane.sent[2:]])  # the lane lacks a change
     await write(store, sent)
     (found,) = await lanes(store)
     assert found.wanting
@@ -600,7 +600,7 @@ async def test_a_closed_lane_is_reported_again_once_it_sends(store: CollectorSto
     fleet = await questions.fleet(store.connection)
     assert (await questions.gaps(store.connection), fleet.incomplete, sum(fleet.health.values())) == ([], 0, 0)
     await write(store, sent)
-    assert not (await lanes(store))[0].wanting, "what it has said before is no new word"
+    assert not (await lanes(store))[0].wanting, "repeated messages do not reopen the lane"
     lane.live(1)
     again = [message._replace(received_at=datetime.now(UTC)) for message in as_messages(lane.sent[-1:], 1000)]
     await write(store, again)

@@ -1,4 +1,4 @@
-"""Which changes of a configuration apply at once, and which need a restart."""
+"""Changes of a configuration that apply at once, and changes that need a restart."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def test_keys_that_a_reload_applies_are_reported(key: str) -> None:
     assert needs_restart(read(""), new) == ()
 
 
-def test_everything_else_needs_a_restart() -> None:
+def test_every_other_change_needs_a_restart() -> None:
     text = '[merchant]\nid = "M"\n[webhooks]\nlisten = "127.0.0.1:1"\n[print]\nstuck_seconds = 7\ntext_member = "t"\n'
     assert needs_restart(read(""), read(text)) == ("merchant.id", "webhooks.listen", "print.stuck_seconds")
     assert taken_up(read(""), read(text)) == ()

@@ -16,7 +16,7 @@ VOID_STANDING = "assumption, from the configuration"
 
 
 def posd(file: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Done:
-    """Run the command inside this process: starting Python would take most of a test's time."""
+    """Run the command in this process. A start of Python would take most of a test's time."""
     changed = dict.fromkeys(name for name in os.environ if name.startswith("POSD_")) | dict(environment or {})
     result = CliRunner(env=changed).invoke(main, ["--config", str(file), "config", *arguments])
     assert result.exception is None or isinstance(result.exception, SystemExit)
@@ -56,7 +56,7 @@ def test_check_reports_what_prevents_a_start_on_this_machine(tmp_path: Path) -> 
     (problem,) = document["problems"]
     assert (document["ok"], problem["file"], problem["key"]) == (False, str(file), "webhooks.certificate")
     assert problem["cure"].endswith(f"\nposd --config {file} tls init")
-    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"], "nothing is made"
+    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"], "the check makes no file"
 
 
 def test_check_reports_every_problem(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""The two examples: config.example.toml has every key with its default, packaging/config.toml the
-settings of a shop.
+"""The two examples. config.example.toml has every key with its default. packaging/config.toml has the settings of a
+shop.
 """
 
 import re
@@ -16,12 +16,14 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config.example.toml"
 #: The file that the package installs on a machine.
 OF_A_SHOP = ROOT / "packaging" / "config.toml"
-#: Most settings in it, so that it is quick to read.
+#: Most settings in the installed file, so that it is quick to read.
 MOST_SETTINGS = 10
 
 
 def documented(file: Path = EXAMPLE) -> dict[str, Any]:
-    """Read it with the commented-out lines: settings of a shop, and keys whose default depends on another."""
+    """Read an example with the commented-out lines. They are settings of a shop, and keys whose default depends on
+    another key.
+    """
     return tomllib.loads(re.sub(r"(?m)^#(?=[a-z])", "", file.read_text()))
 
 
@@ -37,7 +39,7 @@ def test_the_example_has_the_defaults_of_the_code() -> None:
 
 
 def test_the_installed_file_is_valid_and_sets_nothing() -> None:
-    """Its settings would stay, even if a later version has a better default."""
+    """A setting would stay even if a later version has a better default."""
     assert not list(flat(tomllib.loads(OF_A_SHOP.read_text())))
     assert load(OF_A_SHOP).terminals == ()
 
@@ -93,7 +95,7 @@ def test_the_example_marks_every_assumption() -> None:
 
 
 def test_every_key_has_a_comment() -> None:
-    """Each key of the sections is below a comment, or below a key that shares its comment."""
+    """Each key is below a comment, or below a key with the same comment."""
     explained = False
     for line in EXAMPLE.read_text().partition("[profile.charge]")[0].splitlines():
         if " = " in line and not line.startswith("#"):

@@ -1,4 +1,4 @@
-"""Request headers: the sources of their values, which are never shown."""
+"""Request headers. Their values have several sources and are never shown."""
 
 import json
 from itertools import combinations
@@ -51,7 +51,7 @@ def test_a_terminals_header_replaces_the_same_name_in_any_case(tmp_path: Path) -
 
 ALL, LOCAL, CLOUD, OWN = "terminal_defaults", "profile", "profile.cloud", "the terminal"
 
-#: access mode -> the sections with its headers, in order of precedence, the last one first
+#: Access mode -> sections with headers. A later section replaces an earlier section.
 LAYERS = {"local": (ALL, LOCAL, OWN), "cloud": (ALL, CLOUD, OWN)}
 NAMES = {ALL: "X-Key", LOCAL: "x-key", CLOUD: "X-KEY", OWN: "x-Key"}
 
@@ -61,7 +61,9 @@ NAMES = {ALL: "X-Key", LOCAL: "x-key", CLOUD: "X-KEY", OWN: "x-Key"}
 def test_the_later_section_replaces_the_same_name_in_any_case(
     tmp_path: Path, mode: str, given: tuple[str, ...]
 ) -> None:
-    """For every set of sections with a header: the last one counts, and none of the other access mode."""
+    """For every set of sections with a header, the last section counts. Sections of the other access mode do not
+    count.
+    """
 
     def headers(section: str) -> str:
         own = f"Only-{section.replace('.', '-').replace(' ', '-')}"

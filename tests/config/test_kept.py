@@ -1,4 +1,4 @@
-"""The stored configuration is the one that was read, even if its files have changed."""
+"""posd stores the configuration that it has read, even if the files have changed."""
 
 from pathlib import Path
 

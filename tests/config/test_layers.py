@@ -1,4 +1,4 @@
-"""Several configuration files: precedence, and the file that a problem names."""
+"""Several configuration files: the precedence, and the file that a problem names."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def test_tables_merge_a_later_value_wins_and_terminals_add_up(file: Path) -> Non
         a='[webhooks]\nlisten = "127.0.0.1:9443"\n[discovery]\nservice_types = ["_two._tcp.local."]\n'
         '[[terminals]]\nserial = "SN-2"\n',
     )
-    (file.parent / FOLDER / ".c.toml").write_text("no toml")  # left behind by an editor
+    (file.parent / FOLDER / ".c.toml").write_text("no toml")  # an editor has left this file
     (file.parent / FOLDER / "c.toml.dpkg-old").write_text("no toml")
     config = load(file)
     assert config.file == file
@@ -102,7 +102,7 @@ def test_all_files_that_cannot_be_read_are_named_at_once(file: Path) -> None:
 
 def test_the_first_file_may_be_missing_if_others_exist(file: Path) -> None:
     file.unlink()
-    assert problems(file)[0][3] == "does not exist", "of a name that is mistyped the defaults must not run"
+    assert problems(file)[0][3] == "does not exist", "posd must not run on defaults because of a mistyped file name"
     further(file, a='[merchant]\nid = "M-9"\n')
     assert load(file).merchant.id == "M-9"
 
@@ -117,10 +117,10 @@ def test_a_machine_without_any_configuration_runs_on_defaults(monkeypatch: pytes
     [
         ("terminals[0].serial", ("first", "terminals[0].serial")),
         ("terminals[1].serial", ("second", "terminals[0].serial")),
-        ("terminals[2].serial", ("first", "terminals[2].serial")),  # in none of them
+        ("terminals[2].serial", ("first", "terminals[2].serial")),  # no file has this section
         ("terminals[1]", ("second", "terminals[0]")),
         ("merchant.id", ("second", "merchant.id")),
-        ("merchant.timezone", ("second", "merchant.timezone")),  # the last file that has the section
+        ("merchant.timezone", ("second", "merchant.timezone")),  # the last file with the section
         ("profile.charge.path", ("first", "profile.charge.path")),
         ('"a b".c', ("first", '"a b".c')),
     ],

@@ -98,7 +98,7 @@ def test_a_terminal_in_the_cloud_has_its_settings() -> None:
     assert config.webhooks.public_url == "https://pos.example/shop-14"
 
 
-def test_a_default_of_cloud_requires_nothing_of_a_local_terminal() -> None:
+def test_a_cloud_default_requires_nothing_of_a_local_terminal() -> None:
     text = '[terminal_defaults]\naccess_mode = "cloud"\n'
     assert read(text).terminals == ()
     config = read(text + '[[terminals]]\nserial = "A"\naccess_mode = "local"')
@@ -178,7 +178,7 @@ def test_listeners_of_other_addresses_may_have_one_port(metrics: str, webhooks: 
     read(f'[metrics]\nlisten = "{metrics}"\n[webhooks]\nlisten = "{webhooks}"')
 
 
-def test_the_daemon_imports_few_modules_for_it() -> None:
+def test_the_daemon_imports_few_modules_for_the_configuration() -> None:
     heavy = {"click", "rich", "cryptography", "hypercorn", "starlette", "zeroconf", "httpx2"}
     code = f"import sys, posd.config, posd.config.show, posd.tls; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Every mistake is reported with key, reason and cure, all in one run."""
+"""Every mistake is reported with key, reason and cure. One run reports all mistakes."""
 
 from pathlib import Path
 
@@ -168,7 +168,7 @@ WRONG = [
         )
         for url in ("https://a.example", "https://A.example.:443/")
     ),
-    # A path of another operation: a void would charge, and so would a search.
+    # With the path of another operation, a void or a search would charge.
     *(
         (
             f"profile.{operation}.path",
@@ -329,8 +329,8 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_one_mistake_causes_no_second_one(tmp_path: Path) -> None:
-    """A wrong value is not compared with others, since a default replaced it."""
+def test_one_mistake_causes_no_second_problem(tmp_path: Path) -> None:
+    """A wrong value is not compared with other values, because a default replaces it."""
     (tmp_path / "there").touch()
     text = '[webhooks]\ncertificate = "there"\nprivate_key = "none"'
     assert [problem.key for problem in problems(text, tmp_path)] == ["webhooks.private_key"]

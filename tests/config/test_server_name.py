@@ -37,7 +37,7 @@ def test_an_invalid_name_is_refused(name: str) -> None:
     ],
     ids=["fingerprint", "base_url", "scheme"],
 )
-def test_it_is_refused_if_no_name_is_checked(text: str, reason: str) -> None:
+def test_a_server_name_is_refused_if_posd_checks_no_name(text: str, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read("", f"server_name = 'a.example'\n{text}")
     (problem,) = caught.value.problems

@@ -1,4 +1,6 @@
-"""Requirements of the tests on real networks. Where one is missing, the tests are skipped and the summary says so."""
+"""Requirements of the tests on real networks. If a requirement is missing, the tests are skipped, and the summary
+reports this.
+"""
 
 import pytest
 
@@ -6,7 +8,7 @@ from tests.lan.network import why_not
 from tests.lan.programs import AVAHI
 from tests.support.needs import lacking
 
-#: Time limit of each of these tests, in seconds. A test waits several times, each time with a limit of its own.
+#: Time limit of each of these tests, in seconds. A test has several waits with limits of their own.
 TEST_SECONDS = 300
 
 
@@ -17,13 +19,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _networks() -> None:
-    """Skip the test if network namespaces cannot be made here."""
+    """Skip the test if this machine cannot make network namespaces."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def avahi() -> None:
-    """Skip the test if there is no avahi-daemon."""
+    """Skip the test if this machine has no avahi-daemon."""
     if missing := lacking(AVAHI):
         pytest.skip(missing)

@@ -1,13 +1,12 @@
-"""A local network of one's own: machines are network namespaces, with cables to a switch that has one too.
+"""A simulated local network. Machines and the switch are network namespaces, joined by cables.
 
-Each machine has one network card, `eth0`. It is one end of a veth pair; the other end is a port of the switch (a
-bridge). So a test can repeat what happens in shops: a pulled cable, a terminal that is cut off, a new address of a
-machine, a network that appears long after the machine has started.
-
-The rest of the computer does not see these networks, and nothing remains afterwards, even if the test process is
-killed. A namespace has no name. It lives as long as its holder, a `cat` that ends when its input is closed. The
-programs in it are killed by the kernel together with the test process. Cables disappear with the namespaces that they
-connect. The computer's own interfaces are not touched: every command runs inside one of these namespaces.
+Each machine has one network card, `eth0`. The card is one end of a veth pair. The other end is a port of the switch (a
+bridge). So a test can repeat faults of shops: a pulled cable, a terminal that is cut off, a new address of a machine, a
+network that appears long after the machine has started. The rest of the computer does not see these networks. Nothing
+remains afterwards, even if the test process is killed. A namespace has no name. It exists until its holder ends, a
+`cat` that ends when its input is closed. The kernel kills the programs of a namespace together with the test process.
+Cables disappear with the namespaces that they connect. Every command runs inside a namespace, so the computer's own
+interfaces do not change.
 """
 
 import os
@@ -18,16 +17,16 @@ from typing import IO
 
 from tests.support.needs import SEARCH_PATH, find, lacking
 
-#: Commands without which no network can be made.
+#: Commands that a network requires.
 TOOLS = ("ip", "unshare", "nsenter", "setpriv", "mount")
 #: The network card of each machine.
 CARD = "eth0"
-#: Makes the kernel notice within seconds, instead of a minute, that a neighbour does not answer any more.
+#: Setting that makes the kernel detect an unreachable neighbour within seconds instead of a minute.
 _NEIGHBOURS = {"base_reachable_time_ms": 1000, "delay_first_probe_time": 1, "retrans_time_ms": 500}
 
-#: Sets up a new namespace, prints that it is ready, and keeps it until its input is closed. The namespace has a /sys
-#: that shows its own network, and an empty /run for pid files. IPv6 addresses are usable at once, because no other
-#: machine can have them.
+#: Script that sets up a new namespace, prints that it is ready, and holds it until the input is closed. The namespace
+#: has a /sys with its own network, and an empty /run for pid files. IPv6 addresses are usable at once, because no other
+#: machine can have the same addresses.
 _HOLD = """
 set -e
 mount -t sysfs sysfs /sys
@@ -42,11 +41,11 @@ exec cat
 
 
 class CannotMake(Exception):
-    """Networks cannot be made here; the message gives the reason."""
+    """Error if this machine cannot make networks. The message gives the reason."""
 
 
 def why_not() -> str | None:
-    """Return why networks cannot be made here; None if they can. It makes one to find out."""
+    """Return why this machine cannot make networks, or None. The function makes a network to find out."""
     if missing := lacking(*TOOLS, root=True):
         return missing
     try:
@@ -58,10 +57,10 @@ def why_not() -> str | None:
 
 
 class Namespace:
-    """A network and mount namespace; `command` and `run` start programs in it."""
+    """A network and mount namespace. `command` and `run` start programs in the namespace."""
 
     def __init__(self, name: str, stack: ExitStack) -> None:
-        """Make the namespace; it ends with `stack`. Raise CannotMake."""
+        """Make the namespace. It ends with `stack`. Raise CannotMake."""
         self.name = name
         self._holder = stack.enter_context(
             subprocess.Popen(
@@ -80,16 +79,18 @@ class Namespace:
 
     @property
     def pid(self) -> int:
-        """The id of a process that is in the namespace for as long as it exists."""
+        """The id of the process that holds the namespace."""
         return self._holder.pid
 
     def command(self, *command: str) -> list[str]:
-        """Return the command that runs another one in the namespace, in the same process, so that signals reach it."""
+        """Return a command that runs another command in the namespace. Both run in the same process, so signals reach
+        the other command.
+        """
         enter = (find("nsenter") or "nsenter", f"--target={self.pid}", "--net", "--mount")
         return [*enter, *self._deadly(*command)]
 
     def run(self, *command: str) -> str:
-        """Run a short command in the namespace and return its output. Raise CannotMake if it failed."""
+        """Run a short command in the namespace. Return its output. Raise CannotMake if it fails."""
         environment = os.environ | {"PATH": SEARCH_PATH}
         done = subprocess.run(self.command(*command), capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0:
@@ -98,12 +99,12 @@ class Namespace:
 
     @staticmethod
     def _deadly(*command: str) -> Sequence[str]:
-        """Return the prefix of a command that the kernel kills when the test process ends, in whatever way."""
+        """Return the prefix of a command that the kernel kills at any end of the test process."""
         return (find("setpriv") or "setpriv", "--pdeathsig", "KILL", "--", *command)
 
 
 class Machine(Namespace):
-    """A machine of the network. At first it has no network card, like a machine that is not plugged in yet."""
+    """A machine of the network. At first it has no network card, like a machine without a cable."""
 
     def __init__(self, name: str, switch: "Switch", stack: ExitStack) -> None:
         super().__init__(name, stack)
@@ -121,7 +122,7 @@ class Machine(Namespace):
         self.up()
 
     def add(self, address: str) -> None:
-        """Add one more address to the card, with its prefix length; also link-local ones."""
+        """Add an address with its prefix length to the card. The address may be link-local."""
         self.run("ip", "address", "add", address, "dev", CARD, *(("nodad",) if ":" in address else ()))
 
     def remove(self, address: str) -> None:
@@ -129,7 +130,7 @@ class Machine(Namespace):
         self.run("ip", "address", "del", address, "dev", CARD)
 
     def move(self, old: str, new: str) -> None:
-        """Replace an address by another, as a new lease does. For a moment the card has none of the two."""
+        """Replace an address by another address, as a new lease does. For a moment the card has neither."""
         self.remove(old)
         self.add(new)
 
@@ -142,15 +143,15 @@ class Machine(Namespace):
         self.run("ip", "link", "set", CARD, "up")
 
     def pull_cable(self) -> None:
-        """Pull the cable out at the switch: the card has no carrier any more, and keeps its addresses."""
+        """Pull the cable at the switch. The card loses its carrier and keeps its addresses."""
         self._switch.run("ip", "link", "set", self.name, "down")
 
     def push_cable(self) -> None:
-        """Push the cable back in."""
+        """Plug the cable in again."""
         self._switch.run("ip", "link", "set", self.name, "up")
 
     def cut_off(self) -> None:
-        """Drop all packets silently: both ends still see a carrier."""
+        """Drop all packets silently. Both ends still have a carrier."""
         self._switch.run("ip", "link", "set", self.name, "nomaster")
 
     def let_through(self) -> None:
@@ -170,7 +171,7 @@ class Switch(Namespace):
         self.run("ip", "link", "set", "switch", "up")
 
     def machine(self, name: str, *addresses: str) -> Machine:
-        """Return a new machine; with addresses it is plugged in. Names have up to 15 letters."""
+        """Return a new machine. With addresses it is plugged in. Names have up to 15 letters."""
         made = Machine(name, self, self._stack)
         if addresses:
             made.plug_in(*addresses)

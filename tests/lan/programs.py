@@ -1,4 +1,4 @@
-"""Programs that run on the machines of a network: simulated terminals, and avahi-daemons that announce them."""
+"""Programs on the machines of a network: simulated terminals, and avahi-daemons that announce them."""
 
 import asyncio
 import os
@@ -14,13 +14,13 @@ from tests.lan.network import Machine
 from tests.support.needs import SEARCH_PATH, find
 from tests.support.program import Output
 
-#: Limit of each wait, in seconds. On an idle computer nothing takes more than two.
+#: Limit of each wait, in seconds. On an idle computer no wait takes more than two seconds.
 PATIENCE_SECONDS = 60.0
 
-#: Lower than in other tests, because the network has to fail in the middle of a payment. A payment with a chip card and
-#: a PIN then takes one to three seconds.
+#: Factor by which terminals are faster than people. It is lower than in other tests, because the network must fail in
+#: the middle of a payment. A payment with a chip card and a PIN takes one to three seconds.
 SPEED = 10.0
-#: Seconds that a terminal waits for an answer. A terminal that is cut off gets no answer at all.
+#: Seconds that a terminal waits for a reply. A terminal that is cut off gets no reply.
 DELIVERY_SECONDS = 5.0
 #: The port of terminals, as in the terminal profile.
 PORT = 6869
@@ -55,7 +55,7 @@ Line = Mapping[str, Any]
 
 
 class Program(Output):
-    """A program on a machine of the network, as an async context manager; it is killed at the end of the block."""
+    """A program on a machine of the network, as an async context manager. The end of the block kills the program."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class Program(Output):
         await self.line(self.is_ready, begun)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End the program if it runs: SIGTERM lets it end in order, SIGKILL is a pulled plug."""
+        """End the program if it runs. SIGTERM ends it in order. SIGKILL is like a power cut."""
         if self._process is None:
             return
         process, self._process = self._process, None
@@ -113,11 +113,9 @@ class Program(Output):
 
 
 class Terminal(Program):
-    """A simulated terminal as a process of its own. It listens on all addresses of its machine.
-
-    Without `mdns` it does not announce itself; `mdns` lists the addresses of the cards on which it announces itself,
-    none for all. `certificates` is the certificate that it shows, `trust` the CA of the webhook receivers. Its lines
-    are those of its ledger.
+    """A simulated terminal as a process. It listens on all addresses of its machine. `mdns`: addresses of the cards on
+    which it announces itself. An empty list means all cards, and None means no announcement. `certificates`: the
+    terminal's certificate. `trust`: CA of the webhook receivers. The lines of its output are the ledger.
     """
 
     def __init__(
@@ -149,23 +147,23 @@ class Terminal(Program):
         return "ready" in line
 
     def happened(self, kind: str, identity: str | None = None) -> list[Line]:
-        """Return the lines of this kind in its ledger, of one payment or of all."""
+        """Return the lines of this kind in the ledger, of one payment or of all payments."""
         entries = [line for line in self.lines if line.get("kind") == kind]
         return [line for line in entries if identity in (None, line.get("client_transaction_id"))]
 
     async def happens(self, kind: str, identity: str, **fields: Any) -> Line:
-        """Wait until its ledger has a line of this kind for a payment."""
+        """Wait until the ledger has a line of this kind for a payment."""
         wanted = {"kind": kind, "client_transaction_id": identity} | fields
         return await self.line(lambda line: wanted.items() <= line.items())
 
 
 class Avahi(Program):
-    """The avahi-daemon of a machine, which announces a terminal with the current addresses of that machine. Without a
-    serial it announces only the machine, as on most Linux machines, and holds port 5353.
+    """The avahi-daemon of a machine. It announces a terminal with the current addresses of the machine. Without a
+    serial it announces only the machine, as on most Linux machines, and uses port 5353.
     """
 
     def __init__(self, machine: Machine, directory: Path, serial: str | None = None, name: str | None = None) -> None:
-        """`directory` gets its files; `name` is the instance name if that is not the serial."""
+        """Create the daemon. `directory` gets its files. `name`: instance name, by default the serial."""
         super().__init__(machine)
         self._named = name or serial
         self._home = directory / f"avahi-{machine.name}"
@@ -175,7 +173,7 @@ class Avahi(Program):
         if serial is not None:
             service = AVAHI_SERVICE.format(name=self._named, serial=serial, port=PORT)
             (services / "terminal.service").write_text(service)
-        # The directory of its services is compiled into avahi. Only this machine sees these files at that path.
+        # The path of the services directory is compiled into avahi. Only this machine has these files at the path.
         machine.run("mount", "--bind", str(self._home), "/etc/avahi")
 
     @property

@@ -16,17 +16,17 @@ from tests.lan.programs import PATIENCE_SECONDS, PORT, Avahi, Terminal
 from tests.support.daemon import ANY_PORT, Daemon, toml
 from tests.support.shop import AMOUNT
 
-#: posd's address, and the one it can move to; the machines of two terminals, and the address the first one can move to.
+#: posd's two addresses, the addresses of two terminals, and the second address of the first terminal.
 POS, POS_LATER = "10.77.0.1", "10.77.0.21"
 TERMINAL, TERMINAL_LATER, OTHER = "10.77.0.2", "10.77.0.22", "10.77.0.3"
-#: The same on an IPv6 network (unique local addresses), and on one without DHCP (link-local ones).
+#: The same addresses on an IPv6 network (unique local), and on a network without DHCP (link-local).
 POS_6, TERMINAL_6 = "fd77::1", "fd77::2"
 POS_LINK, TERMINAL_LINK = "169.254.77.1", "169.254.77.2"
 SERIAL = "SN-LAN-1"
-#: In these phases the terminal cannot have sent its final event: it sends one event after the other.
+#: Phases in which the terminal cannot have sent its final event, because it sends one event after the other.
 BEFORE_THE_ACQUIRER = ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED")
 
-#: posd soon asks about a payment without news. It does not give up a call that is slow because the computer is busy.
+#: posd soon searches for a payment without events. A call on a busy computer does not time out.
 SETTINGS = """
 [reconcile]
 first_event_grace_seconds = 1
@@ -39,7 +39,7 @@ connect_timeout_seconds = 15
 
 
 def net(address: str) -> str:
-    """Return an address with the length of its network's prefix."""
+    """Return an address with its prefix length."""
     return f"{address}/{64 if ':' in address else 24}"
 
 
@@ -50,7 +50,7 @@ def base_url(address: str) -> str:
 
 @dataclass
 class Street:
-    """One network with posd on it. A test adds the rest: machines, terminals, avahi-daemons."""
+    """One network with posd. A test adds machines, terminals and avahi-daemons."""
 
     home: Path
     switch: Switch
@@ -60,7 +60,7 @@ class Street:
     stack: AsyncExitStack
 
     def certified(self, name: str, *addresses: str) -> TlsFiles:
-        """Return a certificate of another terminal, of the same CA."""
+        """Return a certificate of another terminal from the same CA."""
         directory = self.home / name
         directory.mkdir()
         for file in (self.certificates.ca_certificate, self.certificates.ca_key):
@@ -76,23 +76,23 @@ class Street:
         certificates: TlsFiles | None = None,
         host: str = "0.0.0.0",
     ) -> Terminal:
-        """Run a simulated terminal on a machine. It announces itself on all its cards, on those in `mdns`, or (None)
-        not at all.
+        """Run a simulated terminal on a machine. It announces itself on all cards, on the cards in `mdns`, or not at
+        all (None).
         """
         state, shown = self.home / f"terminal-{machine.name}", certificates or self.certificates
         made = Terminal(machine, serial, state, shown, self.daemon.ca, mdns=mdns, host=host)
         return await self.stack.enter_async_context(made)
 
     async def avahi(self, machine: Machine, serial: str | None = None, name: str | None = None) -> Avahi:
-        """Run an avahi-daemon on a machine, which announces a terminal there or, without a serial, the machine."""
+        """Run an avahi-daemon on a machine. It announces a terminal on the machine, or the machine without a serial."""
         return await self.stack.enter_async_context(Avahi(machine, self.home, serial, name))
 
     async def known(self) -> Any:
-        """Return the terminal as posd shows it."""
+        """Return the terminal from posd's API."""
         return (await self.daemon.call("GET", f"/terminals/{SERIAL}")).json
 
     async def shown(self, what: Callable[[Any], bool]) -> Any:
-        """Wait until posd shows the terminal with these values; return it."""
+        """Wait until posd shows the terminal with these values. Return the terminal."""
         seen = None
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -107,7 +107,7 @@ class Street:
         await self.shown(lambda item: (item["base_url"], item["source"]) == (base_url(address), "mdns"))
 
     async def charge(self) -> str:
-        """Start a payment, which its terminal acknowledges; return its id."""
+        """Start a payment. Check that the terminal acknowledges it. Return the id."""
         identity = str(uuid4())
         request = {"amount": AMOUNT, "metadata": {"scenario": "approve-chip-pin"}}
         reply = await self.daemon.call("PUT", f"/transactions/{identity}", request)
@@ -115,15 +115,15 @@ class Street:
         return identity
 
     async def under_way(self, terminal: Terminal) -> str:
-        """Start a payment and freeze its terminal in the middle of it; return the payment's id. `thaw` lets the
-        terminal go on.
+        """Start a payment and freeze its terminal in the middle of the payment. Return the payment's id. `thaw`
+        continues the terminal.
         """
         while True:
             identity = await self.charge()
             terminal.freeze()
             if (await self.daemon.transaction(identity))["status"] in BEFORE_THE_ACQUIRER:
                 return identity
-            terminal.thaw()  # on a busy computer the payment was over before it was frozen
+            terminal.thaw()  # on a busy computer the payment ended before the terminal was frozen
             await self.approved(identity)
 
     async def approved(self, identity: str) -> Any:
@@ -134,7 +134,7 @@ class Street:
         return outcome
 
     async def paid(self, *terminals: Terminal) -> str:
-        """Make a whole payment: one of these terminals is called, and its final event arrives. Return its id."""
+        """Make a whole payment on one of these terminals. Return the id."""
         identity = await self.charge()
         await self.approved(identity)
         assert started(identity, *terminals) == [1, *(0 for _ in terminals[1:])]
@@ -143,7 +143,7 @@ class Street:
 
 
 def started(identity: str, *terminals: Terminal) -> list[int]:
-    """Return how many requests to start a payment each terminal got."""
+    """Return the number of start requests that each terminal received."""
     return [len(terminal.happened("start", identity)) for terminal in terminals]
 
 
@@ -156,13 +156,12 @@ async def open_street(
     discovery: str = "",
     start: bool = True,
 ) -> AsyncIterator[Street]:
-    """Run posd on a machine with these addresses for the block; its log must not have internal errors at the end.
-
-    Without addresses the machine is not plugged in; without `start` the test starts posd itself. `certified` are the
-    addresses for which posd has a certificate, `discovery` lines of that section of its configuration.
+    """Run posd on a machine with these addresses for the block. Check at the end that the log has no internal errors.
+    Without addresses the machine is not plugged in. Without `start` the test starts posd itself. `certified`: addresses
+    in posd's certificate. `discovery`: lines of this section of the configuration.
     """
     async with AsyncExitStack() as stack:
-        home = Path(stack.enter_context(TemporaryDirectory(prefix="posd-")))  # short, for Unix sockets
+        home = Path(stack.enter_context(TemporaryDirectory(prefix="posd-")))  # a short path for Unix sockets
         switch = stack.enter_context(network())
         machine = switch.machine("pos", *(net(address) for address in pos))
         addresses = [TERMINAL, TERMINAL_LATER, TERMINAL_6, TERMINAL_LINK]

@@ -1,4 +1,6 @@
-"""Networks that change in the middle of payments: addresses change, links go and come, other devices claim a serial."""
+"""Networks that change in the middle of payments. Addresses change, links fail and return, and other devices announce a
+serial.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -65,7 +67,7 @@ async def test_this_machine_gets_another_address_during_a_payment(certified: boo
 
 
 Way = Callable[[Street, Machine], None]
-#: Kind of failure -> how the link goes, and how it comes back.
+#: Kind of failure -> function that breaks the link, and function that restores it.
 LINKS: Mapping[str, tuple[Way, Way]] = {
     "card of this machine": (lambda street, _: street.pos.down(), lambda street, _: street.pos.up()),
     "cable of this machine": (lambda street, _: street.pos.pull_cable(), lambda street, _: street.pos.push_cable()),
@@ -73,7 +75,7 @@ LINKS: Mapping[str, tuple[Way, Way]] = {
 }
 
 
-async def test_links_go_and_come_in_the_middle_of_payments() -> None:
+async def test_links_fail_and_return_in_the_middle_of_payments() -> None:
     async with open_street() as street:
         machine = street.switch.machine("terminal", net(TERMINAL))
         terminal = await street.terminal(machine)
@@ -90,7 +92,7 @@ async def test_links_go_and_come_in_the_middle_of_payments() -> None:
         await street.paid(terminal)
 
 
-async def test_a_terminal_disappears_without_a_goodbye_and_comes_back() -> None:
+async def test_a_terminal_disappears_without_a_goodbye_packet_and_returns() -> None:
     async with open_street(discovery="check_seconds = 1") as street:
         machine = street.switch.machine("terminal", net(TERMINAL))
         terminal = await street.terminal(machine)
@@ -116,7 +118,7 @@ async def test_a_network_that_appears_long_after_posd_has_started() -> None:
 
 @pytest.mark.usefixtures("avahi")
 @pytest.mark.parametrize("first", ["the real one first", "the false one first"])
-async def test_of_two_devices_that_claim_one_serial_posd_calls_the_one_that_proves_it(first: str) -> None:
+async def test_of_two_devices_that_announce_one_serial_posd_calls_the_device_that_proves_the_serial(first: str) -> None:
     async with open_street() as street:
         false = issue.init(street.home / "false", names=["terminal.local"], addresses=[OTHER])
         machines = {

@@ -1,4 +1,6 @@
-"""Charges on a network with cables and real multicast: the terminal is found and called, and calls back (design 8)."""
+"""Charges on a network with cables and real multicast. posd finds and calls the terminal, and the terminal calls back
+(design 8).
+"""
 
 import pytest
 
@@ -16,7 +18,7 @@ from tests.lan.street import (
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
-async def test_a_terminal_that_announces_itself_and_says_goodbye() -> None:
+async def test_a_terminal_announces_itself_and_withdraws_the_announcement() -> None:
     async with open_street() as street:
         terminal = await street.terminal(street.switch.machine("terminal", net(TERMINAL)))
         await street.found_at(TERMINAL)
@@ -30,18 +32,18 @@ async def test_a_terminal_that_announces_itself_and_says_goodbye() -> None:
 
 
 @pytest.mark.usefixtures("avahi")
-async def test_a_terminal_that_avahi_announces_to_a_machine_where_avahi_holds_the_mdns_port() -> None:
+async def test_a_terminal_announced_by_avahi_is_found_on_a_machine_where_avahi_holds_the_mdns_port() -> None:
     async with open_street(start=False) as street:
         await street.avahi(street.pos)
         await street.daemon.start()
         machine = street.switch.machine("terminal", net(TERMINAL), net(TERMINAL_6), net(TERMINAL_LINK))
         terminal = await street.terminal(machine, mdns=None)
-        await street.avahi(machine, SERIAL)  # all its addresses, the link-local ones too
+        await street.avahi(machine, SERIAL)  # all addresses of the terminal, with the link-local addresses
         await street.found_at(TERMINAL)
         await street.paid(terminal)
 
 
-async def test_a_network_with_ipv6_only() -> None:
+async def test_a_charge_works_on_a_network_with_ipv6_only() -> None:
     async with open_street((POS_6,), listen="[::]") as street:
         machine = street.switch.machine("terminal", net(TERMINAL_6))
         terminal = await street.terminal(machine, mdns=(TERMINAL_6,), host="::")
@@ -49,7 +51,7 @@ async def test_a_network_with_ipv6_only() -> None:
         await street.paid(terminal)
 
 
-async def test_a_network_without_dhcp() -> None:
+async def test_a_charge_works_on_a_network_without_dhcp() -> None:
     async with open_street((POS_LINK,), discovery=f'interfaces = ["{POS_LINK}"]') as street:
         machine = street.switch.machine("terminal", net(TERMINAL_LINK))
         terminal = await street.terminal(machine, mdns=(TERMINAL_LINK,))

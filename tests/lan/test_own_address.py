@@ -1,4 +1,4 @@
-"""The address of this machine changes during payments, on a real network: while posd runs, and while it does not."""
+"""The address of this machine changes during payments on a real network, while posd runs or does not run."""
 
 import re
 import sys
@@ -67,7 +67,7 @@ async def test_with_a_configured_advertise_host_no_change_of_address_is_recorded
         assert await kinds(street, identity) == []
 
 
-#: Prints the callback address for a terminal at each URL, or the problem's code if this machine has no route to it.
+#: Program that prints the callback address for a terminal at each URL, or the problem's code without a route.
 TOLD = """
 import asyncio, sys
 from urllib.parse import urlsplit
@@ -85,7 +85,7 @@ for url in sys.argv[1:]:
 """
 
 
-def test_each_terminal_is_told_the_address_that_faces_it() -> None:
+def test_each_terminal_gets_the_address_that_it_can_reach() -> None:
     with network() as switch:
         pos = switch.machine("pos", "10.77.0.1/24", "10.88.0.1/24", "fd77::1/64")
         expected = {
@@ -98,6 +98,5 @@ def test_each_terminal_is_told_the_address_that_faces_it() -> None:
         }
         *said, scoped = pos.run(sys.executable, "-c", TOLD, *expected, "https://[fe80::2%25eth0]:6869").splitlines()
     assert dict(zip(expected, said, strict=True)) == expected
-    # The link-local address comes without the name of this machine's network card, which would mean nothing to the
-    # terminal.
+    # The link-local address has no name of this machine's network card, because the name is useless to the terminal.
     assert re.fullmatch(r"\[(fe80::[0-9a-f:]+)\]:8443 \1", scoped)

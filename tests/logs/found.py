@@ -1,4 +1,4 @@
-"""The log lines of the code, found in its source: module, line, event, level, fields."""
+"""The log lines in the source code: module, line, event, level, fields."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ PACKAGE = Path(posd.__file__).parent
 APART = ("cli", "simulator", "client")
 #: Names of the loggers in a module. A module that logs for two parts has two.
 LOGGERS = ("log", "listener_log")
-#: method of a logger -> the level of its lines.
+#: Method of a logger -> level of its lines.
 LEVELS = {
     "debug": "debug",
     "info": "info",
@@ -24,9 +24,9 @@ LEVELS = {
     "exception": "error",
     "critical": "critical",
 }
-#: First word of the events of each kind of record -> the field with the record's id.
+#: First word of the events of a kind of record -> field with the record's id.
 KINDS = {kind.word: kind.name for kind in (PAYMENT, PRINT_JOB)}
-#: Calls that pass that field.
+#: Calls that pass the field of the id.
 NAMED = re.compile(r"\w+(\.\w+)*\.named\(")
 #: Keywords that are not fields of a line.
 NO_FIELDS = {"exc_info"}
@@ -44,7 +44,7 @@ class Line:
 
 
 class NotPlain(AssertionError):
-    """A use of the logger that cannot be compared with the table."""
+    """Error for a use of the logger that cannot be compared with the table."""
 
 
 def modules() -> Iterator[Path]:
@@ -82,7 +82,7 @@ def lines(text: str, name: str) -> Iterator[Line]:
 
 
 def _events(text: ast.expr) -> dict[str, tuple[str, ...]]:
-    """Return the events that an expression can have, each with its fields for the id of a record. None if that is
+    """Return the possible events of an expression, each with the fields of a record's id. Return None if the events are
     unclear.
     """
     match text:
@@ -95,7 +95,7 @@ def _events(text: ast.expr) -> dict[str, tuple[str, ...]]:
 
 
 def _methods(function: ast.expr) -> set[str] | None:
-    """Return the methods of `log` that a call may use, or None if it calls something else."""
+    """Return the methods of `log` that a call may use, or None for another call."""
     match function:
         case ast.Attribute(value=ast.Name(id=name), attr=method) if name in LOGGERS and method in LEVELS:
             return {method}

@@ -1,4 +1,4 @@
-"""A fault is logged with its kind and place, and with its message only if that cannot quote anything."""
+"""posd logs a fault with its kind and place. It logs the message only if the message cannot quote data."""
 
 import errno
 import json

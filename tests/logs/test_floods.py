@@ -38,7 +38,7 @@ def test_the_first_lines_of_a_window_are_written_and_the_rest_counted() -> None:
 def test_omitted_lines_are_reported_at_any_later_time() -> None:
     windows = LineCounter()
     assert [windows.admit(("a", "info"), LIMIT, 0) for _ in range(5)].count(True) == 3
-    assert not windows.admit(("a", "info"), LIMIT, 1000)  # its end was not logged yet
+    assert not windows.admit(("a", "info"), LIMIT, 1000)  # the end of the window is not logged yet
     assert windows.take(1001) == [(("a", "info"), 3)]
 
 
@@ -65,7 +65,7 @@ def test_a_full_table_is_not_searched_for_each_line() -> None:
 
 
 def test_lines_counted_by_their_kind_are_reported_too() -> None:
-    """The line that reports the event has a field `kind` too."""
+    """The line of the report also has a field `kind`."""
     floods = output.FloodFilter()
     line = {"event": "stream.cut_off", "level": "warning", "kind": "feed"}
     for _ in range(LIMITS["stream.cut_off"].lines):
@@ -117,7 +117,9 @@ def test_a_payment_without_faults_is_never_omitted() -> None:
 
 
 def test_each_window_is_reported_at_its_end_and_all_at_the_stop() -> None:
-    """With a second instead of a minute: the lines of a loop, of a thread, and those left at the end."""
+    """The window is a second instead of a minute. The lines come from a loop and a thread, and some are left at the
+    end.
+    """
     script = """
 import asyncio, threading
 from posd.logs import output as logs
@@ -148,7 +150,7 @@ logs.floods.tell()
     assert lines[2]["kind"] == "a.flood"
 
 
-async def test_strangers_cause_one_line_and_at_the_end_a_number(
+async def test_strangers_cause_one_line_and_a_number_at_the_end(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811
 ) -> None:

@@ -33,7 +33,9 @@ def stream(descriptor: int) -> str:
 
 
 def through_pipe(script: str, journal: str | None) -> list[bytes]:
-    """Run a script with a pipe as stdout. `journal`: JOURNAL_STREAM; "stdout": that of the pipe."""
+    """Run a script with a pipe as stdout. `journal`: value of JOURNAL_STREAM. "stdout" stands for the value of the
+    pipe.
+    """
     read, write = os.pipe()
     environment = {name: value for name, value in os.environ.items() if name != "JOURNAL_STREAM"}
     if journal is not None:
@@ -52,7 +54,7 @@ def test_the_journal_gets_the_level_of_each_line_and_valid_json() -> None:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("journal", [None, "", "1:2", "nonsense"])
-def test_elsewhere_a_line_is_json_and_nothing_else(journal: str | None) -> None:
+def test_without_the_journal_a_line_is_json_and_nothing_else(journal: str | None) -> None:
     lines = through_pipe(SCRIPT, journal)
     assert [json.loads(line)["level"] for line in lines] == LEVELS
 

@@ -1,4 +1,6 @@
-"""No secret and no personal data: a daemon runs through every situation with marked texts, and its log is searched."""
+"""No secret and no personal data is logged. A daemon runs through every situation with marked texts. The test searches
+the log.
+"""
 
 import asyncio
 import json
@@ -34,7 +36,7 @@ RECEIPT = {
     MARKS["receipt_extra"]: MARKS["receipt_extra"],
 }
 
-#: Causes faults in the daemon whose messages quote secret data, in calls, callbacks, tasks and threads.
+#: Program that causes faults in calls, callbacks, tasks and threads of the daemon. Their messages quote secret data.
 FAULTS = """
 import os
 if os.environ.get("POSD_TEST_FAULT"):
@@ -115,7 +117,7 @@ async def paid(posd: Daemon, terminal: ScriptedTerminal) -> str:  # noqa: F811
 
 
 async def troubled(posd: Daemon, terminal: ScriptedTerminal) -> None:  # noqa: F811
-    """Send invalid replies of a terminal, and bodies that are refused."""
+    """Send invalid replies of a terminal, and bodies that posd refuses."""
 
     async def refuse(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(http(422, json.dumps({"error": MARKS["refusal"]}).encode()))
@@ -246,7 +248,7 @@ async def failing(posd: Daemon, terminal: ScriptedTerminal, callback: str) -> No
 
 
 def faulty(directory: Path) -> dict[str, str]:
-    """Return the environment in which the daemon has faults."""
+    """Return the environment that causes the faults in the daemon."""
     (directory / "faults").mkdir()
     (directory / "faults" / "sitecustomize.py").write_text(FAULTS)
     return {"PYTHONPATH": f"{directory / 'faults'}:{Path.cwd()}", "POSD_TEST_FAULT": MARKS["fault"]}
@@ -278,7 +280,7 @@ async def test_no_mark_and_no_token_is_in_the_log(
         await failing(posd, terminal, terminal.requests[0].callback)
         await posd.stop()
         lines += posd.lines
-        posd.lines = []  # faults that the test caused
+        posd.lines = []  # the test has caused these faults
 
     secrets = Secrets(MARKS)
     secrets.add_key(home / "state" / "callback.key")
@@ -307,7 +309,7 @@ async def test_no_mark_and_no_token_is_in_the_log(
 
 @pytest.mark.parametrize("form", range(9))
 def test_a_mark_is_found_in_any_form(form: int) -> None:
-    """The search of the test above can fail."""
+    """So the search of the test above can fail."""
     text = list(forms(MARKS["metadata"]))[form]
     assert Secrets(MARKS).found_in([{"event": "x", "detail": f"before {text} after"}])
     assert not Secrets(MARKS).found_in([{"event": "x", "detail": "nothing of it"}])

@@ -16,7 +16,7 @@ EVENTS = events()
 
 
 def wanted(event: str, found: list[Line]) -> str:
-    """Return the row that the code needs, in the form of the table."""
+    """Return the row of an event that the code requires, in the form of the table."""
     levels = {level for line in found for level in line.levels}
     fields = {field for line in found for field in line.fields}
     return f'[event."{event}"]\n    levels = {sorted(levels)}\n    fields = "{" ".join(sorted(fields))}"'
@@ -51,11 +51,13 @@ def test_an_event_has_the_row_that_the_code_needs() -> None:
 
 @every(("event", "row"), EVENTS.items(), ids=EVENTS)
 def test_each_row_is_used(event: str, row: LogEvent) -> None:
-    assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", event), "an event is words with dots between"
-    assert set(row.fields) <= FIELDS, "a field that no line may have: add it to FIELDS in posd/logs/output.py"
+    assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", event), "the name of an event has words with dots between them"
+    assert set(row.fields) <= FIELDS, "no line may have this field: add the field to FIELDS in posd/logs/output.py"
     assert set(re.findall(r"{(\w*)}", row.says)) <= set(row.fields)
-    assert re.fullmatch(r"([^][]|\[[^][]*{[^][]*\])+", row.says), "a part in [ ] has a field, and no other part in it"
-    assert row.do or not {"warning", "error", "critical"} & set(row.levels), "say what people do on it, in `do`"
+    assert re.fullmatch(r"([^][]|\[[^][]*{[^][]*\])+", row.says), "a part in [ ] must have a field and no other part"
+    assert row.do or not {"warning", "error", "critical"} & set(row.levels), (
+        "`do` must say what people do after the event"
+    )
     assert len(set(row.fields)) == len(row.fields)
 
 
@@ -71,7 +73,7 @@ def test_limits_belong_to_existing_events() -> None:
 
 def test_the_page_is_generated_from_the_table() -> None:
     page = PACKAGE.parent / "docs" / "reference" / "logs.md"
-    assert page.read_text() == markdown(), f"write it anew: PYTHONPATH=packaging python -m manual --logs {page}"
+    assert page.read_text() == markdown(), f"write the page again: PYTHONPATH=packaging python -m manual --logs {page}"
 
 
 def test_every_logger_has_a_name_by_which_its_lines_are_found() -> None:

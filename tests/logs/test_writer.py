@@ -1,4 +1,6 @@
-"""The log's reader may stop, read slowly, disappear, or share a pipe that another process made non-blocking."""
+"""The writer of the log. Its reader may stop, read slowly, or disappear. Another process may make the pipe
+non-blocking.
+"""
 
 import fcntl
 import json
@@ -16,7 +18,7 @@ LINE = b"x" * 99 + b"\n"
 
 
 class Told:
-    """Records the reported numbers of dropped lines, through the same writer."""
+    """Recorder of the reported numbers of dropped lines. The reports use the same writer."""
 
     def __init__(self) -> None:
         self.counts: list[int] = []
@@ -70,7 +72,7 @@ def test_a_suspended_reader_blocks_nothing_and_later_gets_the_number_of_dropped_
         writer, told = writer_to(write, 10 * len(LINE))
         os.write(write, b"-" * 4096)  # the pipe is full
         writer.put([b"first\n"])
-        while writer._lines:  # the thread has not read the line yet
+        while writer._lines:  # the thread has not written the line yet
             time.sleep(0)
         writer.put([LINE] * 25)
         assert not writer.drain(0)
@@ -89,7 +91,7 @@ def test_a_pipe_that_another_process_made_non_blocking_loses_nothing() -> None:
         writer, _ = writer_to(write)
         writer.put(data)
         assert read_all(read, 30_000) == b"".join(data)
-        assert not os.get_blocking(write), "the setting is its owner's"
+        assert not os.get_blocking(write), "posd does not change the setting of the other process"
         assert writer.drain(60)
 
 
@@ -114,7 +116,7 @@ def test_without_an_output_all_lines_are_counted() -> None:
     assert writer.dropped == 1
 
 
-def test_a_line_cut_off_by_a_full_disk_does_not_damage_the_next_one(tmp_path: Path) -> None:
+def test_a_line_cut_off_by_a_full_disk_does_not_damage_the_next_line(tmp_path: Path) -> None:
     """A limit on the size of files simulates a full disk."""
     script = """
 import resource, signal, structlog

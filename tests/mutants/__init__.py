@@ -1,1 +1,3 @@
-"""Mistakes made in posd's functions one at a time, to see whether the tests find each: `python -m tests.mutants`."""
+"""Mutation tests. `python -m tests.mutants` makes one mistake at a time in posd's functions, and reports mistakes that
+no test finds.
+"""

@@ -1,7 +1,7 @@
-"""`python -m tests.mutants [MODULE ...]`: make mistakes in modules and see whether the tests near them find each.
+"""Make mistakes in modules, and report the mistakes that the tests near the modules do not find.
 
-A module is named in full (posd.payments.amounts), or by its folder (posd.records) with all modules below it. Exit code
-0: each mutant was killed or is accepted in accepted.toml with a reason; 1: some survived.
+A name is a module (posd.payments.amounts), or a folder with all its modules (posd.records). Exit code 0: each mutant
+was killed or is accepted in accepted.toml with a reason. Exit code 1: a mutant survived.
 """
 
 import argparse
@@ -20,7 +20,7 @@ ACCEPTED = Path(__file__).with_name("accepted.toml")
 
 
 def play(module: str) -> bool:
-    """Run the mutants of one module; print the survivors. Return whether each was killed or is accepted."""
+    """Run the mutants of one module and print the survivors. Return whether each mutant was killed or is accepted."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     mutation = Mutation(module, path_of(module), jobs=len(os.sched_getaffinity(0)))
     arguments = ["-o", "addopts=", "-p", "no:schemathesis", "-p", "no:cacheprovider", "-n", "0", "--timeout=60"]
@@ -41,7 +41,7 @@ def play(module: str) -> bool:
 
 
 def main() -> int:
-    """Run each module in a process of its own: an imported module is not imported again."""
+    """Run each module in a process of its own, because Python does not import a module twice."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("modules", nargs="+")
     options = parser.parse_args()

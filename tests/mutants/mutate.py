@@ -1,4 +1,6 @@
-"""The mutations. Each changes one place in a function, which is then compiled with the rest of its module."""
+"""The mutations. A mutation changes one place in a function. The function is then compiled with the rest of its
+module.
+"""
 
 import ast
 import re
@@ -7,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 
-#: A name in messages or in a table. A text with a space is a sentence or SQL.
+#: Form of a name in messages or in a table. A text with a space is a sentence or SQL.
 WORD = re.compile(r"[a-z][a-z_]+")
 COMPARISONS: dict[type[ast.cmpop], list[type[ast.cmpop]]] = {
     ast.Lt: [ast.LtE, ast.GtE],
@@ -28,19 +30,19 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitAnd: ast.BitOr,
     ast.BitOr: ast.BitAnd,
 }
-#: Parts of the tree that are not changed: types, and what runs when the module is imported.
+#: Parts of the tree that are not changed: types, and code that runs at the import of the module.
 SKIPPED = {"annotation", "returns", "decorator_list", "defaults", "kw_defaults", "type_params", "bases"}
-#: Functions whose arguments are not changed: sentences for people, and types.
+#: Functions whose arguments are not changed, because they are sentences for people or types.
 SPEAKING = {"debug", "info", "warning", "error", "exception", "cast", "assert_never"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-#: The place of a code object in its file. It is the same for every mutant of the module.
+#: Place of a code object in its file. The place is the same for every mutant of the module.
 Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mutation: its function, the original, the replacement, and the new code."""
+    """One mutation, with the function, the original, the replacement, and the new code."""
 
     function: str
     place: Place | None  # place of the function's code, None for all places
@@ -85,7 +87,7 @@ def functions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, Function]]
 
 
 def codes(code: CodeType) -> Iterator[tuple[Place, CodeType]]:
-    """Yield the code objects inside one, each with its place."""
+    """Yield the code objects inside a code object, each with its place."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield (constant.co_qualname, constant.co_firstlineno), constant
@@ -97,7 +99,7 @@ def _first_line(function: Function) -> int:
 
 
 def _changes(parent: ast.AST, field: str, index: int | None) -> Iterator[tuple[int, str]]:
-    """Make each change at a node and below it in turn; each is undone before the next."""
+    """Make each change at a node and below it in turn. Undo each change before the next change."""
     values = getattr(parent, field)
     node = values if index is None else values[index]
     for other in _others(node, parent):
@@ -135,7 +137,7 @@ def _put(parent: ast.AST, field: str, index: int | None, node: ast.AST) -> None:
 
 
 def _others(node: ast.AST, parent: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that could stand in place of this one by mistake."""
+    """Yield the nodes that a programmer could write instead of this node by mistake."""
     match node:
         case ast.Compare(left, [operator], [right]):
             for other in COMPARISONS[type(operator)]:

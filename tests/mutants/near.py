@@ -1,13 +1,12 @@
-"""Which tests are near a module: those that import it, the tests of pure rules that import its users, and the vectors.
-
-All of them run the module in their own process, because a mutant reaches no other one.
+"""The tests near a module. They are the tests that import it, the tests of pure rules that import its users, and the
+vectors. All of them run the module in their own process, because a mutant exists only in this process.
 """
 
 import ast
 import functools
 from pathlib import Path
 
-#: The vectors run everything that reads messages of terminals and tills, in any module.
+#: The vectors run all code that reads messages of terminals and tills, in any module.
 VECTORS = "tests/vectors/test_vectors.py"
 #: Folders whose tests call posd's parts in their own process.
 FOLDERS = ("core", "services", "store", "terminals", "web")
@@ -15,7 +14,7 @@ PURE = "tests/core/"
 
 
 def near(module: str) -> tuple[str, ...]:
-    """Return the files of tests near a module: its importers, the tests of pure rules of its users, the vectors."""
+    """Return the files of the tests near a module."""
     users = {
         f"{module.rpartition('.')[0]}.{path.stem}"
         for path in path_of(module).parent.glob("*.py")
@@ -24,7 +23,7 @@ def near(module: str) -> tuple[str, ...]:
     found = {
         file
         for file, names in _imported().items()
-        # the other tests of the users cannot all run next to one another
+        # the other tests of the users cannot run in parallel
         if module in names or (file.startswith(PURE) and users & names)
     }
     return tuple(sorted(found | {VECTORS}))

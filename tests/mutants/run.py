@@ -1,5 +1,5 @@
-"""Run one module's mutants. The tests are collected and run once without a change; then each mutant gets a fork of this
-process.
+"""Run one module's mutants. The tests are collected and run once without a change. Then each mutant runs in a fork of
+this process.
 """
 
 import gc
@@ -18,7 +18,8 @@ import pytest
 
 from tests.mutants.mutate import Mutant, Place, codes, mutants, watched
 
-#: A mutant is dead when its tests take longer than this many times their normal time plus this many seconds.
+#: Factor and seconds of the time limit. A mutant is dead if its tests take longer than factor times the normal time
+#: plus these seconds.
 TIMES, MORE_SECONDS = 10, 30.0
 #: A test that takes longer than this is left out.
 LONGEST_SECONDS = 1.0
@@ -52,14 +53,14 @@ class Mutation:
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self) -> None:
         """Draw the same examples in every run, and stop at the first failure."""
-        from hypothesis import Phase, settings  # imported after pytest has loaded the plugin of Hypothesis
+        from hypothesis import Phase, settings  # the import must follow pytest's import of the plugin of Hypothesis
 
         changes = {"phases": (Phase.explicit, Phase.generate), "database": None, "derandomize": True}
         settings.register_profile("mutants", settings.get_profile("quick"), **changes)
         settings.load_profile("mutants")
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run all tests without a change, and then those of each mutant."""
+        """Run all tests without a change, and then the tests of each mutant."""
         session.config.pluginmanager.unregister(name="terminalreporter")
         self._run_unchanged(session.items)
         if not self.failed:
@@ -114,7 +115,7 @@ class Mutation:
                 del running[descriptor]
 
     def _chosen(self) -> Iterator[Mutant]:
-        """Yield the mutants that tests reach. The first mutant is no change at all, and must survive."""
+        """Yield the mutants that tests reach. The first mutant has no change and must survive."""
         code = compile(self.path.read_text(), self.path, "exec")
         self.reaching[""] = set().union(*self.reaching.values())
         yield from [Mutant("", None, 0, UNCHANGED, code)] * (self.jobs + 1)  # also at the same time
@@ -142,7 +143,9 @@ class Mutation:
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in (1, 2):
                 os.dup2(null, descriptor)
-            held = sys.modules["tests.conftest"].held  # its check would find files that other forks have open
+            held = sys.modules[
+                "tests.conftest"
+            ].held  # the check for leftovers would find files that other forks have open
             held.look, held.left = lambda _test: None, list
             _replace(self._functions(), mutant.code, mutant.place)
             for number, item in enumerate(items):
@@ -157,7 +160,7 @@ def _run(item: pytest.Item, following: pytest.Item | None) -> None:
 
 
 def _replace(functions: Sequence[FunctionType], code: CodeType, place: Place | None = None) -> None:
-    """Replace the code of functions, all of them or those within one place, by the code at the same place."""
+    """Replace the code of all functions, or of functions within one place, by the code at the same place."""
     found = dict(codes(code))
     for function in functions:
         at = function.__code__.co_qualname, function.__code__.co_firstlineno

@@ -1,6 +1,5 @@
-"""Release the present description of the API: `python -m tests.openapi`. After that it is a promise.
-
-If it would break the last release, the breaks are printed and nothing is released.
+"""Release the present description of the API (`python -m tests.openapi`). A released description is a promise. If it
+would break the last release, print the breaks and release nothing.
 """
 
 import sys

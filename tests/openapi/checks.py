@@ -15,7 +15,7 @@ from urllib3.connection import HTTPConnection
 from tests.openapi.simulated import STUCK_SECONDS
 from tests.support.daemon import Daemon
 
-#: Rules that a schema cannot express readably: kind of failure, status, code, text of the response -> the reason.
+#: Rules that a schema cannot express readably. Kind of failure, status, code, text of the response -> reason.
 REFUSALS: dict[tuple[str, int, str, str], str] = {
     ("RejectedPositiveData", 422, "unknown_terminal", ""): "which terminals there are, the configuration says",
     ("RejectedPositiveData", 422, "unknown_original", ""): "which payments there are, the records say",
@@ -41,7 +41,7 @@ REFUSALS: dict[tuple[str, int, str, str], str] = {
     ("RejectedPositiveData", 422, "invalid_request", "not a known member"): "the configuration admits more",
     ("RejectedPositiveData", 422, "amount_exceeds", ""): "what an original allows, the records say",
 }
-#: Call -> an accepted request that breaks the description, and the reason.
+#: Call -> accepted request that breaks the description, and reason.
 TAKEN: dict[str, tuple[str, str]] = {
     "list_events": ("Last-Event-ID", "nothing looks at it where no stream is asked for"),
     "read_feed": ("Last-Event-ID", "nothing looks at it where no stream is asked for"),
@@ -49,7 +49,7 @@ TAKEN: dict[str, tuple[str, str]] = {
 
 
 class OnSocket(HTTPAdapter):
-    """Adapter for `requests`, which schemathesis uses: it calls the Unix socket for any host."""
+    """Adapter for `requests`. schemathesis uses this library. The adapter calls the Unix socket for any host."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class OnSocket(HTTPAdapter):
 
 
 def session(daemon: Daemon) -> Session:
-    """Return a session that calls the sockets of a daemon: `http://admin` and `http://till`."""
+    """Return a session that calls the sockets of a daemon as `http://admin` and `http://till`."""
     made = Session()
     made.mount("http://admin", OnSocket(daemon.admin_socket))
     made.mount("http://till", OnSocket(daemon.till_socket))
@@ -80,7 +80,7 @@ def session(daemon: Daemon) -> Session:
 
 
 def faults(case: Any, session: Session, home: Path) -> tuple[Any, str]:
-    """Make a request. Return the response and its faults as text, empty without any."""
+    """Make a request. Return the response, and the faults as text or ""."""
     admin = case.operation.definition.raw["x-posd-socket"] == ["admin"]
     _inside(case, home)
     response = case.call(base_url="http://admin" if admin else "http://till", session=session, timeout=STUCK_SECONDS)
@@ -108,9 +108,11 @@ def _listed(failure: Failure, case: Any, response: Any) -> bool:
     """Return whether a failure is a listed exception."""
     kind = type(failure).__name__
     name = case.operation.definition.raw["operationId"]
-    if kind == "AcceptedNegativeData" and response.status_code == 410:  # refused, because a known id is answered first
+    if (
+        kind == "AcceptedNegativeData" and response.status_code == 410
+    ):  # posd replies to a known id before it checks the request
         return True
-    # the response says that it is not as described
+    # the response states that it differs from the description
     if kind == "JsonSchemaError" and case.query.get("amounts") == "text":
         return True
     if kind == "AcceptedNegativeData" and "in header - object with unexpected properties" in str(failure):

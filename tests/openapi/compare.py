@@ -1,7 +1,8 @@
 """Breaks of an older description of the API by a new one (docs/reference/api-versions.md).
 
-A reader of a response knows the old description. Everything that it promises must be there, and nothing that it
-excludes may come. A caller knows the old one too. Everything that it permits must be accepted, with the same meaning.
+A reader of a response knows the old description. A response must have everything that this description promises, and
+nothing that it excludes. A caller also knows the old description. Everything that it permits must be accepted with the
+same meaning.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,18 +10,18 @@ from typing import Any
 
 from tests.support.described import OPEN_WORDS, Schema
 
-#: Limits, by the direction in which they become stricter. A new limit is a stricter one.
+#: Limits, by the direction in which they become stricter. A new limit is stricter than none.
 UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 LOWER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 #: Keywords that must be equal in requests, since another value accepts other requests.
 EXACT = ("pattern", "format", "contentEncoding")
 
-#: Replaced pattern -> a pattern that accepts everything that it accepted.
+#: Replaced pattern -> pattern that accepts at least the same texts.
 WIDENED = {(r"^metadata\.[^\u0000\u0022\u005c]+$", r"^metadata\.")}
 
 #: The name of a schema, if it has one.
 NAME = "x-name"
-#: Marks a union in a response that may get more kinds.
+#: Mark of a union in a response. Later versions may add kinds to such a union.
 OPEN_UNION = "x-posd-open"
 
 
@@ -30,7 +31,7 @@ def _more(schema: Schema) -> Any:
 
 
 class Comparison:
-    """Comparison of two descriptions. `faults`: each break with its place."""
+    """Comparison of two descriptions. `faults`: breaks with their places."""
 
     def __init__(self, old: Schema, new: Schema) -> None:
         self.old = old
@@ -154,7 +155,7 @@ class Comparison:
                 yield from self._told(f"{at}/{name}", old[name], new.get(name, {}))
 
     def _asked(self, at: str, old: Schema, new: Schema) -> Iterator[str]:
-        """What breaks for a client of `old`."""
+        """Yield the breaks for a caller."""
         before, after = list(branches(self.old, old)), list(branches(self.new, new))
         if old.get("default", new.get("default")) != new.get("default"):
             yield f"{at}: its default is another"
@@ -238,7 +239,7 @@ def branches(document: Schema, schema: Schema) -> Iterator[Schema]:
 
 
 def _tag(branch: Schema) -> Any:
-    """Return the value that distinguishes an object's kind, if it has one: the problem's code, the line's kind."""
+    """Return the value that distinguishes an object's kind, if any: the problem's code or the line's kind."""
     for name in ("code", "kind"):
         found = branch.get("properties", {}).get(name, {})
         if "const" in found or "enum" in found:

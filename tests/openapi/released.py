@@ -17,7 +17,7 @@ def today() -> dict[str, Any]:
 
 
 def read() -> dict[str, Any]:
-    """Return the description that was released last."""
+    """Return the last released description."""
     found: dict[str, Any] = json.loads(V1.read_text())
     return found
 

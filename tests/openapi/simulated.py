@@ -12,18 +12,18 @@ from tests.support.simulated import simulated
 from tests.support.threaded import in_thread
 
 SERIAL = "SN-0001"
-#: Longest time of an answer, in seconds. After it the test fails.
+#: Most seconds of a response. Then the test fails.
 STUCK_SECONDS = 30.0
 
 
 @contextmanager
 def opened() -> Iterator[Daemon]:
-    """Run it for the block."""
+    """Run a daemon with a simulated terminal for the block."""
     with TemporaryDirectory(prefix="posd-") as home, in_thread(simulated(Path(home), {SERIAL: ""})) as (daemon, _):
         yield daemon
 
 
 def calling(daemon: Daemon, *, admin: bool = False) -> httpx2.Client:
-    """Return what calls one of its sockets."""
+    """Return a client of one of the daemon's sockets."""
     socket = daemon.admin_socket if admin else daemon.till_socket
     return httpx2.Client(transport=httpx2.HTTPTransport(uds=str(socket)), base_url="http://posd", timeout=STUCK_SECONDS)

@@ -1,4 +1,4 @@
-"""The description itself: it is valid and complete, its examples are right, and it is cheap to serve."""
+"""The description itself. It is valid and complete, the examples are right, and it is cheap to serve."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ DESCRIBED = described()
 
 
 def contents() -> list[Any]:
-    """Return every content of the description with its operation."""
+    """Return every media content of the description with its operation."""
     found = []
     for operation in DESCRIBED.operations():
         for status, answer in operation["responses"].items():
@@ -32,7 +32,7 @@ def contents() -> list[Any]:
 
 @pytest.mark.slow
 def test_the_description_is_valid() -> None:
-    from openapi_spec_validator import OpenAPIV31SpecValidator  # this import takes half a second
+    from openapi_spec_validator import OpenAPIV31SpecValidator  # imported here, because the import takes half a second
 
     OpenAPIV31SpecValidator(DOCUMENT).validate()
 
@@ -93,7 +93,7 @@ def test_examples_match_their_schemas(content: Any) -> None:
     assert values or bytes_or_stream or itself
 
 
-def test_the_daemon_loads_it_at_the_first_call_only() -> None:
+def test_the_daemon_loads_the_description_at_the_first_call_only() -> None:
     script = (
         "import sys, posd.daemon.main; print(*[name for name in sys.modules if name.startswith('posd.api.openapi')])"
     )
@@ -101,6 +101,6 @@ def test_the_daemon_loads_it_at_the_first_call_only() -> None:
     assert run.stdout.split() == []
 
 
-def test_the_command_prints_it() -> None:
+def test_the_command_prints_the_description() -> None:
     run = subprocess.run([sys.executable, "-m", "posd", "openapi"], capture_output=True, check=True)
     assert json.loads(run.stdout) == DOCUMENT

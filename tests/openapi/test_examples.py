@@ -20,12 +20,12 @@ from tests.support.daemon import Daemon
 
 DOCUMENT = released.today()
 EXAMPLES = Examples.read()
-#: The id that other examples name.
+#: The id of the payment that other examples name.
 ORIGINAL = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
 
 
 def examples() -> list[Any]:
-    """Return path, method, operation, name and body of every example of a request; the charge first."""
+    """Return path, method, operation, name and body of every example of a request, with the charge first."""
     return [
         pytest.param(method, path, operation, example["value"], id=f"{operation['operationId']}-{name}")
         for path, methods in DOCUMENT["paths"].items()
@@ -37,7 +37,7 @@ def examples() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    """A daemon that has the approved payment of the examples."""
+    """Yield a daemon with the approved payment of the examples."""
     with opened() as daemon, calling(daemon) as client:
         at = f"/v1/transactions/{ORIGINAL}"
         assert client.put(at, json={"terminal": SERIAL, "amount": {"subtotal_iva0": 1}}).status_code == 201
@@ -50,9 +50,9 @@ def daemon() -> Iterator[Daemon]:
 def test_the_daemon_accepts_an_example(daemon: Daemon, method: str, path: str, operation: Any, body: Any) -> None:
     where = path.format(client_transaction_id=uuid4(), print_job_id=f"job-{uuid4()}", serial=SERIAL)
     body = body | {name: f"{daemon.directory}{body[name]}" for name in ("path", "into") if name in body}
-    body |= dict.fromkeys({"after", "up_to"} & body.keys(), 0)  # this feed has not come so far
+    body |= dict.fromkeys({"after", "up_to"} & body.keys(), 0)  # the feed of this daemon has fewer lines
     if "path" in body:
-        Path(body["path"]).parent.mkdir(parents=True, exist_ok=True)  # another example may have made it
+        Path(body["path"]).parent.mkdir(parents=True, exist_ok=True)  # another example may have made the payment
     with calling(daemon, admin=operation["x-posd-socket"] == ["admin"]) as client:
         if "base_url" in body:  # the terminal in the configuration stands for the example's device
             body |= {"base_url": client.get(f"/v1/terminals/{SERIAL}").json()["base_url"]}
@@ -60,7 +60,7 @@ def test_the_daemon_accepts_an_example(daemon: Daemon, method: str, path: str, o
         if method == "put" and path.startswith("/v1/transactions"):
             assert reply.status_code == 201, reply.text
             assert client.get(f"{where}/outcome").json()["result"] == "approved"
-    if reply.status_code >= 400:  # there is no such payment or restore, but the body was accepted
+    if reply.status_code >= 400:  # the payment or restore does not exist, but the daemon accepted the body
         assert reply.json()["code"] == "not_found"
     else:
         assert str(reply.status_code) in operation["responses"]
@@ -83,7 +83,7 @@ def test_every_problem_of_every_call_has_an_example() -> None:
         for code in route.problems
         if code in EXAMPLES.problems and EXAMPLES.calls(route.name, code) is None
     ]
-    assert not missing, f"no example in posd/api/examples.json, problems: {missing}"
+    assert not missing, f"posd/api/examples.json lacks examples of these problems: {missing}"
 
 
 def test_every_example_of_a_problem_belongs_to_a_call() -> None:

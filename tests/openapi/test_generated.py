@@ -1,6 +1,6 @@
 """Clients that two generators make from the description. Each charges on a running daemon and reads two refusals.
 
-The programs are in tests/openapi/clients. docs/guides/generated-clients.md says how each was made.
+The programs are in tests/openapi/clients. docs/guides/generated-clients.md describes how to make each client.
 """
 
 import json
@@ -34,7 +34,7 @@ def daemon() -> Iterator[Daemon]:
 
 @pytest.fixture
 def description(daemon: Daemon, tmp_path: Path) -> Path:
-    """Return the description as the daemon serves it."""
+    """Return the description from the daemon."""
     file = tmp_path / "posd.json"
     with calling(daemon) as client:
         file.write_bytes(client.get("/v1/openapi.json").raise_for_status().content)
@@ -42,7 +42,7 @@ def description(daemon: Daemon, tmp_path: Path) -> Path:
 
 
 def run(*command: object, cwd: Path, **environment: str) -> str:
-    """Run a program; return its output."""
+    """Run a program. Return its output."""
     done = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
@@ -56,7 +56,7 @@ def run(*command: object, cwd: Path, **environment: str) -> str:
 
 
 def check(said: str) -> None:
-    """Compare what a client prints about its charge with the payment."""
+    """Compare the output of a client about its charge with the payment."""
     found = json.loads(said)
     assert found.pop("next_step") in ("wait", "done")
     assert Decimal(found.pop("authorized_amount")) == Decimal("11.20")
@@ -70,7 +70,7 @@ def check(said: str) -> None:
 
 
 def test_openapi_python_client_makes_a_working_client(daemon: Daemon, description: Path, tmp_path: Path) -> None:
-    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # it formats with ruff
+    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the generator formats with ruff
     made = ("--path", description, "--output-path", tmp_path / "posd_api", "--meta", "none", "--fail-on-warning")
     run(sys.executable, "-m", "openapi_python_client", "generate", *made, cwd=tmp_path, PATH=tools)
     check(run(sys.executable, CLIENTS / "charge.py", daemon.till_socket, cwd=tmp_path, PYTHONPATH=str(tmp_path)))

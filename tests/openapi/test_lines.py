@@ -33,7 +33,7 @@ TRANSACTION = Transaction(
 WHO = {"operator": "Ana", "note": "n", "uid": 1000}
 NO_ERRORS = {"error_code": None, "error_message": None}
 
-#: Entry -> the members of its line after `at`, in this order.
+#: Entry -> members of its line after `at`, in this order.
 LINES: list[tuple[Any, dict[str, Any]]] = [
     (
         entries.Attempted(NotSent("no way")),
@@ -124,7 +124,9 @@ PRINT_LINES: list[tuple[Any, dict[str, Any]]] = [
 def check(line: Any, expected: dict[str, Any], page: str) -> None:
     text = encode({"history": [line]})
     (written,) = json.loads(text)["history"]
-    assert json.dumps(written) == json.dumps({"at": AT} | expected), "names, order and values"
+    assert json.dumps(written) == json.dumps({"at": AT} | expected), (
+        "names, order and values of the members must be equal"
+    )
     assert DESCRIBED.errors(DESCRIBED.document["components"]["schemas"][page], json.loads(text)) == []
 
 

@@ -1,4 +1,4 @@
-"""The query parameters and headers that the daemon reads are those of the description, and no others."""
+"""Query parameters and headers. The daemon reads exactly the parameters and headers of the description."""
 
 import ast
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ def named(route: Route, place: str) -> set[str]:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_exactly_the_accepted_query_parameters_are_described(daemon: Daemon) -> None:
-    """The refusal of an unknown parameter lists the known ones."""
+    """The refusal of an unknown parameter lists the known parameters."""
     taken = {}
     for route in routes.ALL:
         path, body = f"{route.path.format_map(PATH)}?nowhere=x", {} if route.method != "GET" else None
@@ -62,7 +62,7 @@ async def test_exactly_the_accepted_query_parameters_are_described(daemon: Daemo
 
 
 def test_only_described_headers_are_read() -> None:
-    """A handler gets only those of its call. HTTP itself uses the others."""
+    """A handler gets only the headers of its call. HTTP itself uses the other headers."""
     read = set()
     for package in ("calls", "api", "payments", "printing"):
         for file in (Path(posd.__file__).parent / package).glob("*.py"):

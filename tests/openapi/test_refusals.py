@@ -26,7 +26,7 @@ from tests.support.streams import Reply, collect, stream
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 BY_ANA = {"operator": "Ana", "note": "the display says so"}
-#: Call -> a request that its example of `invalid_request` answers: the rest of the path, or a body.
+#: Call -> request with the example of `invalid_request` as its reply. The request is the rest of the path or a body.
 WRONG: dict[str, str | dict[str, Any]] = {
     "start_transaction": {"terminal": "SN-0001", "amount": {"iva": -1.20, "subtotal_iva": 10.00}},
     "release_transaction": {"operator": "Ana"},
@@ -53,11 +53,11 @@ WRONG: dict[str, str | dict[str, Any]] = {
     "prune": {"older_than_days": -1},
     "confirm_clock": {"note": "by the phone"},
 }
-#: Parameters with an unknown name, by call, if it is not an id in the path.
+#: Call -> parameters with an unknown name, for calls without an id in the path.
 ABSENT = {"get_report": "?shift=99"}
-#: Calls whose example of `not_found` is about a payment that exists.
+#: Calls whose example of `not_found` is about an existing payment.
 OTHERWISE = {"acknowledge_transaction", "acknowledge_print_job", "get_report"}
-#: Longest time of an answer, in seconds. After it the test fails.
+#: Most seconds of a response. Then the test fails.
 STUCK_SECONDS = 60.0
 ROUTES = [route for route in routes.ALL if route.path != "/metrics"]
 
@@ -70,7 +70,7 @@ async def shop() -> AsyncIterator[Shop]:
 
 
 def where(route: Route) -> str:
-    """Return the path of a call, below /v1, with ids that are not there."""
+    """Return the path of a call after /v1, with unknown ids."""
     ids = {"client_transaction_id": str(uuid4()), "print_job_id": f"job-{uuid4()}", "serial": "SN-NOBODY", "id": 9999}
     return route.path.removeprefix("/v1").format_map(ids)
 

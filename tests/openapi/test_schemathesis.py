@@ -1,4 +1,4 @@
-"""schemathesis over the running daemon."""
+"""Run schemathesis against the running daemon."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ BOUNDED = settings(
 
 @pytest.fixture(scope="module")
 def called() -> Iterator[tuple[Session, Path]]:
-    """What calls a daemon, and its directory."""
+    """Yield a session that calls a daemon, and the daemon's directory."""
     with opened() as daemon, session(daemon) as calling:
         yield calling, daemon.directory
 

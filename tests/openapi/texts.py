@@ -1,4 +1,4 @@
-"""Texts of problems: compare an example with the daemon's answer and with the text in the code."""
+"""Texts of problems. Examples are compared with the daemon's response and with the text in the code."""
 
 import ast
 import re
@@ -10,10 +10,10 @@ POSD = Path(__file__).parents[2] / "posd"
 #: A text in the code with fewer fixed characters would match almost anything.
 MEANS_SOMETHING = 20
 
-#: A field that a text is given later.
+#: A field of a text that is filled later.
 FIELD = re.compile(r"\{\w+\}")
 
-#: What is another each time: ids, serial numbers, the sale of the examples, addresses, times, numbers, how it ended.
+#: Parts that vary: ids, serials, the sale of the examples, addresses, times, numbers, and ends.
 CHANGES = re.compile(
     r"[0-9a-f]{8}-[0-9a-f-]{27}|receipt-\d+|SN-\w+|2026-11-20/till-3/1042|https?://[\w.:]+"
     r"|\d{4}-\d\d-\d\d[T ][\d:.]+Z?|\d{4}-\d\d-\d\d|\d+|approved"
@@ -21,12 +21,12 @@ CHANGES = re.compile(
 
 
 def fits(example: str, said: str) -> bool:
-    """Whether an example matches a text, except for the parts that vary."""
+    """Return whether an example matches a text, except for the parts that vary."""
     return re.fullmatch(".+?".join(re.escape(piece) for piece in CHANGES.split(example)), said) is not None
 
 
 def is_written(example: str) -> bool:
-    """Whether a text of the code can become that example, alone or after "cannot …: "."""
+    """Return whether a text of the code can become this example, alone or after "cannot …: "."""
     return any(
         piece in example and re.fullmatch(f"(?:[^:]+: )?{template}", example) for piece, template in _templates()
     )
@@ -34,7 +34,7 @@ def is_written(example: str) -> bool:
 
 @cache
 def _templates() -> tuple[tuple[str, str], ...]:
-    """Return the texts of the code as patterns, each with its longest piece: most examples do not have that."""
+    """Return the texts of the code as patterns, each with its longest piece. Most examples lack the piece."""
     return tuple(found for file in POSD.rglob("*.py") for found in _in(file))
 
 
@@ -49,5 +49,5 @@ def _in(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _pattern(text: str) -> str:
-    """Return the pattern of a text of the code; a field of it, as `{error}`, can become anything."""
+    """Return the pattern of a text of the code. A field such as `{error}` can become any text."""
     return ".*".join(map(re.escape, FIELD.split(text)))

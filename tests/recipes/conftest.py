@@ -1,4 +1,4 @@
-"""The counter on which the recipes of a file are tested."""
+"""Fixtures of the counter for the recipes of a file."""
 
 from collections.abc import AsyncIterator, Generator
 from functools import partial
@@ -16,7 +16,9 @@ PASSED = pytest.StashKey[bool]()
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Record for the counter whether a test has passed. Only then does the next test get the same counter."""
+    """Record for the counter whether a test has passed. The next test gets the same counter only after a passed
+    test.
+    """
     report = yield
     if call.when == "call":
         item.stash[PASSED] = report.passed
@@ -31,7 +33,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_counter(request: pytest.FixtureRequest, programs: Path) -> AsyncIterator[SharedCounter]:
-    """Yield the counter of a test file. `EXTRA` in the file is added to the daemon's configuration."""
+    """Yield the counter of a test file. `EXTRA` of the file is added to the daemon's configuration."""
     extra = getattr(request.module, "EXTRA", "")
     shared = SharedCounter(partial(open_counter, programs, "SN-1", extra=extra))
     try:
@@ -42,6 +44,6 @@ async def shared_counter(request: pytest.FixtureRequest, programs: Path) -> Asyn
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def counter(shared_counter: SharedCounter, request: pytest.FixtureRequest) -> AsyncIterator[Counter]:
-    """Yield the counter, with a till that has stored nothing yet."""
+    """Yield the counter with a till that has stored nothing."""
     async with shared_counter.lent(lambda: request.node.stash.get(PASSED, False)) as counter:
         yield counter

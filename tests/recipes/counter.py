@@ -1,4 +1,4 @@
-"""A counter: a daemon, simulated terminals whose time the test advances, and a till's directory."""
+"""A counter with a daemon, simulated terminals, and a till's directory. The test advances the terminals' time."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from tests.support.daemon import Daemon
 from tests.support.leftovers import owned_by, owner
 from tests.support.simulated import simulated
 
-#: Longer than a payment takes, in terminal seconds.
+#: Terminal seconds, longer than any payment.
 A_WHILE = 120.0
 
 
@@ -63,7 +63,7 @@ class Counter:
 
     @property
     def requests(self) -> list[str]:
-        """Ids of the requests that the terminals received in this test, one for each request."""
+        """Id of each request that the terminals received in this test."""
         return [identity for identity in self._asked() if identity not in self.known]
 
     async def one_request(self) -> Any:
@@ -82,14 +82,14 @@ class Counter:
         return identity
 
     async def pay(self, amount: str | None, result: str = "approved", **request: Any) -> str:
-        """Run such a payment to its end. Return its id."""
+        """Run a payment without a recipe to its end. Return the id."""
         identity = await self.start(amount, **request)
         await self.pass_time()
         assert (await self.daemon.outcome(identity))["result"] == result
         return identity
 
     async def resolve(self, identity: str, result: str, **lost: Any) -> None:
-        """Resolve a payment as a person. `lost`: its request, if posd does not know the payment."""
+        """Resolve a payment as a person. `lost`: request of a payment that posd does not know."""
         await self._say(identity, "resolve", result=result, **lost)
 
     async def acknowledge(self, identity: str, code: str) -> None:
@@ -103,7 +103,7 @@ class Counter:
         assert reply.status == 200, reply.body
 
     async def hold(self, **request: Any) -> str:
-        """Start a payment that runs until it is aborted. Return its id."""
+        """Start a payment that runs until an abort. Return the id."""
         return await self.start("9000.08", **request)
 
     async def started(self, identity: str) -> None:
@@ -122,7 +122,7 @@ class Counter:
         return next(iter(self.terminals))
 
     async def let_go(self, identity: str) -> None:
-        """End that payment."""
+        """End a payment that was started by `hold`."""
         assert (await self.daemon.call("POST", f"/transactions/{identity}/abort")).status == 202
         await self.pass_time()
         assert await self.daemon.outcome(identity) is not None
@@ -139,20 +139,19 @@ async def open_counter(programs: Path, *serials: str, extra: str = "", **setting
 
 @dataclass
 class SharedCounter:
-    """A counter that several tests use in turn. `open` opens it.
-
-    After a test that failed, was interrupted, or left the daemon stopped, the next test gets a new counter.
+    """A counter that several tests use in turn. `open` opens the counter. The next test gets a new counter after a
+    failed or interrupted test, or if the daemon is stopped.
     """
 
     open: Callable[[], AbstractAsyncContextManager[Counter]]
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _counter: Counter | None = None
-    #: Its processes belong to the file, whichever test starts them.
+    #: The counter's processes belong to the file, for any test that starts them.
     _owner: str = field(default_factory=owner)
 
     @asynccontextmanager
     async def lent(self, left_as_found: Callable[[], bool]) -> AsyncIterator[Counter]:
-        """Lend the counter to a test, with a till that has stored nothing yet."""
+        """Yield the counter to a test, with a till that has stored nothing."""
         if self._counter is None:
             with owned_by(self._owner):
                 self._counter = await self._stack.enter_async_context(self.open())
@@ -165,6 +164,6 @@ class SharedCounter:
                 await self.close()
 
     async def close(self) -> None:
-        """End the daemon and the terminals, if there are any."""
+        """End the daemon and the terminals, if they exist."""
         self._counter = None
         await self._stack.aclose()

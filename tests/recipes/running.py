@@ -1,4 +1,4 @@
-"""A recipe as a process: its output to the cashier, and its exit."""
+"""A recipe as a process, with its output to the cashier and its exit code."""
 
 import asyncio
 import os
@@ -18,27 +18,26 @@ from tests.support.needs import PHP_CURL, needs, needs_paths
 
 RECIPES = Path(__file__).parents[2] / "docs" / "guides" / "recipes"
 
-#: Most seconds until a recipe prints a line or ends. On a busy machine its start takes time.
+#: Most seconds until a recipe prints a line or ends. The start takes time on a busy machine.
 PATIENCE_SECONDS = 60.0
-#: Go compiles its library once on each machine.
+#: Most seconds of a compilation. Go compiles its library once on each machine.
 COMPILING_SECONDS = 280.0
 
-#: File extension -> the required commands, and the command line before the file's name.
+#: File extension -> required commands, and the command line before the file's name.
 TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ".sh": (("bash", "curl", "jq"), ("bash",)),
-    ".py": ((), ()),  # started by tests.support.forks
+    ".py": ((), ()),  # tests.support.forks starts Python
     ".mjs": (("node",), ("node",)),
     ".go": (("go",), ()),
     ".php": (("php",), ("php",)),
     ".java": (("java", "javac"), ()),
-    ".cs": ((), ()),  # compiled by tests.recipes.csharp
+    ".cs": ((), ()),  # tests.recipes.csharp compiles C#
 }
 
 
 def tried(names: Iterable[str], quick: Container[str], *further: object) -> list[ParameterSet]:
-    """Return the recipes as cases of a test, each with `further` arguments.
-
-    A case is skipped before any setup if a tool of its recipe is missing. A case that is not quick is marked slow.
+    """Return the recipes as cases of a test, with `further` arguments. A case is skipped before any setup if a tool of
+    the recipe is missing. A case that is not quick is marked slow.
     """
     return [pytest.param(name, *further, marks=_marks(name, quick)) for name in names]
 
@@ -55,7 +54,7 @@ def _marks(name: str, quick: Container[str]) -> list[pytest.MarkDecorator]:
 
 @dataclass
 class Recipe:
-    """A running recipe. `said`: its lines so far."""
+    """A running recipe. `said`: lines of the output so far."""
 
     name: str
     process: forks.Process | asyncio.subprocess.Process
@@ -64,7 +63,7 @@ class Recipe:
     _reading: asyncio.Task[None] | None = None
 
     def read(self) -> None:
-        """Read its lines as it writes them."""
+        """Read the lines of the output until its end."""
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -83,11 +82,11 @@ class Recipe:
                 for line in self.said:
                     if text in line:
                         return line
-                assert not self._reading.done(), f"{self.name} ended without saying {text!r}: {self.said}"
+                assert not self._reading.done(), f"{self.name} ended without printing {text!r}: {self.said}"
                 await self._news.wait()
 
     async def ends(self) -> int:
-        """Wait for its end. Return its exit code."""
+        """Wait for the end of the recipe. Return the exit code."""
         assert self._reading is not None
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._reading
@@ -106,15 +105,15 @@ class Recipe:
 
 
 async def command(name: str, programs: Path) -> Sequence[str]:
-    """Return the command line of a recipe. If it can be compiled, it is compiled once."""
+    """Return the command line of a recipe. Compile the recipe once if its language needs it."""
     recipe = RECIPES / name
     match recipe.suffix:
-        case ".go":  # `go run` would hide its exit code
+        case ".go":  # `go run` would hide the exit code
             program = programs / recipe.stem
             if not program.exists():
                 await _compile("go", "build", "-o", str(program), str(recipe), environment=_for_go(programs))
             return (str(program),)
-        case ".java":  # `java Charge.java` compiles it at every start, which takes two seconds
+        case ".java":  # `java Charge.java` compiles the source at every start, which takes two seconds
             if not (programs / f"{recipe.stem}.class").exists():
                 await _compile("javac", "-d", str(programs), str(recipe))
             return ("java", "-XX:TieredStopAtLevel=1", "-cp", str(programs), recipe.stem)
@@ -131,7 +130,7 @@ async def command(name: str, programs: Path) -> Sequence[str]:
 def _for_go(programs: Path) -> Mapping[str, str]:
     environment = os.environ | {"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": ""}
     if not {"HOME", "XDG_CACHE_HOME", "GOCACHE"} & environment.keys():
-        # otherwise Go's own cache, so that its library is compiled once on each machine
+        # without this directory Go uses its own cache, where its library is compiled once on each machine
         environment["GOCACHE"] = str(programs / "cache")
     return environment
 
@@ -152,9 +151,9 @@ async def _compile(*command: str, environment: Mapping[str, str] | None = None) 
 async def run(
     name: str, *arguments: str, socket: Path, till: Path, programs: Path, **environment: str
 ) -> AsyncIterator[Recipe]:
-    """Run a recipe for the block: `till` is the directory of its stored files, `programs` that of compiled programs."""
+    """Run a recipe for the block. `till`: directory of stored files. `programs`: directory of compiled programs."""
     settings = {"POSD_SOCKET": str(socket), "TILL_DIR": str(till), "PYTHONUNBUFFERED": "1", **environment}
-    settings |= {"DOTNET_EnableDiagnostics": "0"}  # otherwise a killed program leaves debugger sockets behind
+    settings |= {"DOTNET_EnableDiagnostics": "0"}  # with diagnostics a killed program leaves debugger sockets
     settings = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")} | settings
     process: forks.Process | asyncio.subprocess.Process
     if name.endswith(".py"):

@@ -1,4 +1,4 @@
-"""One charge in each language: the cashier sees the outcome, also after faults of posd, the till or the network."""
+"""One charge in each language. The cashier sees the outcome, also after faults of posd, the till or the network."""
 
 import asyncio
 import re
@@ -10,7 +10,7 @@ import pytest
 from tests.recipes.counter import Counter, open_counter
 from tests.recipes.running import tried
 
-#: The recipes of a charge. All print the same.
+#: The recipes of a charge. All print the same lines.
 CHARGES = (
     "charge.sh",
     "charge.py",
@@ -65,7 +65,7 @@ async def test_a_partly_approved_amount_is_shown(counter: Counter, name: str) ->
     assert Decimal(said[1]) == outcome["authorized_amount"] == 5000
     assert said.groups()[1:] == (A_PART, outcome["ticket_number"])
     async with counter.recipe(name) as recipe:
-        assert await recipe.ends() == 2  # nothing is open
+        assert await recipe.ends() == 2  # no payment is open
 
 
 @in_each_language
@@ -82,7 +82,7 @@ async def test_a_tip_added_at_the_terminal_is_not_a_different_amount(programs: P
 
 @in_each_language
 async def test_a_fault_of_the_program_is_shown_neither_as_paid_nor_as_not_paid(counter: Counter, name: str) -> None:
-    counter.till.rmdir()  # no place to store anything
+    counter.till.rmdir()  # the till cannot store a payment
     async with counter.recipe(name, APPROVED) as recipe:
         assert await recipe.ends() == 1
     counter.till.mkdir()
@@ -108,7 +108,7 @@ async def test_a_kill_of_posd_during_the_start_ends_with_the_outcome(counter: Co
     terminal_heard = counter.terminal.ledger.next(lambda entry: entry["kind"] == "start")
     async with counter.recipe(name, SLOW_ACKNOWLEDGEMENT) as recipe:
         async with asyncio.timeout(60):
-            await terminal_heard  # its time is stopped, so it has not replied
+            await terminal_heard  # the terminal's time is stopped, so it has not replied
         await counter.daemon.kill()
         await recipe.says(ONE_MOMENT)
         await counter.daemon.start()
@@ -124,7 +124,7 @@ async def test_a_killed_till_finishes_its_open_payment(counter: Counter, name: s
     async with counter.recipe(name, APPROVED) as recipe:
         await recipe.says(PRESENT)
         await recipe.kill()
-    async with counter.recipe(name, "11.11") as recipe:  # it charges nothing new before the cashier has checked
+    async with counter.recipe(name, "11.11") as recipe:  # the till starts no new charge before the cashier has checked
         await recipe.says(PRESENT)
         await counter.pass_time()
         assert await recipe.ends() == 5
@@ -157,7 +157,7 @@ async def test_a_busy_terminal_refuses_and_leaves_nothing_open(counter: Counter,
     assert counter.requests == [other]
 
     async with counter.recipe(name) as recipe:
-        assert await recipe.ends() == 2  # nothing to finish
+        assert await recipe.ends() == 2  # no open payment is left
 
 
 @in_each_language
@@ -167,7 +167,7 @@ async def test_a_contradicting_final_needs_a_person_and_stays_open(counter: Coun
         await counter.pass_time()
         assert await recipe.ends() == 4
     assert recipe.said[-1].startswith(SUPERVISOR)
-    async with counter.recipe(name, "11.11") as recipe:  # nothing else is charged before a person has checked
+    async with counter.recipe(name, "11.11") as recipe:  # the till starts no other charge before a person has checked
         assert await recipe.ends() == 4
     assert LEFT_OPEN in recipe.said[0]
     assert recipe.said[-1].startswith(SUPERVISOR)

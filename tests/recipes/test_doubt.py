@@ -1,4 +1,4 @@
-"""A payment without any report: the cashier must call the supervisor, and only a person's decision ends it."""
+"""A payment without any report. The cashier must call the supervisor. Only a person's decision ends the payment."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.recipes.running import tried
 from tests.recipes.test_charges import CHARGES
 
 EXTRA = "[reconcile]\nfirst_event_grace_seconds = 1\n"
-#: The terminal has charged the card, but its reply, its events and a search do not show it.
+#: The terminal has charged the card, but the reply, the events and a search do not report the charge.
 LOST_ALL = "9000.29"
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]

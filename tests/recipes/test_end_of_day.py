@@ -16,7 +16,7 @@ pytestmark = needs(*TOOLS[".sh"][0])
 
 @pytest.fixture
 async def counter(programs: Path) -> AsyncIterator[Counter]:
-    """Yield a counter for one test, so that the day's totals have only its payments."""
+    """Yield a counter for one test, so that the day's totals have only the payments of this test."""
     async with open_counter(programs, "SN-1") as counter:
         counter.fresh()
         yield counter
@@ -52,7 +52,7 @@ async def test_the_day_is_added_up_and_an_unclear_payment_keeps_it_open(counter:
         assert await recipe.ends() == 4
     assert recipe.said[-1] == f"NOT CLEAR: posd show {open_payment}"
     await counter.let_go(open_payment)
-    part = await counter.pay("9000.98")  # no person has acknowledged it
+    part = await counter.pay("9000.98")  # no person has acknowledged the attention
     yesterday = (datetime.now(ZoneInfo(zone)) - timedelta(days=1)).date().isoformat()
     async with counter.recipe("end_of_day.sh", yesterday, **environment) as recipe:
         assert await recipe.ends() == 4
@@ -66,7 +66,7 @@ async def test_the_day_is_added_up_and_an_unclear_payment_keeps_it_open(counter:
 
 @pytest.mark.parametrize("day", ["2026-09-05", "2026-09-06"])
 async def test_a_day_can_begin_after_midnight(counter: Counter, day: str) -> None:
-    """In Chile the clocks go from 24:00 of September 5 to 01:00."""
+    """In Chile the clocks change from 24:00 of September 5 to 01:00."""
     async with counter.recipe("end_of_day.sh", day, MERCHANT_TIMEZONE="America/Santiago") as recipe:
         assert await recipe.ends() == 0, recipe.said
     assert recipe.said == []

@@ -1,4 +1,6 @@
-"""A payment that posd's database has lost: no recipe shows it as NOT PAID, forgets it, or starts it again by itself."""
+"""A payment that posd's database has lost. No recipe shows the payment as NOT PAID, removes it, or starts it again by
+itself.
+"""
 
 import shutil
 import sqlite3
@@ -16,13 +18,13 @@ from tests.recipes.test_charges import APPROVED, CHARGES, DECLINED, LEFT_OPEN, P
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
 in_each_language = pytest.mark.parametrize("name", tried(CHARGES, quick=["charge.py"]))
-#: Amount -> what a person finds in the bank's list, and the exit code of the recipe after the answer.
+#: Amount -> entry in the bank's list, and exit code of the recipe after a person's answer.
 ENDED = {APPROVED: ("approved", 0), DECLINED: ("declined", 3)}
 
 
 @in_each_language
 async def test_only_a_person_ends_a_payment_that_a_restore_lost(counter: Counter, name: str) -> None:
-    """Before and after `posd restore --seen`: one approved payment and one declined."""
+    """This holds before and after `posd restore --seen`, for an approved and a declined payment."""
     backup = counter.till / "backup.db"
     await back_up(counter.daemon, backup)
     tills = [await left_open(counter, name, amount) for amount in ENDED]
@@ -67,7 +69,7 @@ def store_ahead(till: Path) -> None:
 
 @in_each_language
 async def test_an_old_copy_of_the_database_loses_no_payment(counter: Counter, name: str) -> None:
-    """The witness file has the ids, and the terminal knows how the payments ended."""
+    """The witness file has the ids, and the terminal has the ends of the payments."""
     await counter.daemon.stop()
     copy = counter.till / "posd.db"
     shutil.copy2(counter.daemon.database, copy)
@@ -84,7 +86,7 @@ async def test_an_old_copy_of_the_database_loses_no_payment(counter: Counter, na
 
 
 async def left_open(counter: Counter, name: str, amount: str) -> Path:
-    """Kill a till while it waits for a payment, which then ends. Return the till's directory."""
+    """Kill a till while it waits for a payment. The payment ends afterwards. Return the till's directory."""
     till = counter.till / amount
     till.mkdir()
     async with counter.recipe(name, amount, TILL_DIR=str(till)) as recipe:
@@ -117,7 +119,7 @@ async def stays_open(counter: Counter, name: str, till: Path) -> None:
 
 
 async def ends(counter: Counter, name: str, till: Path, code: int) -> None:
-    """Run a recipe twice. Check that it ends with that code, and that nothing remains open."""
+    """Run a recipe twice. Check that it ends with this code, and that no payment stays open."""
     for expected in (code, 2):
         async with counter.recipe(name, TILL_DIR=str(till)) as recipe:
             assert await recipe.ends() == expected, recipe.said

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def block(language: str, section: str = SECTION) -> str:
-    """Return the only block of that language in a section."""
+    """Return the only block of this language in a section."""
     (found,) = re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     return str(found)
 
@@ -70,7 +70,7 @@ def test_the_lines_of_the_readme_charge_on_the_running_demo(socket: str, tmp_pat
 def test_the_till_of_the_guide_settles_its_open_payments_first(socket: str, tmp_path: Path) -> None:
     lines, store = block("python", TILL), PaymentStore(tmp_path / "open-payments")
     with Posd(socket, store=store.save) as posd:
-        posd.charge(uuid4(), "5.00").outcome()  # after which the till was killed
+        posd.charge(uuid4(), "5.00").outcome()  # the till was killed after this call
     one_sale = re.sub(r'sale="[^"]*"', "sale=str(id)", lines)
     assert one_sale != lines
     for amount, ends in (("11.20", ["PAID 5.00", "PAID 11.20"]), ("9000.04", ["NOT PAID"])):

@@ -16,7 +16,10 @@ from tests.recipes.running import tried
 from tests.recipes.trouble import troubled
 
 APPROVED, DECLINED, LOST_ACKNOWLEDGEMENT, BY_HAND = "9000.01", "9000.04", "9000.20", "9000.09"
-A_PART, CANCELED_AT_THE_ACQUIRER = "9000.98", "9000.97"  # approval of the first 50.00 only; canceled at the acquirer
+A_PART, CANCELED_AT_THE_ACQUIRER = (
+    "9000.98",
+    "9000.97",
+)  # two scenarios: approval of only 50.00, and cancellation after the acquirer was asked
 UNHEARD = "9000.67"
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
@@ -27,7 +30,7 @@ async def test_a_till_settles_payments_that_a_crash_left_open(counter: Counter) 
     async with counter.recipe("charge.py", APPROVED) as charge:
         await charge.says("Present the card")
         await charge.kill()
-    noted(counter, str(uuid4()), "7.77")  # it crashed before its second call arrived
+    noted(counter, str(uuid4()), "7.77")  # the till crashed before its second call arrived
 
     async with counter.recipe("after_a_crash.py", GRACE_SECONDS="0") as recipe:
         await recipe.says(f"{APPROVED}: checking")
@@ -70,7 +73,7 @@ async def test_the_second_till_waits_for_its_turn(counter: Counter) -> None:
     assert recipe.said[-1] == "PAID 12.50"
     assert counter.requests == [first, second]
 
-    async with counter.recipe("two_tills.py", second, "till 2", "12.50") as recipe:  # it is paid and stays paid
+    async with counter.recipe("two_tills.py", second, "till 2", "12.50") as recipe:  # the sale stays paid
         assert await recipe.ends() == 0
     assert counter.requests == [first, second]
 
@@ -106,7 +109,7 @@ async def test_two_cards_pay_one_sale(counter: Counter) -> None:
     elsewhere = counter.directory / "elsewhere"
     elsewhere.mkdir()
     async with counter.recipe("split_payment.py", sale, "1.00", "1.00", TILL_DIR=str(elsewhere)) as recipe:
-        assert await recipe.ends() == 3  # a till that does not know that it is paid
+        assert await recipe.ends() == 3  # this till does not know that the sale is paid
     assert recipe.said[-1].startswith("part 1, 1.00: NOT PAID: ")
     assert len(counter.requests) == 3
 
@@ -122,7 +125,7 @@ async def test_a_tip_added_by_the_first_card_does_not_pay_the_sale(programs: Pat
         assert recipe.said == ["part 1, 10.00: PAID, 10.00 left", "part 2, 10.00: PAID, 0.00 left"]
 
 
-#: Recipe -> its arguments for one payment.
+#: Recipe -> arguments for one payment.
 OF_ONE_PAYMENT = {"abort_button.py": ("{id}", "{amount}"), "two_tills.py": ("{id}", "till 1", "{amount}")}
 
 
@@ -176,7 +179,7 @@ async def test_the_last_sale_is_voided_once(counter: Counter) -> None:
     async with counter.recipe("void_last.py") as recipe:
         await counter.starts(3)
         await recipe.kill()
-    async with counter.recipe("void_last.py") as recipe:  # finishes the payment that it began
+    async with counter.recipe("void_last.py") as recipe:  # the till finishes the payment that it began
         await counter.pass_time()
         assert await recipe.ends() == 0
     assert recipe.said == ["GIVEN BACK 12.50: cancellation"]
@@ -232,7 +235,7 @@ async def test_the_cashier_sees_each_step_once_despite_a_restart(counter: Counte
         assert counter.terminal.terminal.hand(ManualControl.APPROVE)
         await counter.pass_time()
         assert await recipe.ends() == 0
-    # The order of its two neighbours is enough. Its own state is not printed.
+    # The text of a read card appears only for a moment, so the test compares the other texts.
     english = [line.partition(" / ")[0] for line in recipe.said if not line.startswith(("One moment", "Card read"))]
     assert [line.removesuffix(", please wait") for line in english] == [
         "Present the card",
@@ -260,7 +263,7 @@ async def test_a_receipt_is_printed_once_and_copied_on_request(counter: Counter)
         async with asyncio.timeout(60):
             await printed
         await recipe.kill()
-    async with counter.recipe("print_receipt.py", identity) as recipe:  # finishes the payment that it began
+    async with counter.recipe("print_receipt.py", identity) as recipe:  # the till finishes the payment that it began
         await counter.pass_time()
         assert await recipe.ends() == 0
     assert recipe.said == ["PRINTED"]
@@ -287,13 +290,13 @@ async def test_an_unpaid_sale_has_no_receipt(counter: Counter) -> None:
 
 
 def prints_of(counter: Counter, identity: str) -> list[Any]:
-    """Return the print requests for a payment's receipts that the terminal received."""
+    """Return the received print requests for a payment's receipts."""
     bodies = [json.loads(text) for text in counter.terminal.print_requests if identity in text]
     return [body for body in bodies if body["printJobId"].startswith(f"receipt-{identity}")]
 
 
 async def test_an_unclear_payment_has_no_receipt(counter: Counter) -> None:
-    identity = await counter.pay("9000.93")  # canceled after its approval
+    identity = await counter.pay("9000.93")  # the payment is canceled after its approval
     async with counter.recipe("print_receipt.py", identity) as recipe:
         assert await recipe.ends() == 4
     assert recipe.said[-1].startswith("CALL THE SUPERVISOR: ")

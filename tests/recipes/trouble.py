@@ -1,4 +1,4 @@
-"""A socket in front of the daemon's: some calls get a problem of posd, the others pass."""
+"""A socket in front of the daemon's socket. Some calls get a problem of posd. The other calls pass."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIt
         with closing(writer):
             try:
                 request = await reader.readuntil(b"\r\n\r\n")
-            except asyncio.IncompleteReadError:  # a client only checked for a listener, and has left
+            except asyncio.IncompleteReadError:  # the client only checked for a listener
                 return
             if request.decode().startswith(calls):
                 writer.write(answer)
@@ -29,7 +29,7 @@ async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIt
             within, without = await asyncio.open_unix_connection(socket)
             with closing(without):
                 lines = [line for line in request.split(b"\r\n") if not line.lower().startswith(b"connection:")]
-                lines.insert(1, b"connection: close")  # the next call uses another connection, and is checked too
+                lines.insert(1, b"connection: close")  # the next call uses another connection, so it is checked too
                 without.write(b"\r\n".join(lines))
                 await asyncio.gather(_copy(reader, without), _copy(within, writer))
 
@@ -39,7 +39,7 @@ async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIt
         yield str(path)
     finally:
         await shut(server)
-        path.unlink(missing_ok=True)  # from Python 3.13 on the server has removed it
+        path.unlink(missing_ok=True)  # the server removes the socket file from Python 3.13 on
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -28,6 +28,6 @@ async def shop() -> AsyncIterator[Shop]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def own() -> AsyncIterator[Shop]:
-    """Yield a shop for one test, whose database may be lost."""
+    """Yield a shop for one test. The test may remove the database."""
     async with _open() as shop:
         yield shop

@@ -11,7 +11,7 @@ from tests.relay.nats_server import NatsServer
 from tests.support.daemon import Daemon
 from tests.support.program import Command
 
-#: Gives `feed.sock` to the daemon's own group.
+#: Configuration that gives `feed.sock` to the daemon's own group.
 OWN_GROUP = '[local_api]\nfeed_group = ""\n'
 
 _numbers = itertools.count(1)
@@ -25,13 +25,13 @@ def with_feed(directory: Path) -> None:
 
 @dataclass
 class Lane:
-    """One lane with its own name on the stream, because a daemon may have other relays too."""
+    """One lane with its own name on the stream, because a daemon may have several relays."""
 
     daemon: Daemon
     server: NatsServer
     settings: str = ""
     name: str = field(default_factory=lambda: f"lane{next(_numbers)}")
-    #: The servers in its configuration; by default the one server.
+    #: The servers in the lane's configuration, by default the one server.
     urls: Sequence[str] = ()
 
     @property
@@ -43,7 +43,7 @@ class Lane:
         return self.daemon.directory / f"{self.name}.toml"
 
     def configure(self) -> None:
-        """Write its configuration."""
+        """Write the lane's configuration."""
         servers = ", ".join(f'"{url}"' for url in self.urls or [self.server.url])
         self.config.write_text(
             f'[merchant]\nid = "m1"\n[local_api]\ndirectory = "{self.daemon.directory}/run"\n'
@@ -56,13 +56,13 @@ class Lane:
         return await Command.start(self.config, "relay", *arguments)
 
     async def once(self, *arguments: str) -> Command:
-        """Send all pending changes. Return the process, which must succeed."""
+        """Send all pending changes. Check that the process succeeds. Return the process."""
         process = await self.start("--once", *arguments)
         assert await process.ended() == 0, process.lines
         return process
 
     async def messages(self, *kinds: str) -> list[dict[str, Any]]:
-        """Return the messages on the subject, of all kinds or of these."""
+        """Return the messages on the lane's subject, of all kinds or of these kinds."""
         return [
             message for message in await self.server.messages(self.subject) if not kinds or message["kind"] in kinds
         ]
@@ -86,7 +86,7 @@ class Lane:
 
 
 def once_each(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the changes of messages by number, as head office keeps them. A repeated message must be equal."""
+    """Return the changes of messages by number, as in head office. Check that a repeated message is equal."""
     found: dict[int, dict[str, Any]] = {}
     for change in sent(messages):
         assert found.setdefault(change["seq"], change) == change
@@ -94,7 +94,7 @@ def once_each(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def sent(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the changes of messages in order. Each message must be one contiguous run."""
+    """Return the changes of messages in order. Check that each message is one contiguous run."""
     found: list[dict[str, Any]] = []
     for message in messages:
         if message["kind"] == "changes":

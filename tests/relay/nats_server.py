@@ -33,7 +33,7 @@ class NatsServer(Server):
     #: Login of the tests themselves.
     options: dict[str, Any] = field(default_factory=dict)
     scheme: str = "nats"
-    #: Its configuration, if another module makes it.
+    #: The server's configuration, if another module makes it.
     config: Path | None = None
 
     @property
@@ -41,7 +41,7 @@ class NatsServer(Server):
         return f"{self.scheme}://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server, and wait until it replies."""
         config = self.config or self.directory / "nats.conf"
         if self.config is None:
             config.write_text(
@@ -57,11 +57,11 @@ class NatsServer(Server):
             return
 
     def reload(self) -> None:
-        """Make it reload its configuration."""
+        """Make the server reload its configuration."""
         self.send(signal.SIGHUP)
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send a signal to the server."""
         os.kill(self.pid, number)
 
     @asynccontextmanager
@@ -75,13 +75,13 @@ class NatsServer(Server):
             await client.close()
 
     async def make_stream(self, name: str = STREAM, subject: str = "posd.*.*") -> None:
-        """Make the stream as `posd collect --init` does."""
+        """Create the stream as `posd collect --init` does."""
         async with self.client() as client:
             config = StreamConfig(name=name, subjects=[subject], discard=DiscardPolicy.NEW, allow_direct=True)
             await client.jetstream().add_stream(config)
 
     async def messages(self, subject: str, stream: str = STREAM) -> list[dict[str, Any]]:
-        """Return the stream's messages on a subject, in order; `sequence` is the stream's number."""
+        """Return the stream's messages on a subject in order. `sequence` is the stream's number."""
         found: list[dict[str, Any]] = []
         async with self.client() as client:
             jetstream, sequence = client.jetstream(), 1
@@ -96,7 +96,7 @@ class NatsServer(Server):
                 sequence = message.seq + 1
 
     async def until(self, subject: str, what: Callable[[dict[str, Any]], bool]) -> None:
-        """Wait until a message on a subject meets a condition: the last message first, then each new one."""
+        """Wait until a message on a subject meets a condition. Check the last message first, then each new message."""
         async with self.client() as client:
             news = await client.subscribe(subject)
             await client.flush()
@@ -129,12 +129,12 @@ def version() -> tuple[int, ...]:
 
 
 async def _silent(_error: Exception) -> None:
-    """Ignore an error, since the tests check for errors themselves."""
+    """Ignore an error, because the tests check for errors themselves."""
 
 
 @asynccontextmanager
 async def nats_server(directory: Path, more: str = "", **options: Any) -> AsyncIterator[NatsServer]:
-    """Run one for the block."""
+    """Run a server for the block."""
     server = NatsServer(directory, more, **options)
     await server.start()
     try:

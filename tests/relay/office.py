@@ -1,4 +1,4 @@
-"""Head office: its server with the configuration of packaging/nats/lanes, and lanes with the files made for them."""
+"""Head office. Its server has the configuration of packaging/nats/lanes, and the lanes have the files from there."""
 
 import asyncio
 import ssl
@@ -37,7 +37,7 @@ def made(output: Path, *arguments: str, text: str = "") -> Path:
 
 @dataclass
 class Office:
-    """The server, with the files made for it."""
+    """The server of head office, with its files from packaging/nats/lanes."""
 
     directory: Path
     server: NatsServer
@@ -71,7 +71,7 @@ class Office:
             yield queue
 
     async def stored(self) -> dict[str, int]:
-        """Return how many messages each subject has."""
+        """Return the number of messages of each subject."""
         async with self.server.client() as client:
             info = await client.jetstream().stream_info(STREAM, subjects_filter=">")
         return dict(info.state.subjects or {})
@@ -79,7 +79,7 @@ class Office:
 
 @dataclass
 class Visitor:
-    """A connection, and the server's errors on it."""
+    """A connection, with the server's errors."""
 
     client: Client
     errors: list[str] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Visitor:
         return found.seq
 
     async def publish(self, subject: str, expected: int | None = None) -> None:
-        """Publish, if the last message has that number, as the relay does."""
+        """Publish a message if the last message has this number, as the relay does."""
         headers = None if expected is None else {EXPECTED: str(expected)}
         await self.client.jetstream().publish(subject, b"{}", headers=headers, stream=STREAM)
 

@@ -1,4 +1,4 @@
-"""Reads the metrics of a process as Prometheus does."""
+"""Reader of a process's metrics, like Prometheus."""
 
 import httpx2
 
@@ -6,7 +6,7 @@ from tests.support.exposition import Family, read
 
 
 async def scraped(port: int) -> dict[str, Family]:
-    """Return the metrics that are served on a port."""
+    """Return the metrics from a port."""
     async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
         answer = await client.get(f"http://127.0.0.1:{port}/metrics")
     assert answer.status_code == 200, answer.text
@@ -15,5 +15,5 @@ async def scraped(port: int) -> dict[str, Family]:
 
 
 def numbers(found: dict[str, Family], name: str) -> dict[str, float]:
-    """Return the values of a metric by its label; without a label, by the empty text."""
+    """Return the values of a metric by label. A value without a label has the key ""."""
     return {"".join(text for _, text in pairs): number for (_, pairs), number in found[name].samples.items()}

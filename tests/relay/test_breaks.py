@@ -1,4 +1,4 @@
-"""Server, network, posd and its database break while the relay sends; and the rights of a lane."""
+"""Faults of server, network, posd and database while the relay sends. Also the rights of a lane."""
 
 import asyncio
 import base64
@@ -62,19 +62,21 @@ async def test_the_relay_continues_after_a_kill_and_a_restart_of_posd(own: Shop,
         assert [told[name] for name in ("last_seq", "place", "open")] == [
             known[name] for name in ("last_seq", "place", "open")
         ]
-        assert told["as_of"] < told["at"], "up to when the lane is complete has not changed"
+        assert told["as_of"] < told["at"], "the time up to which the lane is complete has not changed"
         await own.daemon.start()
         await paid(own)
         found = await lane.until_complete()
         assert sent(found) == await lane.feed()
         assert found[-1]["health"] == {"status": "ok"}
         told_away = [message for message in found if message.get("health") == {"status": "unreachable"}]
-        assert len(told_away) == 1, "it is said once"
+        assert len(told_away) == 1, "the relay reports the state once"
         assert await relay.stop() == 0
 
 
 async def test_a_restored_backup_is_another_database_that_names_the_previous_one(own: Shop, tmp_path: Path) -> None:
-    """Unsent changes of the old feed that are in the backup are sent under its old name. The new feed has the rest."""
+    """Unsent changes of the old feed that are in the backup are sent under the old database_id. The new feed has the
+    other changes.
+    """
     async with nats_server(tmp_path) as server:
         await server.make_stream()
         lane = Lane(own.daemon, server)
@@ -180,7 +182,7 @@ async def test_a_lane_with_only_these_permissions_logs_in_over_tls_with_a_passwo
 
         stranger = await Lane(shop.daemon, server, login.replace('"a"', '"x"'), name="a").start("--once")
         assert await stranger.ended() == 3
-        # the server's error and its disconnection can come in either order
+        # the server's error and the disconnection can arrive in either order
         assert stranger.lines[-1]["event"] == "relay.away"
         untrusted = await Lane(shop.daemon, server, login.replace("ca_file", "#"), name="a").start("--once")
         assert await untrusted.ended() == 3
@@ -188,7 +190,7 @@ async def test_a_lane_with_only_these_permissions_logs_in_over_tls_with_a_passwo
 
 
 async def test_a_server_without_tls_gets_no_password(tmp_path: Path) -> None:
-    """As a man in the middle would claim."""
+    """A man in the middle could claim that TLS is not available."""
     heard = asyncio.get_running_loop().create_future()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -213,7 +215,7 @@ async def test_a_server_without_tls_gets_no_password(tmp_path: Path) -> None:
 
 
 def nkey(kind: bytes, key: Ed25519PrivateKey) -> str:
-    """Write a public key as NATS does: its kind, the key, a CRC-16 (XMODEM), in base32."""
+    """Return a public key in the form of NATS: kind, key and CRC-16 (XMODEM) in base32."""
     return _checked(kind, key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
 
 
@@ -236,7 +238,7 @@ def token(key: Ed25519PrivateKey, issuer: str, subject: str, kind: str, **claims
 
 
 async def test_a_file_of_nats_credentials_logs_in(shop: Shop, tmp_path: Path) -> None:
-    """Operator, account and user, as `nsc` makes them."""
+    """The test makes operator, account and user as `nsc` does."""
     operator, account, system, user = (Ed25519PrivateKey.generate() for _ in range(4))
     names = {key: nkey(kind, key) for key, kind in ((operator, b"\x70"), (account, b"\x00"), (system, b"\x00"))}
     unlimited = dict.fromkeys(("subs", "conn", "leaf", "imports", "exports", "data", "payload"), -1)
@@ -303,8 +305,8 @@ async def test_a_fault_of_the_configuration_is_reported(
     assert words in done.stderr
 
 
-async def test_the_installed_command_reports_it_too(tmp_path: Path) -> None:
-    """The command loads the libraries for messages only when it has one."""
+async def test_the_installed_command_reports_a_fault_of_the_configuration_too(tmp_path: Path) -> None:
+    """The command loads the libraries for messages only before it writes one."""
     config = tmp_path / "config.toml"
     config.write_text(
         '[merchant]\nid = "m1"\n[relay]\nservers = ["nats://[::1]:1"]\nlane = "a"\ncredentials_file = "/no"\n'

@@ -1,5 +1,5 @@
-"""Three servers. With an old version nothing is sent, because its check of the last sequence is unsafe. With a newer
-one nothing is lost.
+"""A cluster of three servers. The relay sends nothing to an old version, because its check of the last sequence is
+unsafe. With a newer version nothing is lost.
 """
 
 import asyncio

@@ -20,7 +20,7 @@ from tests.support.shop import Shop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
 
-#: The subject of a request for a last message.
+#: Subject of a request for a last message.
 GET = f"$JS.API.DIRECT.GET.{STREAM}"
 OWN, OTHER = "posd.m1.greedy", "posd.m1.other"
 
@@ -121,7 +121,7 @@ async def test_a_reply_directed_to_another_subject_is_stored_nowhere(subject: st
         await greedy.publish(OWN)
         fence, subjects = await fence_of(office), await office.stored()
         await greedy.client.publish(subject, b"" if subject.startswith("$") else b"{}", reply=answer)
-        await greedy.publish(OWN)  # the stream has answered the earlier requests
+        await greedy.publish(OWN)  # the stream has replied to the earlier requests
         assert not greedy.errors
     await unharmed(office, fence, subjects)
 
@@ -137,7 +137,9 @@ BODIES = (
 
 
 @pytest.mark.parametrize("body", BODIES, ids=json.dumps)
-async def test_a_request_for_the_own_last_message_returns_no_other_one(body: dict[str, Any], office: Office) -> None:
+async def test_a_request_for_a_lanes_own_last_message_returns_no_other_message(
+    body: dict[str, Any], office: Office
+) -> None:
     async with office.visit("m1.greedy") as greedy:
         await greedy.publish(OWN)
         answers = await greedy.client.subscribe("_I.m1.greedy.*")
@@ -181,7 +183,7 @@ async def read_all(office: Office, queue: StreamConsumer) -> None:
     assert taken == sum((await office.stored()).values()) > 0
     async with asyncio.timeout(PATIENCE_SECONDS):
         while await queue.left():
-            await queue.take(seconds=0.1)  # its text names the subject of the error
+            await queue.take(seconds=0.1)  # the text of the error names the subject
 
 
 async def test_collect_reads_and_acknowledges_by_its_consumer(office: Office) -> None:
@@ -189,14 +191,14 @@ async def test_collect_reads_and_acknowledges_by_its_consumer(office: Office) ->
         await read_all(office, queue)
 
 
-async def test_the_administrator_can_make_everything_be_read_again(office: Office) -> None:
+async def test_the_administrator_can_make_collect_read_all_messages_again(office: Office) -> None:
     async with office.queue("admin") as queue:
         await queue.begin_again()
         assert await queue.left() == sum((await office.stored()).values())
         await read_all(office, queue)
 
 
-#: Refused to a lane, but permitted for collect.
+#: Operations that a lane must not do and collect may do.
 COLLECT_MAY = {"messages of collect", "acknowledge for collect", "hear the answers of collect"}
 
 

@@ -1,4 +1,4 @@
-"""packaging/nats/lanes: what it writes, keeps and refuses."""
+"""packaging/nats/lanes: files that the command writes, keeps and refuses."""
 
 import os
 import stat
@@ -108,5 +108,5 @@ def test_a_file_of_another_program_is_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "users.conf").read_text() == text
 
 
-def test_names_are_those_that_the_relay_accepts() -> None:
+def test_the_command_accepts_the_same_names_as_the_relay() -> None:
     assert f'WORD = re.compile(r"{SUBJECT_PART}")' in LANES.read_text()

@@ -1,4 +1,4 @@
-"""The relay's metrics: they agree with the stream, have a strict format, and are served to this machine only."""
+"""The relay's metrics. They agree with the stream, have a strict format, and are served to this machine only."""
 
 import asyncio
 import socket
@@ -52,7 +52,7 @@ async def test_the_metrics_show_what_was_sent_and_what_is_unreachable(shop: Shop
     assert told["state"] >= 1
     assert numbers(found, "posd_relay_changes_total")[""] == len(sent(messages))
     size = sum(len(encode({name: member for name, member in m.items() if name != "sequence"})) for m in messages)
-    assert size <= numbers(found, "posd_relay_bytes_total")[""] < size * 2, "one or two states may have come since"
+    assert size <= numbers(found, "posd_relay_bytes_total")[""] < size * 2, "one or two later states are possible"
     assert numbers(found, "posd_relay_waiting_changes") == {"": 0}
     assert numbers(found, "posd_relay_connected") == {"": 1}
     assert numbers(found, "posd_relay_failures_total") == {"posd": 0, "stream": 0}

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-#: Longest that the process may take, in seconds.
+#: Most seconds until the process ends.
 PATIENCE_SECONDS = 60
 
-#: Swallows the first CancelledError, as `asyncio.wait_for` of Python 3.11 can if the awaited result arrives at the same
-#: time. The second comes during its end or its close.
+#: Program that swallows the first CancelledError. `asyncio.wait_for` of Python 3.11 can do this if the awaited result
+#: arrives at the same time. The second CancelledError arrives during the end or the close.
 SCRIPT = """
 import asyncio, sys
 from posd.relay import process
@@ -36,7 +36,7 @@ sys.exit(process.run(work(sys.argv[1]), "info"))
 
 @pytest.mark.parametrize("when", ["at once", "working", "closing"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_even_if_the_first_cancellation_was_lost(when: str, number: signal.Signals) -> None:
+def test_a_signal_ends_the_process_even_if_the_first_cancellation_was_lost(when: str, number: signal.Signals) -> None:
     command = [sys.executable, "-c", SCRIPT, when]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,6 +1,4 @@
-"""The relay sends every change of a lane once and in order, despite any fault. With a real server, daemon and
-process.
-"""
+"""The relay sends every change of a lane once and in order, despite any fault. Server, daemon and process are real."""
 
 import json
 import signal
@@ -114,7 +112,7 @@ async def test_two_relays_for_one_lane_send_each_change_once(lane: Lane, shop: S
 
 
 async def test_a_late_publish_is_not_stored(lane: Lane, shop: Shop) -> None:
-    """A client library may send it after its reconnection."""
+    """A client library may send the message after a reconnection."""
     await lane.once()
     last = (await lane.messages())[-1]
     config = RelayConfig(

@@ -1,4 +1,6 @@
-"""docs/guides/testing.md, followed: its till, its conftest.py and its tests in a folder, run by pytest as a process."""
+"""docs/guides/testing.md. The till, the conftest.py and the tests of the page are in a folder, and pytest runs them as
+a process.
+"""
 
 import os
 import re
@@ -13,12 +15,12 @@ from posd.simulator.scenario import CHOICE, payments, prints
 from tests.support.needs import needs
 
 TEXT = (Path(__file__).parents[2] / "docs" / "guides" / "testing.md").read_text("utf-8")
-#: The files of the page: each is a block that begins with its name.
+#: The files of the page. Each file is a block that begins with the file's name.
 FILES = dict(re.findall(r"^```(?:python|bash)\n# (\S+)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
 #: Most seconds of the page's programs.
 PATIENCE = 120
 
-#: Code of the page's till -> a faulty replacement, and the tests of the page that find it.
+#: Code of the page's till -> faulty replacement, and tests of the page that find the fault.
 MISTAKES = {
     "a new id for what is open": (
         "    payment_id, amount = open_payment.read_text().split()\n",
@@ -35,14 +37,14 @@ MISTAKES = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The folder of a project that has the files of the page."""
+    """Return the folder of a project with the files of the page."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, "utf-8")
     return tmp_path
 
 
 def run_pytest(folder: Path) -> "subprocess.CompletedProcess[str]":
-    """Run the tests of a project as its developer does, every warning an error."""
+    """Run the tests of a project as its developer does. Every warning is an error."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", f"--basetemp={folder}/temporary"],
@@ -55,7 +57,7 @@ def run_pytest(folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.slow  # each of its tests starts a shop of processes; test_sandbox.py tests the fixture itself
+@pytest.mark.slow  # slow: each test of the page starts a shop of processes. test_sandbox.py tests the fixture
 def test_the_tests_of_the_page_pass_with_its_till(folder: Path) -> None:
     done = run_pytest(folder)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -103,7 +105,7 @@ def test_the_script_for_other_languages_works(folder: Path) -> None:
 
 
 def rows(after: str) -> list[list[str]]:
-    """Return the rows of the table that begins with this."""
+    """Return the rows of the table that begins with this text."""
     lines = TEXT[TEXT.index(after) :].partition("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 

@@ -1,4 +1,4 @@
-"""The sandbox: its processes can be killed, restarted and run beside others, and nothing remains of it."""
+"""The sandbox. Its processes can be killed, restarted and run beside other sandboxes. Nothing remains of a sandbox."""
 
 import socket
 import uuid
@@ -24,7 +24,7 @@ def module_sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture
 def sandbox(module_sandbox: Sandbox) -> Iterator[Sandbox]:
-    """A sandbox whose terminal is free. Each test file has its own."""
+    """Yield a sandbox with a free terminal. Each test file has a sandbox."""
     assert module_sandbox.terminal.state()["payment"] is None
     with owning_file():
         yield module_sandbox

@@ -1,4 +1,4 @@
-"""The sending parts of a daemon, in this process: their disk can fail, or another process can lock their database."""
+"""The sending parts of a daemon in this process. Their disk can fail, or another process can lock their database."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ class Inside:
         self.fleet.announce(Announcement("a", self.terminal.serial, ("127.0.0.1",), number, None, None, at))
 
     async def behind(self, identity: str) -> "asyncio.Task[tuple[PrintJob, bool]]":
-        """Start a till's print while another job is being sent. Return its call when its intent is on disk."""
+        """Start a till's print while another job is being sent. Return the call when the intent is on disk."""
         with self.store.hub.subscribe(identity) as changed:
             calling = asyncio.create_task(self.printing.start(identity, RECEIPT))
             await asyncio.wait_for(changed.wait(), PATIENCE_SECONDS)
@@ -76,7 +76,7 @@ class Inside:
 
     @contextmanager
     def locked_after(self, event: str) -> Iterator[None]:
-        """Lock the database after a failed COMMIT, which this log line reports, and before it can be read again."""
+        """Lock the database after the log line of a failed COMMIT, before posd can read the database again."""
 
         def lock_meanwhile(_logger: object, _method: str, line: EventDict) -> EventDict:
             if line["event"] == event:

@@ -1,4 +1,6 @@
-"""Payments whose callback URL has an address that this machine lost: they are marked, and unmarked when it returns."""
+"""Payments whose callback URL has an address that this machine has lost. posd marks them, and removes the mark when the
+address returns.
+"""
 
 import asyncio
 import sqlite3
@@ -25,7 +27,7 @@ from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
 from tests.support.tables import there
 
-#: An address of every machine, and one of none (RFC 5737).
+#: An address of every machine, and an address of no machine (RFC 5737).
 HERE, GONE = "127.0.0.1", "192.0.2.7"
 PATIENCE_SECONDS = 60.0
 
@@ -35,7 +37,7 @@ def now() -> datetime:
 
 
 def payment(callback_host: str | None, phase: Phase = Phase.ACTIVE) -> Transaction:
-    """Return an open payment whose events come to that address."""
+    """Return an open payment with this address in the callback URL."""
     at = "2026-11-20T10:42:00.000Z"
     return Transaction(
         client_transaction_id=str(uuid4()),
@@ -60,7 +62,7 @@ class World:
     news: asyncio.Event
 
     async def add(self, item: Transaction) -> str:
-        """Record a payment; return its id."""
+        """Record a payment. Return the id."""
         await self.store.write(lambda unit: begin(unit, item, "intent"))
         return item.client_transaction_id
 
@@ -77,7 +79,7 @@ class World:
                 await self.news.wait()
 
     async def words(self, identity: str) -> list[str]:
-        """Return the kinds of its journal's entries."""
+        """Return the kinds of the entries in a payment's journal."""
         entries = await self.store.read(lambda db: list(journal.entries(db, identity)))
         return [str(item.entry.__struct_config__.tag) for item in entries]
 
@@ -108,7 +110,7 @@ async def looking(here: World) -> AsyncIterator[None]:
 
 
 async def line_of(lines: list[EventDict], event: str, count: int = 1) -> list[EventDict]:
-    """Wait for this many log lines of an event, which follow its commit. Return them."""
+    """Wait for this many log lines of an event. They follow its commit. Return the lines."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while len(found := [line for line in lines if line["event"] == event]) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # a log line does not wake the test
@@ -161,7 +163,7 @@ async def test_an_acknowledged_mark_is_not_raised_again_for_the_same_address(tmp
         await here.store.write(lambda unit: move(unit, before, closed, Recorded("acknowledge"), CallsInFlight()))
         later = await here.add(payment(GONE))
         async with looking(here):
-            await here.until(later, lost)  # it was recorded later and is read later
+            await here.until(later, lost)  # this payment was recorded later and is read later
         assert (await here.get(marked)).attention == ()
         assert await here.words(marked) == ["address_changed"]
 

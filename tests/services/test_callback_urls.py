@@ -1,4 +1,4 @@
-"""Callback addresses and their key: which address, which keys are valid, and the key file (design 5 and 8)."""
+"""Callback URLs: the chosen address, the valid keys, and the key file (design 5 and 8)."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ NEW, OLD = b"n" * 32, b"o" * 32
 
 
 async def token_of(urls: CallbackUrls) -> str:
-    """Return the token in the callback address."""
+    """Return the token in the callback URL."""
     url = await urls.url(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
     return urlsplit(url).path.rsplit("/", 1)[1]
 
@@ -44,7 +44,10 @@ async def test_the_address_faces_the_terminal_unless_one_is_configured(advertise
         ("0.0.0.0", "127.0.0.1"),
         ("::", "127.0.0.1"),
         ("127.0.0.2", "127.0.0.2"),
-        ("FD00::0:1", "fd00::1"),  # in the system's notation: it is compared with the addresses of this machine
+        (
+            "FD00::0:1",
+            "fd00::1",
+        ),  # the address has the system's notation, because it is compared with the addresses of this machine
         ("fe80::1%eth0", "fe80::1"),
     ],
 )
@@ -75,7 +78,9 @@ def test_the_key_is_created_once_on_disk_and_is_private_under_any_umask(
         made = load_keys(path, may_make=True)
     finally:
         os.umask(before)
-    assert [item.parent for item in synced] == [tmp_path, tmp_path.parent], "the file, and then its name in the folder"
+    assert [item.parent for item in synced] == [tmp_path, tmp_path.parent], (
+        "the file is synced before its name in the folder"
+    )
     assert path.stat().st_mode & 0o777 == 0o600
     assert [len(key) for key in made] == [32]
     assert load_keys(path, may_make=True) == made

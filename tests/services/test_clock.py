@@ -1,4 +1,4 @@
-"""The watch of the clock with a real store, and clocks that the test moves, over restarts and power cuts."""
+"""The watch of the clock with a real store, over restarts and power cuts. The test moves the clocks."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ YEARS = timedelta(days=900)
 
 @dataclass
 class Machine:
-    """A machine: its clocks, its kernel's status, its database."""
+    """A machine with clocks, the kernel's status of the clock, and a database."""
 
     directory: Path
     wall: datetime = NOON
@@ -38,7 +38,7 @@ class Machine:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[tuple[Store, WallClock]]:
-        """Run the needed parts of a daemon. At the end the power is cut."""
+        """Run the needed parts of a daemon. Cut the power at the end."""
         store = await Store.open(self.directory / "posd.db", self.directory / "posd.db.lock")
         clock = WallClock(
             store,
@@ -55,7 +55,7 @@ class Machine:
             await store.close()
 
     async def ran(self) -> None:
-        """Run and stop in order."""
+        """Run the parts and stop them in order."""
         async with self.run() as (_, clock):
             await clock.keep()
 
@@ -95,7 +95,7 @@ async def test_a_jump_to_another_century_and_a_power_cut_leave_no_trace(machine:
 
 
 async def test_a_clock_that_was_behind_is_known_after_a_kill(machine: Machine) -> None:
-    """Records of that time have these timestamps, and would look old."""
+    """Records of that time have early timestamps, so they would count as old."""
     async with machine.run() as (store, clock):
         await clock.keep()
         machine.pass_by(timedelta(seconds=LOOK_SECONDS))
@@ -147,7 +147,7 @@ async def test_before_a_clock_was_set_ahead_its_times_were_too_early(machine: Ma
         assert (iso(parse_iso(told.since) - 30 * DAY), told.since) in told.too_early(iso(NOON), 30 * DAY)
         assert abs(parse_iso(told.since) - before) <= timedelta(hours=1)
         machine.kernel = Kernel.UNSYNCHRONISED
-        machine.wall += YEARS  # for a moment, and back
+        machine.wall += YEARS  # the clock is set for a moment and set back
         clock.look()
         machine.wall -= YEARS
         assert clock.is_sure()
@@ -180,11 +180,11 @@ async def test_a_week_of_downtime_is_accepted_and_moves_retention_slowly(machine
     machine.wall += 7 * DAY
     async with machine.run() as (_, clock):
         assert clock.is_sure()
-        assert clock.confirmed == NOON, "one reading confirms nothing of it"
+        assert clock.confirmed == NOON, "one reading does not confirm the week"
         machine.pass_by(timedelta(hours=1))
         assert clock.confirmed == NOON + CATCH_UP * timedelta(hours=1)
         await clock.keep()
-    async with machine.run() as (_, clock):  # after any number of starts
+    async with machine.run() as (_, clock):  # the same after any number of starts
         assert clock.confirmed == NOON + CATCH_UP * timedelta(hours=1)
         machine.kernel = Kernel.SYNCHRONISED
         assert clock.confirmed == machine.wall
@@ -198,7 +198,7 @@ async def test_a_persons_confirmation_is_stored_with_the_earlier_state(machine: 
         await clock.confirm("Ana", "by the phone", 1000)
         assert clock.is_sure()
     async with machine.run() as (store, clock):
-        assert clock.is_sure(), "this build was not made when it says"
+        assert clock.is_sure(), "the build time of this version must be in the past"
         said = there(await store.read(last_confirmation))
         assert (said.operator, said.note, said.uid, said.highest_before) == ("Ana", "by the phone", 1000, iso(NOON))
         assert "this posd was made on" in said.doubt
@@ -219,11 +219,11 @@ async def test_a_clock_that_jumps_back_and_forth_does_not_fill_the_disk(machine:
 def test_the_kernel_is_asked_only_about_its_own_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = datetime.now(UTC).timestamp()
     assert clocks.kernel_state(now) in Kernel
-    # The kernel knows nothing about another clock. Then the file of systemd-timesyncd counts.
+    # The kernel has no status of another clock. Then the file of systemd-timesyncd counts.
     other = now + 1_000_000.0
     touched = tmp_path / "synchronized"
     monkeypatch.setattr(clocks, "TIMESYNC", touched)
     assert clocks.kernel_state(other) is Kernel.UNKNOWN
     touched.touch()
-    assert clocks.kernel_state(other) is Kernel.UNKNOWN, "it was not set right by this clock lately"
+    assert clocks.kernel_state(other) is Kernel.UNKNOWN, "the file is not recent by this clock"
     assert clocks.kernel_state(now + 60.0) is Kernel.SYNCHRONISED

@@ -1,4 +1,4 @@
-"""A device's identity is stored, even if the device reports another one during the write."""
+"""posd stores a device's identity, even if the device reports another identity during the write."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-async def test_a_report_during_the_write_of_an_earlier_one_is_written_too(tmp_path: Path) -> None:
+async def test_a_report_during_the_write_of_an_earlier_report_is_written_too(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(toml(tmp_path, f'[[terminals]]\nserial = "{SERIAL}"\nbase_url = "{URL}"\n'))
     config = load(tmp_path / "config.toml")
     store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
@@ -38,7 +38,7 @@ async def test_a_report_during_the_write_of_an_earlier_one_is_written_too(tmp_pa
     marking = asyncio.create_task(conflicts.run())
     await store.read(lambda _db: None)  # the same connection has read the open conflicts
     fleet.of(SERIAL).record_other_identity(URL, OTHER)
-    await asyncio.sleep(0)  # its identity is being written
+    await asyncio.sleep(0)  # posd is writing the device's identity
     await store.write(lambda _unit: fleet.of(SERIAL).record_other_identity(URL, None))
     async with asyncio.timeout(10):
         while (await store.read(terminals.trusted_ones))[SERIAL].other_serial is not None:

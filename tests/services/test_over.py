@@ -1,4 +1,4 @@
-"""A callback of an ended payment or job has its own budget and uses nothing of open ones."""
+"""A callback of an ended payment or job has its own budget. It uses no budget of open payments or jobs."""
 
 import json
 from collections.abc import AsyncIterator
@@ -80,6 +80,8 @@ async def test_ended_payments_use_no_budget_of_open_ones(world: World) -> None:
         getattr(world.inbox._quotas, keep)(sender(world.terminal.serial, updates_terminal=False), budget.value)
     identity = await world.started()
     for payment, event, broken in ((over, 429, 429), (identity, 200, 400)):
-        assert (await world.event(payment, "CARD_PRESENTED")).result.status == 200, "the first event of a state"
+        assert (await world.event(payment, "CARD_PRESENTED")).result.status == 200, (
+            "the first event of a state is always stored"
+        )
         assert (await world.event(payment, "CARD_PRESENTED")).result.status == event
         assert (await world.inbox.receive(payment, b"{", "peer")).result.status == broken

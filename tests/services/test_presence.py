@@ -1,4 +1,4 @@
-"""Times without a listener, in one process and across a boot, with a real store and clocks that the test moves."""
+"""Times without a listener, in one process and across a boot, with a real store. The test moves the clocks."""
 
 import os
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 @dataclass
 class Machine:
-    """A machine: its clocks, whether its listener can accept, its database."""
+    """A machine with clocks, the state of the listener, and a database."""
 
     directory: Path
     wall: datetime = NOON
@@ -42,7 +42,7 @@ class Machine:
         return self.directory / "posd.db.alive"
 
     def pass_by(self, seconds: float, *, suspended: float = 0.0) -> None:
-        """Advance the time. `suspended`: in this time the machine sleeps."""
+        """Advance the time. `suspended`: whether the machine sleeps in this time."""
         self.awake += seconds
         self.elapsed += seconds + suspended
         self.wall += timedelta(seconds=seconds + suspended)
@@ -61,7 +61,7 @@ class Machine:
             await store.close()
 
     async def pay(self, store: Store) -> Transaction:
-        """Record a payment that is open."""
+        """Record an open payment."""
         at = iso(self.wall)
         payment = Transaction(
             client_transaction_id=str(uuid4()),
@@ -75,7 +75,7 @@ class Machine:
         return payment
 
     async def end(self, store: Store, payment: Transaction) -> None:
-        """Record that it ended."""
+        """Record the end of the payment."""
         nothing = dict.fromkeys(Outcome.__struct_fields__[:11])
         outcome = Outcome(**nothing | {"result": Result.CANCELED, "decided_at": iso(self.wall), "evidence": ()})  # type: ignore[arg-type]
         after = msgspec.structs.replace(payment, phase=Phase.FINAL, outcome=outcome, updated_at=iso(self.wall))
@@ -128,9 +128,9 @@ async def test_a_listener_that_cannot_accept_counts_as_down(machine: Machine) ->
         for _ in range(12):
             machine.pass_by(BEAT_SECONDS)
             await presence.beat()
-        # for a daemon killed at this point, the downtime began at that time
+        # after a kill at this point the downtime begins at this time
         assert machine.alive.stat().st_mtime == touched
-        assert await found(presence) is None  # health itself is failing
+        assert await found(presence) is None  # the health is failing
         machine.accepting = True
         machine.pass_by(BEAT_SECONDS)
         await presence.beat()
@@ -143,7 +143,7 @@ async def test_the_file_is_touched_while_payments_are_open_and_shortens_the_down
         await machine.pay(store)
         for _ in range(20):
             machine.pass_by(BEAT_SECONDS)
-            await presence.beat()  # the newest record is then ten minutes old, the file is not
+            await presence.beat()  # then the newest record is ten minutes old, and the file is newer
         assert machine.alive.stat().st_mtime == pytest.approx(machine.wall.timestamp(), abs=0.01)
     machine.pass_by(100)
     async with machine.daemon() as (_, presence):
@@ -156,7 +156,7 @@ async def test_a_clock_corrected_after_a_boot_is_used(machine: Machine) -> None:
         await presence.beat()
     machine.alive.write_text("another boot\n")
     os.utime(machine.alive, (machine.wall.timestamp(), machine.wall.timestamp()))
-    machine.pass_by(20)  # by a clock that continued from the time of the power cut
+    machine.pass_by(20)  # the clock continued from the time of the power cut
     machine.awake = machine.elapsed = 15.0
     async with machine.daemon() as (_, presence):
         assert await found(presence) is None
@@ -181,7 +181,7 @@ async def test_a_file_that_cannot_be_written_blocks_nothing(machine: Machine) ->
 async def test_a_boot_has_one_id_even_if_the_unit_must_pass_it(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, hidden: bool
 ) -> None:
-    """A service may not see the file. Without the variable each boot would look the same."""
+    """A service may not be able to read the file. Without the variable all boots would have the same id."""
     seen = presence.BOOT_ID.read_text("ascii").strip()
     unit = (Path(__file__).parents[2] / "systemd" / "posd.service").read_text()
     assert ("ProcSubset=pid" in unit) <= (f"Environment={presence.BOOT_ID_VARIABLE}=%b" in unit)

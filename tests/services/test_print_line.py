@@ -1,4 +1,4 @@
-"""The queue of a printer: it accepts nothing when it is full, and follows a terminal that moves."""
+"""The queue of a printer. A full queue accepts no job. The queue follows a terminal that moves."""
 
 import asyncio
 from collections.abc import AsyncIterator

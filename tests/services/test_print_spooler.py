@@ -1,4 +1,4 @@
-"""The poller of print jobs as a task: it is idle without open jobs, and its memory stays small for any replies."""
+"""The poller of print jobs as a task. It is idle without open jobs, and its memory stays small for any replies."""
 
 import asyncio
 import random
@@ -45,7 +45,7 @@ def now() -> datetime:
 
 @asynccontextmanager
 async def spooling(home: Path, entry: str = ENTRY) -> AsyncIterator[PrintPoller]:
-    """Create a poller for one job that the terminal has accepted. It has not adopted the job yet."""
+    """Create a poller and one job that the terminal has accepted. The poller has not adopted the job yet."""
     (home / "config.toml").write_text(toml(home, entry))
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
@@ -81,10 +81,10 @@ async def test_without_open_jobs_it_does_not_wake(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(spooler_module.asyncio, "timeout", noting)
         running = asyncio.create_task(spooler.run())
         await some_turns(100)
-        assert waits == [None], "it waits once, without a time to wake at"
+        assert waits == [None], "the poller waits once, without a wake-up time"
         spooler.adopt([JOB])
         await some_turns(100)
-        assert len(waits) > 1, "it is woken by work"
+        assert len(waits) > 1, "a new job wakes the poller"
         running.cancel()
         await asyncio.wait({running})
 
@@ -97,12 +97,12 @@ async def test_endless_unusable_callbacks_are_planned_once(tmp_path: Path) -> No
         assert (len(spooler._lines[TERMINAL].due), len(spooler._stuck)) == (1, 1)
 
 
-async def test_an_unusable_callback_during_a_poll_causes_the_next_one_after_a_pause(tmp_path: Path) -> None:
-    """The terminal answers each poll with an unusable callback, and each of those causes a poll."""
+async def test_an_unusable_callback_during_a_poll_causes_the_next_poll_after_a_pause(tmp_path: Path) -> None:
+    """The terminal sends an unusable callback after each poll, and each callback causes a poll."""
     over: asyncio.Future[asyncio.Task[None]] = asyncio.get_running_loop().create_future()
 
     async def confused(_request: Request, writer: asyncio.StreamWriter) -> None:
-        running.cancel()  # the next poll is not made, however slow this machine is
+        running.cancel()  # the pause is so long that the next poll is not made on a slow machine either
         spooler.unusable(JOB.print_job_id)
         over.set_result(spooler._lines[TERMINAL].asking)
         writer.write(http(200, b'{"status": "IN_PROGRESS"}'))

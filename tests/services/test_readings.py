@@ -1,4 +1,6 @@
-"""Each event is parsed once. Large events are parsed outside the loop, one of each sender at a time."""
+"""Each event is parsed once. Large events are parsed outside the loop. A sender has one large event in work at a
+time.
+"""
 
 import asyncio
 import threading

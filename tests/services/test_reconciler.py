@@ -1,4 +1,4 @@
-"""The reconciler as a task: it ends on request at every step."""
+"""The reconciler as a task. It ends on request at every step."""
 
 import asyncio
 import random
@@ -37,7 +37,7 @@ def now() -> datetime:
 
 
 class House(NamedTuple):
-    """A reconciler that has payments in doubt."""
+    """A reconciler with payments in doubt."""
 
     reconciler: Reconciler
     store: Store
@@ -46,7 +46,7 @@ class House(NamedTuple):
 
 @asynccontextmanager
 async def asking(home: Path, address: str = "", payments: int = 1) -> AsyncIterator[House]:
-    """Run a reconciler with payments in doubt, on one terminal. `address`: lines of its configuration."""
+    """Run a reconciler with payments in doubt on one terminal. `address`: lines of the terminal's configuration."""
     (home / "config.toml").write_text(toml(home, f'[[terminals]]\nserial = "SN-TEST"\n{address}'))
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
@@ -78,7 +78,7 @@ async def test_the_reconciler_ends_even_if_it_is_woken_at_that_moment(tmp_path: 
             async with asyncio.timeout(30):
                 while not lines:  # the first search
                     await some_turns(1)
-            await some_turns(20)  # and its end
+            await some_turns(20)  # the end of the first search
             reconciler.returned("SN-TEST")
             await some_turns(turns)
             running.cancel()

@@ -1,4 +1,4 @@
-"""The order of searches: one at a time for each terminal, and first those for which a person or a till waits."""
+"""The order of searches. Each terminal has one search at a time. Searches with a waiting person or till are first."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ class Mute:
 
 @asynccontextmanager
 async def mute() -> AsyncIterator[Mute]:
-    """Serve such a terminal."""
+    """Run the terminal for the block."""
     terminal = Mute()
     server = await asyncio.start_server(terminal.serve, "127.0.0.1", 0)
     terminal.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -58,7 +58,7 @@ async def test_a_payment_with_a_waiting_till_or_person_is_searched_for_first(tmp
 
 
 class Line:
-    """Turns, and the order in which they were given."""
+    """Turns, and the order in which searches got them."""
 
     def __init__(self, places: int) -> None:
         self.turns = CallTurns(places)
@@ -67,7 +67,7 @@ class Line:
         self.ends: dict[str, asyncio.Event] = {}
 
     def join(self, name: str) -> "asyncio.Task[None]":
-        """Wait for a turn. Whether the search is urgent is read when a place is free."""
+        """Wait for a turn. The urgency of the search is read when a place is free."""
         self.ends[name] = asyncio.Event()
         return asyncio.create_task(self._have(name))
 
@@ -100,7 +100,9 @@ async def test_a_search_that_becomes_urgent_goes_first_and_others_keep_their_ord
 
 
 async def test_a_cancelled_search_leaves_its_turn_to_the_next() -> None:
-    """While it waits, and after it got the place but before it used it."""
+    """One search is cancelled while it waits. The other is cancelled after it got a place and before it used the
+    place.
+    """
     line = Line(1)
     async with line.turns.turn(always):
         waiting, given, last = [line.join(name) for name in "abc"]
@@ -121,7 +123,7 @@ async def test_a_search_cancelled_when_a_place_becomes_free_takes_no_turn() -> N
     async with line.turns.turn(always):
         waiting, last = line.join("a"), line.join("b")
         await some_turns(5)
-        waiting.cancel()  # its task has not resumed when the block ends
+        waiting.cancel()  # the task has not resumed when the block ends
     await some_turns(5)
     assert line.had == ["b"]
     await line.end("b")

@@ -1,4 +1,4 @@
-"""A request during posd's stop is refused at once. No terminal is called for it, and the stop does not wait."""
+"""posd refuses a request during its stop at once. It calls no terminal for the request, and the stop does not wait."""
 
 import asyncio
 from pathlib import Path
@@ -38,8 +38,8 @@ async def test_a_start_during_the_stop_checks_no_terminal(tmp_path: Path, what: 
 async def test_a_stop_does_not_wait_for_a_terminal_to_be_announced(tmp_path: Path) -> None:
     async with composed(tmp_path, announced=True) as inside:
         inside.fleet.withdraw("a")
-        inside.fleet.state.announced_until = float("inf")  # without end, unless a stop ends the wait
+        inside.fleet.state.announced_until = float("inf")  # only a stop ends this wait
         choosing = asyncio.create_task(inside.fleet.of(inside.terminal.serial).choose())
-        await asyncio.sleep(0)  # it waits from its first step
+        await asyncio.sleep(0)  # the task waits from its first step
         inside.fleet.cancel_calls()
         assert await choosing is None

@@ -1,4 +1,4 @@
-"""Payments and print jobs while the database refuses: the till gets exactly what is known."""
+"""Payments and print jobs while the database refuses writes or reads. The till gets exactly the known facts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -112,7 +112,7 @@ async def test_a_known_id_is_answered_even_for_an_invalid_call(inside: Inside) -
     assert (again.phase, created) == (Phase.ACTIVE, False)
     with pytest.raises(Problem) as unread:
         await inside.payments.start(identity, b"", Problem("request_timeout", "too slow"))
-    assert unread.value.code == "id_reused", "it is said that the id is in use, not that nothing was sent"
+    assert unread.value.code == "id_reused", "the problem says that the id is in use, not that nothing was sent"
     with pytest.raises(Problem) as unknown:
         await inside.payments.start(str(uuid4()), CHARGE, refusal)
     assert unknown.value.code == "unsupported_media_type"
@@ -210,7 +210,7 @@ async def test_a_start_with_an_uncertain_commit_is_not_sent(inside: Inside, star
     # The log is captured, since it would also go to a file.
     with capture_logs(), broken_disk(inside.database), pytest.raises(Problem) as refused:
         await start(inside, identity)
-    assert refused.value.code == "storage_unavailable", "the database was read again: it is not there"
+    assert refused.value.code == "storage_unavailable", "posd has read the database again, and the start is not in it"
     assert (inside.terminal.requests, inside.terminal.prints, inside.turns.waiting) == ([], [], 0)
     started, created = await start(inside, identity)
     assert (started.phase, created) == ("active", True)
@@ -223,7 +223,7 @@ async def test_a_possibly_committed_payment_is_neither_confirmed_nor_denied(
     """The COMMIT of the intent fails, and another process locks the database before it can be read again."""
     identity = str(uuid4())
     monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 20)
-    # So that the first one is settled when the second is recorded, and not before.
+    # The first start must be settled after the second call waits for the lock.
     monkeypatch.setattr(starting, "RETRY_STORING_SECONDS", 0.3)
 
     with (
@@ -234,7 +234,7 @@ async def test_a_possibly_committed_payment_is_neither_confirmed_nor_denied(
         await inside.payments.start(identity, CHARGE)
     assert unsure.value.code == "internal_error", "a 503 would say that nothing is recorded, a 201 that it is"
     assert inside.terminal.requests == []
-    # The call is repeated while posd still settles the first one. The repeated call counts.
+    # The call is repeated while posd still settles the first call. The repeated call counts.
     settling = set(inside.payments._starts._tasks)
     assert settling
     meanwhile: list[Transaction | None] = []
@@ -246,10 +246,12 @@ async def test_a_possibly_committed_payment_is_neither_confirmed_nor_denied(
 
     inside.terminal.start = answer_when_that_is_over
     repeated = asyncio.create_task(inside.payments.start(identity, CHARGE))
-    await asyncio.sleep(0)  # it looks up the id, and then waits for the lock
+    await asyncio.sleep(0)  # the call looks up the id, and then waits for the lock
     inside.unlock()
     transaction, created = await repeated
-    assert [item.phase for item in meanwhile if item] == [Phase.STARTING], "the till heard no not_started of it"
+    assert [item.phase for item in meanwhile if item] == [Phase.STARTING], (
+        "the settling of the first call must not end the payment as not_started"
+    )
     assert (transaction.phase, created, inside.terminal.starts_of(identity)) == (Phase.ACTIVE, True, 1)
 
 
@@ -287,10 +289,10 @@ async def test_after_a_callback_between_look_up_and_intent_nothing_is_sent(insid
     identity = str(uuid4())
     content = body(identity, "TERMINAL_ACKNOWLEDGED")
     orphan = rebuild(read_event(content), identity, datetime.now(UTC))
-    inside.lock()  # the writer waits for this
+    inside.lock()  # the writer waits for this function
     earlier = asyncio.create_task(inside.store.write(lambda unit: begin(unit, orphan, "orphan")))
     starting = asyncio.create_task(inside.payments.start(identity, CHARGE))
-    for _ in range(2):  # when the second read has returned, the look-up of the start has too
+    for _ in range(2):  # the look-up of the start ends before the second read
         await inside.store.read(lambda _db: None)
     inside.unlock()
     await earlier

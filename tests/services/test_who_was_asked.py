@@ -1,4 +1,4 @@
-"""A reply counts for the device that sent it, even if another one is announced before it is judged (design 6)."""
+"""A reply counts for the device that sent it, even if another device is announced before the judgement (design 6)."""
 
 import asyncio
 import json
@@ -41,9 +41,7 @@ def announced(name: str, terminal: ScriptedTerminal) -> Announcement:
 
 
 async def test_a_reply_of_another_device_proves_nothing_even_after_it_has_left(tmp_path: Path) -> None:
-    """Meanwhile each search goes to a device that claims the serial, and each abort to the device that got the
-    start.
-    """
+    """Each search goes to a device that announces the serial, and each abort goes to the device that got the start."""
     identity = str(uuid4())
     async with scripted_terminal(tmp_path, "right") as right, scripted_terminal(tmp_path, "other") as other:
         (tmp_path / "both.pem").write_text(right.ca_file.read_text() + other.ca_file.read_text())

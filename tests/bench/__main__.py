@@ -1,8 +1,8 @@
-"""`python -m tests.bench`: posd measured against its bounds; exit code 1 if a bound does not hold.
+"""Measure posd against its bounds. Exit code 1 if a bound does not hold.
 
-Real processes over real TLS and Unix sockets, on the loopback interface and on a real disk. It wants a machine that
-does nothing else, and takes some ten minutes. --quick takes a minute and compares a few ratios with
-tests/bench/reference.json, as CI does.
+Real processes over real TLS and Unix sockets, on the loopback interface and on a real disk. The machine must be idle. A
+run takes some ten minutes. --quick takes a minute and compares a few ratios with tests/bench/reference.json, as CI
+does.
 """
 
 import argparse
@@ -23,7 +23,7 @@ MEASURES: Mapping[str, Measure] = {"memory": memory.measure, "starting": startin
 
 
 async def run(given: argparse.Namespace, home: Path) -> int:
-    """Measure, and print the results; SIGTERM ends it like Ctrl-C."""
+    """Measure and print the results. SIGTERM ends the run like Ctrl-C."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -1,4 +1,4 @@
-"""What every measurement gets: a directory, and the number of rounds."""
+"""Parameters of every measurement: a directory and the number of rounds."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Bench:
     short: bool
 
     def rounds(self, warm: bool = False) -> range:
-        """Return the numbers of the rounds; `warm`: with a round 0 that only warms up."""
+        """Return the numbers of the rounds. With `warm` add a round 0 that only warms up."""
         return range(1, 2) if self.short else range(0 if warm else 1, ROUNDS + 1)
 
     def pick(self, full: int, short: int) -> int:

@@ -19,9 +19,9 @@ WAITING_LIMIT = 25.0
 
 #: Terminals of the shop, which all run payments at once.
 TERMINALS = 16
-#: Seconds until a new daemon is idle; and after a load, until it has released its memory.
+#: Seconds until a new daemon is idle, and seconds after a load until it has released its memory.
 IDLE_SECONDS, SETTLE_SECONDS = 60, 10
-#: Open payments while tills wait; the same number of tills waits for each.
+#: Number of open payments while tills wait. Each payment has the same number of waiting tills.
 OPEN = 10
 
 

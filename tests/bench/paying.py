@@ -20,7 +20,7 @@ PAUSE_SECONDS = 0.003
 
 
 async def start(shop: Shop, own: Wire, serial: str) -> str:
-    """Start a payment; return its id."""
+    """Start a payment. Return the id."""
     identity = str(uuid4())
     own.send("PUT", f"/v1/transactions/{identity}", json.dumps({"terminal": serial, "amount": AMOUNT}).encode())
     await own.answer(201)

@@ -1,4 +1,4 @@
-"""The quick run's comparison with the stored reference: which ratios are worse, and by how much."""
+"""Comparison of the quick run with the stored reference. It finds the ratios that are worse, and the differences."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 
 FILE = Path(__file__).with_name("reference.json")
-#: By what share a ratio may be worse than the reference.
+#: Share by which a ratio may be worse than the reference.
 TOLERANCE = 0.25
 
 #: Name of a ratio -> its value in each round. The median counts, and less is better.

@@ -51,7 +51,7 @@ async def starts(bench: Bench, count: int) -> list[list[tuple["Start", "Start"]]
 
 @dataclass(frozen=True)
 class Start:
-    """What a process needed until it was ready: seconds of the clock, seconds of the processor, and bytes of memory."""
+    """Resources of a process until it was ready: seconds of the clock, processor seconds, and bytes of memory."""
 
     seconds: float
     processor: float

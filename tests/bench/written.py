@@ -1,4 +1,4 @@
-"""What payments write to the disk of a daemon under the shim (tests/support/shim.py): syncs and bytes."""
+"""Syncs and bytes of payments on the disk of a daemon under the shim (tests/support/shim.py)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,8 @@ BLOCK = 4096
 
 @dataclass
 class Span:
-    """What was written between two moments.
-
-    `blocks`: bytes written to the disk, in whole blocks; each block counts once between two syncs.
+    """Writes between two moments. `blocks`: bytes written to the disk in whole blocks. Each block counts once between
+    two syncs.
     """
 
     syncs: int = 0

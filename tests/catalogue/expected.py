@@ -6,9 +6,8 @@ from posd.simulator.scenario import PrintScenario, Scenario, Strict
 
 
 class Till(Strict, frozen=True):
-    """Actions of the till, or of a person.
-
-    `abort`: at this status (or "started"). `reconcile`: a person searches after the last step.
+    """Actions of the till or of a person. `abort`: status (or "started") at which the till aborts. `reconcile`: whether
+    a person searches after the last step.
     """
 
     abort: str | None = None

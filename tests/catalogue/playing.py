@@ -1,4 +1,4 @@
-"""One scenario played against a real daemon: the actions of the till and the terminal, and posd's state afterwards."""
+"""One scenario on a real daemon: the actions of the till and the terminal, and posd's state afterwards."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from tests.support.streams import stream
 ANY_AMOUNT = 12.34
 #: Seconds until a payment is read again without a change.
 LOOK_AGAIN_SECONDS = 2.0
-#: Most seconds of any wait.
+#: Most seconds of a wait.
 PATIENCE_SECONDS = 150.0
 
 
@@ -120,7 +120,7 @@ class Play:
         self._identity = str(uuid4())
 
     async def run(self) -> Played:
-        """Play it, and wait for the expected state, or for the longest time."""
+        """Play the scenario, and wait for the expected state or for the longest time."""
         serial = self._simulator.settings.serial
         if self._simulator.settings.mdns:
             await self._daemon.log_line("discovery.found", terminal=serial)
@@ -178,7 +178,7 @@ class Play:
                 await self._news.of(self._identity)
 
     async def _over(self) -> None:
-        """Wait until the terminal has done and sent everything."""
+        """Wait until the terminal has run and sent everything."""
         if self._scenario.out_of_reach:
             return
         told = _tells_all(self._scenario)

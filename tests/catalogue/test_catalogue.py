@@ -27,7 +27,7 @@ def test_each_scenario_is_described_in_sentences(name: str) -> None:
     for text in (scenario.summary, scenario.when, scenario.advice or "."):
         assert text == text.strip()
         assert text.endswith((".", "!", "?"))
-        assert "|" not in text, "it is a cell of a table"
+        assert "|" not in text, "the description is a cell of a table, so it must not contain this"
         assert text[0].isupper() or text == "."
 
 
@@ -56,4 +56,4 @@ def test_open_and_unexpected_charges_have_an_attention() -> None:
 
 
 def test_the_document_equals_the_files() -> None:
-    assert DOCUMENT.read_text(encoding="utf-8") == document(), "write it anew: python -m tests.catalogue"
+    assert DOCUMENT.read_text(encoding="utf-8") == document(), "write the document again: python -m tests.catalogue"

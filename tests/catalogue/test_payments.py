@@ -47,7 +47,7 @@ async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Streets]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def playing(opened: Streets) -> AsyncIterator[Playing]:
-    """Play all of these scenarios side by side."""
+    """Play all of these scenarios in parallel."""
     tasks = {name: asyncio.create_task(street.play(name), name=name) for name, street in opened.items()}
     try:
         yield tasks
@@ -111,7 +111,7 @@ async def test_a_scenario_is_chosen_by_amount_or_else_by_metadata_or_option(
 
 
 async def test_the_end_does_not_change(opened: Streets, playing: Playing) -> None:
-    """posd has continued to ask about open payments. Neither they nor the ended ones have changed."""
+    """posd has continued to search for open payments. Neither open nor ended payments have changed."""
     for name, task in playing.items():
         scenario = payments()[name]
         document = await opened[name].daemon.transaction((await task).identity)

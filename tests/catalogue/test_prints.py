@@ -33,7 +33,7 @@ async def plays(request: pytest.FixtureRequest) -> AsyncIterator[dict[str, Print
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def playing(plays: dict[str, PrintPlay]) -> AsyncIterator[Playing]:
-    """All scenarios, played side by side."""
+    """Return tasks of all scenarios, which run in parallel."""
     tasks = {name: asyncio.create_task(play.run(), name=name) for name, play in plays.items()}
     try:
         yield tasks

@@ -1,4 +1,4 @@
-"""The catalogue by themes: which payment scenarios belong together."""
+"""The payment scenarios of the catalogue by themes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

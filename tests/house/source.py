@@ -32,7 +32,7 @@ class Module:
 
 @functools.cache
 def modules() -> dict[str, Module]:
-    """Read all modules of posd, by dotted name."""
+    """Return all modules of posd by dotted name."""
     found = (_read(path) for path in sorted((REPOSITORY / "posd").rglob("*.py")))
     return {module.name: module for module in found}
 

@@ -1,4 +1,4 @@
-"""Parts for the simulator's tests: a CA, a real webhook receiver over TLS, simulators that are stopped at the end."""
+"""Parts for the simulator's tests: a CA, a real webhook receiver over TLS, and simulators that end with the test."""
 
 import asyncio
 import contextlib
@@ -24,13 +24,13 @@ from tests.support.connections import Connections
 CHARGE = PATHS["charge"]
 ABORT = "/terminal/v1/abort"
 SEARCH = "/terminal/v1/transaction_search_online"
-#: Terminal seconds in a real one: an approved cycle takes 40 to 170 ms.
+#: Terminal seconds in a real second. An approved cycle takes 40 to 170 ms.
 SPEED = 200.0
 #: Fast enough for chains of payments.
 QUICK_SPEED = 2000.0
-#: Slow enough that a test can act between two states: the first event comes after 50 to 100 ms.
+#: Slow enough that a test can act between two states. The first event comes after 50 to 100 ms.
 SLOW_SPEED = 20.0
-#: Most real seconds of any wait.
+#: Most real seconds of a wait.
 PATIENCE = 30.0
 
 #: Returns the status of the reply to a delivery; None disconnects without a reply.
@@ -99,7 +99,7 @@ class Receiver:
         async with self._changed:
             self._changed.notify_all()
         if self.silent:
-            await reader.read()  # until the terminal times out
+            await reader.read()  # no reply, until the terminal times out
             return
         status = self.answer(event)
         if status is not None:
@@ -115,7 +115,9 @@ def ca() -> trustme.CA:
 
 @pytest.fixture(scope="session")
 def pem(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return files: `ca`, `certificate`, `private_key` (for 127.0.0.1), and `other_ca`, which signed none of them."""
+    """Return the files `ca`, `certificate`, `private_key` (for 127.0.0.1), and `other_ca`. The other CA has signed
+    nothing.
+    """
     directory = tmp_path_factory.mktemp("pem")
     leaf = ca.issue_cert("127.0.0.1", "localhost")
     files = {name: directory / f"{name}.pem" for name in ("ca", "certificate", "private_key", "other_ca")}
@@ -160,7 +162,7 @@ def settings(tmp_path: Path, pem: dict[str, Path]) -> Callable[..., Settings]:
 
 
 class Till:
-    """Calls one terminal over real TLS."""
+    """A till that calls one terminal over real TLS."""
 
     def __init__(self, terminal: Simulator, client: httpx2.AsyncClient) -> None:
         self.terminal = terminal
@@ -233,14 +235,14 @@ def terminal_with(**changes: Any) -> Any:
 
 #: The default scenario, unless a test gives another.
 till = terminal_with()
-#: For many payments one after the other: each takes some 10 ms.
+#: For many payments one after the other. A payment takes some 10 ms.
 quick_till = terminal_with(speed=QUICK_SPEED)
 #: Slow enough that a test can act between two states. The terminal waits for an abort without limit.
 slow_till = terminal_with(speed=SLOW_SPEED, wait_seconds=0)
 
 
 class Stage:
-    """Terminals whose scenario is a text of the test."""
+    """Factory of terminals whose scenario is a text of the test."""
 
     def __init__(
         self, settings: Callable[..., Settings], client: httpx2.AsyncClient, directory: Path, receiver: Receiver

@@ -1,4 +1,4 @@
-"""A terminal's delivery alone, on a virtual clock: its real queue and sender, over real TLS to real receivers."""
+"""A terminal's delivery alone, on a virtual clock. Queue, sender, TLS and receivers are real."""
 
 import json
 import uuid
@@ -13,7 +13,7 @@ from posd.simulator.ledger import Ledger
 from posd.simulator.network import client_context
 from tests.simulator.conftest import Receiver, Script
 
-#: Start of the tests' clock: some time in 2026.
+#: Start of the tests' clock, a time in 2026.
 START = 1_780_000_000.0
 
 
@@ -66,7 +66,7 @@ class Book:
         return [at for at, arrived in self.arrivals if arrived == event_id]
 
     def first(self, event: dict[str, Any]) -> bool:
-        """Return whether this is its first arrival."""
+        """Record an arrival. Return whether the event arrives for the first time."""
         return len(self.times(event["event_id"])) == 1
 
     def order(self) -> list[str]:
@@ -83,7 +83,7 @@ async def delivering(
     timeout: float = 30.0,
     paused: bool = False,
 ) -> AsyncIterator[Delivering]:
-    """Run a sender on the queue of that directory. At the end of the block it is as if switched off."""
+    """Run a sender on the queue of this directory. The end of the block is like a power cut."""
     queue, ledger = Queue(directory / "queue.jsonl"), Ledger()
     sender = Sender(queue, ledger, clock, Poster(client_context(trust), timeout, clock), seed="policy", unruly=False)
     if paused:

@@ -20,7 +20,7 @@ def creation(print_job_id: str, scenario: str | None = None, **fields: Any) -> d
 
 
 class PrintTill(Till):
-    """Asks one terminal to print."""
+    """A till that requests prints on one terminal."""
 
     async def create(self, print_job_id: str, scenario: str | None = None, **fields: Any) -> httpx2.Response:
         return await self.post(json.dumps(creation(print_job_id, scenario, **fields)).encode(), PRINT)

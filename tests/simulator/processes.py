@@ -12,13 +12,13 @@ from tests.support import forks
 
 Line = dict[str, Any]
 Process = forks.Process | asyncio.subprocess.Process
-#: Longest real seconds for the next line; the first one comes when the process is ready.
+#: Most real seconds until the next line. The first line comes when the process is ready.
 PATIENCE = 30.0
 
 
 @asynccontextmanager
 async def simulate(*options: str, tmp: Path) -> AsyncIterator[tuple[Process, Line]]:
-    """Run the simulator with JSON lines on a pipe until it is ready; end it if the test has not."""
+    """Run the simulator with JSON lines on a pipe for the block. Wait until it is ready."""
     command = ("simulate", "--listen", "127.0.0.1:0", "--speed", "100", *options)
     process = await forks.start(*command, env=os.environ | {"TMPDIR": str(tmp)})
     try:
@@ -33,13 +33,13 @@ async def next_line(process: Process) -> Line:
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE):
         text = await process.stdout.readline()
-    assert text, "it has ended"
+    assert text, "the simulator has ended"
     line: Line = json.loads(text)
     return line
 
 
 async def until(process: Process, kind: str, **fields: Any) -> Line:
-    """Read lines until one of a kind comes that has these fields."""
+    """Read lines until a line of this kind has these fields."""
     wanted = {"kind": kind} | fields
     while not wanted.items() <= (line := await next_line(process)).items():
         pass
@@ -47,7 +47,7 @@ async def until(process: Process, kind: str, **fields: Any) -> Line:
 
 
 def lines_of(ledger: Path, kind: str, **fields: Any) -> list[Line]:
-    """Return the lines of a ledger file of a kind, with these fields; fail if a line is incomplete."""
+    """Return the lines of a ledger file of this kind with these fields. Raise an error for an incomplete line."""
     text = ledger.read_text()
     assert text[-1:] in ("", "\n")
     wanted = {"kind": kind} | fields

@@ -1,4 +1,6 @@
-"""JSON as JavaScript writes it; and which calls are accepted: each vector, and none that is changed or stale."""
+"""JSON as JavaScript writes it, and the authentication of calls. The simulator accepts each vector, and no changed or
+stale call.
+"""
 
 import json
 from pathlib import Path

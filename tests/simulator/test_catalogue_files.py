@@ -1,4 +1,4 @@
-"""Scenario files: all shipped ones can be read, and a mistake in a user's file is reported by name."""
+"""Scenario files. All shipped files can be read. A mistake in a user's file is reported by name."""
 
 from pathlib import Path
 

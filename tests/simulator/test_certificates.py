@@ -1,4 +1,4 @@
-"""Certificates that no client may trust: each fails for its own reason under the simulator's CA."""
+"""Certificates that no client may trust. Each fails under the simulator's CA for a reason of its own."""
 
 import asyncio
 import ssl
@@ -22,7 +22,7 @@ from posd.tls import issue
         (Certificate.SELF_SIGNED, "self-signed certificate"),
     ],
 )
-async def test_a_client_with_the_ca_refuses_it_for_its_own_reason(
+async def test_a_client_with_the_ca_refuses_each_certificate_for_its_reason(
     tmp_path: Path, which: Certificate, reason: str | None
 ) -> None:
     made = issue.init(tmp_path, names=["localhost"], addresses=["127.0.0.1"])

@@ -1,4 +1,4 @@
-"""Derived operations: which references fit, which amounts count, and what a restart keeps.
+"""Derived operations: fitting references, counted amounts, and the state after a restart.
 
 A chain is written as `p=pre-auth, r=re-auth p, capture r`: an operation, its original, and a name for its reference.
 """
@@ -107,7 +107,7 @@ async def test_a_chain_continues_after_a_restart(settings: Callable[..., Setting
         assert (await chain.attempt("capture p")).json()["code"] == CAPTURED
 
 
-#: With letters, so that upper and lower case differ.
+#: The id has letters, so that upper and lower case differ.
 UUID = "7f3cabcd-0000-4000-8000-00000000000f"
 #: One scenario for each final.
 ENDINGS = {
@@ -119,7 +119,7 @@ ENDINGS = {
 
 
 async def pay(till: Till, scenario: str) -> str:
-    """Run a payment to its end, return its id."""
+    """Run a payment to its end. Return the id."""
     answer = await till.charge(metadata={"scenario": scenario})
     transaction = str(answer.json()["operation"]["client_transaction_id"])
     await till.terminal.ledger.wait_for("final", client_transaction_id=transaction)

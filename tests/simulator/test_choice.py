@@ -59,7 +59,7 @@ async def test_a_refused_start_does_not_use_up_an_armed_scenario(till: Till) -> 
     assert await chosen(till) == ("decline", "armed")
 
 
-#: State -> possible actions; no others are.
+#: State -> possible actions. No other action is possible.
 POSSIBLE = {
     A: set(ManualControl),
     C: set(ManualControl),

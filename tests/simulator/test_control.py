@@ -1,4 +1,4 @@
-"""The control API over real HTTP: a developer can use it, and no web page in a browser can."""
+"""The control API over real HTTP. A developer can use it, and a web page in a browser cannot."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ JSON = {"content-type": "application/json"}
 
 
 class Developer:
-    """Calls the control API of a shop with one terminal."""
+    """A developer who calls the control API of a shop with one terminal."""
 
     def __init__(self, shop: TerminalGroup, url: str, client: httpx2.AsyncClient) -> None:
         self.terminal = shop.terminals[SERIAL]
@@ -139,7 +139,7 @@ async def test_invalid_calls_are_refused(developer: Developer, settings: Callabl
     assert (await developer.client.get(developer.url + "/terminals/SN%2F1/unplug")).json()["code"] == "HTTP_405"
 
 
-#: Headers of a call, and the code of its refusal; None: it is accepted.
+#: Headers of a call, and the code of its refusal. None stands for an accepted call.
 BROWSERS: list[tuple[dict[str, str], str | None]] = [
     (JSON, None),
     ({"content-type": "application/json; charset=utf-8"}, None),
@@ -162,7 +162,7 @@ BROWSERS: list[tuple[dict[str, str], str | None]] = [
 ]
 
 
-async def test_no_web_page_in_a_browser_can_control_it(developer: Developer) -> None:
+async def test_no_web_page_in_a_browser_can_control_the_simulator(developer: Developer) -> None:
     for headers, code in BROWSERS:
         call = developer.client.build_request("POST", f"{developer.url}/terminals/SN%2F1/unplug", content=b"{}")
         del call.headers["host"]

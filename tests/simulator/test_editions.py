@@ -22,7 +22,7 @@ BASE = "/terminal/v1"
 CODE = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135"
 PRINT = {"printJobId": "job-1", "document": {"text": "TOTAL"}}
 ASK = {"client_transaction_id": "c5a3f3be-9d6f-4d39-8af5-58dbb589af79"}
-#: Call -> an accepted body; None if it has none.
+#: Call -> accepted body, or None for a call without a body.
 BODIES: dict[str, Any] = {"start": {}, "abort": None, "search": ASK, "print": PRINT, "poll": None}
 ID = "?print_job_id=job-1"
 PATHS = {
@@ -56,7 +56,7 @@ PATHS = {
 
 
 class Caller:
-    """Calls a terminal over plain HTTP, signed if required."""
+    """A caller of a terminal over plain HTTP. It signs calls if required."""
 
     def __init__(self, terminal: Simulator, client: httpx2.AsyncClient) -> None:
         self.terminal = terminal
@@ -65,7 +65,7 @@ class Caller:
         self._client = client
 
     async def call(self, way: str, body: Any = None, *, ahead: float = 0.0, **headers: str) -> httpx2.Response:
-        """Make a call. `json()` of the result is its decrypted reply. `ahead`: seconds by which the clock is ahead."""
+        """Make a call. `json()` of the result is the decrypted reply. `ahead`: seconds by which the clock is ahead."""
         method, path = way.split(" ")
         signed = self.signer.sign(body, time.time() + ahead)
         url = self.terminal.base_url + BASE + path
@@ -74,7 +74,7 @@ class Caller:
         return answer
 
     async def charge(self, **fields: Any) -> Any:
-        """Run a charge to its end. Return its entry in the ledger."""
+        """Run a charge to its end. Return the entry in the ledger."""
         body = request(**fields)
         answer = await self.call("POST /async/charge", body)
         assert answer.status_code == 200, answer.text

@@ -49,7 +49,7 @@ class Screen:
         deadline = time.monotonic() + PATIENCE
         while text not in self.seen:
             ready, _, _ = select.select([self._keys], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"no {text!r} in {self.seen!r}"
+            assert ready, f"the output lacks {text!r}: {self.seen!r}"
             self.seen += STYLE.sub("", os.read(self._keys, 65536).decode())
         read, _, self.seen = self.seen.partition(text)
         return read + text

@@ -1,4 +1,4 @@
-"""Each operation alone: its path, its name, and the required and forbidden members of its request."""
+"""Each operation alone: the path, the name, and the required and forbidden members of the request."""
 
 import json
 import uuid
@@ -42,7 +42,7 @@ def test_every_operation_is_tested() -> None:
 
 
 async def original(till: Till, operation: str) -> str | None:
-    """Run the operation's original; return its reference."""
+    """Run the original of an operation. Return the reference."""
     name = ROWS[operation].original
     if name is None:
         return None

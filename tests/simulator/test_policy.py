@@ -52,7 +52,7 @@ def refuse_always(_: dict[str, Any]) -> int:
 
 @pytest.mark.slow
 async def test_each_delay_follows_the_formula_with_jitter_within_its_bounds(post: Delivering) -> None:
-    """Ten attempts at exact times, and no more. The jitter covers its whole range."""
+    """The terminal makes ten attempts at exact times, and no more. The jitter covers its whole range."""
     book = Book(post.clock, post.receiver, refuse_always)
     events = [post.submit(f"transaction-{number}") for number in range(20)]
     await post.clock.advance(24 * 3600)
@@ -68,7 +68,7 @@ async def test_each_delay_follows_the_formula_with_jitter_within_its_bounds(post
         assert [line["retry_in_seconds"] for line in lines] == [*(pytest.approx(gap, abs=0.001) for gap in gaps), None]
         assert post.dropped(event) == ["attempts_exhausted"]
     assert all(-1e-6 <= jitter <= BASE + 1e-6 for jitter in jitters)
-    for quarter in range(4):  # 180 values: each quarter of the range has some
+    for quarter in range(4):  # each quarter of the range has some of the 180 values
         assert any(BASE * quarter / 4 <= jitter < BASE * (quarter + 1) / 4 for jitter in jitters)
     assert len(set(jitters)) == len(jitters)
 
@@ -93,7 +93,7 @@ async def test_the_fifteen_minutes_continue_without_the_network(
 
 
 async def test_an_untried_event_waits_for_the_network_without_limit(post: Delivering) -> None:
-    """After that all delayed events are sent: in the order of each transaction, once, and without a lost attempt."""
+    """Afterwards all delayed events are sent once and in the order of each transaction. No attempt is lost."""
     book = Book(post.clock, post.receiver, lambda _: 200)
     post.sender.pause()
     made: dict[str, list[str]] = {"a": [], "b": []}
@@ -111,7 +111,9 @@ async def test_an_untried_event_waits_for_the_network_without_limit(post: Delive
 
 
 async def test_only_the_specified_replies_are_retried(post: Delivering) -> None:
-    """For each status in the specification, with its own event, and for others. A status outside it is not retried."""
+    """Each status in the specification is tested with its own event, and other statuses too. A status outside the
+    specification is not retried.
+    """
     post.receiver.location = post.receiver.url + "/elsewhere"  # redirects are not followed
     book = Book(post.clock, post.receiver, lambda event: event["say"] if book.first(event) else 200)
     statuses = sorted({*RETRIED, *PERMANENT, *range(200, 230), 299, 300, 301, 302, 307, 308, 402, 405, 410, 413, 418})
@@ -128,7 +130,7 @@ async def test_only_the_specified_replies_are_retried(post: Delivering) -> None:
             assert (results, post.dropped(event)) == ([status], ["permanent_rejection"])
 
 
-async def test_an_event_waits_for_the_previous_one_and_not_for_other_transactions(post: Delivering) -> None:
+async def test_an_event_waits_for_the_previous_event_and_not_for_other_transactions(post: Delivering) -> None:
     book = Book(post.clock, post.receiver, lambda event: 503 if event["event_id"] in refused else 200)
     stuck = [post.submit("stuck") for _ in range(3)]
     refused = {stuck[0]}
@@ -145,7 +147,7 @@ async def test_an_event_waits_for_the_previous_one_and_not_for_other_transaction
 
 
 @pytest.mark.parametrize("say", [404, 503])
-async def test_after_an_event_is_given_up_the_next_one_is_sent(post: Delivering, say: int) -> None:
+async def test_after_an_event_is_given_up_the_next_event_is_sent(post: Delivering, say: int) -> None:
     book = Book(post.clock, post.receiver, lambda event: event["say"])
     first, second = post.submit("transaction", say=say), post.submit("transaction", say=200)
     await post.clock.advance(WINDOW)
@@ -153,7 +155,7 @@ async def test_after_an_event_is_given_up_the_next_one_is_sent(post: Delivering,
     assert book.times(second) == book.times(first)[-1:]
 
 
-async def test_an_event_sent_alone_waits_for_no_other_and_delays_no_other(post: Delivering) -> None:
+async def test_an_event_sent_alone_waits_for_no_event_and_delays_no_event(post: Delivering) -> None:
     book = Book(post.clock, post.receiver, lambda event: event["say"])
     late = post.submit("transaction", say=200, alone=True, due=post.clock.after(30))
     stuck = post.submit("transaction", say=503, alone=True)
@@ -168,7 +170,7 @@ async def test_an_event_sent_alone_waits_for_no_other_and_delays_no_other(post: 
 async def test_the_queue_survives_the_terminal_with_counts_window_and_order(
     tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver
 ) -> None:
-    """Over several power cycles: ten attempts in all, and the delays continue."""
+    """Over several power cycles the terminal makes ten attempts in all, and the delays continue."""
     book = Book(clock, receiver, lambda event: 503 if event["event_id"] == first else 200)
     attempts: list[int] = []
     first, others = "", []
@@ -232,7 +234,7 @@ async def hang_up_after_the_request(reader: asyncio.StreamReader, writer: asynci
     await read_request(reader)
 
 
-#: How a connection fails: the receiver's behaviour, whether within TLS, the word in the ledger.
+#: Failures of a connection: the receiver's behaviour, whether it is within TLS, and the word in the ledger.
 FAILURES: dict[str, tuple[Behaviour, bool, str]] = {
     "reset in the handshake": (reset, False, "connection_reset"),
     "silent in the handshake": (say_nothing, False, "timeout"),

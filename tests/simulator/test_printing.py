@@ -1,4 +1,4 @@
-"""Printing over raw HTTPS: accepted and refused requests, every scenario, and the one webhook (spec 2.3, 6.4)."""
+"""Printing over raw HTTPS: accepted and refused requests, every scenario, and the only webhook (spec 2.3, 6.4)."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -119,7 +119,7 @@ async def test_an_unprintable_document_is_refused(printer: PrintTill, body: byte
     assert (entry["http_status"], entry["scenario"]) == (status, None)
 
 
-#: Document -> its text on paper.
+#: Document -> text on paper.
 PAPER: list[tuple[Any, str]] = [
     ({"text": "a\nb\tc \r\nd"}, "a\nb       c\nd"),
     ({"text": "\x1b[31mred\x07\u202e"}, "[31mred"),

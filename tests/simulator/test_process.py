@@ -1,4 +1,4 @@
-"""`posd simulate` as a process: start, use, stop, kill, start again; and several terminals in one."""
+"""`posd simulate` as a process: start, use, stop, kill, restart, and several terminals in one process."""
 
 import asyncio
 import json

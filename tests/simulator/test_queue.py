@@ -1,4 +1,4 @@
-"""The persistent queue: its events, their order and their delivery are the same after a restart."""
+"""The persistent queue. Events, order and delivery are the same after a restart."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_the_state_of_an_item_is_known_after_a_restart(path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 10, 60])
-def test_a_line_cut_short_by_a_kill_is_dropped_and_the_next_one_is_complete(path: Path, cut: int) -> None:
+def test_a_line_cut_short_by_a_kill_is_dropped_and_the_next_line_is_complete(path: Path, cut: int) -> None:
     queue = Queue(path)
     queue.put(item("a", 0))
     queue.put(item("a", 1))

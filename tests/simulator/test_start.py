@@ -87,7 +87,7 @@ AMOUNTS = [
 async def test_money_is_exact_from_the_request_to_the_event(
     till: Till, receiver: Receiver, amount: str, total: str
 ) -> None:
-    """Every digit is compared as text: there is no decoder between the wire and the assertion."""
+    """Every digit is compared as text, without a decoder between the wire and the assertion."""
     body = f'{{"client_transaction_id":"{UUID}","amount":{amount},"events_webhook_url":"{receiver.url}"}}'
     answer = await till.post(body.encode())
     assert f'"amount":{amount}' in answer.text

@@ -4,7 +4,7 @@ from secrets import token_hex
 
 from zeroconf import ServiceInfo
 
-#: Unique to this test run, since other runs announce on the same loopback interface.
+#: Service type of this test run only, because other runs announce on the same loopback interface.
 MARK = token_hex(3)
 TYPE = f"_posd-{MARK}._tcp.local."
 #: The section `[discovery]` with which posd finds them.

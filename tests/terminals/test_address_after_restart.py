@@ -1,4 +1,4 @@
-"""After a restart no sale is refused: posd keeps the last proven address of a terminal, or the start waits for mDNS."""
+"""After a restart posd refuses no sale. It keeps the last proven address of a terminal, or the start waits for mDNS."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,7 +22,7 @@ SERIAL = f"SN-{MARK}-again"
 
 @dataclass
 class Counter:
-    """A daemon and its terminal, which listens on two ports and is announced on one of them."""
+    """A daemon and a terminal. The terminal listens on two ports and is announced on one port."""
 
     posd: Daemon
     terminal: ScriptedTerminal

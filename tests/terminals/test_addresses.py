@@ -1,4 +1,4 @@
-"""Which announced addresses are candidates, and their form in a URL (design 8)."""
+"""Announced addresses that are candidates, and their form in a URL (design 8)."""
 
 from posd.terminals.announcements import MAX_CANDIDATES, candidates
 from tests.support.tables import every

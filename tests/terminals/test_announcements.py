@@ -1,4 +1,4 @@
-"""Which mDNS records are an announcement of a terminal (design 8)."""
+"""mDNS records that are an announcement of a terminal (design 8)."""
 
 from typing import Any
 

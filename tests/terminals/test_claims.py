@@ -1,4 +1,4 @@
-"""Which of several announcements of a serial posd uses (design 8): every rule, without a network."""
+"""The choice between several announcements of a serial (design 8). Every rule is tested without a network."""
 
 from collections.abc import Iterator
 from itertools import permutations, product
@@ -71,7 +71,7 @@ def test_a_repeated_announcement_does_not_count_as_newer() -> None:
 
 
 @every("verdicts", list(product(CandidateVerdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
-def test_the_better_address_is_used_and_among_equals_the_newer(
+def test_the_better_address_is_used_and_of_equal_addresses_the_newer(
     verdicts: tuple[CandidateVerdict, CandidateVerdict],
 ) -> None:
     made = claims(announced("a", A), announced("b", B))
@@ -100,7 +100,7 @@ def test_a_terminal_that_moves_is_used_at_its_new_address() -> None:
 
 
 @pytest.mark.parametrize("verdict", [SILENT, REFUSED], ids=lambda verdict: verdict.name)
-def test_the_old_address_is_used_while_it_answers_and_the_new_one_does_not(
+def test_the_old_address_is_used_while_it_replies_and_the_new_address_does_not(
     verdict: CandidateVerdict,
 ) -> None:
     made = claims(announced("a", A))
@@ -116,7 +116,7 @@ def test_the_old_address_is_used_while_it_answers_and_the_new_one_does_not(
 
 
 @pytest.mark.parametrize("verdict", [UNCHECKED, SILENT, REFUSED], ids=lambda verdict: verdict.name)
-def test_an_address_that_never_answered_is_forgotten_after_a_move(verdict: CandidateVerdict) -> None:
+def test_an_address_that_never_replied_is_removed_after_a_move(verdict: CandidateVerdict) -> None:
     made = claims(announced("a", A))
     judge(made, A, verdict)
     made.announce(announced("a", B))
@@ -134,7 +134,7 @@ def test_a_device_at_two_addresses_does_not_conflict_with_itself(old: str | None
     assert (made.rivals is None) == (left == 1)
 
 
-def test_an_address_that_is_no_longer_announced_is_forgotten() -> None:
+def test_an_address_that_is_no_longer_announced_is_removed() -> None:
     made = claims(announced("a", A, SIX))
     judge(made, A, SILENT)
     judge(made, SIX, ANSWERS)
@@ -144,7 +144,7 @@ def test_an_address_that_is_no_longer_announced_is_forgotten() -> None:
     assert made.best[1].verdict is ANSWERS  # the result of its check is kept
 
 
-#: Verdicts of the addresses A and B -> the used address, the others, and whether both are verified.
+#: Verdicts of the addresses A and B -> used address, other addresses, and whether both are verified.
 RIVALS = {
     (ANSWERS, ANSWERS): (B, (A,), True),
     (ANSWERS, REFUSED): (A, (B,), False),
@@ -185,7 +185,7 @@ def test_two_service_types_of_one_device_do_not_conflict() -> None:
     assert made.rivals is not None, "another device behind the same address"
 
 
-def test_a_stale_announcement_is_forgotten_only_if_its_address_cannot_be_reached() -> None:
+def test_a_stale_announcement_is_removed_only_if_its_address_cannot_be_reached() -> None:
     made = claims(announced("a", A), announced("b", B), announced("c", C))
     made.mark_stale()
     made.announce(announced("b", B))
@@ -196,7 +196,9 @@ def test_a_stale_announcement_is_forgotten_only_if_its_address_cannot_be_reached
 
 
 @every("order", list(permutations(range(MAX_CLAIMS))), ids=str)
-def test_only_a_few_of_many_announcements_are_kept_and_the_right_one_is_among_them(order: tuple[int, ...]) -> None:
+def test_only_a_few_of_many_announcements_are_kept_and_they_contain_the_right_announcement(
+    order: tuple[int, ...],
+) -> None:
     urls = [f"https://192.0.2.{number + 1}:6869" for number in range(MAX_CLAIMS)]
     made = claims(*(announced(f"n{number}", urls[number]) for number in order))
     judge(made, urls[0], ANSWERS)
@@ -205,17 +207,17 @@ def test_only_a_few_of_many_announcements_are_kept_and_the_right_one_is_among_th
         made.announce(announced(f"n{number}", url))
         assert len(made) == MAX_CLAIMS
         assert believed(made) == urls[0]
-        assert made.find(url), "the newest must be kept, since it may be the right one"
+        assert made.find(url), "the newest announcement must be kept, because it may be right"
 
 
 def every_look(urls: tuple[str, ...]) -> Iterator[dict[str, tuple[CandidateVerdict, float]]]:
-    """Yield every combination of checks: each address answered, was silent, or was not checked recently."""
+    """Yield every combination of checks. Each address replied, was silent, or was not checked recently."""
     states = [(ANSWERS, 1.0), (SILENT, 1.0), (UNCHECKED, float("-inf")), (ANSWERS, -1.0)]
     for chosen in product(states, repeat=len(urls)):
         yield dict(zip(urls, chosen, strict=True))
 
 
-def test_the_address_is_decided_as_soon_as_no_newer_one_can_be_better() -> None:
+def test_the_address_is_decided_as_soon_as_no_newer_address_can_be_better() -> None:
     for state in every_look((A, B)):
         made = claims(announced("a", A), announced("b", B))
         for url, (verdict, tried) in state.items():

@@ -1,4 +1,6 @@
-"""One call to a terminal: its own connection, no state from the previous call, and an exact report of what was sent."""
+"""One call to a terminal. It has its own connection and no state from the previous call. It reports exactly whether
+bytes were sent.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

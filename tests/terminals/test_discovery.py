@@ -82,7 +82,7 @@ async def test_a_terminal_is_used_from_its_announcement_to_its_goodbye(home: Pat
 
 
 async def moved(posd: Daemon, network: AsyncZeroconf, terminal: ScriptedTerminal) -> None:
-    """Move the terminal while a payment is open. The abort and the next start must go to the new address."""
+    """Move the terminal during an open payment. Check that the abort and the next start go to the new address."""
     current = (await posd.call("GET", "/terminals")).json["terminals"][0]
     elsewhere = terminal.base_urls[3]
     seen = len(posd.lines)
@@ -161,9 +161,8 @@ async def test_a_stop_during_resolution_leaves_nothing_behind(home: Path, networ
 async def test_the_systems_cas_verify_a_discovered_terminal_only_if_the_configuration_says_so(
     home: Path, network: AsyncZeroconf
 ) -> None:
-    """A certificate of a public CA is no proof, because anyone can get one.
-
-    A configured address is still verified by it.
+    """A certificate of a public CA is no proof, because anyone can get such a certificate. A public CA still verifies a
+    configured address.
     """
     plain, written, named = (f"SN-{MARK}-{name}" for name in ("plain", "written", "named"))
     async with scripted_terminal(home, ports=3) as terminal:

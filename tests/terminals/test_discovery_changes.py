@@ -35,7 +35,9 @@ PATIENCE_SECONDS = 60.0
 
 @pytest.fixture
 async def devices(home: Path) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedTerminal]]:
-    """Yield two devices whose certificates have the first one's serial. The first listens on two ports."""
+    """Yield two devices. Both certificates have the serial of the first device. The first device listens on two
+    ports.
+    """
     serial = f"SN-{token_hex(3)}"
 
     def bearing(authority: trustme.CA) -> trustme.LeafCert:
@@ -55,7 +57,7 @@ def service(instance: str, url: str, serial: str) -> ServiceInfo:
 
 
 def trusting(home: Path, serial: str, *terminals: ScriptedTerminal) -> str:
-    """Return the entry of a discovered terminal whose certificate may be any of these."""
+    """Return the configuration of a discovered terminal that trusts any of these certificates."""
     (home / "fleet.pem").write_text("".join(terminal.ca_file.read_text() for terminal in terminals))
     return f'[[terminals]]\nserial = "{serial}"\nca_file = "{home}/fleet.pem"\nconnect_timeout_seconds = 60\n'
 
@@ -113,7 +115,8 @@ async def test_an_abort_goes_only_to_the_device_that_was_sent_the_payment(
         await posd.log_line("discovery.found", terminal=serial)
         payment = await charge(posd, serial)
         await first.unplug()
-        # Another device with an equally valid certificate takes its place; then the first one is at another address.
+        # Another device with an equally valid certificate replaces the first device. Then the first device has another
+        # address.
         for url, aborted in ((second.base_url, (503, 0)), (first.base_urls[1], (202, 1))):
             seen = len(posd.lines)
             await network.async_update_service(service("a", url, serial))
@@ -129,7 +132,7 @@ async def test_an_abort_goes_only_to_the_device_that_was_sent_the_payment(
 
 
 @pytest.mark.slow
-async def test_a_terminal_lost_without_a_goodbye_is_noticed_and_asked_when_it_returns(
+async def test_a_terminal_lost_without_a_goodbye_is_detected_and_gets_a_search_when_it_returns(
     home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
 ) -> None:
     terminal, _ = devices
@@ -145,7 +148,7 @@ async def test_a_terminal_lost_without_a_goodbye_is_noticed_and_asked_when_it_re
         assert terminal.searches == []
         await terminal.plug_in()
         await shown(posd, serial, reachable=True, reason=None)
-        async with asyncio.timeout(PATIENCE_SECONDS):  # posd would otherwise not ask for minutes
+        async with asyncio.timeout(PATIENCE_SECONDS):  # without this setting posd would not search for minutes
             await terminal.searched.wait()
 
 
@@ -306,7 +309,7 @@ async def test_an_announcement_during_the_stop_causes_no_fault(home: Path) -> No
     discovery = Discovery(load(home / "config.toml").discovery, Fleet(()), Interfaces(), lambda: datetime.now(UTC))
     network = AsyncZeroconf(interfaces=["127.0.0.1"])
     await network.async_close()
-    # as its browser would call it
+    # the call is the same as by zeroconf's browser
     discovery._on_change(network.zeroconf, TYPE, f"late.{TYPE}", ServiceStateChange.Added)
     (resolving,) = discovery._resolving.values()
     await asyncio.wait_for(resolving, PATIENCE_SECONDS)

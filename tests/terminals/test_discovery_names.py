@@ -1,4 +1,4 @@
-"""Names in mDNS: posd compares them without case, and a name that the library refuses affects no other (RFC 6762,
+"""Names in mDNS. posd compares names without case. A name that the library refuses affects no other name (RFC 6762,
 16).
 """
 
@@ -31,7 +31,7 @@ UPPER = TYPE.upper()
 
 @dataclass
 class Browsing:
-    """Discovery as the daemon runs it, and the network on which others announce."""
+    """Discovery as in the daemon, and the network of the announcing devices."""
 
     network: AsyncZeroconf
     fleet: Fleet
@@ -52,7 +52,7 @@ class Browsing:
         return [item for item in self.fleet.strangers.values() if item.serial == serial]
 
     async def until_known(self, serial: str, *records: Any, gone: bool = False) -> None:
-        """Send records until a serial is known, or gone. Repeated, because multicast packets can be lost."""
+        """Send records until a serial is known or gone. Repeat them, because multicast packets can be lost."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while bool(self.known(serial)) is gone:
                 self.send(*records)

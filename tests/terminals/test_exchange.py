@@ -1,4 +1,6 @@
-"""One request and its response: for any bytes, posd knows what was sent, and stores little in memory."""
+"""One request and its response. For any bytes posd reports correctly whether the request was sent, and uses little
+memory.
+"""
 
 import asyncio
 import gc
@@ -53,7 +55,7 @@ def device(terminal: ScriptedTerminal, connect_timeout: float = 30, reply_timeou
 
 
 def answering(*pieces: bytes) -> Raw:
-    """Return a server that reads a request and sends the response in pieces, each in its own packet."""
+    """Return a server that reads a request and sends the response in pieces. Each piece is a packet."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n{}")
@@ -64,7 +66,7 @@ def answering(*pieces: bytes) -> Raw:
     return answer
 
 
-#: Valid responses, and the content of each.
+#: Valid responses -> content.
 ANSWERS = {
     "with a length": (OK + b"Content-Length: 2\r\n\r\n{}", HttpAnswer(200, None, b"{}")),
     "until the connection ends": (OK + b"\r\n{}", HttpAnswer(200, None, b"{}")),
@@ -203,7 +205,9 @@ def test_a_response_parser_leaves_no_garbage() -> None:
         ("GET", "/x", {"a": "é"}),
     ],
 )
-def test_a_request_that_would_contain_another_one_is_refused(method: str, target: str, headers: dict[str, str]) -> None:
+def test_a_request_that_would_contain_another_request_is_refused(
+    method: str, target: str, headers: dict[str, str]
+) -> None:
     with pytest.raises(ValueError, match=r"line break|visible ASCII|ordinal not in range"):
         request_bytes(method, target, headers, b"{}")
 
@@ -439,7 +443,7 @@ async def test_an_unknown_host_name_is_sent_nothing(name: str) -> None:
     assert found.reason.startswith("cannot connect: ")
 
 
-async def test_of_several_addresses_of_a_name_only_one_that_answers_is_called(
+async def test_of_several_addresses_of_a_name_only_an_address_that_replies_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def issue(authority: trustme.CA) -> trustme.LeafCert:

@@ -27,7 +27,7 @@ from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 SERIAL = "SN-1"
 AT = "2026-11-20T10:00:00.000Z"
-#: For tests whose terminal answers, also on a busy machine.
+#: Time-out for tests whose terminal replies, also on a busy machine.
 PATIENT = "connect_timeout_seconds = 60\n"
 
 
@@ -54,7 +54,7 @@ def port_of(terminal: ScriptedTerminal, number: int = 0) -> int:
 
 @asynccontextmanager
 async def counting(terminal: ScriptedTerminal) -> AsyncIterator[list[None]]:
-    """Count the connections. They are closed when the peer closes, and no peer may have sent anything."""
+    """Count the connections. They close when the peer closes. Check that no peer has sent a byte."""
     connections: list[None] = []
 
     async def instead(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
@@ -121,7 +121,9 @@ async def test_a_single_address_is_not_checked_before_a_call(fleet: Fleet, right
     assert shown(fleet)["reachable"] is None
 
 
-async def test_of_several_addresses_a_call_goes_to_one_that_answers(fleet: Fleet, right: ScriptedTerminal) -> None:
+async def test_of_several_addresses_a_call_goes_to_an_address_that_replies(
+    fleet: Fleet, right: ScriptedTerminal
+) -> None:
     fleet.announce(announced("a", right, "127.0.0.99", "127.0.0.1"))
     assert fleet.of(SERIAL).base_url == f"https://127.0.0.99:{port_of(right)}"
     address = await fleet.of(SERIAL).choose()
@@ -153,9 +155,9 @@ async def test_a_stop_of_posd_ends_the_wait_for_an_address(tmp_path: Path, silen
     fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode())
     fleet.announce(Announcement("a", SERIAL, ("127.0.0.1", "127.0.0.2"), silent, None, None, AT))
     choosing = asyncio.create_task(fleet.of(SERIAL).choose())
-    await asyncio.sleep(0)  # it is checking
+    await asyncio.sleep(0)  # posd is checking the address
     fleet.cancel_calls()
-    async with asyncio.timeout(30):  # otherwise it takes the connect time-out
+    async with asyncio.timeout(30):  # without the stop the check would take the connect time-out
         assert await choosing is not None
     await fleet.close()
 
@@ -187,7 +189,7 @@ async def test_simultaneous_checks_of_one_address_are_one_check(fleet: Fleet, ri
 
 
 @pytest.mark.parametrize("right_is_newer", [True, False])
-async def test_of_two_devices_with_one_serial_the_verified_one_is_used(
+async def test_of_two_devices_with_one_serial_the_verified_device_is_used(
     fleet: Fleet, right: ScriptedTerminal, other: ScriptedTerminal, right_is_newer: bool
 ) -> None:
     for terminal in (other, right) if right_is_newer else (right, other):
@@ -212,7 +214,7 @@ async def test_of_two_devices_with_one_serial_the_verified_one_is_used(
     fleet.announce(announced(other.serial, other))
     with capture_logs() as lines:
         await fleet.of(SERIAL).check()
-    assert [line["event"] for line in lines] == ["discovery.claim"], "its return is logged again"
+    assert [line["event"] for line in lines] == ["discovery.claim"], "posd logs the return of the terminal again"
 
 
 async def test_if_both_devices_are_trusted_and_neither_certificate_has_the_serial_none_is_called(
@@ -273,7 +275,7 @@ async def test_an_address_from_before_a_network_change_is_used_while_it_answers(
     assert "announced" in shown(fleet)["reason"]
 
 
-async def test_a_configured_address_is_the_one_that_is_checked(
+async def test_the_checked_address_is_the_configured_address(
     tmp_path: Path, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet = fleet_of(tmp_path, trusting(right), f'base_url = "{right.base_url}"')
@@ -320,10 +322,14 @@ async def test_the_device_that_got_a_payment_is_recognized_by_its_certificate(
     assert shown(fleet)["reachable"] is True
     assert fleet.of(SERIAL).same_device(sent_to, elsewhere) == right.fingerprint
     assert fleet.of(SERIAL).same_device(sent_to, sent_to) == right.fingerprint
-    assert fleet.of(SERIAL).same_device("https://192.0.2.9:1", elsewhere) is False, "an earlier start, elsewhere"
+    assert fleet.of(SERIAL).same_device("https://192.0.2.9:1", elsewhere) is False, (
+        "an earlier start went to another address"
+    )
     assert fleet.of(SERIAL).was_same_device(sent_to, sent_to, right.fingerprint)
     assert fleet.of(SERIAL).was_same_device(sent_to, elsewhere, right.fingerprint)
-    assert not fleet.of(SERIAL).was_same_device(sent_to, sent_to, other.fingerprint), "another has its address now"
+    assert not fleet.of(SERIAL).was_same_device(sent_to, sent_to, other.fingerprint), (
+        "another device has the address at present"
+    )
     assert not fleet.of(SERIAL).was_same_device(sent_to, sent_to, None)
 
     asked = [await device.call("GET", f"{url}/abort", same_as=right.fingerprint) for url in (elsewhere, other.base_url)]
@@ -357,7 +363,9 @@ def test_without_a_certificate_the_same_address_is_the_same_device(
 
 
 @pytest.mark.parametrize("key", ["fingerprint_sha256", "public_key_sha256"])
-def test_a_device_that_is_pinned_after_the_start_is_not_the_one_that_got_it(tmp_path: Path, key: str) -> None:
+def test_a_device_that_is_pinned_after_the_start_does_not_count_as_the_device_of_the_start(
+    tmp_path: Path, key: str
+) -> None:
     here, before, after = "https://192.0.2.1:6869", "a" * 64, "b" * 64
     entry = f'[[terminals]]\nserial = "{SERIAL}"\nbase_url = "{here}"\n'
     fleet = Fleet(configured(tmp_path, f'{entry}{key} = "{before}"\n'))
@@ -390,7 +398,7 @@ def test_the_newest_announcement_counts_in_the_configured_scheme(tmp_path: Path,
     assert fleet.of(SERIAL).base_url == f"{scheme}://192.0.2.2:6868"
 
 
-def test_of_many_strangers_the_oldest_are_forgotten_first() -> None:
+def test_of_many_strangers_the_oldest_are_removed_first() -> None:
     fleet = Fleet(())
     for number in range(MAX_STRANGERS + 10):
         fleet.announce(Announcement(f"n{number}", f"S{number}", ("192.0.2.1",), 6869, None, None, AT))

@@ -85,7 +85,7 @@ async def paid(posd: Daemon, terminal: ScriptedTerminal, serial: str) -> None:
 async def trusting(
     home: Path, network: AsyncZeroconf, terminal: ScriptedTerminal, serial: str
 ) -> AsyncIterator[tuple[Daemon, ServiceInfo]]:
-    """Run a daemon that has found this terminal and paid there once. Yield it with the announcement."""
+    """Run a daemon that has found this terminal and made a payment on it. Yield the daemon and the announcement."""
     async with running(home, plain(serial), discovery=DISCOVERY) as posd:
         info = await announce(network, posd, "right", terminal.base_url, serial)
         await paid(posd, terminal, serial)
@@ -97,7 +97,9 @@ async def shown(posd: Daemon, serial: str) -> Any:
 
 
 async def until(posd: Daemon, serial: str, **expected: Any) -> Any:
-    """Wait until the daemon shows this about the terminal's identity. The daemon checks it at each request."""
+    """Wait until the daemon shows this state of the terminal's identity. The daemon checks the identity at each
+    request.
+    """
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             known = {
@@ -225,7 +227,7 @@ async def test_during_a_payment_a_new_address_without_proof_is_sent_nothing(
         assert refused(await posd.call("POST", f"/transactions/{identity}/abort")) == {right.base_url, other.base_url}
         assert (other.requests, other.searches) == ([], [])
 
-        await posd.restart()  # nor after a restart, since posd knows the address of the start
+        await posd.restart()  # the same after a restart, because posd has stored the address of the start
         await posd.log_line("terminal.identity_conflict", terminal=serial)
         await posd.call("POST", f"/transactions/{identity}/reconcile")
         assert (other.requests, other.searches) == ([], [])
@@ -273,7 +275,7 @@ async def test_a_conflict_ends_when_the_other_device_stays_away(
         await announce(network, posd, "other", other.base_url, serial)
         refused(await charge(posd, serial))
         await other.unplug()
-        refused(await charge(posd, serial))  # not at once: it may come and go
+        refused(await charge(posd, serial))  # the conflict does not end at once, because the device may return
         await until(posd, serial, conflict=False)
         await posd.log_line("terminal.identity_settled", terminal=serial)
         await paid(posd, right, serial)
@@ -393,7 +395,7 @@ async def test_a_configured_address_of_another_terminal_is_not_used_again(
 async def test_another_terminal_that_is_announced_at_a_configured_address_is_sent_nothing(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
-    """A terminal was replaced by another. posd knows this before the first payment."""
+    """Another terminal has replaced the configured terminal. posd detects this before the first payment."""
     right, _ = devices
     new = f"{serial}-new"
     configured = f"{plain(serial)}base_url = '{right.base_url}'\n"

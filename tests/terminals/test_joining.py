@@ -1,4 +1,4 @@
-"""Two calls for one new id, in the only order of events that a test from outside cannot cause."""
+"""Two calls for one new id. A test from outside cannot cause this order of events."""
 
 import asyncio
 import json
@@ -21,7 +21,9 @@ from tests.support.terminal import scripted_terminal
 
 
 async def test_a_call_that_looks_up_the_id_during_its_start_joins_it(tmp_path: Path) -> None:
-    """No start was running when the second call came. Its delayed look-up finds the start that has begun since."""
+    """No start is running when the second call arrives. The delayed look-up of the second call finds the start of the
+    first call.
+    """
     home, identity = tmp_path, str(uuid4())
     hurdle = threading.Event()
     async with scripted_terminal(home) as terminal:
@@ -36,7 +38,7 @@ async def test_a_call_that_looks_up_the_id_during_its_start_joins_it(tmp_path: P
         )
         content = json.dumps({"amount": AMOUNT}).encode()
         calls = [asyncio.create_task(payments.start(identity, content))]
-        await asyncio.sleep(0)  # its look-up is the first in the reader's queue
+        await asyncio.sleep(0)  # the look-up of this call is the first in the reader's queue
         blocked = asyncio.create_task(store.read(lambda _db: hurdle.wait(30)))
         await asyncio.sleep(0)
         calls.append(asyncio.create_task(payments.start(identity, content)))

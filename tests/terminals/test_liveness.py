@@ -1,4 +1,4 @@
-"""posd's own checks of terminals: for a reason, else rarely (design 8). Real connections over TLS."""
+"""posd's own checks of terminals. They have a reason or are rare (design 8). The connections over TLS are real."""
 
 import asyncio
 import random
@@ -73,7 +73,7 @@ def fleet_of(
 
 @asynccontextmanager
 async def looking(fleet: Fleet, every: float = 0, busy: Collection[str] = ()) -> AsyncIterator[Liveness]:
-    """Make posd check the fleet for the block; nothing of it remains after that."""
+    """Make posd check the fleet for the block. No task remains afterwards."""
     before = asyncio.all_tasks()
     liveness = Liveness(fleet, every, busy.__contains__, random.random)
     task = asyncio.create_task(liveness.run())
@@ -91,7 +91,7 @@ def announce(fleet: Fleet, terminal: ScriptedTerminal) -> None:
 
 
 async def until_reachable(fleet: Fleet, reachable: bool) -> None:
-    """Wait until the fleet knows this. Every check reports its result."""
+    """Wait until the fleet has this state. Every check reports its result."""
     told = asyncio.Event()
     fleet.listen(lambda _serial: told.set(), *AddressChange)
     async with asyncio.timeout(PATIENCE_SECONDS):

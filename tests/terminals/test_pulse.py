@@ -1,4 +1,4 @@
-"""Times of posd's own checks of a terminal (design 8): rare, unless there is a reason."""
+"""Times of posd's own checks of a terminal (design 8). Checks without a reason are rare."""
 
 import math
 
@@ -36,7 +36,7 @@ def test_a_short_pause_is_not_changed() -> None:
     assert fleet.due(ProbeState(101.0), busy=False, every=60.0) == 161.0
 
 
-def test_a_check_with_a_reason_waits_for_no_other() -> None:
+def test_a_check_with_a_reason_waits_for_no_other_check() -> None:
     assert fleet.due(ProbeState(101.0), busy=True, every=QUIET) == 101.0 + OPEN_SECONDS
     assert fleet.due(ProbeState(101.0), busy=False, contested=True, every=QUIET) == 101.0 + CONTESTED_SECONDS
     assert fleet.due(ProbeState(101.0, wanted=True), busy=False, every=QUIET) == 101.0 + SPACING_SECONDS

@@ -1,4 +1,4 @@
-"""A refused certificate of a terminal: provably nothing was sent, and the reason helps an operator (design 8).
+"""A refused certificate of a terminal. Provably nothing was sent, and the reason helps an operator (design 8).
 
 Each terminal is a TLS server that records every byte of every connection after its handshake.
 """
@@ -53,9 +53,8 @@ def by_itself(directory: Path, _authority: trustme.CA) -> Leaf:
 
 @dataclass(frozen=True)
 class Case:
-    """The terminal's certificate, its further settings, and the reason.
-
-    In both texts {ca} is the file of its CA, {other} that of another CA, and {fingerprint} its fingerprint.
+    """The terminal's certificate, further settings, and the reason. In both texts {ca} is the file of the certificate's
+    CA, {other} is the file of another CA, and {fingerprint} is the certificate's fingerprint.
     """
 
     make: Callable[[Path, trustme.CA], Leaf]
@@ -113,7 +112,7 @@ class Shop:
     texts: dict[str, dict[str, str]]
 
     async def start(self, case: str) -> dict[str, object]:
-        """Start a payment there. Return the transaction."""
+        """Start a payment on the terminal of a case. Return the transaction."""
         body = {"terminal": serial(case), "amount": AMOUNT}
         reply = await self.posd.call("PUT", f"/transactions/{uuid4()}", body)
         assert reply.status == 201
@@ -175,8 +174,8 @@ async def test_the_list_of_terminals_says_the_same(shop: Shop, case: str) -> Non
 
 @pytest.mark.parametrize("case", TRUSTED, ids=str)
 async def test_a_trusted_terminal_gets_the_request(shop: Shop, case: str) -> None:
-    """The server never replies, so the payment is in doubt. Bytes to the other terminals would be seen in the same
-    way.
+    """The server never replies, so the payment is in doubt. The servers of the other tests would record bytes in the
+    same way.
     """
     document = await shop.start(case)
     assert document["phase"] == "in_doubt"

@@ -1,4 +1,4 @@
-"""Trust in terminals, and connections that fail: provably not sent (design 4 and 8)."""
+"""Trust in terminals, and failed connections. A failed connection proves that nothing was sent (design 4 and 8)."""
 
 import asyncio
 import socket
@@ -92,7 +92,7 @@ CASES: dict[str, tuple[Issue, Trust, str | None]] = {
 
 @asynccontextmanager
 async def one_daemon(directory: Path) -> AsyncIterator[tuple[Daemon, dict[str, ScriptedTerminal]]]:
-    """Run a daemon with one terminal for each case, one without a listener, and one that is silent."""
+    """Run a daemon with one terminal for each case, one terminal without a listener, and one silent terminal."""
     async with AsyncExitStack() as stack:
         terminals, entries = {}, []
         for number, (name, (issue, trust, _)) in enumerate(CASES.items()):
@@ -120,7 +120,7 @@ async def shop() -> AsyncIterator[tuple[Daemon, dict[str, ScriptedTerminal]]]:
 
 
 async def assert_unsent(posd: Daemon, serial: str, word: str) -> None:
-    """Check that a start there is final as not sent, with the reason, and that the terminal is free."""
+    """Check that a start on a terminal is final as not sent, with the reason. Check that the terminal is free."""
     for _ in range(2):
         identity = str(uuid4())
         reply = await posd.call("PUT", f"/transactions/{identity}", {"terminal": serial, "amount": AMOUNT})

@@ -23,7 +23,7 @@ SERIAL = "SN-1"
 
 
 def configuration(home: Path, more: str) -> Path:
-    """Write a configuration with one terminal; return its path."""
+    """Write a configuration with one terminal. Return the path."""
     config = home / "config.toml"
     config.write_text(toml(home, f'[[terminals]]\nserial = "{SERIAL}"\n{more}\n'))
     return config

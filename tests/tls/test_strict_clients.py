@@ -1,4 +1,4 @@
-"""Strict clients of other makes accept posd's certificates and refuse wrong ones, with nothing sent."""
+"""Strict clients of other makers accept posd's certificates. They refuse wrong certificates and send nothing."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

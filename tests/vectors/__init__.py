@@ -1,1 +1,1 @@
-"""Test vectors: messages of a terminal or a till as bytes, each with the expected result; see README.md."""
+"""Test vectors. A vector has a message of a terminal or a till as bytes, and the expected result (see README.md)."""

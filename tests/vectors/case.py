@@ -15,7 +15,7 @@ AMOUNT = '{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0}'
 TERMINAL = "SN-0001"
 FLEET = [TERMINAL, "SN-0002"]
 MERCHANT = "M-1"
-#: The keys of all vectors of addresses, newest first. Addresses made with either are valid.
+#: The keys of all vectors of callback URLs, newest first. A URL with a token of either key is valid.
 KEYS = [bytes(range(32)).hex(), bytes(range(32, 64)).hex()]
 #: The largest body of a callback.
 MAX_BODY_BYTES = 1_048_576
@@ -37,11 +37,11 @@ class Case:
 
     @property
     def path(self) -> str:
-        """Where its file is, below this directory."""
+        """Path of the vector's file in this directory."""
         return f"{self.kind}/{self.name}.json"
 
     def dump(self) -> str:
-        """Return the file."""
+        """Return the content of the file."""
         document = {
             "format": 1,
             "kind": self.kind,
@@ -54,7 +54,7 @@ class Case:
 
 
 def load(path: Path) -> Case:
-    """Read a file."""
+    """Read a vector from a file."""
     document = json.loads(path.read_text("ascii"))
     assert document.pop("format") == 1, path
     return Case(name=path.stem, **document)

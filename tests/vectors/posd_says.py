@@ -30,7 +30,7 @@ from tests.vectors.case import AMOUNT, HERE, IDENTITY, TERMINAL, Case, content, 
 
 NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)
 CREATED = "2026-11-20T10:42:00.000Z"
-#: How long posd waits for an event after an unclear start, before it asks a person (configuration:
+#: Time that posd waits for an event after an unclear start before it asks a person (configuration:
 #: first_event_grace_seconds).
 GRACE = timedelta(seconds=10)
 
@@ -56,7 +56,7 @@ def _reads(event: TransactionEvent) -> dict[str, Any]:
         name: getattr(event, name) or None
         for name in ("event_id", "occurred_at", "status", "merchant_id", "client_transaction_id")
     }
-    if event.event_id.startswith("sha256:"):  # the id is made by posd, because the event's own cannot be read
+    if event.event_id.startswith("sha256:"):  # posd makes the id, because the event's own id cannot be read
         del taken["event_id"]
     reason, response = event.failure_reason, event.raw_response
     taken["terminal"] = {name: getattr(event, name) or None for name in ("serial_number", "brand", "model")}
@@ -72,7 +72,7 @@ def _reads(event: TransactionEvent) -> dict[str, Any]:
 
 
 def _there(members: dict[str, Any], keep: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the members that have a value; amounts as their digits."""
+    """Return the members with a value. Amounts are their digits."""
     found = {}
     for name, value in members.items():
         inner = _there(value) if isinstance(value, dict) else str(value) if isinstance(value, Decimal) else value
@@ -150,7 +150,7 @@ def _job(phase: Phase = Phase.STARTING) -> PrintJob:
 
 
 def _taken(own: str | None) -> PrintJob:
-    """Return a job that the terminal has accepted, with the terminal's own id for it, if there is one."""
+    """Return a job that the terminal has accepted, with the terminal's own id if any."""
     named = f'{{"printJobId": "{own or "job-1042"}"}}'.encode()
     return entries.apply(_job(), entries.Created(Replied(202, named)), NOW)
 

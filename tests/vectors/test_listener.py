@@ -30,9 +30,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 JOB = "job-1042"
 #: Connections over which vectors are sent at the same time.
 LINES = 8
-#: Limit of the wait for an answer, in seconds.
+#: Most seconds of a wait for a reply.
 PATIENCE_SECONDS = 60.0
-#: How often posd may answer 503 to one vector.
+#: Most replies 503 to one vector.
 MOST_REFUSALS = 100
 
 
@@ -46,7 +46,9 @@ class World:
 
 @asynccontextmanager
 async def world(merchant: str = "") -> AsyncIterator[World]:
-    """Run a daemon with the keys and the fleet of the vectors for the block; its log must contain no fault."""
+    """Run a daemon with the keys and the fleet of the vectors for the block. Check at the end that the log has no
+    fault.
+    """
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         (home / "credentials").mkdir()
@@ -69,7 +71,7 @@ async def world(merchant: str = "") -> AsyncIterator[World]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def started() -> AsyncIterator[World]:
-    """Yield a daemon whose payment was acknowledged and whose print job was accepted; no merchant is configured."""
+    """Yield a daemon with an acknowledged payment and an accepted print job. No merchant is configured."""
     async with world() as found:
         (deepest,) = (case for case in CASES if case.path == "start-request/metadata-deepest.json")
         request = content(deepest.given["body"])[:-1] + b', "terminal": "%s"}' % TERMINAL.encode()
@@ -83,14 +85,14 @@ async def started() -> AsyncIterator[World]:
 
 
 class Line:
-    """One connection to the listener, opened again when the listener closes it."""
+    """One connection to the listener. It is opened again after the listener closes it."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._open: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def send(self, path: str, body: bytes, method: str = "POST") -> int:
-        """Send one request and return the HTTP status of the answer."""
+        """Send one request. Return the HTTP status of the reply."""
         if self._open is None:
             self._open = await connect(self._daemon.port, self._daemon.ca)
         reader, writer = self._open
@@ -111,10 +113,9 @@ class Line:
 
 
 async def replies(daemon: Daemon, cases: Sequence[Case], address: str = "") -> dict[str, tuple[int, int]]:
-    """Deliver each vector, over several connections at once; return those with an unexpected reply.
-
-    All belong to one payment, for which posd does not keep so many large bodies at once. After a 503 a vector is sent
-    again later, as by a terminal (spec 6.2).
+    """Deliver each vector over several connections at once. Return the vectors with an unexpected reply. All vectors
+    belong to one payment, and posd does not hold so many large bodies of one payment at once. After a 503 a vector is
+    sent again later, as by a terminal (spec 6.2).
     """
     left, wrong, refused = list(reversed(cases)), {}, Counter[str]()
 
@@ -155,7 +156,7 @@ async def test_every_event_gets_its_reply_and_is_kept(started: World) -> None:
     with disk(started.daemon) as db:
         kept = {row[0] for row in db.execute("SELECT body FROM events")}
     taken = {case.path: content(case.given["body"]) for case in cases if case.expect["reply"] == 200}
-    # of an event that is repeated in another form, posd keeps the first
+    # posd keeps the first of several forms of an event
     ids = {read_event(body).event_id for body in kept}
     assert [path for path, body in taken.items() if body not in kept and read_event(body).event_id not in ids] == []
     document = await started.daemon.transaction(IDENTITY)
@@ -164,7 +165,7 @@ async def test_every_event_gets_its_reply_and_is_kept(started: World) -> None:
     assert len(decode(listed.body)["events"]) == len(kept)
 
 
-async def test_events_of_another_merchant_are_refused_where_one_is_configured() -> None:
+async def test_events_of_another_merchant_are_refused_if_a_merchant_is_configured() -> None:
     cases = [case for case in of_kind("transaction-event") if case.given["merchant_id"]]
     assert {case.given["merchant_id"] for case in cases} == {MERCHANT}
     async with world(MERCHANT) as found:

@@ -10,8 +10,8 @@ from tests.vectors.case import HERE, Case, load
 from tests.vectors.posd_says import KINDS, says
 
 FILES = sorted(path for path in HERE.glob("*/*.json"))
-#: Statuses that the codec cannot give: only the listener knows our terminals, our merchant, and how large a body may
-#: be.
+#: Statuses that the codec cannot give. Only the listener has the terminals, the merchant, and the largest size of a
+#: body.
 LISTENER_ALONE = frozenset({403, 413})
 
 
@@ -38,7 +38,7 @@ def does_what_it_expects(case: Case) -> None:
 
 
 def same(said: Any, expected: Any, name: str = "") -> bool:
-    """Whether two answers are the same; amounts by value and by their digits after the point."""
+    """Return whether two results are the same. Amounts are compared by value and by their digits after the point."""
     if isinstance(said, dict) and isinstance(expected, dict):
         return said.keys() == expected.keys() and all(same(said[key], expected[key], key) for key in expected)
     if name in ("authorized_amount", "tip") and said is not None and expected is not None:

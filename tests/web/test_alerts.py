@@ -1,4 +1,6 @@
-"""Clients that refuse this machine's certificate: counted per address, logged rarely, with bounded memory."""
+"""Clients that refuse this machine's certificate. posd counts refusals per address and logs them rarely, with bounded
+memory.
+"""
 
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -15,7 +17,7 @@ START = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 
 
 class Clock:
-    """A wall clock and a monotonic one that a test sets."""
+    """A wall clock and a monotonic clock that a test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.passed = 0.0

@@ -1,4 +1,4 @@
-"""Encoded responses: h11 as the client must read what the app meant."""
+"""Encoded responses. h11 as the client must read the same response as the app has given."""
 
 from datetime import UTC, datetime
 from http import HTTPStatus

@@ -1,4 +1,4 @@
-"""Reading of bodies: the same bytes for any pieces, and never more than the limit."""
+"""Readers of bodies. They return the same bytes for any pieces, and never more than the limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ SECONDS = 5.0
 
 
 def pieces_then(pieces: list[bytes], end: dict[str, Any] | None) -> Callable[[], Awaitable[Any]]:
-    """Return the `receive` of a client that sends pieces and then an end. None: it sends nothing more."""
+    """Return the `receive` of a client that sends pieces and then an end. With None the client sends nothing more."""
     messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
 
     async def receive() -> Any:
@@ -137,7 +137,7 @@ def test_room_is_limited_in_total_and_for_each_subject() -> None:
         c(60)
 
 
-def test_a_small_body_always_has_room_and_a_large_one_returns_its_room() -> None:
+def test_a_small_body_always_has_room_and_a_large_body_returns_its_room() -> None:
     room = webhooks.BodyBudget(100, 100)
     with room.reserve("large") as large:
         large(webhooks.SMALL_BYTES + 100)

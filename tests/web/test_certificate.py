@@ -1,4 +1,4 @@
-"""The served certificate and the one on disk, without a daemon."""
+"""The served certificate and the certificate on disk, without a daemon."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -99,7 +99,7 @@ async def test_a_mismatched_pair_is_served_as_soon_as_it_matches(tmp_path: Path)
             assert (await changes.until(1)).info == tls.describe(made.certificate)
     assert served.check()[0] == "ok"
     refused = [line for line in lines if line["event"] == "certificate.refused"]
-    assert len(refused) == 1  # one line, however often it was checked
+    assert len(refused) == 1  # one line for any number of checks
     assert "does not belong to the certificate" in refused[0]["error"]
 
 
@@ -142,7 +142,7 @@ async def test_the_health_check_shows_when_the_certificate_ends(
         assert ("posd tls renew" if renewable else "a new pair of the shop's own PKI") in detail
 
 
-async def test_a_refused_pair_is_reported_together_with_the_end_of_the_served_one(tmp_path: Path) -> None:
+async def test_a_refused_pair_is_reported_together_with_the_end_of_the_served_certificate(tmp_path: Path) -> None:
     made, other = own(tmp_path), own(tmp_path / "other")
     served = await ServedCertificate.open(pair(made), lambda: now() + timedelta(days=380), OFTEN)
     other.certificate.replace(made.certificate)
@@ -155,7 +155,7 @@ async def test_a_refused_pair_is_reported_together_with_the_end_of_the_served_on
     assert (state, "ends in 15 days" in detail, "does not belong to" in detail) == ("degraded", True, True)
 
 
-async def test_its_end_is_logged_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_of_the_certificate_is_logged_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passed = [0.0]
     monkeypatch.setattr(certificate, "monotonic", lambda: passed[0])
     made = own(tmp_path)

@@ -21,7 +21,7 @@ from posd.httpd.messages import MAX_AT_ONCE, RequestParser
 from posd.httpd.server import HttpListener
 from tests.support.webhooks import Answer, parse
 
-#: Most seconds of any wait.
+#: Most seconds of a wait.
 PATIENCE = 30.0
 #: An idle connection's time, if a test waits for it, in seconds.
 SHORT = 0.1
@@ -35,9 +35,9 @@ class House:
 
     def __init__(self, *, in_turn: bool, keep_alive_seconds: float = PATIENCE) -> None:
         self.noise = RejectedTraffic()
-        #: Paths of requests whose body was complete, with the body; with None if the client left before.
+        #: Path and body of each request. The body is None if the client left before its end.
         self.heard: list[tuple[str, bytes | None]] = []
-        #: Set when the app receives the next message, and when it may answer at /wait.
+        #: Set when the app receives the next message. Set when the app may reply at /wait.
         self.told = asyncio.Event()
         self.go = asyncio.Event()
         self.pieces: BodyChannel | None = None
@@ -108,7 +108,7 @@ class Client:
         self.writer.write(data)
 
     async def answer(self) -> Answer:
-        """Return the next response, which must have a length."""
+        """Return the next response. It must have a length."""
         async with asyncio.timeout(PATIENCE):
             head = await self.reader.readuntil(b"\r\n\r\n")
             length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
@@ -204,7 +204,7 @@ async def return_early(_receive: Any, _send: Any) -> None:
     """Return before the request is complete."""
 
 
-#: Path -> action of the app when the request has arrived; and its action before the body.
+#: Path -> action of the app after the request has arrived, and action before the body.
 APPS: dict[str, Callable[[Any], Awaitable[None]]] = {
     "/nothing": answer_nothing,
     "/fail": fail,
@@ -239,7 +239,7 @@ def statuses(answers: list[Answer]) -> list[int]:
 
 
 async def run(house: House) -> AsyncIterator[House]:
-    """Run a house. It must leave nothing behind, and the loop and the log may get only what a test expects."""
+    """Run a house. Check that it leaves nothing behind, and that loop and log have only expected faults."""
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: house.faults.append(context))
     house.listener.start()
     yield house
@@ -310,7 +310,7 @@ async def test_a_request_in_two_pieces_is_answered(house: House, framing: str) -
 
 
 async def test_an_interrupted_request_reaches_the_app_once_its_head_is_complete(house: House) -> None:
-    """The head says whose request it is, so its start must be recorded."""
+    """The head identifies the sender of the request, so the app must get the request."""
     data = request("/", b"abc")
     whole = len(data) - 3
     for place in range(len(data)):
@@ -414,7 +414,7 @@ async def test_simultaneous_requests_are_answered_in_order(house: House) -> None
     paths = ["/wait", "/a", "/nothing", "/b"]
     client = await house.connect()
     client.send(b"".join(request(path) for path in paths))
-    await house.hears(("/wait", b""))  # none of the others, before this one is answered
+    await house.hears(("/wait", b""))  # the app gets no other request before the response to this request
     house.go.set()
     with capture_logs():
         assert statuses(parse(await client.rest())) == [200, 200, 500]
@@ -568,9 +568,8 @@ async def test_a_response_before_the_body_ends_the_connection(house: House, path
 
 @pytest.mark.parametrize("path", BEFORE)
 async def test_a_response_without_reading_an_arrived_body(house: House, path: str) -> None:
-    """The whole request has arrived when the app starts.
-
-    Whether the app reads it makes no difference to the connection.
+    """The whole request has arrived when the app starts. The connection stays open whether the app reads the request or
+    not.
     """
     answers = await house.talk(request(path, b"abc") + request("/a", b"", "connection: close"))
     assert statuses(answers) == ([200, 200] if path == "/keep" else [BEFORE[path]])
@@ -636,7 +635,7 @@ async def test_a_connection_that_is_lost_while_it_is_ended_as_idle_causes_no_fau
     (transport,) = house.listener._connections.values()
     assert transport is not None
     transport.abort()
-    await asyncio.sleep(0)  # the connection is lost, but its reader does not know yet
+    await asyncio.sleep(0)  # the connection is lost, but its reader has not detected the loss
     idle.end_idle()
     ending = idle._ending
     await house.empty()
@@ -751,7 +750,7 @@ async def test_a_connection_that_is_cut_leaves_no_garbage(house: House, sent: by
 
 
 async def test_a_response_to_a_closed_client_does_not_count_as_delivered(tmp_path: Path) -> None:
-    """The daemon does not know of the close when it responds: a Unix socket reports it at the write."""
+    """The daemon detects the close only at the write of its response, because a Unix socket reports it then."""
     delivered: asyncio.Queue[bool] = asyncio.Queue()
     clients: list[socket.socket] = []
 

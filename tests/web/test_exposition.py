@@ -1,4 +1,4 @@
-"""Written metrics, read strictly; and the strict reader, which refuses invalid text."""
+"""Written metrics and a strict reader. The reader accepts the metrics and refuses invalid text."""
 
 from collections.abc import Mapping
 

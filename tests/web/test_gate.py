@@ -1,4 +1,4 @@
-"""Connections admitted to the webhook listener: places and budgets, with a clock that the test sets."""
+"""Admission of connections to the webhook listener by places and budgets. The test sets the clock."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def gate(clock: Clock) -> AdmissionGate:
 
 
 def admitted(gate: AdmissionGate, address: str, count: int = 100) -> list[ConnectionSlot]:
-    """Ask for this many places. Return those that were given."""
+    """Request this many places. Return the admitted connections."""
     return [place for _ in range(count) if (place := gate.admit(address)) is not None]
 
 
@@ -125,7 +125,7 @@ def test_a_valid_token_uses_no_budget_though_it_makes_no_address_known(gate: Adm
         assert place is not None
         place.prove()
         place.leave()
-        place.leave()  # called twice: for the gate and for the server
+        place.leave()  # two calls, one for the gate and one for the server
     assert len(admitted(gate, STRANGE)) == STRANGER
 
 

@@ -38,7 +38,7 @@ DAEMON = watched(daemon.FAMILIES, "prometheus-rules", "grafana-dashboard")
 FLEET = watched({**relay.FAMILIES, **collector.FAMILIES}, "fleet-rules", "grafana-fleet")
 BOTH = pytest.mark.parametrize("what", [DAEMON, FLEET], ids=["daemon", "fleet"])
 
-#: alert -> its rule, and its tests.
+#: Alert -> rule and tests.
 ALERTS = {
     block.split("\n")[0]: (block, what.tests)
     for what in (DAEMON, FLEET)

@@ -150,7 +150,7 @@ def test_bytes_give_the_expected_events(name: str) -> None:
     assert outline(read(*(data[place : place + 1] for place in range(len(data))))) == expected
 
 
-#: Name -> head, whether the connection stays, and whether the client waits for 100 Continue.
+#: Name -> head, whether the connection stays open, and whether the client waits for 100 Continue.
 INTENTS: dict[str, tuple[bytes, bool, bool]] = {
     "HTTP/1.1": (head(), True, False),
     "it closes": (head("connection: close"), False, False),
@@ -291,13 +291,13 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 def plainly(events: list[Event]) -> list[object]:
-    """Return events without the texts of refusals: the pieces decide which of two faults is found first."""
+    """Return events without the texts of refusals. The pieces decide which of two faults is found first."""
     return [RefusedRequest if isinstance(event, RefusedRequest) else event for event in events]
 
 
 @settings(max_examples=examples(50, 500))
 @given(streams(), st.lists(st.integers(0, 2000), max_size=8))
-def test_pieces_make_no_difference(data: bytes, places: list[int]) -> None:
+def test_any_pieces_give_the_same_events(data: bytes, places: list[int]) -> None:
     assert plainly(read(*cut(data, places))) == plainly(read(data))
 
 
@@ -391,7 +391,7 @@ def test_h11_reads_the_same(data: bytes) -> None:
 
 
 def test_h11_accepts_many_requests_that_posd_accepts() -> None:
-    """Otherwise the property would hold for nothing."""
+    """Without accepted requests the comparison would prove nothing."""
     taken = [data for data, outcome in TABLE.values() if outcome[-1:] == ["end"]]
     agreed = [data for data in taken if meanings(read(data)) == h11_meanings(data)]
     assert len(agreed) >= 15

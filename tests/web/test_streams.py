@@ -36,13 +36,13 @@ from posd.storage.store import Store
 from posd.upkeep import retention_rows as retention
 from tests.support.streams import Connection, Message, ask, messages
 
-#: Most seconds of any wait.
+#: Most seconds of a wait.
 PATIENCE = 30.0
 #: Replacements of `TAKE_SECONDS` and `LINGER_SECONDS` for tests that wait for them, in seconds.
 SHORT = 0.2
 #: More changes than kernel and posd buffer for a client that does not read.
 MANY = 4000
-#: Factor for asyncio's buffer, which grows by an eighth.
+#: Factor for the growth of asyncio's buffer by an eighth.
 SPARE = 1.125
 
 
@@ -157,7 +157,7 @@ LARGE = 8_000_000
 
 
 async def large(_request: Request) -> Any:
-    """Send a very large response, as a long list can be."""
+    """Send a very large response, like a long list."""
     return json_response({"large": "x" * LARGE})
 
 
@@ -288,7 +288,7 @@ async def test_a_response_that_the_client_does_not_read_ends_its_connection(
 async def test_a_client_that_reads_a_large_response_slowly_gets_all_of_it(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be very slow: here each check finds that the time has passed and something was read."""
+    """The reader may be very slow. In this test each check finds that the time has passed and that bytes were read."""
     looks = iter(range(10**9, 0, -1))
     monkeypatch.setattr(connection, "TAKE_SECONDS", 0.0)
     monkeypatch.setattr(connection, "untaken", lambda _transport: next(looks))
@@ -303,7 +303,7 @@ async def test_a_client_that_reads_a_large_response_slowly_gets_all_of_it(
 async def test_a_client_that_resumes_too_slowly_still_gets_the_rest(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader was cut off. Its remaining bytes wait as long as it reads some of them."""
+    """posd has cut the reader off. The remaining bytes wait as long as the client reads some of them."""
     enough, looks = asyncio.Event(), 0
 
     def less_each_time(_transport: object) -> int:

@@ -1,4 +1,4 @@
-"""Waits without polling: no change is missed, not even one during the read of the state."""
+"""Waits without polling. No change is missed, not even a change during the read of the state."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -120,7 +120,7 @@ async def test_a_stream_sees_a_change_during_its_read() -> None:
 async def test_a_stream_is_read_again_only_at_its_time_or_after_a_change(
     monkeypatch: pytest.MonkeyPatch, again: float | None
 ) -> None:
-    """At the latest with the heartbeat, which wakes it in any case."""
+    """A heartbeat also wakes the stream, so the read is at the latest at the next heartbeat."""
     monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.01)
     hub, reads, beats = Hub(), 0, 0
 

@@ -91,8 +91,8 @@ class InheritedSockets:
             for passed in self._sockets.values():
                 passed.close()
             raise SocketError(
-                f"the service manager passes the socket {names}, which posd does not know; make ListenStream= in "
-                "posd.socket and local_api.directory in the configuration agree"
+                f"the service manager passes the socket {names}, which is not in the configuration; correct "
+                "ListenStream= in posd.socket, or local_api.directory in the configuration, so that they agree"
             )
 
 

@@ -162,7 +162,7 @@ class FeedClient:
         try:
             return decode(content)
         except msgspec.DecodeError as error:
-            raise Unreachable(self._socket, f"this relay does not know such an answer: {error}", sent=True) from error
+            raise Unreachable(self._socket, f"this relay cannot read the response: {error}", sent=True) from error
 
 
 # The relay.

@@ -262,7 +262,7 @@ def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
         path = request.path_params["serial"]
         serial, _, deed = path.rpartition("/")
         if path not in shop.terminals and serial in shop.terminals and deed in DEEDS:
-            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "HTTP_405", f"{deed} is done by a POST; GET / tells how")
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "HTTP_405", f"{deed} needs a POST; GET / describes it")
         return json_response(state_of(terminal_of(request)))
 
     async def show_ledger(request: Request) -> Response:
@@ -285,7 +285,7 @@ def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
         terminal = terminal_of(request)
         deed = DEEDS.get(request.path_params["deed"])
         if deed is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_PATH", "GET / tells what there is")
+            raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_PATH", "GET / lists all calls")
         body, act = deed
         await act(terminal, tasks, *await _read(request, body))
         return json_response(state_of(terminal))
@@ -334,4 +334,4 @@ async def _not_possible(_: Request, error: Exception) -> Response:
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type alone
     code = "UNKNOWN_PATH" if error.status_code == HTTPStatus.NOT_FOUND else f"HTTP_{error.status_code}"
-    return refused_response(Refused(error.status_code, code, f"{error.detail}; GET / tells what there is"))
+    return refused_response(Refused(error.status_code, code, f"{error.detail}; GET / lists all calls"))

@@ -115,7 +115,7 @@ class RestoreGuard:
         except OSError as error:
             return (
                 WitnessContents(),
-                f"it cannot be read ({error.strerror}); it is not known whether the database has gone back",
+                f"it cannot be read ({error.strerror}); posd cannot tell whether the database has gone back",
             )
         if left is not None and left.unreadable:
             lines = "1 line of it is" if left.unreadable == 1 else f"{left.unreadable} lines of it are"

@@ -1,4 +1,4 @@
--- What head office knows of all lanes. Times are UTC; amounts are exact, in the unit in which the tills give them.
+-- Tables of head office with the data of all lanes. Times are UTC. Amounts are exact, in the unit of the tills.
 
 CREATE SCHEMA IF NOT EXISTS posd;
 
@@ -7,7 +7,7 @@ CREATE TABLE posd.schema_version (
   made_at timestamptz NOT NULL DEFAULT now()
 );
 
--- A lane, and up to where it is known.
+-- Lanes, and the newest stored change of each.
 CREATE TABLE posd.lanes (
   merchant text NOT NULL,
   lane text NOT NULL,
@@ -22,7 +22,7 @@ CREATE TABLE posd.lanes (
   PRIMARY KEY (merchant, lane)
 );
 
--- The databases that a lane has had. `ordinal` is their order.
+-- Databases of each lane. `ordinal`: order of the databases of a lane.
 CREATE TABLE posd.databases (
   database_id text PRIMARY KEY,
   merchant text NOT NULL,
@@ -39,7 +39,7 @@ CREATE TABLE posd.databases (
 );
 CREATE INDEX databases_of_lane ON posd.databases (merchant, lane);
 
--- Every change of every payment and print job, as the lane's feed gave it.
+-- Every change of every payment and print job, as in the lane's feed.
 CREATE TABLE posd.changes (
   database_id text NOT NULL,
   seq bigint NOT NULL,
@@ -53,7 +53,7 @@ CREATE TABLE posd.changes (
 );
 CREATE INDEX changes_of_one ON posd.changes (merchant, lane, id);
 
--- Changes that no one has any more: retention on the lane removed them before they were sent.
+-- Lost changes: retention on the lane removed them before they were sent.
 CREATE TABLE posd.lost (
   database_id text NOT NULL,
   from_seq bigint NOT NULL,
@@ -62,8 +62,8 @@ CREATE TABLE posd.lost (
   PRIMARY KEY (database_id, from_seq, to_seq)
 );
 
--- Each payment as its newest change says it. A database that is lost can have told an outcome of which the next one
--- knows nothing: it stands here all the same, and `in_doubt` says what the lane itself knows.
+-- State of each payment from its newest change. A lost database may have reported an outcome that is missing in the
+-- next database of the lane. The outcome stays here, and `in_doubt` has the state in the lane's present database.
 CREATE TABLE posd.payments (
   merchant text NOT NULL,
   lane text NOT NULL,
@@ -95,7 +95,7 @@ CREATE TABLE posd.payments (
 CREATE INDEX payments_by_time ON posd.payments (created_at);
 CREATE INDEX payments_in_doubt ON posd.payments (merchant, lane) WHERE in_doubt;
 
--- Each print job as its newest change says it.
+-- State of each print job from its newest change.
 CREATE TABLE posd.print_jobs (
   merchant text NOT NULL,
   lane text NOT NULL,
@@ -111,7 +111,7 @@ CREATE TABLE posd.print_jobs (
   PRIMARY KEY (merchant, lane, print_job_id)
 );
 
--- What a person should look at: payments and print jobs, each with a code of `posd explain`.
+-- Payments and print jobs that an operator should check, each with a code of `posd explain`.
 CREATE TABLE posd.attention (
   merchant text NOT NULL,
   lane text NOT NULL,
@@ -122,7 +122,7 @@ CREATE TABLE posd.attention (
   PRIMARY KEY (merchant, lane, kind, id, code)
 );
 
--- Messages that say nothing that can be used.
+-- Unusable messages.
 CREATE TABLE posd.unreadable (
   stream_seq bigint NOT NULL,
   received_at timestamptz NOT NULL,
@@ -132,12 +132,13 @@ CREATE TABLE posd.unreadable (
   PRIMARY KEY (stream_seq, received_at)
 );
 
--- The sum of all numbers of an amount, of nested ones too.
+-- Return the sum of all numbers of an amount, including nested numbers.
 CREATE FUNCTION posd.total(amount jsonb) RETURNS numeric LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT sum(part::numeric) FROM jsonb_path_query(amount, '$.**') AS part WHERE jsonb_typeof(part) = 'number'
 $$;
 
--- When a payment counts: by the terminal's clock where that can be right, else when the till asked.
+-- Return the time at which a payment counts: the terminal's time if that can be right, else the time of the till's
+-- request.
 CREATE FUNCTION posd.counts_at(occurred_at text, created_at timestamptz, decided_at timestamptz)
 RETURNS timestamptz LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
 DECLARE said timestamptz;
@@ -155,8 +156,8 @@ EXCEPTION WHEN datetime_field_overflow OR invalid_datetime_format THEN
 END
 $$;
 
--- What is in the totals, as `posd report` counts it: approved charges, captures and tips; approved voids and refunds of
--- them, negative. `kind` is the type, or what a void was: cancellation, refund, void.
+-- Payments in the totals, as `posd report` counts them: approved charges, captures and tips; approved voids and refunds
+-- of them are negative. `kind`: type, or the kind of a void (cancellation, refund, void).
 CREATE VIEW posd.counted AS
 SELECT found.* FROM (
   SELECT p.merchant, p.lane, p.client_transaction_id, p.terminal, p.currency,
@@ -189,13 +190,13 @@ SELECT found.* FROM (
 ) found
 WHERE amount IS NOT NULL AND kind IN ('charge', 'capture', 'post-tip', 'cancellation', 'refund', 'void');
 
--- By day (of the session's TimeZone), lane and kind.
+-- Totals by day (in the session's TimeZone), lane and kind.
 CREATE VIEW posd.totals AS
 SELECT (counts_at AT TIME ZONE current_setting('TimeZone'))::date AS day, merchant, lane, kind,
   count(*) AS payments, sum(amount) AS total
 FROM posd.counted GROUP BY 1, 2, 3, 4;
 
--- How far each database goes, as far as is known.
+-- Highest known number of each database.
 CREATE VIEW posd.known_ends AS
 SELECT d.database_id, d.merchant, d.lane, d.ordinal, d.first_seq, d.frontier, greatest(
   d.state_seq,
@@ -205,8 +206,8 @@ SELECT d.database_id, d.merchant, d.lane, d.ordinal, d.first_seq, d.frontier, gr
 ) AS end_seq
 FROM posd.databases d;
 
--- Numbers that are missing: those after `after_seq` and before `before_seq`. `after_seq` is NULL where it is not known
--- with which number the database begins.
+-- Missing numbers, which are above `after_seq` and below `before_seq`. `after_seq` is NULL if the first number of the
+-- database is unknown.
 CREATE VIEW posd.gaps AS
 WITH behind AS (
   SELECT * FROM posd.known_ends WHERE first_seq IS NULL OR coalesce(frontier, first_seq - 1) < end_seq
@@ -228,11 +229,11 @@ SELECT b.merchant, b.lane, s.database_id, coalesce(s.before, b.frontier, b.first
 FROM steps s JOIN behind b USING (database_id)
 WHERE s.from_seq > coalesce(s.before, b.frontier, b.first_seq - 1) + 1 OR (b.first_seq IS NULL AND s.before IS NULL);
 
--- Lanes of which nothing was heard for ten minutes.
+-- Lanes without a message for ten minutes.
 CREATE VIEW posd.silent AS
 SELECT * FROM posd.lanes WHERE last_state_at IS NULL OR last_state_at < now() - interval '10 minutes';
 
--- Payments of which another outcome was told before.
+-- Payments for which another outcome was reported before.
 CREATE VIEW posd.corrected AS
 SELECT p.*, ARRAY(
   SELECT DISTINCT c.change ->> 'result' FROM posd.changes c

@@ -1,4 +1,4 @@
--- Lanes that are closed are not missed.
+-- Closed lanes do not count as silent.
 
 ALTER TABLE posd.lanes ADD COLUMN retired_at timestamptz;  -- since when nobody waits for it; a word of the lane ends it
 

@@ -1,9 +1,9 @@
--- What is in the totals, by the rule of posd/payments/counting.py, held to it by tests/vectors/counting.json. Amounts of
--- different currencies are not added up.
+-- Payments in the totals, by the rule of posd/payments/counting.py. The vectors in tests/vectors/counting.json test
+-- both. Amounts of different currencies are not added.
 
 CREATE INDEX payments_by_original ON posd.payments (merchant, lane, original) WHERE original IS NOT NULL;
 
--- `kind` is the type, or what a void was: cancellation, refund, void. What gave back is negative.
+-- `kind`: type, or the kind of a void (cancellation, refund, void). Returned amounts are negative.
 CREATE OR REPLACE VIEW posd.counted AS
 SELECT found.* FROM (
   SELECT p.merchant, p.lane, p.client_transaction_id, p.terminal, p.currency,
@@ -46,7 +46,7 @@ SELECT found.* FROM (
 ) found
 WHERE amount IS NOT NULL AND kind IN ('charge', 'capture', 'post-tip', 'cancellation', 'refund', 'void');
 
--- By day (of the session's TimeZone), lane, kind and currency.
+-- Totals by day (in the session's TimeZone), lane, kind and currency.
 CREATE OR REPLACE VIEW posd.totals AS
 SELECT (counts_at AT TIME ZONE current_setting('TimeZone'))::date AS day, merchant, lane, kind,
   count(*) AS payments, sum(amount) AS total, currency

@@ -1,15 +1,15 @@
--- One change can be put aside, and the rest of its message be stored.
+-- One unusable change can be stored separately, and the other changes of its message are stored.
 
 ALTER TABLE posd.unreadable ADD COLUMN seq bigint NOT NULL DEFAULT 0;  -- of the change; 0: all of the message
 ALTER TABLE posd.unreadable DROP CONSTRAINT unreadable_pkey;
 ALTER TABLE posd.unreadable ADD PRIMARY KEY (stream_seq, received_at, seq);
 
--- A lane can have many databases, and each payment stands by the order of them.
+-- A lane can have many databases, and the state of a payment depends on their order.
 
 CREATE INDEX databases_by_ordinal ON posd.databases (merchant, lane, ordinal);
 DROP INDEX posd.databases_of_lane;
 
--- What earlier versions took: times that no Python holds, and amounts that are no numbers.
+-- Data that earlier versions accepted: times outside Python's range, and amounts that are no numbers.
 
 UPDATE posd.lanes SET complete_to_at = NULL WHERE complete_to_at NOT BETWEEN '1970-01-01Z' AND '9999-01-01Z';
 UPDATE posd.databases SET state_as_of = NULL WHERE state_as_of NOT BETWEEN '1970-01-01Z' AND '9999-01-01Z';
@@ -36,8 +36,8 @@ EXCEPTION WHEN data_exception THEN  -- all of class 22
 END
 $$;
 
--- Numbers that are missing: those after `after_seq` and before `before_seq`. `after_seq` is NULL where it is not known
--- with which number the database begins. `counted`: every row below the frontiers is counted; else these are believed.
+-- Missing numbers, which are above `after_seq` and below `before_seq`. `after_seq` is NULL if the first number of the
+-- database is unknown. `counted`: every row below the frontiers is counted; otherwise the frontiers are used.
 CREATE FUNCTION posd.missing(counted boolean)
 RETURNS TABLE (merchant text, lane text, database_id text, after_seq bigint, before_seq bigint)
 LANGUAGE sql STABLE AS $$
@@ -71,8 +71,8 @@ $$;
 
 CREATE OR REPLACE VIEW posd.gaps AS SELECT * FROM posd.missing(false);
 
--- Delete changes that came earlier than a time, and have them known as deleted, so that none of them is missed. Return
--- how many they were.
+-- Delete changes that arrived before a time, and record them as deleted, so that they do not count as missing. Return
+-- the number of deleted changes.
 CREATE FUNCTION posd.delete_changes(earlier_than timestamptz) RETURNS bigint LANGUAGE sql AS $$
 WITH gone AS (
   DELETE FROM posd.changes WHERE at < earlier_than RETURNING database_id, seq

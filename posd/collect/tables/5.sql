@@ -1,5 +1,5 @@
--- The day of a payment is that of `posd report`, which reads each ISO 8601 time of a terminal: also with a space, without
--- seconds, and in UTC where it has no offset.
+-- The day of a payment is the same as in `posd report`, which parses every ISO 8601 time of a terminal, even a time
+-- with a space, without seconds, or without an offset (UTC).
 
 CREATE OR REPLACE FUNCTION posd.counts_at(occurred_at text, created_at timestamptz, decided_at timestamptz)
 RETURNS timestamptz LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
@@ -22,11 +22,11 @@ EXCEPTION WHEN data_exception THEN  -- all of class 22
 END
 $$;
 
--- A lane whose clock was ahead is complete up to a time that has been.
+-- A lane whose clock was ahead is complete at most up to the present.
 
 UPDATE posd.lanes SET complete_to_at = least(complete_to_at, last_state_at);
 UPDATE posd.databases SET state_as_of = now() WHERE state_as_of > now();
 
--- A lane whose clock is behind has started payments at times long past.
+-- A lane whose clock is behind reports starts at times long past.
 
 ALTER TABLE posd.payments ADD COLUMN received_at timestamptz;  -- when the server stored the last message about it

@@ -43,7 +43,7 @@ CREATE TABLE events (
 );
 CREATE INDEX events_of_transaction ON events (client_transaction_id, event_id);
 
--- The claim of one open transaction on its terminal: at most one row a terminal.
+-- Leases: the claim of one open transaction on its terminal. There is at most one row for each terminal.
 CREATE TABLE leases (
     terminal              TEXT PRIMARY KEY,
     client_transaction_id TEXT NOT NULL REFERENCES transactions (client_transaction_id)

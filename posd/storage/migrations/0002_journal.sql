@@ -1,5 +1,6 @@
--- What posd learnt and what people did about a transaction, beside its events: with both, everything else can be
--- derived again. And what reconciliation keeps: whether anything was ever heard of it, the newest search, releases.
+-- Journal: inputs of a transaction other than events, and decisions of operators. From journal and events, all state
+-- can be derived again. Further columns are for reconciliation: whether the terminal ever sent anything about it, the
+-- newest search, releases.
 
 ALTER TABLE transactions ADD COLUMN heard INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE transactions ADD COLUMN mismatched INTEGER NOT NULL DEFAULT 0;
@@ -14,7 +15,7 @@ UPDATE transactions SET mismatched = 1 WHERE attention LIKE '%"serial_mismatch"%
 
 CREATE INDEX transactions_sale ON transactions (sale) WHERE sale IS NOT NULL;
 
--- `events_before` is how many events of the transaction had come: it puts both into one order.
+-- `events_before`: number of events received before the entry. It orders entries and events.
 CREATE TABLE journal (
     seq                   INTEGER PRIMARY KEY AUTOINCREMENT,
     client_transaction_id TEXT NOT NULL REFERENCES transactions (client_transaction_id),
@@ -24,11 +25,11 @@ CREATE TABLE journal (
 );
 CREATE INDEX journal_of_transaction ON journal (client_transaction_id);
 
--- Replies to a start are entries of the journal from now on.
+-- Replies to a start become entries of the journal.
 ALTER TABLE transactions DROP COLUMN reply_status;
 ALTER TABLE transactions DROP COLUMN reply_body;
 
--- Searches that have found something: terminal and what was asked (method, path, pointer) -> the transaction found.
+-- Searches that have found a transaction: terminal and search (method, path, pointer) -> found transaction.
 CREATE TABLE proven_searches (
     terminal              TEXT NOT NULL,
     search                TEXT NOT NULL,
@@ -37,7 +38,7 @@ CREATE TABLE proven_searches (
     PRIMARY KEY (terminal, search, client_transaction_id)
 ) WITHOUT ROWID;
 
--- What happened to the database as a whole and a person should know (a restore).
+-- Marks: events that concern the whole database, for operators (for example a restore).
 CREATE TABLE marks (
     at     TEXT NOT NULL,
     kind   TEXT NOT NULL,
@@ -46,6 +47,6 @@ CREATE TABLE marks (
 
 ALTER TABLE changes ADD COLUMN terminal TEXT;
 
--- Transactions up to this rowid are of before the journal and cannot be derived again.
+-- Transactions up to this rowid are from before the journal, and cannot be derived again.
 INSERT INTO marks (at, kind, detail)
 SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 'journal_begins', coalesce(max(rowid), 0) FROM transactions;

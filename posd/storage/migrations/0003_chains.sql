@@ -1,5 +1,5 @@
--- What an operation derives from: the original by its id where this database knows it, however the till named it, and
--- of a void the moment at which the day of its original ends for the merchant.
+-- Original of an operation by id, if this database has it, whether the till named it by id or by reference. For a void,
+-- also the end of the original's day in the merchant's time zone.
 
 ALTER TABLE transactions ADD COLUMN derives_from TEXT;
 ALTER TABLE transactions ADD COLUMN same_day_until TEXT;
@@ -8,7 +8,8 @@ CREATE INDEX transactions_derived ON transactions (derives_from) WHERE derives_f
 CREATE INDEX transactions_sent_reference ON transactions (upper(transaction_reference))
  WHERE transaction_reference IS NOT NULL;
 
--- The reference that its approval gave, in upper case, so that it is no id where a damaged file is read page by page.
+-- The reference of the approval, in upper case, so that it is not taken for an id when a damaged file is read page by
+-- page.
 ALTER TABLE transactions ADD COLUMN given_reference TEXT;
 UPDATE transactions SET given_reference = upper(json_extract(outcome, '$.transaction_reference'))
  WHERE outcome IS NOT NULL;

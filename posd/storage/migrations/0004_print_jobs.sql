@@ -1,5 +1,5 @@
--- Print jobs and their journal: every input of a job in one order, the raw bytes of its webhooks among them. With the
--- first row of a job, its journal says all that the job is. The feed (`changes`) has their lines too.
+-- Print jobs and their journal. The journal has every input of a job in order, with the raw bytes of its webhooks. The
+-- state of a job can be derived from its first row and its journal. The feed (`changes`) also has lines of print jobs.
 
 CREATE TABLE print_jobs (
     print_job_id       TEXT NOT NULL UNIQUE,
@@ -30,7 +30,7 @@ CREATE INDEX print_jobs_open ON print_jobs (terminal) WHERE phase <> 'final';
 CREATE INDEX print_jobs_attention ON print_jobs (created_at) WHERE attention <> '[]';
 CREATE INDEX print_jobs_reprints ON print_jobs (reprint_of) WHERE reprint_of IS NOT NULL;
 
--- `body` is what the terminal sent, of a webhook alone; `kind` repeats the entry's own, to be searched by.
+-- `body`: the terminal's bytes, only for a webhook. `kind`: copy of the entry's kind, for searches.
 CREATE TABLE print_journal (
     seq          INTEGER PRIMARY KEY AUTOINCREMENT,
     print_job_id TEXT NOT NULL REFERENCES print_jobs (print_job_id),

@@ -1,5 +1,5 @@
--- Each list is walked newest first in an index of its own order, so that a page of it costs the same however much is
--- stored, and what is looked for of one terminal is found among its own.
+-- Each list is read newest first by an index with its order. So the time of a page does not depend on the number of
+-- stored rows. A list of one terminal has its own index.
 
 DROP INDEX transactions_open;
 CREATE INDEX transactions_open ON transactions (created_at, client_transaction_id) WHERE phase <> 'final';
@@ -18,6 +18,7 @@ CREATE INDEX print_jobs_terminal ON print_jobs (terminal, created_at, print_job_
 CREATE INDEX print_jobs_external_reference ON print_jobs (external_reference, created_at, print_job_id)
  WHERE external_reference <> '';
 
--- What ended against the lifecycle and was not asked for yet: a start asks. Nearly always empty, so that it costs nothing.
+-- Ended transactions that broke the lifecycle and for which posd has not searched. A start searches for them. The index
+-- is nearly always empty.
 CREATE INDEX transactions_to_ask_once ON transactions (created_at)
  WHERE phase = 'final' AND last_search IS NULL AND instr(attention, '"illegal_transition"') > 0;

@@ -1,5 +1,5 @@
--- What lists look for in the till's metadata (see posd/payments/metadata_index.py): a word is the beginning of `key=value`, a text by
--- its value, all else as it stands in the JSON. Of names with a quote or a backslash nobody can ask.
+-- Words of the till's metadata by which lists find transactions. A word is the beginning of `key=value`, where a text
+-- is its value, and any other value is its JSON. Names with a quote or a backslash cannot be searched.
 
 CREATE TABLE transaction_words (
     word TEXT NOT NULL,

@@ -1,4 +1,5 @@
--- What retention has removed: an id that was started once is never started again. Nothing of a person is in it.
+-- Tombstones of removed records, because an id that was started once is never started again. They contain no personal
+-- data.
 
 CREATE TABLE pruned_transactions (
     client_transaction_id TEXT PRIMARY KEY,

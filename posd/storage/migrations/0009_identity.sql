@@ -1,5 +1,5 @@
--- Which database this is: a restore, and a start that finds that it has gone back in time, add a new identity.
--- `first_seq` is the number from which on the feed has no gap: behind the last gap of what is there.
+-- Identities of the database. A restore adds a new identity, and so does a start that finds that the database has gone
+-- back in time. `first_seq`: number from which on the feed has no gap.
 
 INSERT INTO marks (at, kind, detail)
 SELECT

@@ -1,6 +1,6 @@
--- Where each terminal was trusted last: an address is not an identity, so that a new one is not believed without proof
--- after a restart either. The row with the highest number counts. Those with an operator are decisions of a person, and
--- are kept; of those that posd writes itself a terminal has one. Written only where the address or its proof changes.
+-- Last trusted address of each terminal. An address alone does not identify a terminal, so a new address needs proof
+-- even after a restart. The row with the highest number counts. Rows with an operator are decisions, and are kept. A
+-- terminal has only one row that posd itself has written. A row is written only if the address or its proof changes.
 
 CREATE TABLE terminal_addresses (
     terminal     TEXT NOT NULL,
@@ -16,6 +16,6 @@ CREATE TABLE terminal_addresses (
     PRIMARY KEY (terminal, number)
 ) WITHOUT ROWID;
 
--- Of before this: where the newest payment of each terminal was sent.
+-- For data from before this migration: the address to which the newest payment of each terminal was sent.
 INSERT INTO terminal_addresses (terminal, number, base_url, proof, at)
 SELECT terminal, 1, sent_to, 'none', max(created_at) FROM transactions WHERE sent_to IS NOT NULL GROUP BY terminal;

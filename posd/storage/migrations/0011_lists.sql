@@ -1,5 +1,5 @@
--- Words of the metadata as posd/base/canonical_json.py makes them, in place of those of 0007; and an index of results that
--- are rare: an approval is not in it, and writes nothing more.
+-- Words of the metadata, as posd/base/canonical_json.py creates them. They replace the words of 0007. Also an index of
+-- rare results, which has no entry for an approval.
 
 DELETE FROM transaction_words;
 INSERT INTO transaction_words (word, at, id)
@@ -8,7 +8,7 @@ SELECT w.value, t.created_at, t.client_transaction_id
  WHERE t.metadata <> '{}'
  ORDER BY 1, 2, 3;
 
--- How what is final ended, but for approvals.
+-- Result of a final transaction, except approvals.
 ALTER TABLE transactions ADD COLUMN unapproved TEXT;
 UPDATE transactions SET unapproved = outcome ->> 'result' WHERE json_valid(outcome) AND outcome ->> 'result' <> 'approved';
 CREATE INDEX transactions_unapproved ON transactions (unapproved, created_at, client_transaction_id)

@@ -1,4 +1,4 @@
--- Approvals that no program has read have a table, and marks an index: neither grows what a start or a status costs.
+-- Unread approvals have a table, and marks have an index, so that they do not slow down a start or a status.
 
 CREATE TABLE unread_approvals (
     client_transaction_id TEXT PRIMARY KEY

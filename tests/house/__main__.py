@@ -1,13 +1,15 @@
-"""Measure posd's structure: files, lines, imports, import circles, and the calls of one charge.
+"""Measure posd's structure: files, lines, imports, import circles, the calls of one charge, and what users see.
 
 python -m tests.house
 python -m tests.house trace
+python -m tests.house surface FILE
 """
 
 import sys
 from collections import Counter
+from pathlib import Path
 
-from tests.house import source, trace
+from tests.house import source, surface, trace
 
 #: The file from which the event loop runs. A resumed function counts as called from this file.
 LOOP = "daemon/main.py"
@@ -48,5 +50,7 @@ if __name__ == "__main__":
             figures()
         case ["trace"]:
             way()
+        case ["surface", file]:
+            surface.record(Path(file))
         case _:
             sys.exit(__doc__)

@@ -1,4 +1,4 @@
-"""Settings of all tests: their folders, selection, allowed leftovers, and the summary."""
+"""Settings of all tests: folders, selection, allowed leftovers, and the summary."""
 
 import gc
 import importlib
@@ -27,14 +27,14 @@ settings.register_profile(
 settings.register_profile("whole", settings.get_profile("quick"), max_examples=100)
 settings.register_profile("long", settings.get_profile("quick"), max_examples=10_000)
 
-#: Longest path of a directory in which the sockets of tests still have a path short enough for the kernel (107 bytes).
+#: Longest path of the tests' directory. The kernel permits paths of sockets up to 107 bytes.
 MAX_DIRECTORY = 24
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 TESTS = Path(__file__).parent
 TOLD = "told"
 #: The only file that needs the plugin of schemathesis, which takes a second in each process.
 SCHEMATHESIS = "test_schemathesis.py"
-#: Files that start first, so that no worker still runs one of them while the others are idle.
+#: Files that start first, so that no worker runs a long file while the others are idle.
 LONGEST = {
     "test_back_in_time.py",
     "test_backup.py",
@@ -52,9 +52,9 @@ LONGEST = {
     "test_store.py",
     SCHEMATHESIS,
 }
-#: Folders with asyncio, TLS or SQLite in the test's process. These differ between the Pythons of Debian.
+#: Folders with asyncio, TLS or SQLite in the test's process. These libraries differ between the Pythons of Debian.
 ANOTHER_PYTHON = {"client", "services", "store", "terminals", "tls", "web"}
-#: Number of processes that had been started when a test began.
+#: Number of started processes at the beginning of a test.
 STARTS = pytest.StashKey[int]()
 SESSION = pytest.StashKey[pytest.Session]()
 
@@ -80,7 +80,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return two workers more than there are processors: tests wait for processes and for time to pass."""
+    """Return two workers more than processors, because tests wait for processes and for time to pass."""
     return len(os.sched_getaffinity(0)) + 2
 
 
@@ -105,17 +105,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _begin(config: pytest.Config) -> None:
-    """Make the directory of this run, which its other processes inherit."""
+    """Make the directory of this run. Other processes of the run inherit it."""
     places = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")]
     place = next(item for item in places if len(str(item)) <= MAX_DIRECTORY and os.access(item, os.W_OK))
     run = Path(tempfile.mkdtemp(prefix="posd-", dir=place))
     run.chmod(0o755)  # tests that change their user have their directories below it
     config.add_cleanup(partial(shutil.rmtree, run, ignore_errors=True))
     os.environ[leftovers.RUN] = str(run)
-    # Otherwise each of a thousand processes compiles its imports again.
+    # Without this directory each of a thousand processes would compile its imports again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-    # One CA in place of the system's: loading a hundred of them takes up to 20 ms in each process.
+    # One CA replaces the system's CAs, because a hundred CAs take up to 20 ms in each process.
     trustme.CA().cert_pem.write_to_path(run / "ca.pem")
     os.environ["SSL_CERT_FILE"], os.environ["SSL_CERT_DIR"] = str(run / "ca.pem"), os.devnull
     if config.option.basetemp is None:
@@ -123,20 +123,19 @@ def _begin(config: pytest.Config) -> None:
 
 
 def pytest_collection(session: pytest.Session) -> None:
-    """Import all test files if all are collected, each worker starting at another one.
-
-    pytest compiles a file at its first import. Without this, on a new checkout each worker would compile all of them.
+    """Import all test files if all are collected. Each worker starts at another file. pytest compiles a file at its
+    first import. Without this function each worker would compile all files of a new checkout.
     """
     if WORKER and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         files = [path for path in sorted(TESTS.rglob("test_*.py")) if path.name != SCHEMATHESIS]
         begin = len(files) * int(WORKER.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
         for path in files[begin:] + files[:begin]:
-            with suppress(Exception, pytest.skip.Exception):  # the collection reports it
+            with suppress(Exception, pytest.skip.Exception):  # the collection reports the error
                 importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even collect slow files that take seconds to read."""
+    """Skip the collection of slow files that take seconds to read."""
     return True if collection_path.name == SCHEMATHESIS and not config.getoption("--whole") else None
 
 
@@ -159,13 +158,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _differs_elsewhere(item: pytest.Item) -> bool:
-    """Whether a test needs something that another machine may lack, or depends on the Python version."""
+    """Return whether a test has requirements that another machine may lack, or depends on the Python version."""
     return item.path.parent.name in ANOTHER_PYTHON or any(map(item.get_closest_marker, ("skipif", "root")))
 
 
 @pytest.fixture
 def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
-    """Report the counts of a test, which are printed at the end, whichever process ran it."""
+    """Yield a function that reports the counts of a test. All reports are printed at the end."""
     return partial(record_property, TOLD)
 
 
@@ -177,7 +176,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Assign the processes that a test starts to that test."""
+    """Assign the processes that a test starts to the test."""
     item.stash[STARTS] = starts.count
     with leftovers.owning(item.nodeid):
         return (yield)
@@ -231,7 +230,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Store the session, which has the exit code."""
+    """Store the session. It has the exit code."""
     session.config.stash[SESSION] = session
 
 

@@ -1,4 +1,4 @@
-"""`python -m tests.pictures`: draws what commands show on a terminal, as docs/pictures/*.svg."""
+"""Draw the output of commands on a terminal as docs/pictures/*.svg (`python -m tests.pictures`)."""
 
 import io
 import re
@@ -17,7 +17,7 @@ from tests.support.counter import Counter
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 COLUMNS = 88
-#: Name of the picture -> the command, and the lines of its output that are shown.
+#: Name of the picture -> command, and shown lines of the output.
 COMMANDS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "status": (("status", "--utc"), 30),
     "report": (("report", "--timezone", "UTC"), 37),
@@ -34,7 +34,9 @@ CHANGES = re.compile(
 
 @contextmanager
 def shop() -> Iterator[Counter]:
-    """Yield a shop with two terminals, some payments of today, one at the terminal and one in doubt."""
+    """Yield a shop with two terminals and some payments of today. One payment is at the terminal and one is in
+    doubt.
+    """
     with TemporaryDirectory(prefix="posd-") as home, Counter(Path(home), terminals=2, speed=1000.0) as counter:
         first, second = counter.serials
         for amount, serial in ((11.2, first), (25, second), (8.5, first)):
@@ -49,11 +51,11 @@ def shop() -> Iterator[Counter]:
 
 
 def lines(name: str, socket: Path) -> Iterator[str]:
-    """Yield the lines that the command of a picture writes, with the escape sequences of their colours."""
+    """Yield the output lines of a picture's command, with the escape sequences of colours."""
     command, _ = COMMANDS[name]
     for line in posd_on_terminal(*command, socket=socket, columns=COLUMNS).written.splitlines():
         text = re.sub(r"\x1b\[[0-9;?]*[A-Zac-ln-z]", "", line)
-        if not re.search("[⠀-⣿]", text):  # the spinner of a working command
+        if not re.search("[⠀-⣿]", text):  # the spinner of a busy command
             yield text.rstrip()
 
 

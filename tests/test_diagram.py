@@ -1,4 +1,4 @@
-"""docs/pictures/lifecycle.svg shows the whole lifecycle table of the core, and nothing else. It is edited by hand."""
+"""docs/pictures/lifecycle.svg shows exactly the lifecycle table of the core. People edit the file by hand."""
 
 from pathlib import Path
 from xml.etree import ElementTree as Xml

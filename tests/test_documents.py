@@ -1,4 +1,4 @@
-"""The documents: every named file exists, every link has a target, and the first page stays short."""
+"""The documents. Every named file exists, every link has a target, and the first page stays short."""
 
 import re
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md", "tests/*.md") for path in ROOT.glob(pattern))
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
-#: Most words of the README: it says what posd is, and where to continue.
+#: Most words of the README. It describes posd and names the next pages.
 MAX_README_WORDS = 1200
 #: Most words of each page for a first day, and of all hand-written pages.
 MAX_FIRST_DAY_WORDS = 600
 MAX_WORDS = 45_000
-#: Pages that a command writes, and parts of others: tables of a measurement, or of the code.
+#: Pages that a command writes, and generated parts of other pages.
 GENERATED = frozenset({"codes.md", "logs.md", "scenarios.md"})
 GENERATED_PART = re.compile(r"<!-- (\w+): begin -->.*?<!-- \1: end -->|<!-- (\w+)\b.*?<!-- /\2 -->", re.DOTALL)
 
@@ -72,11 +72,11 @@ def test_each_threat_has_a_test_that_shows_the_defence() -> None:
         assert len(cells) == len(columns), row
         assert all(cells), row
         tests = re.findall(r"`(tests/[\w/]+\.py)`", cells[-1])
-        assert tests, f"no test is named: {row}"
+        assert tests, f"the row names no test: {row}"
         assert cells[-1] == ", ".join(f"`{test}`" for test in tests)
         for test in tests:
             assert Path(test).name.startswith("test_"), test
-            assert (ROOT / test).is_file(), f"{test} is not there: {row}"
+            assert (ROOT / test).is_file(), f"the test {test} does not exist: {row}"
 
 
 def test_the_readme_is_short() -> None:

@@ -36,7 +36,7 @@ PATIENCE = 60.0
 #: A tool of the tests in a shell block, with its options.
 TOOL = re.compile(r"^(?:sudo )?(?:\S*/)?python -m (tests\.\w+)(.*)$", re.MULTILINE)
 
-#: Starts a payment, and ends when the payment runs.
+#: Program that starts a payment, and ends when the payment runs.
 BEGINS = """posd charge 11.20 --json | tail -n 1 > /tmp/posd/by-hand.json &
 until curl -s http://127.0.0.1:6870/terminals/SIM-1 | grep -q TERMINAL_ACKNOWLEDGED; do :; done"""
 
@@ -49,7 +49,7 @@ def blocks(document: str, *languages: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Place:
-    """Directory of the test in place of /tmp/posd of the pages, with free ports in place of theirs."""
+    """A directory that replaces /tmp/posd of the pages, with free ports instead of the ports of the pages."""
 
     directory: Path
     ports: dict[str, int]
@@ -68,7 +68,7 @@ class Place:
         return os.environ | {"PATH": path, "POSD_CONFIG": str(self.directory / "config.toml")}
 
     def start(self, text: str) -> "subprocess.Popen[bytes]":
-        """Start a shell with it. At the end it is killed with all its processes."""
+        """Start a shell with a script. Kill the shell and all its processes at the end."""
         log = (self.directory / "shells.log").open("ab")
         with log:
             return subprocess.Popen(
@@ -81,7 +81,7 @@ class Place:
             )
 
     def run(self, text: str) -> str:
-        """Run it to its end. Return its output."""
+        """Run a script to its end. Return the output."""
         done = subprocess.run(
             ["bash", "-ec", self.script(text)],
             cwd=ROOT,
@@ -132,7 +132,7 @@ def test_a_terminal_is_controlled_by_hand(place: Place) -> None:
     assert ended["outcome"]["result"] == "approved"
 
 
-def test_an_own_scenario_begins_as_a_copy_of_an_existing_one(place: Place) -> None:
+def test_an_own_scenario_begins_as_a_copy_of_an_existing_scenario(place: Place) -> None:
     block = next(block for block in blocks("docs/guides/simulator.md", "bash") if "mine.toml" in block)
     place.run(block.splitlines()[0])
     assert "steps" in tomllib.loads((place.directory / "mine.toml").read_text("utf-8"))
@@ -165,7 +165,7 @@ def test_the_examples_of_the_client_work(place: Place, tmp_path: Path) -> None:
 
 
 def documents(said: str) -> Iterator[Any]:
-    """Yield JSON documents that follow each other."""
+    """Yield the JSON documents of a text."""
     place, decoder = 0, json.JSONDecoder()
     while place < len(said):
         document, place = decoder.raw_decode(said, place)

@@ -10,7 +10,7 @@ import pytest
 from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE
 from posd.cli.entry import daemon_config
 
-#: Modules that only commands, the relay, the simulator or tests need; and large parts of Python that none needs.
+#: Modules that only commands, the relay, the simulator or tests need, and large parts of Python that posd never needs.
 NEVER = {
     *("click", "cryptography", "jinja2", "markupsafe", "rich", "pygments", "hypothesis", "pytest", "trustme"),
     *("httpx2", "httpcore2", "truststore", "idna"),
@@ -34,7 +34,7 @@ def modules(script: str) -> set[str]:
 
 @pytest.fixture(autouse=True, scope="module")
 def compiled() -> None:
-    """Compile the bytecode, as in an installed posd: a compilation loads modules too."""
+    """Compile the bytecode, as in an installed posd, because a compilation also loads modules."""
     modules(f"import posd.cli.run, posd.daemon.main, {CALLS}")
 
 

@@ -22,7 +22,7 @@ EXPOSURE = 1.5
 
 
 def services() -> list[str]:
-    """Return the units of the package, and that of head office."""
+    """Return the units of the package and of head office."""
     found = [*(ROOT / "systemd").glob("*.service"), *(ROOT / "packaging" / "collect").glob("*.service")]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
@@ -54,7 +54,7 @@ def test_shellcheck_finds_nothing_in_a_script_of_the_package(script: str) -> Non
 
 
 def test_an_upgrade_removes_the_oldest_backups_of_upgrades_and_no_other_file(tmp_path: Path) -> None:
-    """With any names of files, and not as root."""
+    """The files may have any names. The script does not need root."""
     tools, backups = tmp_path / "tools", tmp_path / "backups"
     for folder in (tools, backups):
         folder.mkdir()
@@ -91,7 +91,9 @@ def test_every_unit_that_starts_automatically_is_enabled_and_purged() -> None:
 
 
 def test_the_socket_follows_the_service() -> None:
-    """A stop closes it; a restart and a crash do not. So no setting may exist that would close it then too."""
+    """A stop closes the socket. A restart or a crash must not close the socket. So no unit may have a setting that
+    closes the socket at a restart.
+    """
     socket, service = ((ROOT / "systemd" / name).read_text() for name in ("posd.socket", "posd.service"))
     assert "\nStopWhenUnneeded=yes\n" in socket
     assert "[Install]" not in socket, "enabled by itself it is always needed"
@@ -125,7 +127,7 @@ def test_the_libraries_of_the_package_are_those_that_posd_requires() -> None:
         ("1.0.post1", "1.0.post1"),
     ],
 )
-def test_debian_orders_versions_as_python_does(python: str, debian: str) -> None:
+def test_debian_and_python_order_versions_in_the_same_way(python: str, debian: str) -> None:
     assert BUILD["debian"](python) == debian
 
 
@@ -170,7 +172,7 @@ def test_posd_imports_nothing_that_the_package_omits() -> None:
 
 
 def test_the_build_day_of_this_version_is_not_before_the_last_one_in_the_changelog() -> None:
-    """posd distrusts a clock that is before this day, so it must not be in the future either."""
+    """posd distrusts a clock that is before the build day, so the build day must not be in the future."""
     text = (ROOT / "CHANGELOG.md").read_text()
     named = [date.fromisoformat(day) for day in re.findall(r"^## .*(\d{4}-\d\d-\d\d)$", text, re.MULTILINE)]
     made = date.fromisoformat(RELEASED)

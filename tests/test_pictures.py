@@ -1,4 +1,4 @@
-"""The pictures of docs/pictures: drawn from commands, current, and complete without a network."""
+"""The pictures of docs/pictures. They are drawn from commands, current, and complete without a network."""
 
 import pytest
 

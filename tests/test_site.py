@@ -1,4 +1,4 @@
-"""The site of the documents: it builds strictly, and loads nothing from a network."""
+"""The site of the documents. It builds strictly and loads nothing from a network."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Settings that a library, an interpreter or a build may change, and that matter here, are explicit: one row each."""
+"""Important settings that a library, an interpreter or a build may change are explicit. Each has a row."""
 
 import asyncio
 import json
@@ -57,7 +57,9 @@ def test_each_tls_context_has_explicit_settings(name: str) -> None:
 
 
 def test_no_other_code_makes_a_tls_context() -> None:
-    """A default of the interpreter would apply there. The client and the simulator import nothing of posd."""
+    """Other code would use a default of the interpreter. The client and the simulator are exceptions, because they
+    import nothing of posd.
+    """
     home = Path(tls_contexts.__file__).parents[1]
     made = {
         str(path.relative_to(home))
@@ -132,7 +134,7 @@ def test_the_client_follows_no_redirect(tmp_path: Path) -> None:
         assert (till._http.follow_redirects, till._http.trust_env) == (False, False)
 
 
-#: Text -> whether it is read.
+#: Text -> whether JSON readers accept it.
 LIMITS_OF_JSON: Mapping[str, bool] = {
     "[" * 128 + "]" * 128: True,
     "[" * 129 + "]" * 129: False,

@@ -1,4 +1,4 @@
-"""Certificates: what strict clients accept and refuse, the files' form, and real handshakes."""
+"""Certificates: acceptance and refusal by strict clients, the form of the files, and real handshakes."""
 
 import contextlib
 import hashlib
@@ -49,7 +49,7 @@ def strict(ca: Path) -> ssl.SSLContext:
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
-    """Connect over 127.0.0.1, calling the server by `name`. Raise the client's error."""
+    """Connect over 127.0.0.1 to the server as `name`. Raise the client's error."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -174,7 +174,7 @@ def test_invalid_names_are_refused(tmp_path: Path, names: list[str], addresses: 
     assert not (tmp_path / "tls").exists()
 
 
-def test_a_long_name_is_complete_where_it_matters(tmp_path: Path) -> None:
+def test_a_long_name_is_complete_in_the_subject_alternative_names(tmp_path: Path) -> None:
     name = f"{'a' * 60}.{'b' * 60}.example"
     made = issue.init(tmp_path / "tls", names=[name], addresses=[])
     assert tls.describe(made.certificate).names == (name,)
@@ -278,7 +278,7 @@ def test_a_certificate_outside_its_dates_is_refused(
 
 
 def test_certificates_of_the_shops_own_pki_work(tmp_path: Path) -> None:
-    """RSA, and a chain with an intermediate CA: nothing depends on the form of posd's own certificates."""
+    """The pair uses RSA and a chain with an intermediate CA. Nothing depends on the form of posd's own certificates."""
     root = trustme.CA(key_type=trustme.KeyType.RSA)
     leaf = root.create_child_ca().issue_cert("pos.shop.example", key_type=trustme.KeyType.RSA)
     certificate, key = tmp_path / "shop.crt", tmp_path / "shop.key"
@@ -432,7 +432,7 @@ def test_a_ca_is_limited_to_private_networks_and_this_machine(made: TlsFiles) ->
     )
 
 
-def test_a_name_outside_the_cas_limits_is_refused_if_configured_and_else_omitted(
+def test_a_name_outside_the_limits_of_the_ca_is_refused_if_configured_and_otherwise_omitted(
     made: TlsFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(tls.SubjectError, match=r"may not vouch for new\.example, 8\.8\.8\.8.*--force"):

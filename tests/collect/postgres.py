@@ -22,7 +22,7 @@ SETTINGS = "listen_addresses=''\nmax_connections=30\nshared_buffers=32MB\n"
 class Postgres(Server):
     """A server on a Unix socket. SIGINT ends it in order, SIGQUIT like a crash.
 
-    Without `syncs` a killed process loses nothing; only a power cut could.
+    Without `syncs` only a power cut could lose data.
     """
 
     syncs: bool = False

@@ -267,8 +267,8 @@ async def is_occupied(world: World) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One column of the matrix. `ends`: possible results without a kill. A scenario of printing starts no payment. Its
-    plot creates the print jobs.
+    """One column of the matrix. `ends`: possible results without a kill. A scenario of printing starts no payment. The
+    plot of such a scenario creates the print jobs.
     """
 
     tells: str

@@ -69,7 +69,7 @@ async def test_nothing_is_acknowledged_until_the_same_file_is_back(own: Shop, ch
     reply = await refused.put()
     assert (reply.status, reply.json["code"]) == (503, "storage_unavailable")
     assert refused.requests == []
-    for _ in range(2):  # the second repetition must not count as recorded
+    for _ in range(2):  # the second delivery must not count as recorded either
         assert await waiting.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 503
     assert (await daemon.call("GET", "/health")).status == 503
     check = await health_is(daemon, "failing")

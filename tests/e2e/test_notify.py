@@ -166,7 +166,7 @@ async def test_no_call_fails_during_restarts_on_a_passed_socket(
 
 
 async def test_a_till_that_left_before_posd_started_has_started_nothing(home: Path, terminal: ScriptedTerminal) -> None:
-    """Its call is in the queue of the socket. Hours later the terminal would ask another customer to pay."""
+    """The call of the till is in the queue of the socket. A start hours later would ask another customer to pay."""
     left, waiting = str(uuid4()), str(uuid4())
     with passed_socket(home / "run" / "till.sock") as (entering, descriptor):
         issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])

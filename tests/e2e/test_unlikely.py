@@ -92,8 +92,8 @@ class TestOneShop:
 
 
 async def test_a_new_currency_of_a_terminal_is_reported_even_after_a_restart(own: Shop) -> None:
-    """The first approval of a terminal sets the expected currency. An approval that an operator has acknowledged sets
-    it too.
+    """The first approval of a terminal sets the expected currency. An approval that an operator has acknowledged also
+    sets the expected currency.
     """
     first = await approved(own)
     other = await approved(own, currency="EUR")

@@ -167,7 +167,7 @@ def attempt_of(case: Case) -> Attempt:
 
 
 def attempts(bodies: SearchStrategy[bytes], *given: SearchStrategy[Any]) -> SearchStrategy[Case]:
-    """Make cases of attempts. Most have a complete 200."""
+    """Make cases of attempts. Most cases have a complete 200."""
     statuses = st.sampled_from((200,) * 8 + (201, 202, 204, 299, 0, -1)) | st.sampled_from(STATUSES)
     return beside(bodies, statuses, st.sampled_from((True,) * 7 + (False,)), *given)
 

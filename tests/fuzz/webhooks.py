@@ -19,9 +19,9 @@ from tests.support.daemon import Daemon
 from tests.support.https import connect, post, status_of
 from tests.support.webhooks import chunked, disk, faults, key_file, quarantined, recorded
 
-#: Most seconds of a call, and until a caller that was turned away is admitted.
+#: Most seconds of a call, and most seconds until posd admits a refused caller.
 PATIENCE_SECONDS = 60.0
-#: Seconds until a connection that was turned away is tried again.
+#: Seconds until a refused connection is tried again.
 AGAIN_SECONDS = 0.1
 
 #: Kind of a wrong callback URL -> function that makes its path from the right path.
@@ -71,9 +71,9 @@ async def check(posd: Daemon, case: Case) -> None:
 
 
 async def _deliver(posd: Daemon, path: str, body: bytes, method: str = "POST", size: int | None = None) -> int:
-    """Call the listener, with the body in chunks of a size if there is one. Return the HTTP status, 0 if none came.
-
-    A caller that showed no valid token too often is turned away before TLS, and calls again as a terminal does.
+    """Call the listener with the body in chunks of this size, if given. Return the HTTP status, or 0 without a
+    response. posd refuses a caller before TLS after too many calls without a valid token. A refused caller calls again,
+    as a terminal does.
     """
     data = post(f"https://127.0.0.1{path}", body, method=method)
     if size is not None:

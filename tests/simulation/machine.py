@@ -50,8 +50,8 @@ MEMORY = Path("/dev/shm")
 RELEASED = Path(__file__).parent.parent / "store" / "released"
 #: Most events that posd keeps for one payment. No run is long enough for the product's own number.
 MOST_EVENTS = 60
-#: Numbers of functions between two checkpoints. A run draws one. They are small, so that a short run has power cuts
-#: between checkpoints.
+#: Numbers of functions between two checkpoints. Each run draws one of these numbers. The numbers are small, so that a
+#: short run has power cuts between checkpoints.
 CHECKPOINTS = (6, 40, 350)
 #: Suffixes of a database's files, except the file that SQLite can rebuild.
 DATABASE_FILES = ("", "-wal")

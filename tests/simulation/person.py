@@ -21,7 +21,7 @@ SLOWLY: Final = (600.0, 1500.0)
 SLOW: Final = 0.15
 #: Share of resolved payments whose end the terminal sends afterwards.
 TERMINAL_SAYS_LATER: Final = 0.3
-#: Command in a problem's text. A person uses it to decide which device is a terminal.
+#: Command in a problem's text by which a person decides which device is a terminal.
 IDENTITY: Final = re.compile(r"posd terminals identity (SN-\d+)")
 
 

@@ -14,8 +14,7 @@ PART = "systemd"
 RESTARTS = 20
 #: Drop-in with a shorter watchdog time, so that the test does not wait a minute. The unit has WatchdogSec=60.
 WATCHDOG = "[Service]\nWatchdogSec=6\n"
-#: Drop-in for a start that fails until its cause is gone. systemd repeats the start within seconds as often as usually
-#: within minutes.
+#: Drop-in for a start that fails until its cause is gone. systemd repeats the start every 50 ms.
 FAILING = "[Service]\nRestartSec=50ms\nExecStartPre=/bin/sh -c 'test -e /run/mended'\n"
 FAILED_STARTS = 200
 

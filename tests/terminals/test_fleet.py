@@ -342,7 +342,7 @@ async def test_the_device_that_got_a_payment_is_recognized_by_its_certificate(
 @pytest.mark.parametrize(
     ("more", "started", "expected"),
     [
-        ("", False, (True, False)),  # the start was before a restart of posd: only the same address counts
+        ("", False, (True, False)),  # the start was before a restart of posd, so only the same address counts
         ('scheme = "http"', True, (True, False)),
         (f'fingerprint_sha256 = "{"0" * 64}"', False, (True, True)),
     ],

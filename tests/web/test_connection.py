@@ -80,7 +80,7 @@ class House:
     async def empty(self) -> None:
         """Wait until no connection is left."""
         async with asyncio.timeout(PATIENCE):
-            while self.listener.connections:  # noqa: ASYNC110 - nobody is told
+            while self.listener.connections:  # noqa: ASYNC110 - no event reports it
                 await asyncio.sleep(0.001)
 
     async def connect(self) -> "Client":
@@ -270,7 +270,7 @@ async def served(house: House) -> HttpConnection:
     """Wait until the server reads from a connection, and return it."""
     idle = house.listener.context.idle
     async with asyncio.timeout(PATIENCE):
-        while not idle:  # noqa: ASYNC110 - nobody is told
+        while not idle:  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.001)
     end: Any = next(iter(idle))
     assert isinstance(end.__self__, HttpConnection)
@@ -340,7 +340,7 @@ async def test_a_broken_body_is_refused_and_the_app_is_told(house: House, broken
     client.send(head("/", CHUNKED) + b"1\r\na\r\n" + (b"" if apart else broken))
     if apart:
         async with asyncio.timeout(PATIENCE):
-            while house.pieces is None:  # noqa: ASYNC110 - nobody is told
+            while house.pieces is None:  # noqa: ASYNC110 - no event reports it
                 await asyncio.sleep(0.001)
         client.send(broken)
     assert statuses(parse(await client.rest())) == [400]
@@ -466,7 +466,7 @@ async def test_an_app_gets_a_request_whose_client_left_before_its_turn(house: Ho
     (transport,) = house.listener._connections.values()
     client.reset()
     async with asyncio.timeout(PATIENCE):
-        while transport is not None and not transport.is_closing():  # noqa: ASYNC110 - nobody is told
+        while transport is not None and not transport.is_closing():  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.001)
     house.go.set()
     await house.hears(("/wait", b""), ("/b", None))

@@ -229,7 +229,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def failures(found: list[Found]) -> list[Found]:
-    """Return the failures without the failure that posd does not run."""
+    """Return all failures except the failure of a stopped posd."""
     return [one for one in found if one["status"] == "failure" and "posd does not run: " not in one["meaning"]]
 
 

@@ -266,8 +266,8 @@ def test_a_nearly_full_disk_is_a_failure(setup: SetUp, tmp_path: Path) -> None:
     ("sent_to", "before", "status"),
     [
         ("https://192.0.2.20:6869", timedelta(), "ok"),
-        ("https://127.0.0.1:6869", timedelta(), "warning"),  # no firewall could have blocked it
-        ("https://192.0.2.20:6869", timedelta(days=3650), "warning"),  # before this machine was started
+        ("https://127.0.0.1:6869", timedelta(), "warning"),  # a call on loopback passes no firewall
+        ("https://192.0.2.20:6869", timedelta(days=3650), "warning"),  # the payment is older than the boot
     ],
 )
 def test_only_callbacks_prove_that_terminals_reach_this_machine(

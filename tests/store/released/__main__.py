@@ -26,7 +26,7 @@ CONFIG = '[merchant]\nid = "M-1"\n'
 REFUSED = answering(422, {"message": "refused"})
 COURSE = ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", "APPROVAL")
 
-#: number -> (type, the reply to the start: None accepts it, the states that follow, further fields of the request)
+#: number -> (type, reply to the start, later states, further fields of the request). The reply None accepts the start.
 PAYMENTS: Mapping[int, tuple[str, Script | None, tuple[str, ...], dict[str, Any]]] = {
     1: ("charge", None, COURSE, {"metadata": {"reference": "ticket 1", "till": 3}, "sale": "sale 1"}),
     2: ("charge", None, (*COURSE[:3], "DECLINED"), {}),

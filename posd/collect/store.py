@@ -122,7 +122,7 @@ class CollectorStore:
                 raise WrongTables("the database has no tables of posd: make them with posd collect --init")
             found = await self._one("SELECT max(version) FROM posd.schema_version") if there else 0
             if found > VERSION:
-                raise WrongTables(f"the tables have version {found}, and this posd needs version {VERSION}")
+                raise WrongTables(f"the tables are of version {found}, and this posd supports version {VERSION}")
             if found < VERSION and not init:
                 words = f"the tables are of version {found}, this posd needs version {VERSION}"
                 raise WrongTables(f"{words}: bring them up to date with posd collect --init")

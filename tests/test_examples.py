@@ -1,7 +1,8 @@
 """The examples of the documents run unchanged, in the directory that docs/start/first-payment.md makes.
 
-`tests.system` runs those that need a whole system (docs/guides/install.md), tests/recipes the recipes, tests/cli/manual
-the manual and operations.md, tests/e2e streams.md. Every other command line is at least parsed.
+`tests.system` runs the examples that need a whole system (docs/guides/install.md). tests/recipes runs the recipes.
+tests/cli/manual runs the manual and operations.md. tests/e2e runs streams.md. Every other command line is at least
+parsed.
 """
 
 import ast

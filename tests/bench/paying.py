@@ -14,8 +14,8 @@ from tests.support import events
 from tests.support.senders import crowd
 from tests.support.usage import processor_seconds, quiet
 
-#: Pause after each step of a single payment, in seconds. In a shop the next step comes seconds later, and shares no
-#: work with this one.
+#: Pause after each step of a single payment, in seconds. In a shop the next step comes seconds later, and two steps
+#: share no work.
 PAUSE_SECONDS = 0.003
 
 

@@ -14,7 +14,7 @@ Ratios = Mapping[str, Sequence[float]]
 
 
 def better(one: Ratios, other: Ratios) -> Ratios:
-    """Return, for each ratio, the one of two measurements with the lower median."""
+    """Return the measurement with the lower median for each ratio."""
     return {name: min(one[name], other[name], key=median) for name in one}
 
 

@@ -44,7 +44,7 @@ async def open_shop(
     *,
     secure: bool = False,
 ) -> AsyncIterator[Shop]:
-    """Run a daemon with this many terminals for the block; with `secure` they use HTTPS."""
+    """Run a daemon with this many terminals for the block. With `secure` the terminals use HTTPS."""
     serials = [f"SN-{number:04}" for number in range(1, count + 1)]
     arrived: dict[str, str] = {}
     directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing else runs yet

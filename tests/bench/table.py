@@ -7,7 +7,7 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Row:
-    """One figure with its value in each round; `limit` is the highest allowed median, in the same unit."""
+    """One figure with its value in each round. `limit`: highest allowed median, in the same unit."""
 
     figure: str
     rounds: Sequence[float]

@@ -1,7 +1,5 @@
 """Every part of the benchmark, run once and as small as possible, to show that it works and has all rows. No figure is
-judged.
-
-Times depend on the machine that runs the tests; `python -m tests.bench` has the bounds.
+judged, because times depend on the machine. `python -m tests.bench` has the bounds.
 """
 
 import math

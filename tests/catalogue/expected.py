@@ -19,8 +19,8 @@ class Expect(Strict, frozen=True):
 
     `result` None: it stays open, in `phase`. `attention`: exactly the open ones. `passed`: attentions that must have
     been raised before. `evidence`: kind of the evidence. `charges`: how often money moved. `start`: HTTP status or
-    problem code of the till's PUT; `abort`: the same for its abort. `supersedes`: the earlier result that was
-    corrected.
+    problem code of the till's PUT. `abort`: HTTP status or problem code of the till's abort. `supersedes`: the earlier
+    result that was corrected.
     """
 
     result: str | None = None

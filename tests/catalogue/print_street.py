@@ -1,7 +1,7 @@
 """Real daemons and a simulated terminal for each print scenario of the catalogue, all played at the same time.
 
-There are two daemons, because a job's end arrives by one webhook and by polls. One polls so rarely that the webhook is
-faster; the other polls soon. They differ only in these times.
+There are two daemons, because a job's end arrives by one webhook and by polls. One daemon polls so rarely that the
+webhook is faster. The other daemon polls soon. They differ only in these times.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from tests.support.ports import reserve
 
 #: Factor by which printers are faster than in a shop: a receipt takes 20 to 60 ms.
 SPEED = 50.0
-#: In real seconds. With the first setting webhooks report the ends; with the second, polls, well after each timely
-#: webhook.
+#: Settings of the two daemons, in real seconds. With the first setting webhooks report the ends. With the second
+#: setting polls report the ends, long after each timely webhook.
 SELDOM = "[print]\npoll_first_seconds = 3600\npoll_max_seconds = 3600\nstuck_seconds = 2\n"
 SOON = "[print]\npoll_first_seconds = 2\npoll_max_seconds = 2\nstuck_seconds = 4\n"
 RECEIPT = {"text": "MY SHOP\nTotal 11.20"}
@@ -73,10 +73,10 @@ class PrintPlay:
         return prints()[self.name]
 
     async def run(self) -> "PrintPlay":
-        """Play it until posd has the expected state, or the time is over."""
+        """Play the scenario until posd has the expected state or the time is over."""
         person = person_of(self.scenario)
         if person.restarts:
-            await self._put("before", "out-of-paper")  # jobs after it wait for their turn
+            await self._put("before", "out-of-paper")  # later jobs wait for their turn
             await self.simulator.ledger.wait_for("printing")
         self.start = await self._put(self.name, self.name)
         if person.restarts:
@@ -117,14 +117,14 @@ class PrintPlay:
                 await self.simulator.ledger.wait_for("print_webhook", call=number)
 
     async def _until(self, what: Any) -> None:
-        """Wait until the condition holds for the job; check once, and at each change."""
+        """Wait until the condition holds for the job. Check once, and at each change."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not what(await self.job()):
                 await self.news.of(self.name)
 
 
 def _asked_soon(scenario: PrintScenario) -> bool:
-    """Return whether it needs the daemon that polls soon, because nothing else shows its end."""
+    """Return whether a scenario needs the daemon that polls soon, because only a poll shows its end."""
     expect = print_expect_of(scenario)
     brought = expect.decided_by == "webhook" or "quarantined_event" in expect.passed
     return not brought

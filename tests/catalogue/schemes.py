@@ -1,7 +1,6 @@
-"""Authentication of the catalogue's terminals, from POSD_CATALOGUE_AUTH; none by default.
-
-`POSD_CATALOGUE_AUTH=hash-encrypt pytest --whole tests/catalogue` plays every scenario with that scheme, `hmac` with the
-other one.
+"""Authentication of the catalogue's terminals, from POSD_CATALOGUE_AUTH. The default is none.
+`POSD_CATALOGUE_AUTH=hash-encrypt pytest --whole tests/catalogue` plays every scenario with this scheme. The other
+scheme is `hmac`.
 """
 
 import os
@@ -26,7 +25,9 @@ SETTINGS = _SETTINGS[AUTH]
 
 
 def entry(directory: Path) -> str:
-    """Return posd's configuration of such a terminal; its code is in a file in the directory."""
+    """Return posd's configuration of a terminal with this authentication. The code of the terminal is in a file of the
+    directory.
+    """
     if AUTH == "none":
         return ""
     file = directory / "business-code"

@@ -25,8 +25,8 @@ from tests.support.ports import reserve
 SPEED = 20.0
 #: Of both daemons.
 DEBUG = '[logging]\nlevel = "debug"\n'
-#: Limits of the daemon that searches soon, in real seconds: shorter than by default, and far from the times of the
-#: scenarios.
+#: Limits of the daemon that searches soon, in real seconds. They are shorter than by default, and far from the times of
+#: the scenarios.
 SOON = """
 [reconcile]
 first_event_grace_seconds = 4
@@ -78,7 +78,9 @@ def _gives_up(scenario: Scenario) -> bool:
 
 
 def _asked_soon(scenario: Scenario) -> bool:
-    """Return whether it needs the daemon that searches soon: its end comes by a search or a time-out, or it moves."""
+    """Return whether a scenario needs the daemon that searches soon. Its end comes by a search or a time-out, or the
+    terminal moves.
+    """
     expect = expect_of(scenario)
     brought = expect.phase == "final" and expect.evidence in ("event", "refusal", "unsent")
     by_time = {"stalled", "no_callback"} & {*expect.attention, *expect.passed}

@@ -38,7 +38,7 @@ Playing = dict[str, "asyncio.Task[Played]"]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Streets]:
-    """Yield the daemons for the scenarios of this run's tests; without any, for the quick ones."""
+    """Yield the daemons for the scenarios of this run's tests, or for the quick scenarios without any."""
     names = played_in(request) or [name for name in payments() if name in QUICK]
     with TemporaryDirectory(prefix="posd-") as directory:
         async with streets(Path(directory), names) as opened:

@@ -25,7 +25,7 @@ Playing = dict[str, "asyncio.Task[PrintPlay]"]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def plays(request: pytest.FixtureRequest) -> AsyncIterator[dict[str, PrintPlay]]:
-    """Yield a play for each scenario of this run's tests; without any, for the quick ones."""
+    """Yield a play for each scenario of this run's tests, or for each quick scenario without any."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with print_street(Path(directory), played_in(request) or QUICK) as opened:
             yield opened

@@ -124,7 +124,7 @@ async def test_hostile_lanes_do_not_change_the_data_of_honest_ones(
                 mixed = [*map(as_sent, honest[first:last])]
                 for message in islice(hostile.messages(first), at_once):
                     mixed.insert(random.randrange(len(mixed) + 1), message)
-                # genuine messages keep their order; insertions do not reorder them
+                # insertions do not change the order of the genuine messages
                 await office.send(mixed)
                 for arguments in QUESTIONS:
                     done = await office.ask(*arguments)

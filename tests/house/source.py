@@ -46,7 +46,7 @@ class Size(NamedTuple):
 
 
 def folders(modules: Mapping[str, Module]) -> dict[str, Size]:
-    """Return the size of each folder of posd; "" is posd itself."""
+    """Return the size of each folder of posd. "" stands for posd itself."""
     found: dict[str, Size] = {}
     for module in modules.values():
         classes = sum(isinstance(node, ast.ClassDef) for node in module.nodes)

@@ -74,7 +74,7 @@ async def _one(daemon: Daemon, terminal: ScriptedTerminal) -> None:
 
 
 async def _toggle(daemon: Daemon, pipe: Path) -> str:
-    """Send the signal; return what the daemon writes after it."""
+    """Send the signal. Return the next line of the daemon."""
     assert daemon.process is not None
     daemon.process.send_signal(TOGGLE)
     return await asyncio.to_thread(pipe.read_text)

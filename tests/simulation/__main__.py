@@ -24,7 +24,7 @@ SHRUNK = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line. Return the exit code."""
     options = _parser().parse_args(arguments)
     if options.list_breaks:
         print("\n".join(f"{item.name:30} {item.part:12} {item.says}" for item in BREAKS.values()))

@@ -55,14 +55,14 @@ class Link:
 
     identity: str
     kind: str
-    #: The requested amount in cents; None if the request has no amount.
+    #: The requested amount in cents. None if the request has no amount.
     cents: int | None
     #: The operation from which this operation derives. None for the first operation.
     original: "Link | None" = None
     by_reference: bool = False
     repeat: bool = False
     terminal: str | None = None
-    #: `approved`, `not`, `open`, `refused`; None while the till does not know.
+    #: `approved`, `not`, `open` or `refused`. None while the till has no result.
     state: str | None = None
     reference: str | None = None
 

@@ -33,7 +33,7 @@ SLOW_SPEED = 20.0
 #: Most real seconds of a wait.
 PATIENCE = 30.0
 
-#: Returns the status of the reply to a delivery; None disconnects without a reply.
+#: Function that returns the status of the reply to a delivery. None disconnects without a reply.
 Script = Callable[[dict[str, Any]], int | None]
 
 

@@ -1,4 +1,4 @@
-"""Choice of a payment's scenario: armed by the control API, named in its metadata, by its amount, or by option; and
+"""Choice of a payment's scenario by the control API, the metadata, the amount, or an option. Also the possible
 actions.
 """
 

@@ -170,7 +170,7 @@ async def test_an_approval_has_the_words_of_its_edition(calling: Calling, editio
 
 
 UNITS: list[tuple[dict[str, str], Any, str, str, str]] = [
-    # settings; subtotal as sent; main units in the ledger; authorized_amount and subtotal in the reply
+    # Settings, sent subtotal, main units in the ledger, and the two amounts in the reply (authorized_amount, subtotal).
     ({}, Decimal("10.20"), "10.2", "10.2", "10.2"),
     ({"amount_unit": "whole"}, 43890, "43890", "43890", "43890"),
     ({"amount_unit": "hundredths"}, 43890, "438.90", "43890", "43890"),

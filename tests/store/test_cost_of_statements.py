@@ -46,7 +46,7 @@ FOUND = {"payment_events"}
 FROM_THE_END = re.compile(r"ORDER BY (seq DESC|rowid DESC LIMIT [0-9]+)")
 #: Statements that read from the oldest row on, and stop at a recent row. Retention removes old rows, so few are read.
 FROM_THE_BEGINNING = re.compile(r"NOT INDEXED .* ORDER BY rowid LIMIT 1")
-#: Reads that may sort. They sort few rows: those of one payment, or those that are open or need a person.
+#: Reads that may sort. They sort few rows. These are the rows of one payment, or rows that are open or need a person.
 SORTS = {"bodies", "events of one", "open print jobs", "figures", "status"}
 
 AT = "2026-11-20T10:00:05.000Z"

@@ -17,7 +17,7 @@ BACKUP = "/var/lib/posd/backups/by-hand.db"
 
 
 def run(report: Report, scratch: Path) -> None:
-    """Run the part; each page is a check."""
+    """Run the part. Each page is a check."""
     with opened(report, PART, scratch) as machine:
         if machine is None:
             return

@@ -144,7 +144,7 @@ def of_kind(kind: str) -> list[Case]:
 
 
 def address(channel: Channel, identity: str) -> str:
-    """Return a callback address; the vectors of the kind callback-token hold the token."""
+    """Return a callback address. The vectors of the kind callback-token have the token."""
     return path(channel, identity, token(bytes.fromhex(KEYS[0]), channel, identity))
 
 

@@ -136,7 +136,7 @@ def moment(value: object) -> str:
         )
     if value.tzinfo is None:
         raise ValueError(f"{value!r} has no time zone: say which moment is meant, such as datetime.now(UTC)")
-    with suppress(OverflowError):  # posd limits it to the calendar
+    with suppress(OverflowError):  # posd limits the time to the calendar
         value = value.astimezone(UTC)
     return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

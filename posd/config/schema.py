@@ -42,9 +42,9 @@ PROFILE_SECTIONS: Final[Mapping[AccessMode, Literal["profile", "profile.cloud"]]
 #: A day, in seconds: the longest useful wait.
 DAY = 86_400
 
-#: Least limit of a body, in bytes. A final event has some 2,000 bytes, and echoes 16 KiB of metadata. A terminal may
-#: escape many of its characters. A smaller limit would refuse real events. A larger limit fits metadata in which nearly
-#: every character is escaped.
+#: Smallest allowed limit of a body, in bytes. A final event has some 2,000 bytes, and echoes 16 KiB of metadata. A
+#: terminal may escape many of its characters. A smaller limit would refuse real events. A larger limit fits metadata in
+#: which nearly every character is escaped.
 LEAST_BODY_BYTES = 65_536
 #: posd holds bodies in memory while it reads them.
 MOST_BODY_BYTES = 16_777_216

@@ -66,7 +66,7 @@ class LogWriter:
             atexit.register(self.drain)
 
     def drain(self, seconds: float = END_SECONDS) -> bool:
-        """Wait until all lines are written, at most `seconds`. Return whether they are."""
+        """Wait until all lines are written, at most `seconds`. Return whether all lines are written."""
         with self._changed:
             return self._changed.wait_for(lambda: not (self._lines or self._is_writing), seconds)
 

@@ -78,7 +78,7 @@ class TerminalFailure(msgspec.Struct, frozen=True):
 class Failure(msgspec.Struct, frozen=True):
     """Reason why a transaction was not approved, from the event.
 
-    If no event gives one, posd sets it, with `type` `posd`.
+    If no event has a reason, posd sets one, with `type` `posd`.
     """
 
     type: Annotated[str | None, Meta(description="the event's, or `posd`")]

@@ -56,7 +56,7 @@ MAX_CALLS = 8
 
 log = structlog.get_logger("posd.reconciler")
 
-#: Least pause between two searches for one transaction that a device on the LAN causes, in seconds.
+#: Minimum pause between two searches for one transaction that a device on the LAN causes, in seconds.
 CAUSED_PAUSE_SECONDS = 2.0
 
 #: Attentions of an unexpected final state, after which posd searches once.

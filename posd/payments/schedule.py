@@ -38,7 +38,7 @@ MAX_BACKOFF_SECONDS = 300.0
 #: Time for which posd searches for a transaction that an operator closed. The terminal's own deliveries end after 15
 #: minutes. Source: terminal API, Delivery.
 CLOSED_SECONDS = 3600.0
-#: Least pause between two searches for a closed transaction, because no till waits for them.
+#: Minimum pause between two searches for a closed transaction, because no till waits for them.
 CLOSED_PAUSE_SECONDS = 30.0
 #: Longest pause between two searches if events cannot arrive, because a cashier waits for the outcome.
 LOST_PAUSE_SECONDS = 30.0

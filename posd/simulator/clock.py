@@ -1,7 +1,7 @@
 """The terminal's time and its tasks. Time is real (faster by a factor) or virtual (it passes only by `advance`).
 
-Moments are seconds since the epoch, and stay valid over a restart. Only the clock can convert them to durations of the
-terminal's time: `since` and `until` return durations, `after` returns a future moment.
+Moments are seconds since the epoch, and stay valid over a restart. Only the clock can convert moments to durations of
+the terminal's time: `since` and `until` return durations, `after` returns a future moment.
 """
 
 import asyncio

@@ -196,7 +196,7 @@ class SimulatedOperation:
     renews: bool = False
     #: Whether the final event has the reference of the request (terminal API, Events).
     reports_reference: bool = False
-    #: Whether the request needs an amount. If not, the amount of the original is the default.
+    #: Whether the request needs an amount. Otherwise the amount of the original is the default.
     needs_amount: bool = True
     #: Whether the cardholder can add a tip.
     takes_tip: bool = False

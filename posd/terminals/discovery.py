@@ -248,7 +248,7 @@ class Discovery:
                 self._take(again)
 
     def _take(self, info: AsyncServiceInfo) -> int:
-        """Pass an announcement to the fleet. Return its number of addresses."""
+        """Pass an announcement to the fleet. Return the number of its addresses."""
         try:
             found = read(info, self._config, self._now())
         except MalformedAnnouncement as error:

@@ -19,7 +19,9 @@ def better(one: Ratios, other: Ratios) -> Ratios:
 
 
 def complaints(measured: Ratios, reference: Mapping[str, float]) -> list[str]:
-    """Return which ratios are worse by more than the tolerance, and which only one side has."""
+    """Return texts about ratios that are worse by more than the tolerance, and about ratios that only one measurement
+    has.
+    """
     found = []
     for name, rounds in measured.items():
         if name not in reference:

@@ -15,7 +15,7 @@ from tests.bench.bench import Bench
 from tests.support.needs import needs
 from tests.support.tables import every
 
-#: How many rows each part has in the table.
+#: Number of rows of each part in the table.
 ROWS = {"memory": 3, "starting": 1}
 
 

@@ -71,7 +71,7 @@ class Played:
     start: int | str
     abort: int | str | None
     document: Any
-    #: Ends in the terminal's ledger at which the acquirer approved. Money moved once for each.
+    #: Ends in the terminal's ledger at which the acquirer approved. Each end moved money once.
     charges: list[Entry]
     #: Starts, and aborts, that reached the terminal.
     starts: int

@@ -47,7 +47,7 @@ PATIENT = "connect_timeout_seconds = 60\nreply_timeout_seconds = 120\n"
 IMPATIENT = "connect_timeout_seconds = 60\nreply_timeout_seconds = 1\n"
 #: Terminal seconds after which posd has given up by default, both time-outs together.
 GIVEN_UP_SECONDS = 23.0
-#: A terminal of the fleet without a device. Events may have its serial.
+#: A terminal of the fleet without a device. Events of other terminals may have the serial of this terminal.
 ANOTHER_SERIAL = "SN-0002"
 #: Number of scenarios that are played at the same time.
 TOGETHER = 16
@@ -61,7 +61,7 @@ class Street:
     news: News
     terminals: Mapping[str, Settings]
     places: asyncio.Semaphore
-    #: Terminals that run until the end, because their payments stay open or posd may still ask.
+    #: Terminals that run until the end, because their payments stay open or posd may still search.
     simulators: dict[str, Simulator] = field(default_factory=dict)
 
     async def play(self, name: str) -> Played:

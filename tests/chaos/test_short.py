@@ -124,7 +124,7 @@ class Records:
         self.repeat("outcome")  # the last line of the till stays the outcome
 
     def send_unknown(self) -> None:
-        """Make the payment sent and unknown to posd."""
+        """Remove the payment from posd and its final from the ledger, so that only the start is left."""
         self.remove("final")
         self.forget()
 

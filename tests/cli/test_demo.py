@@ -77,7 +77,7 @@ def namespaces() -> bool:
 def demos(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, namespaces: bool
 ) -> Iterator[Mapping[str, Demo]]:
-    """Yield the demos for the tests of this run, started together. They must not disturb each other."""
+    """Yield the demos for the tests of this run. All demos start together and must not disturb each other."""
     names = ["plain", "json", "keep", *played_in(request, "demos")]
     with ExitStack() as stack:
         running = {}

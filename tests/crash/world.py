@@ -82,7 +82,7 @@ class World:
         return self.log + (self.daemon.lines if self.daemon.process is not None else [])
 
     def another(self, scenario: str, sale: str | None = None) -> Payment:
-        """Return another payment. It is not started."""
+        """Return another payment that is not started."""
         payment = Payment(str(UUID(int=self.random.getrandbits(128), version=4)), scenario, sale)
         self.payments.append(payment)
         return payment

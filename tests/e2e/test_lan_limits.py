@@ -155,7 +155,7 @@ async def test_memory_is_returned_after_many_connections(home: Path, monkeypatch
         for _ in range(server.TRIM_CONNECTIONS):
             socket.create_connection(("127.0.0.1", lan.port)).close()
         async with asyncio.timeout(PATIENCE):
-            while resident_bytes(os.getpid()) > kept - FREED // 2:  # noqa: ASYNC110 - nobody is told
+            while resident_bytes(os.getpid()) > kept - FREED // 2:  # noqa: ASYNC110 - no event reports it
                 await asyncio.sleep(0.01)
 
 

@@ -102,7 +102,7 @@ class Record:
 
     @property
     def text(self) -> str:
-        """Return all that was recorded, without what differs between runs."""
+        """Return all records, without the parts that differ between runs."""
         text = "\n\n".join(self.parts).replace(str(self.home), "HOME") + "\n"
         for kind, pattern in NUMBERED:
             text = pattern.sub(lambda match, kind=kind: self._number(kind, match[0]), text)

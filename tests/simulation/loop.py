@@ -115,7 +115,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Call the function in this turn or the next, unless its life has ended."""
+        """Call the function in this turn or the next turn, unless the daemon's life has ended."""
         life = LIFE.get() if context is None else context.get(LIFE, 0)
         if life in self._ended:
             return asyncio.Handle(callback, args, self, context)
@@ -128,7 +128,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call the function at a moment, unless its life has ended."""
+        """Call the function at a moment, unless the daemon's life has ended."""
         life = LIFE.get() if context is None else context.get(LIFE, 0)
         if life in self._ended:
             return asyncio.TimerHandle(when, callback, args, self, context)
@@ -193,7 +193,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         def run() -> None:
             try:
                 result = function()
-            except BaseException as error:  # noqa: BLE001 - the caller hears of it
+            except BaseException as error:  # noqa: BLE001 - the caller gets the exception
                 self.call_later(self.thread_seconds(), _fail, future, error)
             else:
                 self.call_later(self.thread_seconds(), _set, future, result)

@@ -44,7 +44,7 @@ ACQUIRER_SECONDS: Final = 25.0
 #: Seconds after the end of a payment until a search finds it, with the habit `late-index`.
 INDEX_SECONDS: Final = 40.0
 
-#: End of a print job -> its frequency.
+#: End of a print job -> frequency.
 PRINTS: Final = {
     "ok": 62,
     "fails": 10,

@@ -36,7 +36,7 @@ class _Queue:
         future, function = self._waiting.pop(0)
         try:
             result = function()
-        except BaseException as error:  # noqa: BLE001 - the caller hears of it
+        except BaseException as error:  # noqa: BLE001 - the caller gets the exception
             told: Callable[..., None] = aiosqlite.core.set_exception
             what: Any = error
         else:

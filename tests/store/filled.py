@@ -137,7 +137,7 @@ def terminal(number: int) -> str:
 
 @contextmanager
 def filling(path: Path, clock: datetime = MORNING) -> Iterator[Filled]:
-    """Open a database to fill it, without syncs. At the end close it, so that no WAL is left."""
+    """Open a database without syncs, so that a test can fill it. Close the database at the end without a WAL."""
     db = open_database(path)
     db.execute("PRAGMA synchronous = OFF").close()
     try:

@@ -67,7 +67,7 @@ async def test_memory_is_returned_in_a_pause_after_many_changes(store: Store) ->
         assert await store.look_up(number) == await store.read(number) == MANY
         full = used()
         async with asyncio.timeout(PATIENCE):
-            while used() > full - 1_000_000:  # noqa: ASYNC110 - nobody is told
+            while used() > full - 1_000_000:  # noqa: ASYNC110 - no event reports it
                 await asyncio.sleep(0.001)
         await change(store, 1)
         assert await store.look_up(number) == await store.read(number) == MANY + 1

@@ -461,7 +461,7 @@ async def test_a_wal_that_cannot_be_checkpointed_loses_nothing(store: Store, tmp
 async def tried(store: Store) -> None:
     """Wait until a due checkpoint has been made or has failed."""
     async with asyncio.timeout(20):
-        while store.writer.checkpoints.due() is not None:  # noqa: ASYNC110 - nobody is told
+        while store.writer.checkpoints.due() is not None:  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.005)
 
 

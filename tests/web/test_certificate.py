@@ -86,7 +86,7 @@ async def test_a_mismatched_pair_is_served_as_soon_as_it_matches(tmp_path: Path)
         async with looking(served) as changes:
             other.certificate.replace(made.certificate)
             async with asyncio.timeout(60):
-                while served.trouble is None:  # noqa: ASYNC110 - nobody is told of it but the log
+                while served.trouble is None:  # noqa: ASYNC110 - only the log reports it
                     await asyncio.sleep(OFTEN)
             assert served.check() == (
                 "degraded",
@@ -148,7 +148,7 @@ async def test_a_refused_pair_is_reported_together_with_the_end_of_the_served_ce
     other.certificate.replace(made.certificate)
     async with looking(served):
         async with asyncio.timeout(60):
-            while served.trouble is None:  # noqa: ASYNC110 - nobody is told of it but the log
+            while served.trouble is None:  # noqa: ASYNC110 - only the log reports it
                 await asyncio.sleep(OFTEN)
         state, *told = served.check()
     detail = f"{told[0]}; {remedy(told[1])}"

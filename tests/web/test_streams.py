@@ -84,7 +84,7 @@ class House:
     async def empty(self) -> None:
         """Wait until no connection is left."""
         async with asyncio.timeout(PATIENCE):
-            while self.listener.connections:  # noqa: ASYNC110 - nobody is told
+            while self.listener.connections:  # noqa: ASYNC110 - no event reports it
                 await asyncio.sleep(0.001)
 
     def held(self) -> int:
@@ -173,7 +173,7 @@ def numbers(found: list[Message]) -> list[int]:
 async def ended(house: House, reason: str, count: int = 1) -> None:
     """Wait until this many streams have ended for this reason."""
     async with asyncio.timeout(PATIENCE):
-        while house.context.streams.ended["feed", reason] < count:  # noqa: ASYNC110 - nobody is told
+        while house.context.streams.ended["feed", reason] < count:  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.001)
 
 
@@ -235,7 +235,7 @@ async def test_an_idle_stream_is_cut_off_if_the_client_does_not_read_its_heartbe
         if reads:
             received = b""
             async with asyncio.timeout(PATIENCE):
-                while received.count(b":\n\n") < 25:  # more than fit into the time limit
+                while received.count(b":\n\n") < 25:  # more heartbeats than the time limit permits
                     received += await reader.reader.read(4096)
             assert house.context.streams.ended["feed", "cut_off"] == 0
             assert house.context.streams.open["feed"] == 1
@@ -276,7 +276,7 @@ async def test_a_response_that_the_client_does_not_read_ends_its_connection(
     with capture_logs() as lines:
         till = await ask(house.socket, "/large")
         async with asyncio.timeout(PATIENCE):
-            while not house.held():  # noqa: ASYNC110 - nobody is told
+            while not house.held():  # noqa: ASYNC110 - no event reports it
                 await asyncio.sleep(0.001)
         await house.empty()
     assert house.noise.counts["untaken_answer"] == 1
@@ -331,7 +331,7 @@ async def test_an_unread_last_batch_does_not_count_as_a_delivered_outcome(
     monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     slow = await ask(house.socket, "/ending", "accept: text/event-stream\r\n")
     async with asyncio.timeout(PATIENCE):
-        while not (counted := house.context.streams.ended)["events", "cut_off"]:  # noqa: ASYNC110 - nobody is told
+        while not (counted := house.context.streams.ended)["events", "cut_off"]:  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.001)
     assert counted["events", "outcome"] == 0
     assert b"event: cut_off" in await slow.reader.read(-1)
@@ -346,7 +346,7 @@ async def test_unread_responses_of_many_requests_stay_bounded(house: House, monk
     for _ in range(20):
         till.writer.write(b"GET /v1/feed?limit=500 HTTP/1.1\r\nhost: posd\r\n\r\n")
     async with asyncio.timeout(PATIENCE):
-        while not house.noise.counts["untaken_answer"]:  # noqa: ASYNC110 - nobody is told
+        while not house.noise.counts["untaken_answer"]:  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.001)
     await house.empty()
     till.hang_up()
@@ -373,7 +373,7 @@ async def test_a_stop_of_posd_ends_streams_with_a_reason_and_refuses_new_ones(ho
 async def test_a_database_that_cannot_be_read_ends_a_stream_with_a_problem(house: House) -> None:
     async with house.follow() as reader:
         async with asyncio.timeout(PATIENCE):
-            while not house.reads:  # noqa: ASYNC110 - nobody is told
+            while not house.reads:  # noqa: ASYNC110 - no event reports it
                 await asyncio.sleep(0.001)
         await house.record(1)
         source = messages(reader.reader)
@@ -593,7 +593,7 @@ async def test_each_of_a_hundred_readers_gets_a_change(house: House) -> None:
         await reader.reader.readuntil(b"retry: 1000")
         await reader.reader.readuntil(b"\r\n")
     async with asyncio.timeout(PATIENCE):
-        while len(house.store.hub.waiters.get(changes.ANY, ())) < 100:  # noqa: ASYNC110 - nobody is told
+        while len(house.store.hub.waiters.get(changes.ANY, ())) < 100:  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.001)
     await house.record(1, "shared")
     await asyncio.gather(*(until_there(reader) for reader in readers))

@@ -29,7 +29,7 @@ async def test_a_wait_sees_a_change_during_its_read() -> None:
         nonlocal looks
         looks += 1
         if looks == 1:
-            hub.publish([CHANGE])  # after the state was read, before the read returns
+            hub.publish([CHANGE])  # the change comes after the read of the state and before the return of the result
             return None
         return "found"
 
@@ -54,7 +54,7 @@ async def test_a_wait_for_one_kind_of_change_ignores_others() -> None:
     pieces.end()
     with pytest.raises(ClientGone):
         await waiting
-    assert looks == 3  # at once, for the change with a result, and because of the hang-up
+    assert looks == 3  # three reads: at once, after the change with a result, and after the disconnection
     assert hub.waiters == {}
 
 

@@ -81,6 +81,9 @@ class Report(msgspec.Struct):
     bytes_returned: Annotated[
         int | None, Meta(description="by how much the database was cut, null if it cannot be: the room is used again")
     ] = 0
+    kept_for_shift: Annotated[
+        bool, Meta(description="old records since the last closed shift are kept until a shift has counted them")
+    ] = False
 
 
 class PruneStopped(Exception):
@@ -212,14 +215,15 @@ class _Run:
         self._store = retention.store
         self._kept_for = kept_for
         before = iso(now - kept_for)
-        if uncounted is not None and uncounted >= iso(now - LONGEST_SHIFT):
-            before = min(before, uncounted)
+        kept_for_shift = uncounted is not None and iso(now - LONGEST_SHIFT) <= uncounted < before
+        if uncounted is not None and kept_for_shift:
+            before = uncounted
         self._before = before
         self._now = iso(now)
         self._pauses = pauses
         self._dry_run = dry_run
         self._kept: Counter[str] = Counter()
-        self.report = Report(before, dry_run)
+        self.report = Report(before, dry_run, kept_for_shift=kept_for_shift)
 
     async def payments_and_jobs(self) -> None:
         """Remove payments, chain by chain, and print jobs, each with its reprints."""

@@ -60,6 +60,7 @@ NOTHING_OLD = {
     "kept": {},
     "bytes_before": 0,
     "bytes_returned": 0,
+    "kept_for_shift": False,
 }
 
 

@@ -195,6 +195,8 @@ def _show(output: Output, report: Mapping[str, Any]) -> None:
     parts = [counted(removed[name], named(noun)) for name, noun in nouns.items() if removed[name] or noun == "payment"]
     words = {"what": ", ".join(parts), "before": moment(report["before"], date=True)}
     output.line(say("prune", "would_remove" if dry_run else "removed", **words), "" if dry_run else "green")
+    if report["kept_for_shift"]:
+        output.line(say("prune", "kept_for_shift"), indent=2)
     kept = chosen("kept")
     for reason, count in sorted(report["kept"].items()):
         output.line(say("prune", "kept", count=count, reason=kept.get(reason, reason)), indent=2)

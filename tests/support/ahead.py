@@ -1,6 +1,6 @@
 """`python -m tests.support.ahead FILE PYTHON -m MODULE …` runs a module with a monotonic clock that a test moves ahead.
 
-SIGUSR1 sets the clock of the module's loops to the system's clock plus the seconds in the file.
+SIGUSR1 sets the clock of the module's loops. The new time is the system's clock plus the seconds in FILE.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ def entering(file: Path) -> tuple[str, ...]:
 
 
 def move(daemon: Daemon, seconds: float) -> None:
-    """Move the clock of a running daemon forward by this many more seconds."""
+    """Move the clock of a running daemon forward by a further number of seconds."""
     file = Path(daemon.entering[-1])
     file.write_text(str(float(file.read_text()) + seconds))
     assert daemon.process is not None

@@ -199,7 +199,8 @@ def reported(
 
 
 def fill_day(book: Book, count: int, morning: datetime, terminals: int = 3, seed: int = 1) -> None:
-    """Add the payments of a day. Most are at noon and in the evening. Some are tips, voids and reservations."""
+    """Add the payments of a day. Most payments are at noon and in the evening. Some payments are tips, voids and
+    reservations."""
     draw = Random(seed)
     approved: list[tuple[int, datetime, Decimal, str]] = []
     for number in range(count):

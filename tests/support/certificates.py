@@ -53,7 +53,7 @@ def issued(
     not_before: datetime = YESTERDAY,
     not_after: datetime = LATER,
 ) -> Leaf:
-    """Return a certificate of a CA for these names and addresses."""
+    """Return a certificate for these names and addresses, signed by a CA."""
     made = authority.issue_cert(*names, not_before=not_before, not_after=not_after)
     leaf = Leaf(directory / "leaf.crt", directory / "leaf.key")
     leaf.certificate.write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
@@ -90,7 +90,7 @@ def public_key_sha256(der: bytes) -> str:
 
 @dataclass
 class Recorder:
-    """A TLS server that never replies. `received` has the bytes of each connection."""
+    """A TLS server that never replies. `received` holds the bytes of each connection."""
 
     received: list[bytes] = field(default_factory=list)
     port: int = 0

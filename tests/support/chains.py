@@ -50,7 +50,7 @@ BEFORE = {
     "TERMINAL_REJECTED": ("TERMINAL_ACKNOWLEDGED",),
     "TERMINAL_CANCELED": ("TERMINAL_ACKNOWLEDGED",),
 }
-#: Amount that the terminal has processed. No later request may have a part of it.
+#: Amount that the terminal has processed. No later request may contain a part of this amount.
 PROCESSED = {
     "currency": "USD",
     "subtotal_iva0": 987654.32,
@@ -91,7 +91,7 @@ class Operation(Payment):
         return await self.shop.daemon.call("PUT", f"/transactions/{self.identity}", request | changes)
 
     async def begin(self, **changes: Any) -> "Operation":
-        """Start the operation. Check that the terminal accepts it."""
+        """Start the operation. Check that the terminal accepts the operation."""
         self.shop.terminal.start = taking
         reply = await self.put(**changes)
         assert reply.status == 201, reply.body
@@ -119,7 +119,8 @@ class Operation(Payment):
         return request.json
 
     def states(self, status: str = "APPROVAL", previous: str | None = None, **changes: Any) -> dict[str, Any]:
-        """Return an event of the operation. A final event has the data that the terminal has processed (spec 2.1)."""
+        """Return an event of the operation. A final event contains the data that the terminal has processed (spec
+        2.1)."""
         if status in ("APPROVAL", "TERMINAL_REJECTED", "TERMINAL_CANCELED"):
             operation = {"type": WORDS[self.kind], "amount": PROCESSED, "client_transaction_id": self.identity}
             if self.kind in ("re-auth", "capture"):
@@ -157,8 +158,8 @@ def operation(shop: Shop, kind: str, on: Payment | None = None) -> Operation:
 
 
 async def approved(shop: Shop, kind: str, original: Operation | None = None, **changes: Any) -> Operation:
-    """Return an approved operation. An operation runs on the terminal of its original. Without `original` posd does
-    not know the original. Keyword arguments replace fields of the request.
+    """Return an approved operation. An operation runs on the terminal of its original. Without `original`, the original
+    is unknown to posd. Keyword arguments replace fields of the request.
     """
     if kind in FITS:
         changes = {"original": original.identity} | changes if original else {"transaction_reference": str(uuid4())}

@@ -1,4 +1,4 @@
-"""Accepted connections of a test's server. They end with the server in any state."""
+"""Accepted connections of a test's server. The connections end with the server, whatever their state."""
 
 import asyncio
 import ssl
@@ -9,9 +9,10 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Connections:
-    """Callback of `asyncio.start_server`. It passes each connection to `serve`, and records the open connections.
+    """Callback of `asyncio.start_server`. The object passes each connection to `serve`, and records the open
+    connections.
 
-    A closed TLS connection stays until the peer has also closed. If the loop ends before that, the garbage collector
+    A closed TLS connection stays open until the peer has also closed. If the loop ends earlier, the garbage collector
     finds the socket, and an unrelated test gets the warning.
     """
 
@@ -25,13 +26,13 @@ class Connections:
         try:
             await self._serve(reader, writer)
         finally:
-            if not writer.is_closing():  # after a second close asyncio 3.11 loses the connection below TLS
+            if not writer.is_closing():  # asyncio 3.11 loses the connection below TLS after a second close
                 writer.close()
             await _gone(writer)
             self._open.discard(writer)
 
     async def close(self, *servers: asyncio.Server) -> None:
-        """Close the servers and all accepted connections. Wait until they have ended."""
+        """Close the servers and all accepted connections. Wait until all connections have ended."""
         await shut(*servers)
         await _let_in()
         left = tuple(self._open)
@@ -57,7 +58,7 @@ async def shut(*servers: asyncio.Server) -> None:
 
 async def _let_in() -> None:
     """Wait until every accepted connection has reached `serve`. A TLS connection reaches `serve` after the handshake.
-    asyncio has no function for this.
+    asyncio has no function that waits for the end of handshakes.
     """
     tasks = [task for task in asyncio.all_tasks() if "_accept_connection2" in repr(task.get_coro())]
     if tasks:

@@ -20,7 +20,7 @@ from tests.support import forks
 from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve
 
-#: Most seconds of a wait, far more than any wait takes.
+#: Limit of a wait in seconds, far longer than any wait takes.
 PATIENCE = 60.0
 
 CONFIG = """
@@ -51,8 +51,8 @@ class Counter:
     def __init__(
         self, home: Path, terminals: int = 1, *, speed: float = 200.0, extra: str = "", also: Sequence[str] = ()
     ) -> None:
-        """Create the shop. `also`: serials of further terminals. `extra`: lines for the daemon's configuration. They
-        may have a serial without a simulated terminal.
+        """Create the shop. `also`: serials of further terminals. `extra`: lines for the daemon's configuration. A
+        further serial may have no simulated terminal.
         """
         self.home = home
         self.serials = [*(f"SN-{number:04}" for number in range(1, terminals + 1)), *also]
@@ -125,7 +125,7 @@ class Counter:
             self.ended(payment["client_transaction_id"])
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """Return a response of the local API, or None without a response."""
+        """Return a response of the local API, or None if there is no response."""
         try:
             with Api(self.socket) as api:
                 return api.get(path, query).body
@@ -160,12 +160,12 @@ class Counter:
         return self.until(lambda: self.transaction(identity)["outcome"], "it does not end")
 
     def ledger(self, serial: str = "") -> list[dict[str, Any]]:
-        """Return the true events at a terminal."""
+        """Return the events that really happened at a terminal."""
         lines = (self._ledger / f"{serial or self.serials[0]}.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
     def until(self, look: Callable[[], T | None], otherwise: str) -> T:
-        """Poll until there is a result. Fail with this text without a result."""
+        """Poll until there is a result. If there is no result in time, fail with this text."""
         deadline = time.monotonic() + PATIENCE
         while not (found := look()):
             assert time.monotonic() < deadline, f"{otherwise}: {self.tail()}"

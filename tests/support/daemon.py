@@ -21,13 +21,13 @@ from tests.support.ports import reserve
 from tests.support.program import NOT_JSON, Output
 from tests.support.streams import Reply, call, stream
 
-#: Listen address of the webhooks in a test's configuration. The first start replaces the port.
+#: Listen address of the webhooks in a test's configuration. The first start replaces port 0 by the real port.
 ANY_PORT = "127.0.0.1:0"
 
-#: Most seconds until a daemon reports its start. A start takes about half a second.
+#: Limit in seconds until a daemon reports its start. A start takes about half a second.
 START_SECONDS = 60.0
 
-#: Log events that show a fault in any test.
+#: Log events that are a fault in every test.
 FAULTS = ("posd.internal_error", NOT_JSON, "not printable")
 
 
@@ -70,8 +70,8 @@ class Daemon(Output):
         return self.directory / "config.toml"
 
     async def start(self, *, wait: bool = True) -> None:
-        """Start the process. With `wait`, wait until the daemon reports its start. Raise AssertionError with the log
-        without a report.
+        """Start the process. With `wait`, wait until the daemon reports its start. Raise AssertionError with the log if
+        the daemon reports no start.
         """
         assert self.process is None
         if ANY_PORT in self.config:  # this daemon keeps its port after a kill
@@ -107,7 +107,7 @@ class Daemon(Output):
 
     @contextmanager
     def unread(self) -> Iterator[None]:
-        """Shrink the pipe of the log, and stop reading it for the block."""
+        """Shrink the pipe of the log, and do not read the pipe during the block."""
         assert self.process is not None
         assert self.process.stdout is not None
         transport = self.process.stdout._transport  # type: ignore[attr-defined]
@@ -142,7 +142,8 @@ class Daemon(Output):
         await self.stop(signal.SIGKILL)
 
     async def restart(self) -> None:
-        """Kill the process and start it on the same port. So callback URLs of open payments stay valid."""
+        """Kill the process and start it on the same port. With the same port, the callback URLs of open payments stay
+        valid."""
         await self.kill()
         await self.start()
 
@@ -182,7 +183,7 @@ class Daemon(Output):
         return (await self.call("GET", f"/transactions/{identity}")).json
 
     async def outcome(self, identity: str, timeout: float = 60) -> Any:
-        """Wait for the outcome. Return None after the time-out."""
+        """Wait for the outcome. Return None if the wait times out."""
         reply = await self.call("GET", f"/transactions/{identity}/outcome?timeout={timeout}")
         return reply.json if reply.status == 200 else None
 
@@ -196,7 +197,7 @@ class Daemon(Output):
         raise AssertionError("the feed ended")
 
     async def changes(self) -> AsyncIterator[Any]:
-        """Yield once at the beginning, and then at each change of any record (the feed as a stream)."""
+        """Yield once at the beginning, and then after each change of any record (the feed as a stream)."""
         yield None
         async with stream(self.till_socket, "/feed") as messages:
             async for message in messages:

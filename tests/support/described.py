@@ -22,7 +22,8 @@ BASE = "urn:posd"
 
 
 def strict(schema: Any) -> Any:
-    """Return a schema that allows no further fields and no further words. Its references have BASE as prefix."""
+    """Return a schema that allows no further fields and no further words. Each reference in the schema has BASE as
+    prefix."""
     if isinstance(schema, list):
         return [strict(item) for item in schema]
     if not isinstance(schema, dict):

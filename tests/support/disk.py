@@ -13,7 +13,7 @@ def broken_disk(database: Path) -> Iterator[None]:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = database.with_name(f"{database.name}-wal").stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    # An import in the block would leave an incomplete cache file, and the next import of the module would fail.
+    # Do not import in the block. The import would leave an incomplete cache file, and later imports would fail.
     writes_none, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield

@@ -28,7 +28,7 @@ APPROVED = (
 def event(
     identity: str, status: str, /, previous: str | None = None, serial: str = "SN-TEST", **changes: Any
 ) -> dict[str, Any]:
-    """Return an event. Keyword arguments replace or add top-level fields. None removes a field."""
+    """Return an event. Keyword arguments replace or add top-level fields. The value None removes a field."""
     document: dict[str, Any] = {
         "event_id": str(uuid4()),
         "occurred_at": iso(datetime.now(UTC)),

@@ -13,7 +13,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass
 class Family:
-    """One metric: two comments, and the samples as (name, labels) -> value."""
+    """A metric with its two comments and its samples. `samples`: (name, labels) -> value."""
 
     kind: str
     help: str

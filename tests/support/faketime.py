@@ -1,5 +1,5 @@
-"""A wall clock for processes of a test (Debian: libfaketime). The test moves the clock while the processes run. The
-clocks that count from the boot do not change.
+"""A wall clock for processes of a test (Debian: libfaketime). The test moves the clock while the processes run. Clocks
+that count from the boot are not changed.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,8 @@ class FakeTime:
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables of a process with this clock. The library assumes that glibc waits by the wall clock.
-        This is wrong, and threads would wait for each other for seconds. One variable turns the assumption off.
+        The assumption is wrong, and threads would wait for each other for seconds. One variable turns the assumption
+        off.
         """
         return {
             "LD_PRELOAD": str(LIBRARY),

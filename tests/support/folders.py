@@ -1,4 +1,4 @@
-"""A file system that cannot sync the names in a folder, like some network shares and FUSE file systems."""
+"""A file system that cannot sync a folder. Some network shares and FUSE file systems cannot."""
 
 import errno
 import os

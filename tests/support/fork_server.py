@@ -5,7 +5,7 @@ some thousand times. A fork takes a hundredth of the time. The result is an ordi
 descriptors, environment and memory. A test can kill the process at any instant. The process ends as an interpreter
 ends.
 
-`tests.support.forks` is the other end. Each message over a socket requests one start. A message has JSON, and the
+`tests.support.forks` is the other end. Each message over a socket requests one start. A message contains JSON, and the
 descriptors of the standard streams and of a status socket. The server sends the pid and then the exit status over the
 status socket. When all other ends are closed, the server kills the processes that it has started, and ends.
 """
@@ -126,7 +126,7 @@ def become(request: dict[str, Any]) -> None:
     time.tzset()
     os.chdir(request["directory"])
     encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
-    sys.stdin = open(0, encoding=encoding, closefd=False)  # noqa: SIM115 - the standard streams, for good
+    sys.stdin = open(0, encoding=encoding, closefd=False)  # noqa: SIM115 - the standard streams stay open
     if "PYTHONUNBUFFERED" in os.environ:
         sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding=encoding, write_through=True)
     else:

@@ -26,19 +26,19 @@ EXECUTABLE = sys.executable
 
 #: Variables that the interpreter, the loader or the C library read at the start of a process.
 AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "FAKETIME")
-#: Variables of that kind without an effect, because the streams use UTF-8 in any case.
+#: Variables of AT_START without an effect, because the streams always use UTF-8.
 SAID_ANYWAY = {"PYTHONIOENCODING", "PYTHONUNBUFFERED"}
 
 #: Name of the audit event of a start.
 FORKED = "tests.forked"
 
-#: Most seconds that a server takes to import posd and to fork.
+#: Limit in seconds for a server to import posd and to fork.
 START_SECONDS = 120.0
 
 
 def can_fork(environment: Mapping[str, str]) -> bool:
-    """Return whether a fork can be used with this environment. Variables with an effect before `main` must not
-    differ.
+    """Return whether a fork can be used with this environment. Variables that take effect before `main` must be the
+    same in both processes.
     """
     if sys.executable != EXECUTABLE:  # a test has set another command that enters a namespace
         return False
@@ -96,7 +96,7 @@ class Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the process. Raise TimeoutExpired if it does not end in time."""
+        """Wait for the end of the process. Raise TimeoutExpired if the process does not end in time."""
         if self.returncode is None:
             self.status.settimeout(timeout)
             try:
@@ -201,7 +201,7 @@ async def start(
     stderr: int | IO[bytes] = subprocess.PIPE,
     session: bool = False,
 ) -> "Process | asyncio.subprocess.Process":
-    """Start `python -m posd ARGUMENT…`, or another module or file. Use a fork if the result is the same."""
+    """Start `python -m posd ARGUMENT…`, or another module or file. Use a fork if a new process would do the same."""
     if not can_fork(env):
         return await asyncio.create_subprocess_exec(
             *command(program, arguments), stdin=stdin, stdout=stdout, stderr=stderr, env=env, start_new_session=session
@@ -272,7 +272,7 @@ class _Server:
 
     @classmethod
     def start(cls, kind: str) -> Self:
-        """Start a server. It imports the modules of its kind before the first request."""
+        """Start a server. The server imports the modules of its kind before the first request."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             process = subprocess.Popen(

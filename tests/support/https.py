@@ -1,4 +1,4 @@
-"""Raw HTTPS to the webhook listener. It sends exactly the bytes of a test."""
+"""Raw HTTPS to the webhook listener. The client sends exactly the bytes of a test."""
 
 import asyncio
 import functools
@@ -13,7 +13,7 @@ async def connect(port: int, ca: Path) -> tuple[asyncio.StreamReader, asyncio.St
 
 
 def _context(ca: Path) -> ssl.SSLContext:
-    """Return a context that trusts the present content of a file. Contexts are cached, because a new context takes as
+    """Return a TLS context that trusts the certificates in a file. Contexts are cached, because a new context takes as
     long as a handshake.
     """
     return _trusting(ca.read_text())

@@ -32,7 +32,7 @@ from tests.support.webhooks import Answer, parse
 
 #: Every time-out of the listener under test, in seconds.
 SHORT = 0.25
-#: Most seconds of a wait. The real time-outs of the daemon are longer.
+#: Limit of a wait in seconds. The real time-outs of the daemon are longer.
 PATIENCE = 30.0
 KEY = bytes(32)
 
@@ -71,14 +71,14 @@ class Lan:
         return answer
 
     async def empty(self, tasks: set[asyncio.Task[Any]] | None = None) -> None:
-        """Wait until no connection and no other task than these tasks is left."""
+        """Wait until no connection is left, and no task except these tasks."""
         async with asyncio.timeout(PATIENCE):
             while self.listener.connections or (tasks is not None and asyncio.all_tasks() - tasks):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)  # the listener has no event for the end of a connection
 
 
 async def until_closed(reader: asyncio.StreamReader) -> bytes:
-    """Return the bytes until the peer closes or resets. Raise TimeoutError if it does neither in time."""
+    """Return the bytes until the peer closes or resets. Raise TimeoutError if the peer does neither in time."""
     received = bytearray()
     with suppress(ConnectionError, ssl.SSLError):
         async with asyncio.timeout(PATIENCE):

@@ -1,9 +1,9 @@
-"""Remains of a test: processes, threads, descriptors and files. This module finds and ends them, and reports them with
-the test's name.
+"""Remains of a test: processes, threads, descriptors and files. This module finds and ends the remains, and reports
+them with the test's name.
 
-Each process inherits TESTS_OWNER. The variable has the run, and the test or the shared fixture that started the
-process. A search for processes follows each test that has started a process. A search for threads, descriptors and
-files follows each test file. They are reported with the test after which they first appeared.
+Each process inherits TESTS_OWNER. The variable names the run, and the test or shared fixture that started the process.
+A search for processes follows each test that has started a process. A search for threads, descriptors and files follows
+each test file. Each object is reported with the test after which the object first appeared.
 """
 
 import gc
@@ -23,7 +23,7 @@ from tests.support import forks, ports
 OWNER = "TESTS_OWNER"
 RUN = "TESTS_RUN"
 
-#: Most seconds until a thread ends after Python has collected its owner.
+#: Limit in seconds until a thread ends after Python has collected its owner.
 ENDING_SECONDS = 5.0
 #: Audit events of the start of a process.
 STARTING = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", forks.FORKED})
@@ -31,8 +31,8 @@ STARTING = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spa
 
 _DESCRIPTORS = "/proc/self/fd"
 
-#: Owner of processes that this context starts. A task of a shared fixture can start processes during a test. They
-#: belong to the fixture, so an environment variable is not enough.
+#: Owner of processes that this context starts. A task of a shared fixture can start processes during a test. Such
+#: processes belong to the fixture, so an environment variable is not enough.
 _owner: ContextVar[str] = ContextVar("owner", default="")
 
 
@@ -67,7 +67,7 @@ def owning(place: str) -> Iterator[None]:
 
 
 def owning_file() -> AbstractContextManager[None]:
-    """Assign the processes that a test starts in this block to the fixtures of the file."""
+    """Assign the processes of this block to the fixtures of the file."""
     return owning(os.environ[OWNER].removeprefix(f"{os.environ[RUN]} ").partition("::")[0])
 
 
@@ -126,7 +126,7 @@ def _command_line(entry: Path) -> str:
 
 
 class Starts:
-    """Counter of the processes that this process starts. It uses audit events of the interpreter."""
+    """Counter of the processes that this process starts. The counter uses audit events of the interpreter."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -148,7 +148,7 @@ class Held:
         self._numbers: list[object] = []
 
     def begin(self) -> None:
-        """Record the present state, which belongs to no test."""
+        """Record the present state. Its objects belong to no test."""
         self._before = _held()
 
     def look(self, test: str) -> None:
@@ -161,7 +161,7 @@ class Held:
 
     @contextmanager
     def allowing(self) -> Iterator[None]:
-        """Permit new remains of this block, because they belong to the whole run."""
+        """Permit the remains of this block. The remains belong to the whole run."""
         before = _held()
         yield
         self._before |= _held() - before
@@ -187,7 +187,8 @@ def _name(thread: threading.Thread) -> str:
 
 
 def _numbers() -> list[object]:
-    """Return counts that change with new threads, files or descriptors. Counts are quick. Names take milliseconds."""
+    """Return counts that change when threads, files or descriptors are added. Counts are quick. Names take
+    milliseconds."""
     return [{thread.ident for thread in threading.enumerate()}, *map(os.listdir, (tempfile.gettempdir(), _DESCRIPTORS))]
 
 

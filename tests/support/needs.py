@@ -41,20 +41,20 @@ PACKAGES = {
     "zsh": "zsh",
 }
 PHP_CURL = next(Path("/usr/lib/php").glob("*/curl.so"), Path("curl.so"))
-#: Directories of administrators' tools. The path of some users lacks them.
+#: Directories of administrators' tools. PATH of some users lacks these directories.
 SEARCH_PATH = os.pathsep.join(
     (
         os.environ.get("PATH", os.defpath),
         "/usr/sbin",
         "/sbin",
-        # Debian puts these tools in no path
+        # Debian puts these tools outside PATH
         *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)),
     )
 )
 
 
 def find(tool: str) -> str | None:
-    """Return the path of a tool. Search the directories for administrators too."""
+    """Return the path of a tool. Also search the directories of administrators' tools."""
     return shutil.which(tool, path=SEARCH_PATH)
 
 
@@ -77,7 +77,7 @@ def needs(*tools: str, root: bool = False) -> pytest.MarkDecorator:
 
 
 def needs_paths(brought_by: Mapping[Path, str]) -> pytest.MarkDecorator:
-    """Return a mark that skips a test if one of these paths is missing. The argument has the package of each path."""
+    """Return a mark that skips a test if one of these paths is missing. `brought_by`: path -> package with the path."""
     missing = [f"{path.name} ({how})" for path, how in brought_by.items() if not path.exists()]
     return pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}" if missing else "nothing is missing")
 

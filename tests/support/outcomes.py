@@ -1,4 +1,4 @@
-"""Payments with every kind of outcome, so that the daemon's metrics after them are known."""
+"""Payments with every kind of outcome. The daemon's metrics after these payments are known."""
 
 from uuid import uuid4
 

@@ -2,8 +2,8 @@
 0.
 
 A process that is killed and started again listens on the same port. If the kernel had chosen this port, another test
-could get the port between kill and start. So each process of the tests claims a block of ports. It binds the first port
-of the block, so other runs of the tests cannot claim the block.
+could get the port between kill and start. So each process of the tests claims a block of ports. The process binds the
+first port of the block, so that no other run can claim the block.
 """
 
 import atexit
@@ -13,8 +13,8 @@ import random
 import socket
 from collections.abc import Iterator
 
-#: First and last port. The kernel's range begins above (net.ipv4.ip_local_port_range: 32768). The ports of usual
-#: services are below.
+#: First and last port. The kernel's own range begins above the last port (net.ipv4.ip_local_port_range: 32768). Usual
+#: services have ports below the first port.
 FIRST = 12_000
 #: Number of ports in a block, more than the tests of one file need. After the last port, the first port is used again.
 BLOCK = 500
@@ -53,6 +53,6 @@ def _claimed() -> tuple[socket.socket, Iterator[int]]:
         except OSError:
             claim.close()
         else:
-            atexit.register(claim.close)  # otherwise the interpreter would report an open socket at its end
+            atexit.register(claim.close)  # an open socket would cause a warning at the end of the interpreter
             return claim, itertools.cycle(range(first + 1, first + BLOCK))
     raise AssertionError(f"{BLOCKS} processes on this machine have ports for tests already")

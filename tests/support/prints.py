@@ -19,9 +19,9 @@ from tests.support.webhooks import Answer, deliver, disk, key_file
 
 RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
 
-#: posd polls no job during a test.
+#: With this configuration posd polls no job during a test.
 SILENT = "[print]\npoll_first_seconds = 3600\npoll_max_seconds = 3600\nstuck_seconds = 3600\n"
-#: posd polls every open job at once.
+#: With this configuration posd polls every open job at once.
 EAGER = "[print]\npoll_first_seconds = 0.1\npoll_max_seconds = 0.5\nstuck_seconds = 3600\n"
 
 
@@ -38,7 +38,7 @@ class Job:
         return await self.daemon.call("PUT", f"/print-jobs/{self.identity}", {"document": RECEIPT} | changes)
 
     async def started(self, **changes: Any) -> "Job":
-        """Print the job. Check that the terminal accepts it."""
+        """Print the job. Check that the terminal accepts the job."""
         reply = await self.put(**changes)
         assert (reply.status, reply.json["phase"]) == (201, "active"), reply.body
         return self
@@ -92,7 +92,7 @@ class Job:
         return reply.json
 
     async def until(self, what: Callable[[Any], bool]) -> Any:
-        """Follow the feed until the job meets a condition. Return the job in that state."""
+        """Follow the feed until the job meets a condition. Return the job as it was when the condition was met."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             async for _ in self.daemon.changes():
                 document = await self.get()
@@ -150,7 +150,7 @@ class Printer:
 
 
 def knowing(job: Job, *, otherwise: Script = nowhere, **answer: Any) -> Script:
-    """Return the script of a poll that finds only this job, with these members."""
+    """Return the script of a poll. The poll finds only this job, with these members."""
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
         if request.path.endswith(f"={job.identity}"):
@@ -162,7 +162,8 @@ def knowing(job: Job, *, otherwise: Script = nowhere, **answer: Any) -> Script:
 
 
 def one_by_one(*scripts: Script) -> Script:
-    """Return a script that uses one of these scripts for each request, in order. The last script stays."""
+    """Return a script that uses one of these scripts for each request, in order. The last script is used for all
+    further requests."""
     left = list(scripts)
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -183,8 +184,8 @@ def calling_before(job: Job, content: Callable[[], bytes], then: Script = taking
 
 @dataclass
 class Counting:
-    """Script that counts simultaneous requests. It calls the daemon before it replies, so that posd can send other
-    requests. `most`: largest number of simultaneous requests.
+    """Script that counts simultaneous requests. The script calls the daemon before the reply, so that posd can send
+    other requests. `most`: the largest number of simultaneous requests.
     """
 
     daemon: Daemon

@@ -13,7 +13,7 @@ from typing import Any, Self
 from tests.support import forks
 from tests.support.leftovers import OWNER, owner
 
-#: Most seconds of a wait for a line or for the end of a process.
+#: Limit in seconds of a wait for a line or for the end of a process.
 PATIENCE_SECONDS = 60.0
 #: The event of a line that is not JSON. `text` is the line.
 NOT_JSON = "not json"
@@ -34,7 +34,7 @@ class Output:
 
     async def _read(self, stream: asyncio.StreamReader) -> None:
         left = b""
-        while piece := await stream.read(65536):  # a report is one line that is longer than a stream's limit
+        while piece := await stream.read(65536):  # a report is one line, longer than the usual limit of a stream
             *whole, left = (left + piece).split(b"\n")
             for raw in whole:
                 self.add(raw)
@@ -52,12 +52,12 @@ class Output:
 
     @property
     def text(self) -> str:
-        """The lines that are not JSON."""
+        """Lines that are not JSON."""
         return "".join(f"{line['text']}\n" for line in self.lines if line.get("event") == NOT_JSON)
 
     async def line(self, what: Callable[[Mapping[str, Any]], bool], after: int = 0) -> dict[str, Any]:
-        """Wait for a line that meets a condition, from line number `after` on. Raise AssertionError without such a
-        line.
+        """Wait for a line that meets a condition, from line number `after` on. Raise AssertionError if no such line
+        appears.
         """
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -135,12 +135,12 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """The id of its process."""
+        """Id of the server's process."""
         assert self._process is not None
         return self._process.pid
 
     async def stop(self, number: signal.Signals = signal.SIGINT) -> None:
-        """End it with a signal, if it runs."""
+        """If the server runs, end it with a signal."""
         if self._process is not None:
             self._process.send_signal(number)
             await self._process.wait()

@@ -1,5 +1,5 @@
-"""A network with faults. TCP proxies block all data for a while. TLS passes unchanged.
-`tests/terminals/test_exchange.py` and the simulation test connections that break within a request or a reply.
+"""A network with faults. TCP proxies block all data for a while. TLS passes unchanged. Other tests break connections
+within a request or a reply: `tests/terminals/test_exchange.py` and the simulation.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from tests.support.connections import shut
 
-#: struct linger. Closing a socket with this option resets the connection.
+#: struct linger. Socket option that makes a close reset the connection.
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -34,7 +34,7 @@ class Lan:
             connection.cut()
 
     def up(self, *, lost: bool = False) -> None:
-        """Unblock the traffic. Frozen connections continue. With `lost` they are cut."""
+        """Unblock the traffic. Frozen connections continue. With `lost`, open connections are cut."""
         for connection in list(self.connections) if lost else ():
             connection.cut()
         self.refusing = False

@@ -55,7 +55,7 @@ PLACES: Mapping[str, str] = {
 
 
 def marks() -> dict[str, str]:
-    """Return a unique value for each place. A value has the form of a path, a name, or a header."""
+    """Return a unique value for each place. Each value looks like a path, a name, or a header."""
     return {place: f"mark{number:02}.{place.replace('_', '-')}.qx7" for number, place in enumerate(PLACES)}
 
 

@@ -1,6 +1,6 @@
 """Connections of other processes and other users on this machine. The kernel records the connecting process at the
-connect (SO_PEERCRED). So another process connects and passes the sockets to the test. In this way one test uses the
-connections of a hundred tills.
+connect (SO_PEERCRED). Another process therefore connects, and passes the sockets to the test. In this way one test uses
+the connections of a hundred tills.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from pathlib import Path
 from posd.base.limits import CONNECTIONS_OF_PROCESS
 from tests.support.streams import Connection
 
-#: Most descriptors in one message (SCM_MAX_FD is 253).
+#: Maximum of descriptors in one message (SCM_MAX_FD is 253).
 _PIECE = 200
 #: Program that connects this many times, passes the sockets, and runs until its input ends.
 _PROGRAM = """
@@ -68,7 +68,7 @@ def _sockets(channel: socket.socket) -> list[socket.socket]:
 
 @contextmanager
 def crowd(path: Path, count: int, each: int = CONNECTIONS_OF_PROCESS.value) -> Iterator[list[socket.socket]]:
-    """Yield this many connections of other processes. A process has at most `each` connections."""
+    """Yield this many connections, made by several processes. A process has at most `each` connections."""
     with ExitStack() as stack:
         yield [
             item

@@ -65,7 +65,7 @@ class Shim:
         }
 
     def position(self) -> int:
-        """Return the present length of the log. Every operation so far is before it."""
+        """Return the present length of the log. Every operation so far is before this offset."""
         return self.log.stat().st_size
 
     def operations(self) -> Iterator[Operation]:

@@ -20,13 +20,13 @@ from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledg
 TERMINALS = 120
 QUICK_TERMINALS = 10
 #: Seconds that posd waits for a reply and for a connection, in tests of time-outs. On a busy machine a reply must still
-#: time out, and a connection must not. The deadline of a slow reply is the sum of both.
+#: time out, and a connection must not. A slow reply has both limits together.
 QUICK_SECONDS, CONNECT_SECONDS = 0.4, 2.0
-#: Most seconds of a wait.
+#: Limit of a wait in seconds.
 PATIENCE_SECONDS = 30.0
 #: A terminal of the fleet without an address.
 OFFLINE = "SN-OFFLINE"
-#: A terminal of the fleet without payments. A payment of any other terminal can name it.
+#: A terminal of the fleet without payments. A payment of any other terminal can name this terminal.
 ANOTHER = "SN-000"
 
 #: Payments of other tests are open. posd must not search for them during a test.
@@ -75,7 +75,8 @@ class Payment:
         return await self.shop.daemon.call("POST", f"/transactions/{self.identity}/{call}", content, socket=socket)
 
     async def until(self, what: Callable[[Any], bool]) -> Any:
-        """Follow the feed until the payment meets a condition. Return the payment in that state."""
+        """Follow the feed until the payment meets a condition. Return the payment as it was when the condition was
+        met."""
         return await self.shop.daemon.wait_for(self.identity, what)
 
     async def history(self) -> list[dict[str, Any]]:
@@ -172,8 +173,9 @@ async def hanging_up(_request: Request, _writer: asyncio.StreamWriter) -> None:
 
 
 def knowing(*elements: dict[str, Any], otherwise: Script = nowhere) -> Script:
-    """Return the script of a search that finds only these transactions. They are events (see `tests.support.events`).
-    posd also searches for other payments of the shop. For an unknown id the script `otherwise` replies.
+    """Return the script of a search that finds only these transactions. The transactions are events (see
+    `tests.support.events`). posd also searches for other payments of the shop. For an unknown id the script `otherwise`
+    replies.
     """
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:

@@ -1,5 +1,5 @@
-"""A client that signs its calls to a terminal. It is written from the vectors and the document. It shares no code with
-the daemon or the simulator, so that the tests find an error in their code.
+"""A client that signs its calls to a terminal. The client is written from the vectors and the document. The client
+shares no code with the daemon or the simulator, so that tests find errors in both.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ class Signed:
     aes_key: bytes = b""
 
     def read(self, answer: bytes) -> bytes:
-        """Return a reply in plain text. The reply may be encrypted or not."""
+        """Return a reply in plain text. The received reply may be encrypted."""
         try:
             data = json.loads(answer)["data"]
             iv, _, text = data.partition(":")

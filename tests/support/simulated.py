@@ -15,7 +15,7 @@ from posd.tls import issue
 from tests.support.daemon import Daemon, running
 from tests.support.webhooks import disk
 
-#: Factor by which terminals are faster than people. An approved cycle takes some 10 ms.
+#: Factor by which terminals are faster than people. At this speed an approved cycle takes about 10 ms.
 SPEED = 2000.0
 
 
@@ -62,7 +62,7 @@ def undelivered(ledger: Ledger) -> set[str]:
 
 
 def public(daemon: Daemon) -> dict[str, str]:
-    """Return the setting of the public name. An outside service reaches the listener by this name."""
+    """Return the setting of the public name, by which an outside service reaches the listener."""
     return {"[database]": f'public_url = "https://localhost:{daemon.port}"\n[database]'}
 
 
@@ -87,7 +87,7 @@ class Step:
 
 def chain(text: str) -> tuple[Step, ...]:
     """Parse a chain. In `p=pre-auth, r=re-auth p, c=capture p:r` the capture of p is sent with the reference of r. By
-    default the reference of the original is sent.
+    default, the reference of the original is sent.
     """
     steps = []
     for item in text.split(", "):
@@ -119,7 +119,7 @@ async def play(
         identity = played.identities[step.name] = str(uuid4())
         request: dict[str, Any] = {"type": step.kind, "terminal": serial or None}
         if step.kind not in ("void", "refund"):
-            # A capture is for at most the reserved amount, so each step has a smaller amount than the previous step.
+            # The amount falls from step to step, because a capture must not exceed the reserved amount.
             request["amount"] = {"subtotal_iva0": 10.01 - len(played.identities)}
         if step.original:
             request |= named(played, step, by)

@@ -20,7 +20,7 @@ def named_quick(names: Iterable[str], quick: Container[str]) -> list[ParameterSe
 
 
 def examples(quick: int, whole: int) -> int:
-    """Return the number of examples of a property, if it differs from the profile's number."""
+    """Return the number of examples of a property, if this number differs from the profile's."""
     return whole if settings.get_current_profile_name() == "whole" else quick
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 def fill(descriptor: int) -> None:
-    """Write to a pipe or a socket until it is full. Then set it to blocking mode again."""
+    """Write to a pipe or a socket until it is full. Then set the descriptor to blocking mode again."""
     os.set_blocking(descriptor, False)
     try:
         while True:
@@ -18,7 +18,7 @@ def fill(descriptor: int) -> None:
 
 
 class FullOutput:
-    """A full pipe or stream socket, like the socket of the journal. A log writes to `write`."""
+    """A full pipe or stream socket. The socket of the journal is a stream socket. A log writes to `write`."""
 
     def __init__(self, kind: str) -> None:
         if kind == "pipe":

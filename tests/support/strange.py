@@ -1,4 +1,4 @@
-"""Texts that a stranger may write, and checks that output with these texts is still well-formed.
+"""Texts that a stranger may write. Checks of output that contains these texts.
 
 Each text has a word after a possible beginning of a new line, a cell, a formula, a tag or an assignment. If a line or a
 cell of the output begins with this word, it was forged.
@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from html.parser import HTMLParser
 
-#: The word. No line or cell of the output may begin with it.
+#: Word in each of the texts. No line or cell of the output may begin with this word.
 FORGED = "FORGED"
 
-#: Kind -> text. Each text can be a JSON string and an argument. Tests make other texts themselves.
+#: Kind -> text. Each text can be a JSON string and an argument. Tests that need other texts make their own.
 STRANGE: Mapping[str, str] = {
     "line feed": f"x\n{FORGED}",
     "carriage return": f"x\r{FORGED}",
@@ -62,10 +62,10 @@ STRANGE: Mapping[str, str] = {
     "accents": "Caf\u00e9 a\u00f1o \u20ac",
 }
 
-#: All texts in one text.
+#: All texts, joined to one text.
 ALL = " | ".join(STRANGE.values())
 
-#: posd's own control sequences: colours, and a line that is drawn again.
+#: posd's own control sequences: colours, and sequences that draw a line again.
 OWN_SEQUENCE = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[lh]|2K|1A)")
 
 
@@ -90,7 +90,8 @@ def assert_screen(written: str) -> None:
 
 
 def assert_csv(written: str) -> None:
-    """Assert that a text is CSV with one line for each row. Assert that no cell is a formula for any separator."""
+    """Assert that a text is CSV with one line for each row. Assert that no cell is a formula, whichever separator a
+    program uses."""
     assert_lines(written.replace("\r\n", "\n"))
     rows = list(csv.reader(io.StringIO(written, newline="")))
     assert len(rows) == len(written.replace("\r\n", "\n").rstrip("\n").split("\n"))

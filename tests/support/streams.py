@@ -1,5 +1,5 @@
-"""The local API at the level of connections. Each call has a connection that a test can close at any time. Also event
-streams.
+"""The local API at the level of connections. Each call has its own connection. A test can close the connection at any
+time. Also event streams.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-#: Most seconds of a wait.
+#: Limit of a wait in seconds.
 PATIENCE_SECONDS = 30.0
 #: Characters that need no escape in a path with a query.
 IN_PATH = "!$&'()*+,;=:/?@%[]~"
@@ -46,7 +46,7 @@ class Connection:
         return answer.status, answer.json
 
     async def answer(self, seconds: float = PATIENCE_SECONDS) -> Reply:
-        """Wait for the complete response. Raise OSError without a complete response."""
+        """Wait for the complete response. Raise OSError if the response is incomplete."""
         try:
             async with asyncio.timeout(seconds):
                 line, *fields = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
@@ -74,7 +74,7 @@ async def ask(
     return Connection(reader, writer, method != "HEAD")
 
 
-#: Most seconds of a call. A fault can delay the daemon.
+#: Limit of a call in seconds. A fault can delay the daemon.
 CALL_SECONDS = 90.0
 
 
@@ -87,7 +87,8 @@ async def call(
     base: str = "/v1",
     headers: Mapping[str, str] | None = None,
 ) -> Reply:
-    """Send a call on a new connection. A body that is not bytes is sent as JSON. Raise OSError without a response."""
+    """Send a call on a new connection. A body that is not bytes is sent as JSON. Raise OSError if there is no
+    response."""
     content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     sent = ({"content-type": "application/json"} if content is not None else {}) | dict(headers or {})
     fields = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
@@ -100,7 +101,7 @@ async def call(
 
 @dataclass
 class Message:
-    """One server-sent event. `json` is the data with exact decimals. An id that is not a number stays a text."""
+    """One server-sent event. `json` is the data with exact decimals. An id that is no number is returned as text."""
 
     id: int | str | None
     event: str
@@ -158,7 +159,7 @@ async def told(source: AsyncIterator[Message]) -> AsyncIterator[Message]:
 
 
 async def collect(source: AsyncIterator[Message], until: Callable[[Message], bool]) -> list[Message]:
-    """Read messages up to the first matching message. Return all of them."""
+    """Read messages up to the first matching message. Return all messages read."""
     read = []
     async for message in source:
         read.append(message)

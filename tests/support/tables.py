@@ -1,7 +1,7 @@
 """A table as one test. The test tries every row, and reports all failures together with the names of their rows.
 
 `every` is for cheap rows that share their fixtures. A row that starts a process or changes a fixture must be a test of
-its own by `pytest.mark.parametrize`. `every` accepts the same arguments.
+its own by `pytest.mark.parametrize`. `every` accepts the arguments of `pytest.mark.parametrize`.
 """
 
 import functools
@@ -21,15 +21,15 @@ Row = tuple[str, dict[str, Any]]
 
 #: Exceptions of a failing row. Any other exception (a skip, Ctrl-C) ends the whole test.
 FAILURES = (Exception, pytest.fail.Exception)
-#: Most failures shown completely, and most further failures named.
+#: Limit of failures shown completely, and limit of further failures named.
 SHOWN, NAMED = 5, 40
 
 
 def every(
     names: str | tuple[str, ...], values: Iterable[Any], ids: Iterable[str] | Callable[[Any], str] | None = None
 ) -> Callable[[Test], Test]:
-    """Make one test of a table. `pytest.mark.parametrize` makes a test of each row. Several tables make their
-    product.
+    """Make one test of a table. `pytest.mark.parametrize` makes a test of each row. With several tables, the rows are
+    the product of the tables.
     """
     columns = names.replace(",", " ").split() if isinstance(names, str) else list(names)
     rows = list(_rows(columns, list(values), ids))
@@ -51,7 +51,7 @@ def every(
 
 
 def there(value: Value | None) -> Value:
-    """Return a value that is not None. Raise AssertionError."""
+    """Return the value. Raise AssertionError for None."""
     assert value is not None
     return value
 
@@ -92,7 +92,7 @@ def _awaiting(inner: Test, table: list[Row]) -> Test:
 
 
 def _tell(failed: list[tuple[str, BaseException]], count: int) -> None:
-    """Raise the failures. The message has the first failures completely, and the names of the others."""
+    """Raise the failures. The message shows the first failures completely, and names the others."""
     if not failed:
         return
     for name, error in failed:

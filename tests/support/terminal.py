@@ -1,4 +1,4 @@
-"""A scripted terminal. This raw TLS server counts requests and sends exactly the replies of the test."""
+"""A scripted terminal: a raw TLS server that counts requests and sends exactly the replies of the test."""
 
 import asyncio
 import hashlib
@@ -81,10 +81,10 @@ async def taking_print(request: Request, writer: asyncio.StreamWriter) -> None:
 
 @dataclass
 class ScriptedTerminal:
-    """The received requests, and the scripts that reply to them. `start`, `abort` and `search` are the scripts of these
-    paths. `print_start` and `print_poll` are the scripts of printing. Searches, print jobs and polls have their own
-    lists. Without a script, a search and a poll get 404, which proves nothing. Without a script, the terminal accepts
-    aborts and print jobs.
+    """The received requests, and the scripts that reply to them. `start`, `abort` and `search`: scripts of the paths
+    with these names. `print_start` and `print_poll` are the scripts of printing. Searches, print jobs and polls have
+    their own lists. Without a script, a search and a poll get 404, which proves nothing. Without a script, the terminal
+    accepts aborts and print jobs.
     """
 
     serial: str

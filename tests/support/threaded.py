@@ -1,4 +1,4 @@
-"""Objects that need a loop, for tests that block. The loop runs in a thread."""
+"""Objects that need an event loop, for tests that run outside a loop. The loop runs in a thread."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator

@@ -1,5 +1,5 @@
 """A small disk, made of a tmpfs in a mount namespace. A new interpreter can enter the namespace. The rest of the
-machine does not see the disk, and it ends with the last process in the namespace. Users other than root also need a
+machine does not see the disk. The disk ends with the last process in the namespace. Users other than root also need a
 user namespace, in which the kernel permits every user to mount.
 """
 
@@ -24,8 +24,8 @@ _HOLD = 'mount -t tmpfs -o size="$1",mode=0700 posd "$2" && echo mounted && exec
 
 @dataclass(frozen=True)
 class SmallDisk:
-    """A mounted tmpfs. `files`: path of the disk for this process. `python`: interpreter that sees the disk at its
-    mount point.
+    """A mounted tmpfs. `files`: path at which this process sees the disk. `python`: interpreter that sees the disk at
+    its mount point.
     """
 
     files: Path

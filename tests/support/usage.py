@@ -13,12 +13,12 @@ QUIET_SHARE, QUIET_SECONDS = 0.01, 0.1
 _SCHEDULED = 2
 
 
-#: Enters a new interpreter, which executes posd from this checkout (`Daemon.entering`).
+#: Command that starts a new interpreter, which executes posd from this checkout (`Daemon.entering`).
 FRESH = ("env", f"PYTHONPATH={ROOT}")
 
 
 def resident_bytes(pid: int, field: str = "VmRSS") -> int:
-    """Return the resident memory of a process. With `VmHWM` return the maximum since `forget_peak`."""
+    """Return the resident memory of a process. With `VmHWM`, return the maximum since `forget_peak`."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1]) * KIB
 

@@ -44,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _hunt(names: Sequence[str], payments: int, file: Path | None) -> int:
-    """Search for deliberate faults. Print the number of payments until each was found. Return 1 if a fault was not
-    found.
+    """Search for deliberate faults. Print for each fault the number of payments until a run found the fault. Return 1
+    if a fault was not found.
     """
     results = []
     for name in names:
@@ -104,13 +104,13 @@ def _one_of_each_kind(failed: Sequence[Played]) -> list[Played]:
 
 
 def _shrunk(job: Job, failures: Sequence[str]) -> str:
-    """Shrink a failed run. Return its plan, its failures and its story."""
+    """Shrink a failed run. Return the shortest plan, its failures and its story."""
     with job.changed():
         found = shrink.shrink(job.plan(), shrink.kinds(failures))
         head = f"shrunk in {found.runs} runs"
         try:
             result = World(found.plan, story=True).run()
-        except Exception as error:  # noqa: BLE001 - that is what it fails with
+        except Exception as error:  # noqa: BLE001 - the error is the result of the run
             return f"{head}: the simulation itself fails: {error!r}"
     return "\n".join((head, story.about_plan(result), *(f"- {what}" for what in result.failures), story.tell(result)))
 

@@ -14,14 +14,14 @@ SERVICE: Final = "_card-terminal._tcp.local."
 
 
 class Air:
-    """The present announcements, by name. One daemon receives all of them."""
+    """The present announcements, by name. One daemon receives all announcements."""
 
     def __init__(self) -> None:
         self._announced: dict[str, AsyncServiceInfo] = {}
         self._heard: asyncio.Queue[tuple[str, AsyncServiceInfo | None]] = asyncio.Queue()
 
     def announce(self, name: str, serial: str, address: str, port: int) -> None:
-        """Announce a terminal. An earlier announcement of the same name is replaced."""
+        """Announce a terminal. A new announcement replaces an earlier announcement of the same name."""
         full = f"{name}.{SERVICE}"
         addresses = [ipaddress.ip_address(address).packed]
         info = AsyncServiceInfo(SERVICE, full, port=port, properties={"serial": serial}, addresses=addresses)

@@ -16,7 +16,7 @@ ORIGINALS: Final[Mapping[str, frozenset[str]]] = {
 }
 
 #: Pairs (requested, already approved) for one original. The approved operation ended the chain, so posd refuses the
-#: requested one.
+#: requested operation.
 NEVER: Final = frozenset({(kind, "void") for kind in ORIGINALS} | {("void", "capture"), ("void", "refund")})
 
 
@@ -39,13 +39,14 @@ class Truth:
     ended: float | None = None
     #: Serials of the terminals that received the start.
     starts: list[str] = field(default_factory=list)
-    #: Outcome at the terminal. None while the payment runs, or if it never ran.
+    #: Outcome at the terminal. None while the payment runs, or if the payment never ran.
     end: str | None = None
-    #: Finals that a terminal has sent to posd in events, acknowledged or not, and in replies to searches.
+    #: Final results that a terminal has sent to posd, in events and in replies to searches. posd may have acknowledged
+    #: the events or not.
     said: list[str] = field(default_factory=list)
     #: Results that a person has stated.
     words: list[str] = field(default_factory=list)
-    #: posd has proof that the payment did not start. The terminal refused it, or the connection failed.
+    #: posd has proof that the payment did not start. The terminal refused the payment, or the connection failed.
     refused: bool = False
     #: The terminal has reported something untrue.
     lied: bool = False
@@ -53,7 +54,7 @@ class Truth:
     released: bool = False
     #: A till has requested an abort of the payment.
     abort_wanted: bool = False
-    #: When posd acknowledged the first final event, in seconds of the loop.
+    #: Time at which posd acknowledged the first final event, in seconds of the loop.
     told_at: float | None = None
     #: Bodies that posd has acknowledged with a 2xx.
     acknowledged: list[bytes] = field(default_factory=list)
@@ -71,7 +72,7 @@ class Truth:
 
     @property
     def base(self) -> "Truth | None":
-        """The parent in the chain. A re-authorization that is named by its reference stands for its
+        """The parent in the chain. A request can name the reference of a re-authorization. Its parent is then the
         pre-authorization.
         """
         original = self.original
@@ -84,7 +85,7 @@ class Bank:
 
     truths: dict[str, Truth] = field(default_factory=dict)
     references: dict[str, Truth] = field(default_factory=dict)
-    #: Pairs (parent, operation derived from it), in the order in which the terminals received them.
+    #: Pairs (parent, derived operation), in the order in which the terminals received the operations.
     derived: list[tuple[Truth, Truth]] = field(default_factory=list)
 
     def of(self, identity: str) -> Truth:

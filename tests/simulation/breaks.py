@@ -1,8 +1,9 @@
-"""Deliberate faults of the product, such as a programmer could make. The simulation must find each fault.
+"""Deliberate faults of the product. A programmer could make each of these mistakes. The simulation must find each
+fault.
 
 A break changes the product in this process only, for one run. The break edits the text of a function and compiles the
-function again. So the table (breaks.toml) shows the mistake itself. A text that is not in the product is an error. So
-the table follows the product.
+function again. The table (breaks.toml) therefore shows the mistake itself. A text that is not in the product is an
+error, so the table follows the product.
 """
 
 import builtins
@@ -31,7 +32,7 @@ class Change:
 @contextmanager
 def _changed(function: FunctionType, changes: Sequence[Change]) -> Iterator[None]:
     """Replace a function for the block, also in modules that have imported the function. Raise ValueError if the text
-    is not in its source.
+    is not in the function's source.
     """
     source = textwrap.dedent(inspect.getsource(function))
     for change in changes:

@@ -1,6 +1,7 @@
 """Operations on a payment: re-authorizations, captures, tips, voids and refunds, and their permitted order.
 
-The local API has the rules (Amounts, Chains). This module states them again and shares no code with the daemon.
+The local API has the rules (Amounts, Chains). This module states the same rules again and shares no code with the
+daemon.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "refund": ("refund", "REFUND"),
 }
 
-#: Pairs whose first operation needs `repeat`.
+#: Pairs of operations. The first operation of each pair needs `repeat`.
 REPEATED: Final = frozenset(
     {("capture", "capture"), ("post-tip", "post-tip"), ("refund", "refund"), ("re-auth", "capture")}
 )
@@ -68,7 +69,7 @@ class Link:
 
     @property
     def base(self) -> "Link | None":
-        """The parent in the chain. A re-authorization that is named by its reference stands for its
+        """The parent in the chain. A request can name the reference of a re-authorization. Its parent is then the
         pre-authorization.
         """
         original = self.original
@@ -78,8 +79,8 @@ class Link:
 
 
 def expected(link: Link, links: Sequence[Link]) -> frozenset[str]:
-    """Return the codes with which posd may refuse a start. Without codes posd must accept the start. `links`: the
-    chain, from the first operation on, in the order of the starts.
+    """Return the codes with which posd may refuse a start. If the result is empty, posd must accept the start. `links`:
+    the chain, from the first operation on, in the order of the starts.
     """
     original, base = link.original, link.base
     assert original is not None
@@ -275,8 +276,8 @@ class Chain:
             link.state = "open"  # no operation can derive from an approval without a reference
 
     def _by_start(self) -> list[Link]:
-        """Return the chain in the order in which the operations reached a terminal. Two operations of the same moment
-        can arrive in any order.
+        """Return the chain in the order in which the operations reached a terminal. Two operations that start at the
+        same moment can arrive in any order.
         """
         began = {link.identity: self._world.bank.of(link.identity).began for link in self._links}
         last = datetime.max.replace(tzinfo=UTC)

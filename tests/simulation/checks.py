@@ -51,13 +51,15 @@ STOP_SECONDS: Final = 0.01
 STREAM_SECONDS: Final = 2.0
 #: Most seconds until posd searches for a missing event. The time of a search under way is added.
 GAP_SECONDS: Final = 3.0
-#: Most searches for other payments of the terminal that posd may send before, and that may get no reply.
+#: Most searches for other payments of the terminal that posd may send before this search. These searches may get no
+#: reply.
 GAP_SEARCHES: Final = 4
 #: Most seconds until a waiting till gets an end that a search finds. The longest pause between two searches is shorter.
 WAIT_SECONDS: Final = 450.0
 #: Most seconds until a person is asked.
 SHOWN_SECONDS: Final = 2400.0
-#: Most seconds until a till gets the end of a print job. This is the longest pause between two polls, and a margin.
+#: Most seconds until a till gets the end of a print job. The time is the longest pause between two polls, plus a
+#: margin.
 PRINT_SECONDS: Final = 90.0
 
 
@@ -67,7 +69,7 @@ class Checks:
     def __init__(self, world: "World") -> None:
         self.world = world
         self.failures: list[str] = []
-        #: id -> results that posd has shown for it, in order.
+        #: Id -> results that posd has shown for this id, in order.
         self.shown: dict[str, list[str]] = {}
         self.feed: list[dict[str, Any]] = []
         #: id -> the newest line of the feed, and the result that the terminal has reported.
@@ -88,9 +90,10 @@ class Checks:
         self.old: dict[str, str] = {}
         #: The feed of an installed database is being read from its beginning.
         self.reading_anew = False
-        #: Print jobs that reached a terminal before the database was rolled back. None if it was never rolled back.
+        #: Print jobs that reached a terminal before the database was rolled back. None if the database was never rolled
+        #: back.
         self.printed_before: set[str] | None = None
-        #: When the database last went back in time, in seconds of the loop.
+        #: Time of the last rollback of the database, in seconds of the loop.
         self._went_back = 0.0
         #: Ids that retention has removed.
         self.removed: list[str] = []
@@ -273,7 +276,9 @@ class Checks:
             self.world.seen("attention", item["code"])
 
     def refused_start(self, identity: str, reply: Reply) -> None:
-        """Check that posd sent nothing for a refused start. The end of the run checks that it recorded nothing."""
+        """Check that posd sent nothing for a refused start. A check at the end of the run shows that posd recorded
+        nothing.
+        """
         self.holds(not self.world.bank.of(identity).starts, f"posd refused {identity} ({reply.status}) and sent it")
         self.world.refused[identity] = None
 
@@ -282,12 +287,12 @@ class Checks:
         self.fail(f"posd replied {reply.status} to sale {basket.sale.number}: {reply.body[:300]!r}")
 
     def acquirer_asked(self, identity: str) -> bool:
-        """Whether posd has acknowledged the event that the terminal asks the acquirer."""
+        """Whether posd has acknowledged the event about the terminal's request to the acquirer."""
         return any(_status(event) == "APPROVAL_REQUESTED" for event in self.world.bank.of(identity).acknowledged)
 
     def refused_though_asked(self, truth: Truth) -> bool:
-        """Whether a terminal ended a payment itself after it had asked the acquirer. This is against the terminal's own
-        table. The result at the acquirer is then unknown.
+        """Whether a terminal ended a payment itself after its request to the acquirer. The terminal's own table forbids
+        this end. The result at the acquirer is then unknown.
         """
         return truth.end in ("TERMINAL_REJECTED", "TERMINAL_CANCELED") and self.acquirer_asked(truth.identity)
 
@@ -298,8 +303,8 @@ class Checks:
         if self.world.late(payment):
             return
         truth, truths = self.world.bank.of(payment.identity), self.world.bank.truths.values()
-        # If a person has released the terminal, the abort stops the payment that is open there at present. posd cannot
-        # detect this.
+        # If a person has released the terminal, the abort stops the payment that is open on the terminal at present.
+        # posd cannot detect this.
         freed = truth.released and any(other.abort_wanted and other.end is None for other in truths)
         self.holds(
             truth.abort_wanted or freed or self.world.plan.probes,
@@ -315,8 +320,8 @@ class Checks:
         self.holds(late < 2.0 * self.world.slower, f"the till received the end of {identity} {late:.1f} s late")
 
     def cut(self, method: str, path: str, life: int, began: float) -> None:
-        """Check a call of a till that ended without a reply. This may only happen when the daemon ends. A stopping
-        daemon replies to waiting tills and completes starts.
+        """Check a call of a till that ended without a reply. A call may end without a reply only when the daemon ends.
+        A stopping daemon replies to waiting tills and completes starts.
         """
         alive = self.world.machine.serves(life)
         if self._stopping == life:
@@ -398,7 +403,7 @@ class Checks:
         """Count a sale that the till has finished."""
         self.world.done += 1
 
-    # At the start of each life of the daemon, and at the end.
+    # Checks at the start of each life of the daemon, and at the end of the run.
 
     def cannot_start(self, error: BaseException | None) -> None:
         """Check that a fault of the disk made the daemon end by itself."""
@@ -533,7 +538,7 @@ class Checks:
             self._moved(change)
 
     def _moved(self, change: dict[str, Any]) -> None:
-        """Check that the state of a payment does not go back, and that the terminal's first final stays."""
+        """Check that the state of a payment does not go back, and that the terminal's first final result stays."""
         identity, result = change["id"], change["result"]
         if self.reading_anew or change["reason"] == "taken_over":
             # A restore takes over only later changes of the replaced database.
@@ -739,7 +744,9 @@ class Checks:
         )
 
     def _reversal(self, document: dict[str, Any], truth: Truth) -> None:
-        """Check that a void is a cancellation on the day of its original, and a refund on a later day."""
+        """Check the terminal's operation for a void: a cancellation on the day of the original, and a refund on a later
+        day.
+        """
         outcome, base = document["outcome"], truth.base
         if truth.kind != "void" or outcome is None or outcome["result"] != "approved" or base is None:
             return
@@ -756,7 +763,7 @@ class Checks:
 
 
 def _rank(status: str | None) -> int:
-    """Return the position of a state in the lifecycle. All finals have the same position."""
+    """Return the position of a state in the lifecycle. All final states have the same position."""
     steps = (None, "TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED")
     return steps.index(status) if status in steps else len(steps)
 
@@ -774,14 +781,14 @@ def _member(event: bytes, name: str) -> str:
 def _opened(path: Path) -> sqlite3.Connection:
     """Open a database for reading, and leave its WAL unchanged.
 
-    The last writing connection would copy the WAL into the database file when it closes. That would repair the effect
-    of a fault.
+    The last writing connection would copy the WAL into the database file when it closes. The copy would repair the
+    effect of a fault.
     """
     return sqlite3.connect(f"file:{path}?mode=ro", uri=True)
 
 
 def _stored(path: Path, where: str = "") -> tuple[set[str], set[bytes], set[str]]:
-    """Return the ids of these payments, all stored bodies, and the ids that retention has removed."""
+    """Return three sets: the ids of these payments, all stored bodies, and the ids that retention has removed."""
     with closing(_opened(path)) as db:
         ids = {identity for (identity,) in db.execute(f"SELECT client_transaction_id FROM transactions {where}")}
         bodies = db.execute("SELECT body FROM events UNION ALL SELECT body FROM quarantine")

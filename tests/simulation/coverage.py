@@ -65,7 +65,7 @@ KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 
 def never(seen: Seen) -> dict[str, list[str]]:
-    """Return the known values of each kind that occurred in no run."""
+    """Return, for each kind, the known values that occurred in no run."""
     met = {what for what, _ in seen}
     found = {kind: [value for value in values if f"{kind}: {value}" not in met] for kind, (_, values) in KNOWN.items()}
     return {kind: values for kind, values in found.items() if values}

@@ -1,8 +1,8 @@
 """The disk of the simulated machine. SQLite and the module `os` use an active disk. `recorded` describes the
 assumptions about the disk. `vfs` describes SQLite's access to the disk. This module replaces functions of `os`, which
 `pathlib`, `tempfile` and asyncio use. Only operations in the machine's directory are changed. A file object writes
-without these functions, so no fault affects its writes. They are recorded when the file is synced or the machine
-crashes. All calls must come from one thread.
+without these functions, so no fault affects its writes. The disk records these writes when the file is synced or the
+machine crashes. All calls must come from one thread.
 """
 
 import errno
@@ -32,8 +32,8 @@ _reserve = files.reserve
 
 
 class Disk(Recorded):
-    """The disk. As a context manager it is active for the block. `now`: seconds since 1970, for SQLite. `directory` is
-    resolved, and no file in it is open. Raise vfs.Unavailable if SQLite cannot use the disk.
+    """The disk. As a context manager, the disk is active for the block. `now`: seconds since 1970, for SQLite.
+    `directory` is resolved, and no file in it is open. Raise vfs.Unavailable if SQLite cannot use the disk.
     """
 
     def __init__(self, directory: Path, random: Random, now: Callable[[], float] = time.time) -> None:

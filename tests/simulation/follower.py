@@ -1,5 +1,5 @@
-"""A program that follows the stream of the feed, like head office. It reconnects after the last change that it has. It
-must get each change once, in order, and in time.
+"""A program that follows the stream of the feed, like head office. After a break the program continues after its last
+change. The program must get each change once, in order, and in time.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ class Follower:
         self.world = world
         self._place = ""  # number of the last change that the follower has
         self._seq = 0
-        #: When the follower connected, in seconds of the loop. inf without a connection.
+        #: Time at which the follower connected, in seconds of the loop. The time is inf without a connection.
         self.since = math.inf
 
     async def run(self) -> None:
@@ -44,7 +44,7 @@ class Follower:
     def take(self, kind: str, place: str, data: bytes) -> None:
         """Receive a message of the stream."""
         if kind == "notice":
-            self._seq = 0  # after a gap, or a message from another database
+            self._seq = 0  # this change follows a gap, or comes from another database
         if not place:
             return
         change: dict[str, Any] = json.loads(data)

@@ -59,7 +59,7 @@ EVENTS: Final[Mapping[str, float]] = {
     "other-amount": 1,
     "unlikely": 1,
     "no-reference": 1,
-    "none-comes": 0,  # drawn by the share MUTE
+    "none-comes": 0,  # the share MUTE decides how often this value is drawn
 }
 
 #: Result of a search.
@@ -74,7 +74,7 @@ SEARCHES: Final[Mapping[str, float]] = {
     "cut": 1,
     "silent": 1,
     "contradicts": 0.5,
-    "late-index": 0,  # drawn by the share MUTE
+    "late-index": 0,  # the share MUTE decides how often this value is drawn
 }
 
 #: Effect of an abort.
@@ -101,12 +101,14 @@ EXTRAS: Final[Mapping[str, float]] = {
     "too-large": 1,
 }
 
-#: How events may arrive if an operation follows the approval. The other events lack data that the operation needs.
+#: How events may arrive if an operation follows the approval. All other habits omit data that the operation needs.
 FOLLOWED: Final = frozenset(EVENTS) - {"other-amount", "unlikely", "no-reference"}
 
-#: Share of bad payments without any event, then the replies to their starts and their searches.
+#: Share of bad payments without any event. The two tables after it have the replies to the starts and the searches of
+#: these payments.
 MUTE: Final = 0.08
-#: The same share if the configuration lets posd conclude `not_started`. For these payments posd must not conclude it.
+#: The same share if the configuration lets posd conclude `not_started`. For these payments posd must not conclude
+#: `not_started`.
 MUTE_PROVABLE: Final = 0.4
 MUTE_REPLIES: Final = ("lost-runs", "silent-runs", "cut-runs", "failed-runs")
 MUTE_SEARCHES: Final = ("usual", "none", "failed", "late-index", "late-index")

@@ -1,5 +1,5 @@
-"""Search for a deliberate fault. Seeds run with the fault until a check fails in a run that passes without the
-fault.
+"""Search for a deliberate fault. The search plays seeds with the fault until a check fails. The same run must pass
+without the fault.
 """
 
 import re

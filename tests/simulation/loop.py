@@ -1,7 +1,7 @@
 """An event loop with virtual time. The loop never waits, and the seed decides the order of all steps. When nothing is
 ready to run, the clock advances to the next timer. The loop also simulates threads, sub-processes and signals. A
 function for a thread runs as one step, a little later. All code that the daemon starts has the number of the daemon's
-life in its context. So a life can end at any point, as after a kill.
+life in its context. A life can therefore end at any point, as after a kill.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-#: The life of the daemon to which the running code belongs. 0 for the world around the daemon.
+#: Number of the daemon's life to which the running code belongs. The world around the daemon has the number 0.
 LIFE: contextvars.ContextVar[int] = contextvars.ContextVar("life", default=0)
 
 #: A context that belongs to no life.
@@ -78,8 +78,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
         self.network = network
         network.loop = self
-        #: Draws the seconds of a function on a thread. The loop calls it twice: for the start, and for the delivery of
-        #: the result.
+        #: Function that draws the seconds of a step on a thread. The loop calls it twice for each step: for the start,
+        #: and for the delivery of the result.
         self.thread_seconds: Callable[[], float] = lambda: 0.0005
         #: The simulated sub-process: arguments -> exit code and stderr.
         self.program: Callable[[tuple[str, ...]], tuple[int, bytes]] = lambda _arguments: (1, b"no such program")
@@ -105,7 +105,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now = max(self._now, self._scheduled[0].when())
 
     def _process_events(self, _events: list[Any]) -> None:
-        """Do nothing. There are no events from outside."""
+        """Do nothing. The loop has no events from outside."""
 
     def _write_to_self(self) -> None:
         """Do nothing. No thread needs a wake-up."""
@@ -135,8 +135,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return super().call_at(when, callback, *args, context=context)
 
     def end_life(self, life: int) -> None:
-        """End a life of the daemon at once. No callback and no task of that life runs again. The coroutines are closed,
-        as Python does with unreferenced coroutines. The caller prevents any effect of their cleanup.
+        """End a life of the daemon at once. No callback and no task of that life runs again. The loop closes the
+        coroutines, as Python closes unreferenced coroutines. The caller prevents any effect of their cleanup.
         """
         self._ended.add(life)
         doomed = [*self._tasks.pop(life, {}).values()]

@@ -48,9 +48,9 @@ from tests.simulation.still import Log, Manager, log_of
 MEMORY = Path("/dev/shm")
 #: A database of each released schema.
 RELEASED = Path(__file__).parent.parent / "store" / "released"
-#: Most events that posd keeps for one payment. No run is long enough for the product's own number.
+#: Most events that posd keeps for one payment. The product's own number is larger than the number of events in any run.
 MOST_EVENTS = 60
-#: Numbers of functions between two checkpoints. Each run draws one of these numbers. The numbers are small, so that a
+#: Numbers of database functions between two checkpoints. Each run draws one number. The numbers are small, so that a
 #: short run has power cuts between checkpoints.
 CHECKPOINTS = (6, 40, 350)
 #: Suffixes of a database's files, except the file that SQLite can rebuild.
@@ -95,15 +95,15 @@ class _Sink:
 
 
 _sink = _Sink()
-#: The daemon freezes long-lived objects for the garbage collector. No object is long-lived in a simulation, so the
-#: freeze is replaced.
+#: The daemon freezes long-lived objects for the garbage collector. No object is long-lived in a simulation, so this
+#: module replaces the freeze.
 _freeze = gc.freeze
 
 
 @cache
 def prepare_process() -> None:
     """Send all log lines of this process to the running machine, and collect garbage often."""
-    # A killed daemon leaves coroutines that never ran. Python warns about each of them.
+    # A killed daemon leaves coroutines that never ran. Python warns about each coroutine that never ran.
     warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)
     structlog.configure(
         processors=[_sink],
@@ -155,7 +155,7 @@ class Clocks:
         return self.true + self.error
 
     def elapsed(self) -> float:
-        """Seconds since the boot, including those in which the machine slept."""
+        """Seconds since the boot, with the seconds in which the machine slept."""
         return self.loop.time() + self.slept
 
 
@@ -176,7 +176,7 @@ class Machine:
     on_operation: Callable[[str, str], None] = lambda _kind, _name: None
     #: Class of the receiver of announcements, as a substitute for zeroconf.
     discovery: Callable[..., Discovery] = Discovery
-    #: When the certificate of the listener was made.
+    #: Time at which the certificate of the listener was made.
     certified: datetime = BORN
 
     def __post_init__(self) -> None:
@@ -239,7 +239,7 @@ class Machine:
         gc.collect()  # garbage of the previous run was not collected during that run
         _sink.take = self._take
         self.loop.program = self._program
-        # The daemon freezes long-lived objects. Other lives follow here, so no object is long-lived.
+        # The daemon freezes long-lived objects. In a simulation other lives follow, so no object is long-lived.
         draw = Random(f"secrets/{self.network.seed}").randbytes
         with (
             patch.dict(os.environ),
@@ -433,7 +433,9 @@ class Machine:
             restore.commit()
 
     def move(self, address: str) -> None:
-        """Set another address. All connections end, and listeners move to the new address."""
+        """Set another address. Change the address of the machine. All connections end, and listeners move to the new
+        address.
+        """
         self.network.move(address)
         self.addresses = {"eth0": frozenset({address})}
         self._changed.set()

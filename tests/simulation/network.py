@@ -1,9 +1,9 @@
 """The network between the machine, the terminals and the tills: connections in memory, with faults.
 
-A connection has two ends. Bytes that are written at one end arrive at the other end in order, after the latency of the
-way. A way that is down holds the bytes, as TCP does. A cut connection ends at both ends. An address without a host does
-not reply. A port without a listener refuses connections. TLS is real if the client uses it. Otherwise the bytes are
-plain text, and the listener treats them as decrypted. Plain text saves half of the time of a payment. Other tests cover
+A connection has two ends. The bytes of one end arrive at the other end in order, after the latency of the way. A way
+that is down holds the bytes, as TCP does. A cut connection ends at both ends. An address without a host does not reply.
+A port without a listener refuses connections. TLS is real if the client uses it. Without TLS the bytes are plain text,
+and the listener treats the bytes as decrypted. Plain text saves half of the time of a payment. Other tests cover
 refusals by TLS on real connections.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Latency of a Unix socket, in seconds.
 LOCAL_SECONDS: Final = 0.00002
-#: Most unread bytes that the kernel buffers. A Unix socket has about this size.
+#: Most unread bytes that the kernel buffers. The buffer of a Unix socket has about this size.
 KERNEL_BYTES: Final = 208 * 1024
 #: Seconds after which the kernel reports that a host in the same network is unreachable.
 UNREACHABLE_SECONDS: Final = 3.06
@@ -55,7 +55,7 @@ class Way:
     latency: tuple[float, float] = (0.0003, 0.003)
     #: Whether bytes pass.
     up: bool = True
-    #: Whether the host exists. Without a host a connection fails after a while.
+    #: Whether the host exists. If the host does not exist, a connection fails after a while.
     there: bool = True
     connections: list["Connection"] = field(default_factory=list)
     _drawn: int = 0
@@ -123,7 +123,7 @@ _EOF, _RESET = object(), object()
 
 
 class End(asyncio.Transport):
-    """One end of a connection. It is the transport of the code at this end, and a substitute for the socket."""
+    """One end of a connection. The end is the transport of the code at this end, and a substitute for the socket."""
 
     def __init__(self, network: "Network", name: Any, peer_name: Any, family: int, life: int) -> None:
         super().__init__()
@@ -274,7 +274,7 @@ class End(asyncio.Transport):
                 self._loop.call_soon(self._drain, context=self.context)
 
     def set_read_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Do nothing. There is no limit."""
+        """Do nothing. The simulation sets no limit."""
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Set how many bytes may wait beyond the kernel's buffer."""
@@ -395,7 +395,7 @@ class End(asyncio.Transport):
 
 
 class _Assumed:
-    """Substitute for TLS on a plain-text connection. It has the certificate that the server would show."""
+    """Substitute for TLS on a plain-text connection. The substitute has the certificate that the server would show."""
 
     def __init__(self, certificate: bytes | None) -> None:
         self._certificate = certificate
@@ -492,7 +492,7 @@ class Network:
         self.ways: dict[str, Way] = {}
         self.names: dict[str, str] = {}
         self.local = Way(seed, (LOCAL_SECONDS, LOCAL_SECONDS * 2))
-        #: Error of each `accept`, for example without free descriptors. None without a fault.
+        #: Error that each `accept` raises, for example for a lack of descriptors. None without a fault.
         self.accept_error: OSError | None = None
         self._dead: set[int] = set()
         self._ports = 40000
@@ -527,7 +527,7 @@ class Network:
         """Close the sockets of an ended process, as the kernel does."""
         for place, listening in list(self.listeners.items()):
             if listening.life == life:
-                del self.listeners[place]  # connections in the queue end with the other connections
+                del self.listeners[place]  # the close also ends the connections in the queue
         for way in (self.local, *self.ways.values()):
             for connection in way.connections[:]:
                 for end in connection.ends:

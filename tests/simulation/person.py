@@ -114,8 +114,8 @@ class Person:
         self._asked.pop(identity, None)
 
     async def release(self, identity: str) -> bool:
-        """Release the terminal of a payment. Return whether posd did. posd refuses while a call to the terminal is
-        under way.
+        """Release the terminal of a payment. Return whether posd released the terminal. posd refuses while a call to
+        the terminal is under way.
         """
         world = self.world
         life, timeout = world.machine.life, world.plan.reply_timeout

@@ -1,5 +1,6 @@
 """The plan of a run: the sales of the tills, and the faults with their times. A seed always gives the same plan. Each
-sale and each fault has its own random source. Shrinking omits some of them, and the rest of the run stays the same.
+sale and each fault has its own random source. Shrinking omits some sales and faults, and the rest of the run stays the
+same.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -9,7 +10,7 @@ from random import Random
 from typing import Final
 from zoneinfo import ZoneInfo
 
-#: When the machines were installed, with correct clocks.
+#: Time at which the machines were installed, with correct clocks.
 BORN: Final = datetime(2027, 1, 4, 13, 0, tzinfo=UTC)
 #: Days on which the clocks of Madrid change.
 CHANGES: Final = (datetime(2027, 3, 28, tzinfo=UTC), datetime(2027, 10, 31, tzinfo=UTC))
@@ -22,8 +23,8 @@ WEEKS_IN: Final = 15
 ANNOUNCED: Final = 0.2
 #: Share of runs that begin with the database of an older posd.
 UPGRADES: Final = 0.08
-#: Share of the other runs that begin soon before midnight (of the shop or of UTC). Then the most seconds before
-#: midnight.
+#: Share of the other runs that begin soon before midnight (of the shop or of UTC). The next constant is the greatest
+#: number of seconds before midnight.
 MIDNIGHTS: Final = 0.15
 SOON: Final = 2400.0
 #: Seconds for which the shop is open between two nights.
@@ -44,7 +45,7 @@ MANNERS: Final[Mapping[str, float]] = {
     "careless": 4,
 }
 
-#: Share of sales with a further operation (capture, tip, void, refund). Then the share around midnight.
+#: Share of sales with a further operation (capture, tip, void, refund). The next constant is the share around midnight.
 CHAINS: Final = 0.15
 MIDNIGHT_CHAINS: Final = 0.5
 
@@ -131,14 +132,14 @@ class Plan:
     wrong_words: float
     #: Shortest and longest duration of a step on a thread, in seconds.
     disk: tuple[float, float]
-    #: When the run begins, and when the listener's certificate was made.
+    #: Time at which the run begins, and time at which the listener's certificate was made.
     began: datetime = BORN
     certified: datetime = BORN
-    #: Days for which posd keeps records. 0 for the default of the configuration.
+    #: Days for which posd keeps records. 0 means the default of the configuration.
     retention_days: int = 0
     #: Whether posd finds terminals without TLS by their announcements.
     announced: bool = False
-    #: Schema of the database of an older posd. 0 without such a database.
+    #: Schema of the database of an older posd. 0 means that the run has no such database.
     schema: int = 0
 
     def serial(self, number: int) -> str:
@@ -193,7 +194,7 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS),
 
 
 def _over_weeks(plan: Plan, random: Random, lasts: float) -> Plan:
-    """Spread a plan over weeks. The nights pass at once. The clocks change on one of the days."""
+    """Spread a plan over weeks. The clock passes each night in one step. The clocks change on one of the days."""
     nights = random.randrange(12, 29)
     stretch = max(1.0, nights * OPEN_SECONDS / lasts)
     length = lasts * stretch

@@ -2,9 +2,9 @@
 
 tests/power/platter.py describes the assumptions about disk and file system. In addition:
 
-- After a failed sync some of its sectors are on the disk. No later sync writes the others, because the kernel takes
-  them for written. Processes still read the new content.
-- After the kill of a process, other processes see all of its writes. A power cut can still lose what was not synced.
+- After a failed sync only some sectors of the file are on the disk. No later sync writes the other sectors, because
+  the kernel counts them as written. Processes still read the new content.
+- After the kill of a process, other processes see all of its writes. A power cut can still lose unsynced writes.
 - Folders are durable as soon as they are made. A rename from one folder into another is two changes.
 - SQLite's shared memory (`-shm`) is never written to the disk: it survives a kill, but no power cut.
 
@@ -101,7 +101,7 @@ class File:
 
 
 def _apply(content: bytearray, operations: list[tuple[int, bytes | None]]) -> None:
-    """Apply recorded changes as `platter` does. No objects are made, since this runs at each commit."""
+    """Apply recorded changes as `platter` does. The function makes no objects, since it runs at each commit."""
     length = len(content)
     for offset, data in operations:
         if data is None:
@@ -128,11 +128,12 @@ class Recorded:
         self.directory = directory
         #: Called before each operation with the kind and the file's name. The function may set `dead`.
         self.on_operation: Callable[[Kind, str], None] | None = None
-        #: Whether the disk is full. Then an operation that lengthens a file or makes a file fails, and statvfs reports
-        #: no free space.
+        #: Whether the disk is full. On a full disk a file cannot be made or lengthened, and statvfs reports no free
+        #: space.
         self.full = False
         self.free_bytes = FREE_BYTES
-        #: Exception of `on_operation` inside SQLite. SQLite cannot pass it on, so `crash` and the end raise it.
+        #: Exception of `on_operation` inside SQLite. SQLite cannot pass on the exception, so `crash` and the end of the
+        #: block raise it.
         self.raised: BaseException | None = None
 
         self._random = random
@@ -209,7 +210,7 @@ class Recorded:
         return None if path.endswith(SHARED_MEMORY) else path[len(self._prefix) :]
 
     def find(self, name: str) -> File | None:
-        """Return the file of that name, or None. A file whose creation was not recorded is recorded."""
+        """Return the file of that name, or None. Record the file if its creation was not recorded."""
         file = self._live.get(name)
         if self._dead:
             return file
@@ -226,7 +227,7 @@ class Recorded:
         return self._inodes.get(inode)
 
     def opened(self, name: str) -> File:
-        """Return a file that SQLite has just opened. Its writes are recorded."""
+        """Return a file that SQLite has just opened. The disk records the writes to this file."""
         file = self.find(name)
         assert file is not None
         self.compare(file)
@@ -347,7 +348,7 @@ class Recorded:
         """Yield the names of existing regular files."""
         for folder, _, names in os.walk(self.directory):
             for name in names:
-                path = os.path.join(folder, name)  # noqa: PTH118 - as `os.walk` has it
+                path = os.path.join(folder, name)  # noqa: PTH118 - `os.walk` gives text
                 if S_ISREG((stat := os.lstat(path)).st_mode):
                     yield path[len(self._prefix) :], stat
 

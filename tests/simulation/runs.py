@@ -96,7 +96,7 @@ def play(job: Job) -> Played:
     try:
         with job.changed():
             result = World(job.plan(), until_failure=job.until_failure).run()
-    except Exception:  # noqa: BLE001 - it is told as the run's
+    except Exception:  # noqa: BLE001 - the error is a part of the run's result
         return Played(job, broken=traceback.format_exc(limit=-6))
     return Played(
         job,

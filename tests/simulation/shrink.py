@@ -77,7 +77,7 @@ def failures_of(plan: Plan) -> list[str]:
     """Play a plan. Return the failures, and the errors of the simulation itself."""
     try:
         return World(plan).run().failures
-    except Exception as error:  # noqa: BLE001 - it is a failure like others
+    except Exception as error:  # noqa: BLE001 - an error counts as a failure
         return [repr(error)]
 
 

@@ -1,4 +1,4 @@
-"""The story of a run. It has the events of the payments with broken promises, in order of time.
+"""The story of a run. The story has the events of the payments with broken promises, in order of time.
 
 The notes of the world are the source. A note has a time, a subject, a kind, and details.
 """
@@ -16,7 +16,7 @@ _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|job-\d+")
 _SALE: Final = re.compile(r"\bsale (\d+)\b")
 #: Most notes printed before a broken promise that names no payment.
 BEFORE: Final = 25
-#: Paths of the lists that the person reads. Their replies have many payments.
+#: Paths of the lists that the person reads. The replies to these requests have many payments.
 LISTS: Final = ("/v1/feed", "/v1/transactions?")
 #: Longest line, in characters.
 WIDTH: Final = 400
@@ -44,7 +44,7 @@ def tell(result: Result, *, everything: bool = False) -> str:
 
 
 def about_plan(result: Result) -> str:
-    """Print the sales and faults of a run, if they are few."""
+    """Print the sales and faults of a run, if their number is small."""
     plan = result.plan
     sales = [f"sale {sale.number} at till {sale.till}: {sale.cents / 100:.2f}, {sale.manner}" for sale in plan.sales]
     faults = [

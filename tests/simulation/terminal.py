@@ -1,8 +1,6 @@
-"""A terminal of the world. It accepts starts, runs payments, delivers events by the specification's policy, and replies
-to calls.
-
-It shares no code with the daemon or the shipped simulator. Correct behaviour follows the specification. Faulty
-behaviour comes from the habit of each payment.
+"""A terminal of the world. The terminal accepts starts, runs payments, delivers events by the specification's policy,
+and replies to calls. This module shares no code with the daemon or the shipped simulator. Correct behaviour follows the
+specification. Faulty behaviour comes from the habit of each payment.
 """
 
 import asyncio
@@ -34,8 +32,8 @@ BASE, CAP = 2.0, 60.0
 PATIENCE: Final = 10.0
 #: Statuses after which the terminal sends an event again (spec 6.2).
 RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
-#: Share of floods that continue until posd stores no more events. Then the number of events and of connections in such
-#: a flood.
+#: Share of floods that continue until posd stores no more events. The next constants are the numbers of events and of
+#: connections in such a flood.
 HUGE, HUGE_EVENTS, HUGE_CONNECTIONS = 0.8, 190, 8
 #: Seconds that the terminal waits for a card.
 CARD_LIMIT: Final = 90.0
@@ -175,7 +173,7 @@ class Terminal:
 
     async def power_cycle(self, seconds: float, *, forgets: bool) -> None:
         """Lose the power for a while. Running payments are lost, and the acquirer keeps its records. Waiting events are
-        in a queue. A terminal that `forgets` loses the queue too.
+        in a queue. A terminal with the habit `forgets` also loses the queue.
         """
         self.on = False
         way = self.world.network.way(self.address)
@@ -217,7 +215,7 @@ class Terminal:
     async def _handle(self, asked: Asked, server: Server) -> None:
         try:
             await self._handled(asked, server)
-        except Exception as error:  # noqa: BLE001 - the run fails by it
+        except Exception as error:  # noqa: BLE001 - the error makes the run fail
             self.world.broke(error)
 
     async def _handled(self, asked: Asked, server: Server) -> None:
@@ -562,13 +560,15 @@ class Terminal:
             await asyncio.sleep(delay)
 
     def repeat_final(self, identity: str) -> None:
-        """Send the final event of a payment again. A terminal does so if it was offline when the payment ended."""
+        """Send the final event of a payment again. A terminal sends it again if the terminal was offline when the
+        payment ended.
+        """
         payment = self.known.get(identity)
         if self.on and payment is not None and payment.final:
             self._spawn(self._deliver(payment, payment.final), "repeated final")
 
     async def _once(self, payment: Payment, event: bytes) -> int | None:
-        """Make one attempt. Return the status of the reply, None without a reply."""
+        """Make one attempt. Return the status of the reply, or None if no reply arrives."""
         status = event.partition(b'"status": "')[2].partition(b'"')[0].decode()
         if status in FINALS:
             self.world.bank.of(payment.identity).said.append(status)
@@ -602,7 +602,7 @@ class Terminal:
                 client.close()
 
     async def post(self, url: str, body: bytes) -> Reply | None:
-        """Send a POST to the machine. Return None without a reply."""
+        """Send a POST to the machine. Return None if no reply arrives."""
         scheme, _, rest = url.partition("://")
         place, _, path = rest.partition("/")
         host, _, port = place.rpartition(":")
@@ -717,7 +717,8 @@ class Terminal:
                 truth.said.append(item["status"])
         if any(item.get("client_transaction_id") == identity for item in found):
             self.found.add(identity)
-        # This terminal never finds an ended payment. Such replies could prove that a payment never started.
+        # This terminal never finds an ended payment. The replies of such a terminal could prove that a payment never
+        # started.
         none = habit.search in ("none", "another") and not found and truth.end in FINALS
         truth.lied |= none and self.world.plan.confirmed
         body = json.dumps(found).encode()

@@ -45,7 +45,7 @@ def test_a_start_writes_no_commits_behind_the_remains_of_a_failed_sync(disk_of: 
             disk.fail_after(1, "sync")
             with pytest.raises(sqlite3.OperationalError):
                 write(db, 2)
-            disk.dead = True  # before posd could open the database again
+            disk.dead = True  # this power cut comes before posd can open the database again
         disk.crash(power=False)
         with closing(connect_reader(path)) as reader:
             if read:
@@ -58,13 +58,13 @@ def test_a_start_writes_no_commits_behind_the_remains_of_a_failed_sync(disk_of: 
 
 
 def test_a_start_that_cannot_rewrite_the_log_leaves_the_database_file_unchanged(disk_of: MakeDisk) -> None:
-    """The WAL has a hole on disk. After a power cut the file would have only some of the changes behind the hole."""
+    """The WAL has a hole on disk. After a power cut the file would have only some of the changes after the hole."""
     disk = disk_of(1)
     path = disk.directory / "posd.db"
     with closing(open_database(path)) as db:
         write(db, 1)
     with closing(open_database(path)) as db:
-        disk.fail_after(3, "sync")  # after the syncs of the new WAL's header and name
+        disk.fail_after(3, "sync")  # this power cut comes after the syncs of the new WAL's header and name
         with pytest.raises(sqlite3.OperationalError):
             db.execute("UPDATE t1 SET b = 'x'")
         disk.dead = True
@@ -109,7 +109,7 @@ def test_the_name_of_the_log_is_durable_before_the_first_commit(disk_of: MakeDis
     for seed in range(SEEDS):
         disk = disk_of(seed)
         with closing(open_database(disk.directory / "posd.db")) as db:
-            disk.fail_after(2, "sync")  # sync of the folder, whose failure SQLite ignores
+            disk.fail_after(2, "sync")  # the third sync is the sync of the folder, and SQLite ignores its failure
             write(db, 1)
             disk.dead = True
         assert_kept(disk, 1)
@@ -121,7 +121,7 @@ def test_a_power_cut_does_not_bring_back_an_older_witness(disk_of: MakeDisk) -> 
     """
 
     async def write_anew(path: Path) -> None:
-        path.write_bytes(b"of the database that was restored\n")  # noqa: ASYNC240 - as the real one does
+        path.write_bytes(b"of the database that was restored\n")  # noqa: ASYNC240 - the real function also blocks
 
     for seed in range(SEEDS):
         disk = disk_of(seed)

@@ -21,7 +21,7 @@ class _Queue:
         self._busy = False
 
     def put_nowait(self, item: tuple[Any, Callable[[], Any]]) -> None:
-        """Run a function when the earlier ones have run."""
+        """Run a function after the earlier functions."""
         if self._loop.is_closed():
             return  # Python collects an object of an ended daemon late
         self._waiting.append(item)

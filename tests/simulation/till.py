@@ -1,4 +1,4 @@
-"""A till of the world. It stores an id, starts the payment, repeats the call until it gets a reply, and follows
+"""A till of the world. The till stores an id, starts the payment, repeats the call until a reply arrives, and follows
 `next_step`. The stored data survives a crash of the till. The till starts a sale under another id only if posd permits
 it.
 """
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 #: Share of sales for which a person releases the terminal too early.
 HASTY: Final = 0.03
-#: Most ids of one sale. Then the customer goes.
+#: Most ids of one sale. After the last id the customer leaves.
 TRIES: Final = 3
 #: Number of refusals after which a sale counts as refused for ever. No fault causes so many refusals.
 MOST_REFUSALS: Final = 5000
 #: Seconds of a call until the till repeats it.
 PATIENCE: Final = 60.0
-#: Seconds that posd may take to reach a terminal. The wait for the terminal's reply is added.
+#: Seconds that posd may take to reach a terminal. The wait for the terminal's reply is not included.
 CALL_SECONDS: Final = 10.0
 #: First and longest pause of a till before it connects to posd again, in seconds.
 FIRST_PAUSE: Final = 0.25
@@ -76,7 +76,7 @@ class Till:
             self.done.set()
 
     async def crash(self, seconds: float) -> None:
-        """Crash at any point. Continue after a while from the stored data."""
+        """Crash the till at any point. Continue after a while from the stored data."""
         if self._task is None or self._task.done():
             return
         self._task.cancel()
@@ -246,7 +246,7 @@ class Till:
         if (reply is not None and reply.status in (200, 201)) or reply is None:  # the first payment had already ended
             first = self.world.bank.of(basket.ids[-1])
             sure = not (first.lied or first.words or first.lost)
-            # with status 200 the operation was started before
+            # status 200 means that the operation was started before
             began = reply is not None and reply.status == 201
             if elsewhere and began and sure and (first.charged or (first.starts and first.end is None)):
                 how = "paid" if first.charged else "open"
@@ -415,7 +415,7 @@ class Till:
     async def _call_once(
         self, method: str, path: str, body: Any, content_type: str = "application/json"
     ) -> Reply | None:
-        """Call on a new connection. Return None without a reply. Bytes are sent unchanged."""
+        """Call on a new connection. Return None if no reply arrives. Bytes are sent unchanged."""
         client = None
         try:
             async with asyncio.timeout(PATIENCE):
@@ -438,8 +438,8 @@ class _Listener(asyncio.Protocol):
         self._end = end
         self._over = asyncio.Event()
         self._tail = b""
-        #: Whether the response is a stream, whether the outcome arrived, and whether the stream has ended. Then the
-        #: last message.
+        #: Whether the response is a stream, whether the outcome arrived, and whether the stream has ended. The last
+        #: value is the last message.
         self.streams = self.heard = self.ended = False
         self.last = ""
         end.attach(self)

@@ -1,4 +1,4 @@
-"""The faults of a run. A function for each kind begins and ends the fault."""
+"""The faults of a run. For each kind of fault, one function begins and ends the fault."""
 
 import asyncio
 import errno
@@ -134,7 +134,7 @@ async def _link_slow(world: "World", fault: Fault) -> None:
     way = world.network.way(_terminal(world, fault).address)
     way.latency = (0.05, 0.4 + fault.value % 16 / 4)
     await asyncio.sleep(fault.seconds)
-    way.latency = Way.latency  # even if another such fault continues
+    way.latency = Way.latency  # the connections are open even if another such fault continues
 
 
 async def _terminal_off(world: "World", fault: Fault) -> None:
@@ -160,7 +160,7 @@ async def _clock(world: "World", fault: Fault, sign: int) -> None:
     clocks.kernel = Kernel.UNSYNCHRONISED
     began, life = world.loop.time(), world.machine.life
     alone = "clock" not in "".join(kind for number, kind in world.now_wrong.items() if number != fault.number)
-    # posd trusts a clock that was behind and jumps ahead, because a correction looks the same.
+    # posd trusts a clock that was behind and jumps ahead, because posd cannot distinguish the jump from a correction.
     if life and alone and before is not None and before.json.get("sure"):
         await asyncio.sleep(min(fault.seconds, 150.0))
         await _look_at_clock(world, began, life)
@@ -268,7 +268,7 @@ async def _move(world: "World", fault: Fault) -> None:
         terminal.announce()
     else:
         world.network.way(terminal.home).there = True
-        terminal.move(terminal.home)  # even if it has moved again
+        terminal.move(terminal.home)  # the terminal may have moved again
 
 
 async def _twin(world: "World", fault: Fault) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Twin:
     """A device that announces itself, accepts connections and refuses requests.
 
-    posd must send nothing to it while the real terminal answers.
+    posd must send nothing to the device while the real terminal replies.
     """
 
     def __init__(self, world: "World", terminal: "Terminal", address: str) -> None:

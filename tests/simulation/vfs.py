@@ -1,8 +1,8 @@
-"""A VFS for the library of the module sqlite3. It puts the simulated disk between SQLite and its files. The VFS is a
-copy of the default VFS under another name, and becomes the default. Functions of this module replace opening, deleting,
-randomness, sleep and time. For a file in the disk's directory they also replace writing, truncating, syncing, closing
-and growing the shared memory. Each replacement calls the original. Connections keep pointers to objects of this module.
-So a process has one VFS, which is never freed.
+"""A VFS for the library of the module sqlite3. The VFS puts the simulated disk between SQLite and its files. The VFS is
+a copy of the default VFS under another name, and becomes the default. Functions of this module replace opening,
+deleting, randomness, sleep and time. For a file in the disk's directory, other functions replace writing, truncating,
+syncing, closing and growing the shared memory. Each replacement calls the original. Connections keep pointers to
+objects of this module. Therefore a process has one VFS, which is never freed.
 """
 
 import ctypes
@@ -77,8 +77,8 @@ class _Vfs(Structure):
             for name in (
                 *("open", "delete", "access", "full_path", "dl_open", "dl_error", "dl_symbol", "dl_close"),
                 *("randomness", "sleep", "time", "last_error"),
-                "time_ms",  # from version 2 on
-                *("set_system_call", "get_system_call", "next_system_call"),  # from version 3 on
+                "time_ms",  # fields from version 2 on
+                *("set_system_call", "get_system_call", "next_system_call"),  # fields from version 3 on
             )
         ),
     ]
@@ -155,7 +155,7 @@ class Vfs:
             raise RuntimeError("another disk is in force")
         self._disk, self._seed, self._now = disk, seed, now
         self._library.sqlite3_vfs_register(byref(self._vfs), 1)
-        self._library.sqlite3_randomness(0, None)  # makes SQLite's generator ask `xRandomness` for a new seed
+        self._library.sqlite3_randomness(0, None)  # this call makes SQLite's generator ask `xRandomness` for a new seed
 
     def remove(self) -> None:
         """Make connections use the system's files."""
@@ -174,7 +174,7 @@ class Vfs:
         def guarded(*arguments: Any) -> int:
             try:
                 return function(*arguments)
-            except BaseException as error:  # noqa: BLE001 - it cannot pass through SQLite
+            except BaseException as error:  # noqa: BLE001 - the exception cannot pass through SQLite
                 assert self._disk is not None
                 self._disk.raised = self._disk.raised or error
                 return sqlite3.SQLITE_IOERR

@@ -33,8 +33,8 @@ from tests.simulation.threads import without_threads
 from tests.simulation.till import Till
 from tests.simulation.trouble import TROUBLES
 
-#: Seconds from the last sale and the last fault until no message may be under way. They cover the terminals' window of
-#: 15 minutes, the silence before a search, and the person's time.
+#: Seconds from the last sale and the last fault until no message may be under way. These seconds cover the terminals'
+#: window of 15 minutes, the silence before a search, and the person's time.
 QUIET_SECONDS: Final = 2400.0
 #: Most virtual seconds of a run beyond its plan. A longer run counts as stuck.
 MOST_SECONDS: Final = 14 * 86_400.0
@@ -52,8 +52,8 @@ CALM_SECONDS: Final = 120.0
 FELT_SECONDS: Final = 5.0
 #: Most seconds to wait for a sync that is to fail.
 FAILING_SECONDS: Final = 120.0
-#: Faults during which posd cannot work or cannot call any terminal, so that nothing counts as late. Then the faults
-#: during which posd cannot call one terminal.
+#: Faults during which posd cannot work or cannot call any terminal. During these faults nothing counts as late. The
+#: next constant has the faults during which posd cannot call one terminal.
 HOLDS_UP: Final = frozenset(
     {
         *("kill", "kill-at-operation", "kill-at-start", "power", "power-at-operation", "restart", "night", "restore"),
@@ -68,7 +68,7 @@ HOLDS_UP_ONE: Final = frozenset(
 FOLLOWED: Final = 0.3
 #: Share of aborted payments whose terminal is slow to abort.
 SLOW_ABORTS: Final = 0.3
-#: Shares of bad payments that are floods, and that lose some events. The habits draw more of both.
+#: Shares of bad payments that are floods, and that lose some events. The habits add more payments of both kinds.
 FLOODS: Final = 0.006
 SOME_LOST: Final = 0.05
 #: Most restarts of a daemon that cannot start, one every few seconds. A fault of the disk ends before the last restart.
@@ -118,7 +118,7 @@ class World:
         self.backups: list[Path] = []
         self.done = 0
         self.slower = 1.0
-        #: When the stopped disk continues.
+        #: Time at which the stopped disk continues.
         self.still_until = 0.0
         self._steps = 0
         self._habits: dict[str, Habit] = {}
@@ -126,7 +126,7 @@ class World:
         self._digest = hashlib.sha256()
         self._notes: list[Note] | None = [] if story else None
         self.errors: list[BaseException] = []
-        #: Held while the daemon is killed, stopped or started.
+        #: Lock during a kill, a stop or a start of the daemon.
         self.life_lock = asyncio.Lock()
         self.machine: Machine
         self.terminals: list[Terminal] = []
@@ -137,16 +137,16 @@ class World:
         self.follower: Follower | None = None
         #: Kind of fault -> end of its last effect, for the coverage.
         self._felt: dict[str, float] = {}
-        #: Terminal, or "" for all -> number of present faults during which posd cannot call the terminal. Then the end
-        #: of the last such fault.
+        #: Terminal, or "" for all -> number of present faults during which posd cannot call the terminal. The next
+        #: table has the end of the last such fault.
         self._held_up: Counter[str] = Counter()
         self._free_since: dict[str, float] = {}
         #: Terminal -> last time when the way to the terminal held bytes.
         self._way_free_since: dict[str, float] = {}
-        #: Set when a start reaches a terminal.
+        #: Event that is set when a start reaches a terminal.
         self.start_came = asyncio.Event()
 
-    # Used by all parts.
+    # Functions that all parts use.
 
     def random(self, *what: object) -> Random:
         """Return an independent source of randomness for a purpose."""
@@ -161,7 +161,7 @@ class World:
 
     @property
     def story(self) -> list[str]:
-        """Return the events so far as text, if a story is wanted."""
+        """Return the events to this moment as text, if a story is wanted."""
         return [self._line_of(*note) for note in self._notes or ()]
 
     def _line_of(self, at: float, what: tuple[object, ...]) -> str:
@@ -191,7 +191,9 @@ class World:
         return now or self.loop.time() - self._calm_since < CALM_SECONDS
 
     def free_since(self, serial: str) -> float:
-        """Return the time since which posd can work and call the terminal. inf while a fault prevents this."""
+        """Return the time since which posd can work and call the terminal. Return inf while a fault prevents the work
+        or the call.
+        """
         if self._held_up[""] or self._held_up[serial]:
             return math.inf
         return max(self._free_since.get("", 0.0), self._free_since.get(serial, 0.0))
@@ -415,7 +417,7 @@ class World:
         self.checks.line(line)
 
     async def _started(self) -> None:
-        """Wait until the daemon is ready. If it cannot start, start it again after a while."""
+        """Wait until the daemon is ready. If the daemon cannot start, start it again after a while."""
         machine = self.machine
         for _ in range(MOST_STARTS):
             task = machine.task
@@ -451,9 +453,9 @@ class World:
         away: float | None = None,
         failing: int | None = None,
     ) -> None:
-        """Kill the daemon at once or in the middle of a disk operation. Start it again after a while. `away`: seconds
-        until the restart. None takes the seconds of the fault. `failing`: number of the sync from this moment that
-        fails. Operations are counted from that sync on.
+        """Kill the daemon at once or in the middle of a disk operation. Start the daemon again after a while. `away`:
+        seconds until the restart. None means the seconds of the fault. `failing`: number of the sync from this moment
+        that fails. The count of operations begins at that sync.
         """
         async with self.life_lock:
             machine = self.machine
@@ -611,7 +613,7 @@ class World:
         self._hold_up(fault, 1)
         try:
             await TROUBLES[fault.kind](self, fault)
-        except Exception as error:  # noqa: BLE001 - it is awaited at the end only
+        except Exception as error:  # noqa: BLE001 - the task is awaited at the end only
             self.broke(error)
         finally:
             del self.now_wrong[fault.number]
@@ -667,8 +669,8 @@ class World:
 
 
 def _until_opening(now: datetime, chance: int, zone: tzinfo) -> float:
-    """Return the seconds until a shop opens. Most shops open in the morning. Some open so late that sales continue over
-    midnight or over a change of the clocks.
+    """Return the seconds until a shop opens. Most shops open in the morning. Some shops open so late that sales
+    continue over midnight or over a change of the clocks.
     """
     day = now.astimezone(zone).date()
     hour, minute = {0: (23, 50), 1: (1, 50)}.get(chance % 7, (8, chance % 60))

@@ -55,14 +55,14 @@ def identity() -> str:
 
 @pytest.fixture
 async def own(home: Path) -> AsyncIterator[Shop]:
-    """Yield a shop for one test. The test can stop the daemon. It runs on its own loop."""
+    """Yield a shop for one test. The test can stop the daemon. The shop runs on the loop of the test."""
     async with open_shop(home) as shop:
         yield shop
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_scripted_any_more(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Remove after each test the scripts that the test has set on a shared terminal."""
+    """After each test, remove the scripts that the test has set on a shared terminal."""
     yield
     for used in request.node.funcargs.values():
         terminal = getattr(used, "terminal", None)

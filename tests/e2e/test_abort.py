@@ -27,7 +27,7 @@ async def no_reply(_request: Request, _writer: asyncio.StreamWriter) -> None:
     """Close the connection without a reply."""
 
 
-#: Replies of the terminal to an abort that it accepted, or may have accepted.
+#: Replies of the terminal to an abort that the terminal accepted, or may have accepted.
 TAKEN: dict[str, Script] = {
     "200": answering(200, {"code": "ABORTED"}),
     "500": answering(500),
@@ -121,7 +121,7 @@ async def test_a_payment_that_no_longer_holds_its_terminal_is_not_aborted(shop: 
     following = Payment(shop, str(uuid4()), payment.serial)
     shop.terminal.start = acknowledging(payment.serial)
     assert (await following.put()).status == 201
-    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # the terminal ran the payment in spite of its refusal
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # the terminal refused the payment, but ran it
     assert (await payment.get())["phase"] == "active"
     before = shop.terminal.aborts
     reply = await abort(payment)

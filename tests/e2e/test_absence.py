@@ -1,4 +1,4 @@
-"""A webhook listener that was down during open payments, or returned at another address (spec 6.2)."""
+"""A webhook listener that was down during open payments, or that has another address after a start (spec 6.2)."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from tests.support.shop import QUIET, Payment, Shop, answering, knowing, nothing
 from tests.support.streams import stream
 from tests.support.webhooks import attention
 
-#: Downtime in seconds. It is longer than a terminal's retries.
+#: Downtime in seconds. The downtime is longer than a terminal's retries.
 LONG = 720
 
 
@@ -42,7 +42,7 @@ async def waiting(counter: Shop) -> Payment:
 
 
 def backdate(posd: Daemon, seconds: float) -> None:
-    """Make the times in the records and of the touched file of a stopped daemon older."""
+    """Move the times of a stopped daemon back: the times in the records, and the time of the touched file."""
     at = datetime.now(UTC) - timedelta(seconds=seconds)
     with closing(sqlite3.connect(posd.database)) as db, db:
         db.execute("UPDATE changes SET at = ?", (iso(at),))
@@ -100,7 +100,7 @@ async def test_a_search_that_finds_the_payment_settles_it(counter: Shop) -> None
     payment = await waiting(counter)
     await away(counter, LONG)
     assert (await listener(counter.daemon))[0] == "degraded"
-    await payment.until(lambda it: it["last_search"] is not None)  # posd's own search at the start
+    await payment.until(lambda it: it["last_search"] is not None)  # posd searches at the start
     counter.terminal.search = knowing(event(payment.identity, "CARD_PRESENTED", None, payment.serial))
     reply = await payment.post("reconcile")
     lines = [line for line in counter.daemon.lines if line["event"] == "payment.search"]
@@ -136,7 +136,7 @@ async def test_a_terminal_that_accepted_a_payment_and_does_not_report_it_needs_a
         at = datetime.now(UTC) - LONG_WAIT + timedelta(seconds=1)
         db.execute("UPDATE transactions SET created_at = ?", (iso(at),))
     path = f"/transactions/{payment.identity}/events"
-    # The message arrives before a heartbeat is due, so only elapsed time can cause it.
+    # The message arrives before a heartbeat is due, so only elapsed time can cause the message.
     async with asyncio.timeout(HEARTBEAT_SECONDS / 2), stream(counter.daemon.till_socket, path) as source:
         async for message in source:
             if message.event == "state" and message.json["next_step"] == "ask_person":
@@ -147,7 +147,7 @@ async def test_a_terminal_that_accepted_a_payment_and_does_not_report_it_needs_a
     assert (await payment.get())["next_step"] == "new_id_ok"
 
 
-#: Long limits for silence, and a short grace. The grace sets the pauses between searches without callbacks.
+#: Long limits for silence, and a short grace. The grace sets the pauses between searches while no callbacks arrive.
 SHORT = """
 [reconcile]
 first_event_grace_seconds = 0.1
@@ -167,7 +167,7 @@ async def moved(home: Path) -> AsyncIterator[Shop]:
 
 
 async def start_elsewhere(moved: Shop, address: str) -> None:
-    """Restart the daemon after a kill. The callbacks of open payments have this address in the stored data."""
+    """Restart the daemon after a kill. The stored callback URLs of open payments have this address."""
     await moved.daemon.kill()
     with closing(sqlite3.connect(moved.daemon.database)) as db:
         db.execute("UPDATE transactions SET callback_host = ? WHERE phase <> 'final'", (address,))
@@ -189,7 +189,7 @@ async def test_a_payment_with_an_old_callback_address_is_marked_and_searched_for
     (marked,) = document["attention"]
     assert BEFORE in marked["detail"]
     assert "posd asks the terminal by itself" in marked["detail"]
-    await payment.searched(len(payment.searches) + 4)  # each search has a reply, and no event is overdue
+    await payment.searched(len(payment.searches) + 4)  # each search gets a reply, and no event is overdue
     await moved.daemon.restart()
     await payment.searched(len(payment.searches) + 4)
     moved.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))

@@ -89,7 +89,7 @@ async def beside(posd: Daemon, identity: str) -> dict[str, Any]:
     clock = (await posd.call("GET", "/clock", socket=posd.admin_socket)).json
     return {
         "stored": stored,
-        # posd's own observations of terminals are left out: probes, and searches after unexpected reports
+        # leave out posd's own observations of terminals: probes, and searches after unexpected reports
         "terminals": [
             (item["brand"], item["model"], item["base_url"], item["identity"]["conflict"]) for item in terminals
         ],

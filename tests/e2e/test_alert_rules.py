@@ -22,9 +22,10 @@ MONITORING = Path(__file__).parents[2] / "monitoring"
 #: A metric of posd in a rule, with label conditions.
 SELECTOR = re.compile(r"\b(posd_[a-z_]+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'([a-z_]+)(=~|!~|!=|=)"([^"]*)"')
-#: Series that exist only while their condition holds. Their rules compare the value, so the first value fires.
+#: Series that exist only while their condition holds. The rules of these series compare the value, so the first value
+#: fires.
 APPEARS = {"posd_certificate_refusals", "posd_fleet_lanes_health"}
-#: Series that is absent before the first backup. PosdBackupMissing fires if it is absent.
+#: Series that is absent before the first backup. PosdBackupMissing fires if the series is absent.
 HAS_A_RULE_OF_ITS_OWN = {"posd_backup_last_success_timestamp_seconds"}
 
 
@@ -51,7 +52,7 @@ def without_series(expression: str, found: dict[str, Family]) -> list[str]:
 
 
 def answers(series: dict[str, str], label: str, kind: str, words: list[str], alternative: str) -> bool:
-    """Return whether a series meets the condition on a label for this alternative."""
+    """Return whether a series meets a condition on a label, with this alternative."""
     is_one = any(re.fullmatch(word, series.get(label, "")) for word in words)
     return not is_one if kind.startswith("!") else re.fullmatch(alternative, series.get(label, "")) is not None
 

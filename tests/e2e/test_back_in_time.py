@@ -36,7 +36,7 @@ async def restored(daemon: Daemon, *arguments: str) -> None:
 
 
 async def refused(payment: Payment) -> Any:
-    """Start a payment. Check that posd refuses it, and sends and records nothing."""
+    """Start a payment. Check that posd refuses the start, and sends and records nothing."""
     reply = await payment.put()
     assert (reply.status, reply.json["code"]) == (409, "restore_unseen"), reply.body
     assert SEEN in reply.json["how"]
@@ -163,7 +163,7 @@ async def test_a_lost_sale_is_not_paid_again_under_another_id(own: Shop, home: P
 
 
 async def test_the_guards_are_checked_in_their_order(own: Shop) -> None:
-    """A known id comes first, then the sale, the restore, and the busy terminal."""
+    """posd checks for a known id first, then the sale, the restore, and the busy terminal."""
     daemon = own.daemon
     holding = own.payment()
     assert (await holding.put(sale="sale-1")).status == 201
@@ -199,7 +199,7 @@ async def test_a_restore_with_an_unreadable_old_file_takes_the_ids_from_the_witn
 
 
 async def test_a_restore_with_an_intact_old_file_refuses_nothing(own: Shop, home: Path) -> None:
-    """Every id is known, so posd refuses nothing. The database gets another identity."""
+    """posd knows every id, so posd refuses nothing. The database gets another identity."""
     daemon = own.daemon
     await back_up(daemon, home / "backup.db")
     payment = await own.started()
@@ -243,7 +243,7 @@ async def test_a_restore_takes_over_damaged_events(own: Shop, home: Path) -> Non
 @pytest.mark.parametrize("steps", [1, 2, 3])
 async def test_a_backup_with_more_data_than_the_witness_restores_the_rest(own: Shop, home: Path, steps: int) -> None:
     """A snapshot lacks a payment, and posd adds only its id from the witness. Then a backup with the complete payment
-    is restored. The outcome of the newer file and the data of the backup must both stay.
+    is restored. posd must keep the outcome of the newer file and the data of the backup.
     """
     daemon = own.daemon
     await daemon.stop()
@@ -288,7 +288,7 @@ async def test_a_new_database_is_made_without_a_backup(own: Shop) -> None:
 
 
 async def test_after_the_loss_of_a_disk_head_office_provides_the_started_ids(own: Shop, home: Path) -> None:
-    """Only the certificates are left. posd sends no call again, and asks an operator."""
+    """Only the certificates are left. posd repeats no start, and asks an operator."""
     daemon = own.daemon
     payments = [await own.started() for _ in range(3)]
     await approve(payments[0])

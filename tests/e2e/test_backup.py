@@ -76,7 +76,7 @@ def lose(database: Path, *suffixes: str) -> None:
         database.with_name(database.name + suffix).unlink()
 
 
-#: Disaster -> damage to the database, and how the restore finds the payments since the backup.
+#: Disaster -> damage to the database, and the restore's source of payments since the backup.
 DISASTERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (lambda _database: None, "whole"),
     "garbage in the middle": (lambda database: destroy(database, "transactions", "leases"), "derived"),
@@ -135,7 +135,7 @@ async def test_after_a_disaster_and_a_restore_nothing_is_sent_twice(own: Shop, h
         assert code == 0, said
     assert (await (await own.started()).get())["phase"] == "active"
 
-    for _ in range(2):  # the second restore takes over from the file of the first restore
+    for _ in range(2):  # the second restore takes payments over from the file of the first restore
         documents = {payment.identity: await payment.get() for payment in known}
         await daemon.stop()
         code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"))
@@ -181,7 +181,7 @@ def swap(database: Path, content: bytes) -> None:
     database.write_bytes(content)
 
 
-#: Fault of the file -> the message of one line, without the commands.
+#: Fault of the file -> the one-line message, without the commands.
 DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "garbage": (lambda database: swap(database, b"garbage" * 9999), "is damaged"),
     "a garbage header": (lambda database: swap(database, os.urandom(100) + database.read_bytes()[100:]), "is damaged"),
@@ -303,7 +303,8 @@ async def test_in_a_directory_the_newest_good_backups_are_kept_and_no_other_file
     second = await into(shop.daemon, directory, 3)
     left = names(directory)
     assert others <= left
-    same = second["path"] == first["path"]  # the second backup of one second replaced the first
+    # two backups in the same second have one name, so the second replaced the first
+    same = second["path"] == first["path"]
     assert second["removed"] == old[: 2 if same else 3]
     assert second["unusable"] == ["posd-20200109T000000Z.db"]
     assert {"posd-20200109T000000Z.db", "posd-20200104T000000Z.db", Path(second["path"]).name} <= left

@@ -74,7 +74,7 @@ async def command(posd: Daemon, *arguments: str) -> tuple[int, str]:
 
 
 class Terminals:
-    """Terminals that deliver webhooks without pause. Most use new connections."""
+    """Terminals that deliver webhooks without pause. Most terminals use a new connection for each webhook."""
 
     def __init__(self, posd: Daemon, callback: str, content: bytes) -> None:
         self._posd = posd

@@ -27,7 +27,7 @@ from tests.support.terminal import scripted_terminal
 
 pytestmark = needs("faketime")
 
-AHEAD = 500.0  # at that time the certificate has ended, and the CA is still valid
+AHEAD = 500.0  # days. The certificate has then ended, and the CA is still valid
 HOUR = timedelta(hours=1)
 BY_ANA = {"operator": "Ana", "note": "compared with the church tower"}
 
@@ -48,7 +48,7 @@ async def admin(posd: Daemon, method: str, path: str, content: Any = None) -> Re
 
 
 async def health(posd: Daemon) -> Any:
-    """Return the health check of the clock. Check that the clock does not make the health failing."""
+    """Return the health check of the clock. Check that the clock does not turn `/health` to failing."""
     reply = await posd.call("GET", "/health")
     assert reply.status == 200, reply.body
     return reply.json["checks"]["clock"]
@@ -67,7 +67,7 @@ async def unsure(posd: Daemon, reason: str) -> None:
     assert await metric(posd) == "1"
     state = (await admin(posd, "GET", "/clock")).json
     assert (state["sure"], state["reason"]) == (False, reason)
-    assert state["detail"][:15] == check["detail"][:15]  # the seconds of the clock differ between two reads
+    assert state["detail"][:15] == check["detail"][:15]  # the seconds differ between two reads of the clock
     assert state["waiting"]
 
 
@@ -104,7 +104,7 @@ async def served(posd: Daemon) -> str:
 
 
 async def ages_of_what_this_process_did(posd: Daemon, **ahead: float) -> timedelta:
-    """Return the ages that posd reports for its start and for its configuration, with the clock this far ahead."""
+    """Return the greater age of posd's start and configuration. The clock is this far ahead."""
     found = (await admin(posd, "GET", "/status")).json
     now = datetime.now(UTC) + timedelta(**ahead)
     return max(abs(now - parse_iso(at)) for at in (found["started_at"], found["configuration"]["loaded_at"]))
@@ -180,7 +180,8 @@ async def test_a_daemon_restarted_with_a_clock_in_the_future_starts_and_recovers
 async def test_a_till_keeps_a_payment_that_a_database_lost_while_the_clock_was_wrong(
     shop: Shop, clock: FakeTime, home: Path, before: int, after: int
 ) -> None:
-    """The clock was ahead when the till stored the payment, or is behind when posd detects the older database."""
+    """Two cases: the clock was ahead when posd stored the payment, or is behind when posd detects the older
+    database."""
     posd = shop.daemon
     await posd.stop()
     shutil.copy2(posd.database, home / "old.db")
@@ -209,7 +210,7 @@ async def test_a_person_confirms_the_clock(shop: Shop, clock: FakeTime) -> None:
     assert (await posd.call("POST", "/clock/confirm", BY_ANA)).json["code"] == "forbidden"
     said = (await admin(posd, "POST", "/clock/confirm", BY_ANA)).json
     assert (said["sure"], said["confirmation"]["operator"]) == (True, "Ana")
-    await posd.log_line("certificate.loaded")  # by this clock the previous certificate had ended
+    await posd.log_line("certificate.loaded")  # for this clock, the previous certificate has ended
     await sure(posd)
     await posd.restart()
     await sure(posd)

@@ -102,7 +102,7 @@ async def test_a_chain_works_through_the_cloud_and_on_the_network(simulation: Si
             assert {item["event"]["terminal"]["serial_number"] for item in events} == {serial}
 
 
-# With scripted terminals, byte by byte.
+# Tests with scripted terminals, which compare every byte.
 
 
 async def test_abort_and_search_use_the_rows_of_the_cloud_profile(mixed: dict[str, Shop]) -> None:
@@ -133,7 +133,7 @@ async def test_abort_and_search_use_the_rows_of_the_cloud_profile(mixed: dict[st
 
 
 async def test_the_headers_of_the_cloud_go_only_to_the_cloud(mixed: dict[str, Shop]) -> None:
-    """This holds for start, abort and search. No stored or shown text contains a secret."""
+    """Start, abort and search send these headers. No stored or shown text contains a secret."""
     names = ("x-store", "x-lan", "x-api-key", "authorization", "x-unit", "x-terminal")
     expected = {LOCAL: ["14", "lan", None, None, None, None], CLOUD: ["14", None, *SECRETS]}
     for serial, shop in mixed.items():

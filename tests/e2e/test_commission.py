@@ -1,5 +1,5 @@
-"""Functions that a person has seen working with a terminal. posd records and shows them. They count for the proof of
-`not_started`.
+"""Functions that a person has seen working with a terminal. posd records and shows them. These functions count for the
+proof of `not_started`.
 """
 
 import json
@@ -95,7 +95,7 @@ async def test_a_function_seen_working_counts_as_confirmed_until_the_profile_cha
     assert "search_not_confirmed" in lacks
     assert "abort_not_confirmed" not in lacks
     assert f"posd terminals commission {serial}" in lacks["search_not_confirmed"]
-    assert counter.terminal.aborts == 0  # posd sends no abort that could prove nothing
+    assert counter.terminal.aborts == 0  # posd sends no abort, because no abort could prove anything
     answered = (await commission(posd, serial, proven=["search", "abort", "search"])).json
     assert answered["commissioned"] == {
         "at": answered["commissioned"]["at"],

@@ -22,8 +22,8 @@ from tests.support.tmpfs import skip_without_small_disks
 CONTAINER = """
 mount --bind "$1" "$2" && mount -o remount,bind,ro "$2" && mount --bind "$1/till.sock" "$3" && shift 3 && exec "$@"
 """
-#: Program that calls posd over the mounted directory and over the mounted file for each line of input. It prints both
-#: results.
+#: Program that calls posd over the mounted directory and over the mounted file for each line of input. The program
+#: prints both results.
 TILL = """
 import socket, sys
 for _ in sys.stdin:

@@ -110,7 +110,7 @@ async def test_after_a_kill_during_the_connection_the_payment_is_in_doubt_and_ne
     address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with running(home, f'[[terminals]]\nserial = "SN-TEST"\nbase_url = "{address}"\n') as posd:
         asking = asyncio.create_task(quietly(posd.call("PUT", f"/transactions/{identity}", CHARGE)))
-        for _ in range(2):  # connections of a probe and of the start
+        for _ in range(2):  # the probe and the start have one connection each
             await connections.acquire()
         await posd.restart()
         assert await asking is None

@@ -82,7 +82,7 @@ async def test_a_damaged_approval_counts_as_an_approval(shop: Shop, damage: str)
     assert document["next_step"] == "done"
     (said,) = (item for item in document["attention"] if item["code"] == "damaged_event")
     assert place in said["detail"]
-    # The event's bytes stay unchanged, and every response with them is JSON.
+    # The event's bytes stay unchanged, and every response that shows the event is JSON.
     assert recorded(shop.daemon, payment.identity)[-1] == ("applied", body)
     assert quarantined(shop.daemon, payment.identity) == []
     assert outcome["final_event"]["raw_response"]["transaction_reference"] == reference(payment)
@@ -166,7 +166,7 @@ async def test_an_event_that_an_earlier_version_quarantined_is_applied_by_reproc
     assert quarantined(shop.daemon, payment.identity) == []
 
 
-#: Interval of polls for the fixture `printer`, so long that only a lost webhook causes a poll.
+#: Interval of polls for the fixture `printer`. The interval is so long that only a lost webhook causes a poll.
 POLLING = SILENT
 
 
@@ -202,7 +202,7 @@ async def test_a_till_may_use_absolute_form_too(shop: Shop) -> None:
     writer.close()
 
 
-#: Request that breaks HTTP, with the right path and token -> status of the reply, and kind of refusal in the metrics.
+#: Request with the right path and token that breaks HTTP -> reply's status, and kind of refusal in the metrics.
 BROKEN: dict[str, tuple[dict[str, Any], int, str]] = {
     "a space in a name": ({"fields": "host: posd\r\nx y: z\r\n"}, 400, "malformed_request"),
     "a space behind a name": ({"fields": "host : posd\r\n"}, 400, "malformed_request"),
@@ -260,7 +260,7 @@ async def test_a_repeatedly_refused_request_is_recorded_once(shop: Shop) -> None
     assert [(await answer_to(shop.daemon, one)).status for one in sent] == [400, 501]
     before = changes()
     assert {(await answer_to(shop.daemon, one)).status for one in sent * 3} == {400, 501}
-    assert changes() <= before + 1  # a search may have arrived before
+    assert changes() <= before + 1  # one search may have changed the database in between
 
 
 async def test_an_invalid_request_of_a_stranger_is_only_counted(shop: Shop) -> None:

@@ -52,7 +52,7 @@ def naming(original: Operation, way: str) -> dict[str, str]:
 async def test_a_second_operation_is_refused_for_any_way_to_name_the_original(
     shop: Shop, counters: list[Operation], kind: str, first: str, second: str
 ) -> None:
-    """The second operation may be on the same or another terminal. The problem names the blocking payment, not a busy
+    """The second operation runs on the same terminal or on another. The problem names the blocking payment, not a busy
     terminal.
     """
     here, there = counters[:2]
@@ -109,7 +109,8 @@ async def test_an_operation_before_the_original_was_known_blocks_another_one(
 async def test_an_operation_before_a_new_reference_counts_blocks_another_one(
     shop: Shop, counters: list[Operation]
 ) -> None:
-    """The capture is in doubt. It was sent under the reference of a re-authorization whose approval arrives later."""
+    """The capture is in doubt. The capture was sent with the reference of a re-authorization whose approval arrives
+    later."""
     pre_auth = await (await operation(shop, "pre-auth", counters[0]).begin()).finish()
     re_auth, capture = operation(shop, "re-auth", counters[0]), operation(shop, "capture", counters[1])
     re_auth.reference = str(uuid4())
@@ -152,7 +153,7 @@ async def test_an_operation_sent_under_a_wrong_reference_blocks_another_one(
 async def test_an_original_of_another_machine_is_recognized_by_each_reference_of_its_chain(
     shop: Shop, counters: list[Operation], kind: str, first: str
 ) -> None:
-    """One operation uses the reference before the re-authorization. The other uses the reference after it."""
+    """One operation uses the reference from before the re-authorization. The other operation uses the new reference."""
     re_auth = operation(shop, "re-auth", counters[0])
     old = str(uuid4())
     await (await re_auth.begin(transaction_reference=old)).finish()
@@ -221,7 +222,7 @@ async def test_a_chain_is_one_sale_and_an_unrelated_payment_is_another(shop: Sho
     everyone = [item.identity for item in reversed(chain)]
     for end in (False, True):
         assert (await operation(shop, "charge", there).refused("sale_conflict", sale=sale))["transactions"] == everyone
-        # The void of an unrelated charge is not part of this sale.
+        # The charge has no relation to this sale, so its void is not part of the sale.
         charge = await approved(shop, "charge")
         problem = await operation(shop, "void", there).refused("sale_conflict", sale=sale, original=charge.identity)
         assert problem["transactions"] == everyone

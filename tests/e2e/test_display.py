@@ -165,7 +165,7 @@ async def test_a_stream_reports_a_doubt_that_has_lasted_so_long_that_a_person_is
     began = clock()
     async with stream(counter.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
         told = [(await anext(source)).json for _ in range(2)]
-    # A heartbeat is due only after 15 s, so the end of the grace causes this message.
+    # The end of the grace causes this message, because a heartbeat is due only after 15 s.
     assert clock() - began < HEARTBEAT_SECONDS / 2
     assert [(item["next_step"], item["display"]["code"]) for item in told] == [
         ("wait", "looking"),
@@ -178,8 +178,8 @@ async def test_a_stream_reports_a_doubt_that_has_lasted_so_long_that_a_person_is
 
 
 async def test_after_an_abort_the_display_says_wait_and_posd_searches_soon(counter: Shop) -> None:
-    """No event follows the abort, and an approval is possible. A search finds it long before the ordinary limit of
-    silence.
+    """No event follows the abort, and an approval is possible. A search finds the approval long before the ordinary
+    limit of silence.
     """
     payment = await counter.started()
     assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200

@@ -105,7 +105,7 @@ def alert_record(secret: bytes, cipher: str) -> bytes:
         info = struct.pack(">HB", length, len(label) + 6) + b"tls13 " + label + b"\0"
         return HKDFExpand(digest, length, info).derive(secret)
 
-    inner = bytes([2, UNKNOWN_CA, 21])  # level `fatal`, the alert, and the type of the record
+    inner = bytes([2, UNKNOWN_CA, 21])  # an alert of level `fatal`, and the type of the record
     header = struct.pack(">BHH", 23, 0x0303, len(inner) + 16)
     return header + AESGCM(expand(b"key", size)).encrypt(expand(b"iv", 12), inner, header)
 

@@ -93,7 +93,7 @@ async def test_changes_with_a_withdrawn_outcome_keep_it(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = answering(409, {"message": "busy"})
     assert (await payment.put()).json["outcome"]["result"] == "not_started"
-    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # the terminal runs the payment nevertheless
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # the terminal runs the refused payment
     assert (await payment.get())["outcome"] is None
     *before, last = await lines(payment)
     assert [change["outcome"]["result"] for change in before if change["result"]] == ["not_started"]
@@ -153,8 +153,8 @@ async def test_feed_sock_serves_the_feed_health_and_version(tmp_path: Path) -> N
 
 
 async def test_feed_sock_serves_metadata_only_if_the_configuration_permits_it(tmp_path: Path) -> None:
-    """A program of the group posd-feed cannot choose. The configuration also counts after a reload. A till can read its
-    own metadata.
+    """A program of the group posd-feed cannot override the configuration. A changed configuration applies after a
+    reload. A till can read its own metadata.
     """
     asked = "/feed?with=outcome,metadata"
     async with daemon(tmp_path, "") as posd:

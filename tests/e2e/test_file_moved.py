@@ -22,7 +22,7 @@ def aside(path: Path) -> Path:
 
 
 def unlink(path: Path) -> None:
-    """Remove the name of the file. A link keeps the file, so that the test can restore the name."""
+    """Remove the name of the file. A second link keeps the file, so that the test can restore the name."""
     aside(path).hardlink_to(path)
     path.unlink()
 
@@ -48,7 +48,7 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 async def health_is(daemon: Daemon, status: str) -> dict[str, str]:
-    """Poll health until the storage check has this state. Only health reports the state."""
+    """Poll health until the storage check has this state. Only `/health` reports the state."""
     end = time.monotonic() + SECONDS
     while True:
         check: dict[str, str] = (await daemon.call("GET", "/health")).json["checks"]["storage"]
@@ -69,7 +69,7 @@ async def test_nothing_is_acknowledged_until_the_same_file_is_back(own: Shop, ch
     reply = await refused.put()
     assert (reply.status, reply.json["code"]) == (503, "storage_unavailable")
     assert refused.requests == []
-    for _ in range(2):  # the second delivery must not count as recorded either
+    for _ in range(2):  # posd must not treat the second delivery as recorded
         assert await waiting.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 503
     assert (await daemon.call("GET", "/health")).status == 503
     check = await health_is(daemon, "failing")

@@ -1,4 +1,4 @@
-"""Forged callbacks. Without the right token posd changes and stores nothing. A flood causes one log line."""
+"""Forged callbacks. posd changes and stores nothing without the right token. A flood causes one log line."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -112,7 +112,7 @@ async def test_a_large_forged_body_is_refused_with_a_response(shop: Shop) -> Non
 
 
 async def test_a_refused_connection_is_closed(shop: Shop) -> None:
-    """posd serves no second request on the connection. The forger must repeat the handshake."""
+    """posd serves no second request on the connection. The forger needs a new handshake for each request."""
     payment = await shop.started()
     genuine = body(payment.identity, "TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED", payment.serial)
     forged = post("https://x/webhooks/transactions/x/x", b"").replace(b"connection: close\r\n", b"")

@@ -256,7 +256,7 @@ async def test_half_closed_clients_do_not_keep_their_connections(shop: Shop) -> 
         await reader.read()
         writer.close()
 
-    async with asyncio.timeout(30):  # far below the keep-alive time-out
+    async with asyncio.timeout(30):  # much less than the keep-alive time-out
         await asyncio.gather(*(ask_and_close() for _ in range(50)))
 
 
@@ -319,7 +319,7 @@ async def test_amounts_are_texts_in_any_call_that_requests_it(shop: Shop) -> Non
         "tip": "2",
     }
     assert started.json["metadata"] == {"amount": Decimal("1.5"), "n": 7}
-    first, *others = APPROVED  # events in order, so that posd does not search between two calls
+    first, *others = APPROVED  # the events are in order, so that posd does not search between two calls
     assert await payment.event(*first) == 200
     calls: Iterable[tuple[str, dict[str, Any]]] = [
         (at, {}),

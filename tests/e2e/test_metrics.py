@@ -1,4 +1,4 @@
-"""The metrics of a real daemon. They are in Prometheus' text format on every path, and correct after a load."""
+"""The metrics of a real daemon. Metrics have Prometheus' text format on every path, and are correct after a load."""
 
 import asyncio
 import os

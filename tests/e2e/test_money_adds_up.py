@@ -84,7 +84,8 @@ async def test_no_operation_exceeds_the_configured_maximum(home: Path) -> None:
                 "amount_exceeds", amount=beyond, original=original.identity
             )
             assert problem["transactions"] == []
-        await operation(own, "refund", charge).begin(original=charge.identity)  # the full sum, without an amount
+        # a refund without an amount refunds the full sum
+        await operation(own, "refund", charge).begin(original=charge.identity)
 
 
 async def test_a_capture_is_limited_by_the_reservation(shop: Shop) -> None:
@@ -197,7 +198,8 @@ async def test_a_start_in_time_is_sent_and_a_later_repetition_gets_the_payment(s
 
 @asynccontextmanager
 async def slow_door(behind: str, open_at: Callable[[], datetime]) -> AsyncIterator[str]:
-    """Run a proxy before a terminal. Until this moment the proxy passes no bytes. Yield the base URL of the proxy."""
+    """Run a proxy before a terminal. The proxy passes no bytes before the time `open_at()`. Yield the base URL of the
+    proxy."""
     there = urlsplit(behind)
 
     async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -243,7 +245,7 @@ async def test_a_start_that_is_too_late_before_it_is_sent_is_provably_not_sent(h
         assert (after.status, after.json["phase"]) == (201, "active"), "the next payment can use the terminal"
 
 
-#: `amount` of the till -> amount for the terminal, as bytes.
+#: Till's `amount` -> amount in the request to the terminal, as bytes.
 AMOUNTS = {
     '{"iva": 0.1, "subtotal_iva": 0.2}': '{"iva":0.1,"subtotal_iva":0.2,"subtotal_iva0":0}',
     '{"iva": "10.10"}': '{"iva":10.10,"subtotal_iva":0,"subtotal_iva0":0}',
@@ -270,7 +272,7 @@ async def test_an_amount_reaches_the_terminal_with_the_digits_of_the_till(shop: 
     assert (await put(payment, amount)).status == 200
 
 
-#: Free-form objects in the till's own notation.
+#: Free-form objects, written in the notation of a till.
 FREE_FORM = (
     '{"price": 1.10, "huge": 1e5, "tiny": 1E-7, "big": 12345678901234567890.123456789}',
     '{"z": 1, "a": {"c": [1.0, 1.00], "b": null}, "m": true}',

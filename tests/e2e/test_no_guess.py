@@ -1,4 +1,4 @@
-"""posd concludes nothing without proof. Earlier replies, and replies about other payments, are no proof."""
+"""posd concludes nothing without proof. Earlier replies and replies about other payments are not a proof."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ def counter(counters: list[Shop]) -> Shop:
 
 
 async def two_proofs(clock: Shop) -> None:
-    """Wait for the time of two proofs, by the proofs of two other payments."""
+    """Wait for the duration of two proofs. Two other payments are proved meanwhile."""
     for _ in range(2):
         await prove(clock)
 
@@ -225,7 +225,7 @@ async def test_a_person_does_not_wait_for_hanging_terminals() -> None:
             payment = healthy.payment()
             healthy.terminal.start, healthy.terminal.search = hanging_up, NONE
             assert (await payment.put()).json["phase"] == "in_doubt"
-            for _ in range(20):  # the payment's own search is not due, or waits for the other searches
+            for _ in range(20):  # posd's own search for the payment is not due, or waits for other searches
                 assert (await payment.post("reconcile")).json["last_search"]["result"] == "none"
             for script in scripts:
                 script.release.set()

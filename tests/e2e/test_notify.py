@@ -25,7 +25,7 @@ from tests.support.streams import Connection, ask
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
-#: Minimum of calls of each till between two restarts.
+#: Minimum of calls per till between two restarts, on average.
 CALLS = 6
 TILLS = 4
 
@@ -92,11 +92,11 @@ async def test_no_watchdog_notification_while_the_disk_blocks_the_writer(
         hanging = run_on_db_thread(store.writer._connection, hang)
         await stuck.wait()
         heard.waiting()
-        # Many turns of the loop. A watchdog that checks only the loop would send as many notifications.
+        # The loop makes many turns. A watchdog that checks only the loop would notify in each turn.
         for _ in range(50):
             await asyncio.to_thread(lambda: None)
         await asyncio.sleep(0.05)  # ten times the pause between two notifications
-        assert len(heard.waiting()) <= 1  # a notification may have been under way
+        assert len(heard.waiting()) <= 1  # one notification may have been under way
         released.set()
         await hanging
         assert (await heard.heard())["WATCHDOG"] == "1"
@@ -132,7 +132,8 @@ def test_the_watchdog_interval_sets_the_pause_of_notifications(
 async def test_no_call_fails_during_restarts_on_a_passed_socket(
     home: Path, terminal: ScriptedTerminal, times: int
 ) -> None:
-    """Tills call without a pause. Each call uses a new connection. A till gets a response or must repeat the call."""
+    """Tills call without a pause. Each call uses a new connection. A till gets a response, or gets an error and repeats
+    the call."""
     answers: dict[int, int] = {}
     news = asyncio.Event()
     over = False
@@ -166,7 +167,8 @@ async def test_no_call_fails_during_restarts_on_a_passed_socket(
 
 
 async def test_a_till_that_left_before_posd_started_has_started_nothing(home: Path, terminal: ScriptedTerminal) -> None:
-    """The call of the till is in the queue of the socket. A start hours later would ask another customer to pay."""
+    """The call of the till is in the queue of the socket. If posd started this payment hours later, another customer
+    would be asked to pay."""
     left, waiting = str(uuid4()), str(uuid4())
     with passed_socket(home / "run" / "till.sock") as (entering, descriptor):
         issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])

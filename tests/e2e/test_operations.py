@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures(
 
 # Amounts. posd sends only the till's amounts.
 
-#: The till's amount, and its bytes on the wire. The wire has the same digits and always all three members.
+#: The till's amount, and its bytes on the wire. The request has the same digits, and always all three members.
 AMOUNTS = (
     (
         b'{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0, "tip": 0.50, "extra_taxes": {"ice": 0.0100}}',
@@ -39,7 +39,7 @@ STRANGE = {
         "additional_amounts": {"amount": 11.11, "currency_code": "840"},
     },
 }
-#: Numbers that are only in the event.
+#: Numbers that occur only in the event.
 FOREIGN = (b"987654.32", b"77.77", b"66.66", b"55.55", b"44.44", b"33.33", b"USD", b"0.07", b"123456.78", b"876543.21")
 
 
@@ -71,7 +71,7 @@ async def test_an_amount_from_a_terminal_is_never_in_a_request(shop: Shop, given
             to = originals["charge" if kind == "post-tip" or again else "capture" if kind == "void" else "pre-auth"]
             named = {"original": to.identity}
         item = originals[kind] = operation(shop, kind, here)
-        none = kind == "void"  # a void with another sum than the charge is refused
+        none = kind == "void"  # a void must have the sum of the charge
         await start_with(item, b"" if none else given, **named)
         (request,) = item.requests
         assert request.body.count(b'"amount":') == (0 if none else 1)

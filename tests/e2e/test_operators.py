@@ -63,7 +63,8 @@ async def test_release_frees_the_terminal_and_leaves_the_payment_open(shop: Shop
     assert await holder(payment) is None
     assert (await following.put()).status == 201
     assert await holder(payment) == following.identity
-    # posd still searches for the released payment. Its end does not affect the next payment on the terminal.
+    # posd still searches for the released payment. The end of the released payment does not affect the next payment on
+    # the terminal.
     waiting = asyncio.create_task(shop.daemon.outcome(payment.identity))
     shop.terminal.search = knowing(event(payment.identity, "CARD_PRESENTED", None, payment.serial))
     document = (await payment.post("reconcile")).json
@@ -194,7 +195,7 @@ async def test_a_payment_known_only_from_events_never_holds_a_terminal(shop: Sho
 
 
 async def test_a_resolved_payment_is_still_searched_for(shop: Shop) -> None:
-    """The payment's events may be lost. Only a search then shows that the customer paid."""
+    """The payment's events may be lost. In that case only a search shows that the customer paid."""
     payment = await shop.started()
     shop.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
     assert (await payment.post("resolve", BY_ANA | {"result": "canceled"}, admin=True)).status == 200

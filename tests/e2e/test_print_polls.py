@@ -106,7 +106,7 @@ async def test_the_terminal_is_polled_by_its_own_id(printer: Printer) -> None:
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def all_ended(printer: Printer) -> AsyncIterator[None]:
-    """Start a daemon that a test has stopped. An operator resolves the open jobs, so that posd does not poll them."""
+    """Start a daemon that a test has stopped. Resolve the open jobs as an operator, so that posd does not poll them."""
     yield
     if printer.daemon.process is None or printer.daemon.process.returncode is not None:
         if printer.daemon.process is not None:

@@ -30,7 +30,7 @@ from tests.support.webhooks import attention
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Seconds between the two rounds of proof. The configuration permits no fewer.
+#: Seconds between the two rounds of proof. One second is the configured minimum.
 SETTLE = 1.0
 
 
@@ -48,7 +48,7 @@ confirmed = {json.dumps(abort)}
 """
 
 
-#: Name of a daemon -> its configuration. A name is the proof that the configuration excludes.
+#: Name of a daemon -> its configuration. The name says which proof the configuration excludes.
 DAEMONS = {
     "nothing": settings(),
     "search not confirmed": settings(search=False),
@@ -64,7 +64,7 @@ NOTHING_RUNNING = answering(409)
 
 
 def then(*scripts: Script) -> Script:
-    """Return a script that runs these scripts in order. The last script stays."""
+    """Return a script that runs these scripts in order. The last script is used for all further requests."""
     left = list(scripts)
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -181,7 +181,8 @@ async def doubt(counter: Shop, search: Script, abort: Script) -> Payment:
 
 
 async def bring_about(case: Case, counter: Shop) -> Payment:
-    """Return the payment of a case after one search. The first round of the proof is then complete, if possible."""
+    """Return the payment of a case after one search. The search completes the first round of the proof, if the case
+    permits."""
     known = [await pay_before(counter, tried=case.seen)] if case.earlier else []
     payment = await doubt(counter, knowing(*(known if case.seen else []), otherwise=case.search), case.abort)
     await ask(payment, case)
@@ -190,7 +191,7 @@ async def bring_about(case: Case, counter: Shop) -> Payment:
 
 
 async def ask(payment: Payment, case: Case) -> None:
-    """Request a search for the payment. If posd does not probe with an abort then, request an abort too."""
+    """Request a search for the payment. If posd then sends no abort as a probe, request an abort too."""
     assert (await payment.post("reconcile")).status == 200
     if case.search is not NONE:
         assert (await payment.post("abort")).json["code"] == "nothing_running"
@@ -213,7 +214,7 @@ async def daemons() -> AsyncIterator[dict[str, list[Shop]]]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def tried(request: pytest.FixtureRequest, daemons: dict[str, list[Shop]]) -> dict[str, Payment]:
-    """The payments of all selected cases, run at the same time. posd searches again after the time of a proof."""
+    """Payments of all selected cases, run at the same time. posd searches again after the time of a proof."""
     wanted = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
     cases = {name: case for name, case in CASES.items() if name in wanted}
     payments = await asyncio.gather(*(bring_about(case, daemons[case.daemon].pop()) for case in cases.values()))
@@ -232,11 +233,12 @@ async def test_without_one_condition_the_payment_stays_in_doubt(tried: dict[str,
     assert attention(document) == case.attention | {"in_doubt"}
     assert document["missing_proof"], "the document does not name the missing proof"
     probed = payment.shop.terminal.aborts > 0
-    assert probed == (case.daemon in ("nothing", "settle not passed"))  # posd sends no probe that could prove nothing
+    # posd sends no probe, because no probe could prove anything
+    assert probed == (case.daemon in ("nothing", "settle not passed"))
     kinds = [item["kind"] for item in await payment.history()]
     if "quarantined" in kinds or "event" in kinds:
         heard = min(kinds.index(kind) for kind in ("quarantined", "event") if kind in kinds)
-        assert kinds[heard:].count("abort_requested") <= 1  # a probe may have been under way
+        assert kinds[heard:].count("abort_requested") <= 1  # one probe may have been under way
     await payment.end()
 
 
@@ -258,7 +260,7 @@ async def test_with_every_condition_the_payment_was_never_started(daemons: dict[
     assert (document["phase"], document["next_step"], document["attention"]) == ("final", "new_id_ok", [])
     assert (await counter.daemon.call("GET", f"/terminals/{payment.serial}")).json["transaction"] is None
     assert len(payment.requests) == 1
-    # The search had never found a payment, so posd tried it on a payment that the terminal had ended.
+    # No search had found a payment before. posd therefore tried a search for a payment that the terminal had ended.
     assert [item for item in counter.terminal.searches if known["client_transaction_id"].encode() in item.body]
 
     # A search that is proven to work needs no trial.
@@ -322,7 +324,7 @@ async def test_an_event_before_the_last_reply_prevents_the_proof(daemons: dict[s
     async def nothing_runs(_request: Request, writer: asyncio.StreamWriter) -> None:
         nonlocal aborts
         aborts += 1
-        if aborts > 1:  # an event is under way while the terminal replies that nothing runs
+        if aborts > 1:  # the event arrives while the terminal replies that nothing runs
             payment = await late
             assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
         writer.write(http(409, b""))

@@ -141,7 +141,7 @@ async def test_the_configuration_sets_method_path_and_place_of_a_search_and_the_
             }
 
 
-# Search and webhook together.
+# Tests in which a search and a webhook report the same payment.
 
 
 async def reconciling_by(payment: Payment) -> Connection:
@@ -158,7 +158,8 @@ async def test_one_search_answers_all_simultaneous_calls(shop: Shop) -> None:
     await script.arrived.wait()
     asking += [await reconciling_by(payment) for _ in range(3)]
     for _ in range(5):
-        assert (await payment.get())["phase"] == "in_doubt"  # each later search follows a call of the till above
+        # posd starts each later search after one of the till's calls above
+        assert (await payment.get())["phase"] == "in_doubt"
     script.release.set()
     for connection in asking:
         status, document = await connection.reply()

@@ -68,7 +68,7 @@ async def test_terminals_can_be_added_and_removed(
 
     assert (await reloaded(posd, terminal.toml))["detail"] == "terminals removed: SN-OTHER"
     assert (await charge(posd, "SN-OTHER"))[1]["code"] == "unknown_terminal"
-    assert (await charge(posd))[1]["phase"] == "active"  # again there is one terminal
+    assert (await charge(posd))[1]["phase"] == "active"  # only one terminal is left, so the call need not name it
     # Events of an open payment on the removed terminal count, and are shown as before.
     event = body(open_there, "APPROVAL", "APPROVAL_REQUESTED", "SN-OTHER")
     assert await deliver(other.requests[0].callback, event, posd.ca) == 200
@@ -120,7 +120,7 @@ async def test_a_reload_changes_the_log_level(posd: Daemon, terminal: ScriptedTe
     await canceled(posd, terminal, first)
     await reloaded(posd, terminal.toml)
     found = [line["event"] for line in posd.lines[lines:] if line["level"] == "info"]
-    assert set(found) <= {"config.loaded", "certificate.loaded"}, found  # the line of the second reload
+    assert set(found) <= {"config.loaded", "certificate.loaded"}, found  # this is the line of the second reload
     second, _ = await charge(posd)
     await posd.log_line("payment.started", transaction=second)
 
@@ -151,7 +151,7 @@ async def test_a_wrong_configuration_is_refused_and_the_old_configuration_stays(
 
 
 async def test_the_certificate_stays_with_the_open_database(posd: Daemon, terminal: ScriptedTerminal) -> None:
-    """A change of `database.path` needs a restart. Until then posd does not use the CA beside the new path."""
+    """A change of `database.path` needs a restart. Before the restart posd does not use the CA beside the new path."""
     identity, _ = await charge(posd)
     issue.init(posd.directory / "other" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     text = posd.config_file.read_text().replace("/state/posd.db", "/other/posd.db")
@@ -197,7 +197,7 @@ async def test_the_service_manager_is_notified_of_a_reload(home: Path, terminal:
         assert await posd.stop() == 0
 
 
-# A start with a mistake in the configuration.
+# Tests of a start with a mistake in the configuration.
 
 
 async def test_a_start_with_a_mistake_uses_the_last_valid_configuration(

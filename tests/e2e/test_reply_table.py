@@ -439,7 +439,7 @@ async def test_a_fault_of_posd_is_answered_500_and_nothing_is_lost(
     assert callback.rsplit("/", 1)[1] not in json.dumps(fault)
     assert (await deliver(posd, callback, content)).status == 200
     assert recorded(posd, identity) == [("applied", content)]
-    posd.lines.clear()  # this fault was intended
+    posd.lines.clear()  # the test caused this fault
 
 
 @pytest.mark.asyncio(loop_scope="function")

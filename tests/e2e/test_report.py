@@ -24,7 +24,7 @@ from tests.support.simulated import simulated
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Seconds, far above the duration of a payment.
+#: Limit in seconds, far longer than a payment.
 STUCK = 60.0
 #: Scenarios of the charges of one terminal (docs/reference/scenarios.md).
 COURSES = (
@@ -45,11 +45,11 @@ COURSES = (
     "approval-after-decline",
     "two-approvals",
 )
-#: Scenarios after which it is uncertain whether, or how often, the customer was charged.
+#: Scenarios whose number of charges is uncertain.
 UNSETTLED = {"approval-after-decline", "two-approvals"}
 #: Scenario whose approval never reaches posd.
 ENDLESS = "search-empty"
-#: Scenario whose end only a search finds.
+#: Scenario whose end posd learns only by a search.
 UNTOLD = "missing-final"
 
 
@@ -116,7 +116,7 @@ class Street:
         await self.pay("decline", **request("void", original=charges[2]))
         held = [await self.pay(**request("pre-auth")) for _ in range(4)]
         await self.pay(**request("re-auth", original=held[0]))
-        # The capture is for at most the reservation, which may be any sum.
+        # A capture must not exceed the reservation, and the reservation may be any sum.
         part = {"amount": {"subtotal_iva0": "0.01"}}
         captures = [await self.pay(**request("capture", original=held[number]) | part) for number in (0, 1)]
         await self.pay(**request("void", original=captures[1]))
@@ -190,11 +190,11 @@ async def test_the_report_equals_the_terminals_records(street: Street) -> None:
     for serial in street.terminals:
         for identity, amount in charged(street, serial).items():
             row = rows[identity]
-            # If an uncertain payment counts, posd's amount counts. The payment is also listed separately.
+            # For an uncertain payment, the report counts posd's amount. The payment is also listed separately.
             settled[serial, row["currency"]] += (row["counted"] or 0) if identity in question else amount
             if amount != (row["counted"] or 0):
                 unsettled.add(identity)
-            if identity not in street.courses["sparse-events"]:  # scenarios without an `authorized_amount`
+            if identity not in street.courses["sparse-events"]:  # events of these scenarios have no `authorized_amount`
                 assert row["currency"] == CURRENCIES[serial] or row["counted"] is None
     assert {(item["terminal"], item["currency"]): item["total"] for item in made["by_terminal"]} == settled
     totals: dict[str | None, Decimal] = defaultdict(Decimal)

@@ -84,7 +84,7 @@ async def test_events_of_an_unknown_terminal_are_applied_once_it_is_in_the_fleet
     assert (report["quarantined"], report["differing"]) == (1, 0)
     document = await payment.get()
     assert (document["outcome"]["result"], document["status"]) == ("approved", "APPROVAL")
-    assert attention(document) == {"quarantined_event", "serial_mismatch"}  # one body is still in quarantine
+    assert attention(document) == {"quarantined_event", "serial_mismatch"}  # the other body is still in quarantine
     assert [verdict for verdict, _ in recorded(posd, payment.identity)] == ["applied"] * 4
     assert [content for _, content in quarantined(posd, payment.identity)] == [b"not an event"]
     orphan = await posd.transaction(unknown)
@@ -133,9 +133,7 @@ TAMPERING = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def tampered() -> AsyncIterator[dict[str, tuple[Payment, Any, Any]]]:
-    """Yield the changed payments with their earlier documents, and the report. The test changes the file of a stopped
-    daemon.
-    """
+    """Change payments in the file of a stopped daemon. Yield the payments with their earlier documents, and the report."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), len(TAMPERING) + 1, QUIET) as counters:
             posd = counters[0].daemon
@@ -174,12 +172,12 @@ async def test_data_that_does_not_follow_from_the_record_is_corrected_and_report
     assert (line["level"], line["detail"]) == ("error", ", ".join(difference["fields"]))
     after = await payment.get()
     for item in (before, after):
-        item.pop("last_search")  # posd's searches at the start are not part of the changed record
+        item.pop("last_search")  # posd's searches at the start change `last_search`
     assert after == before
     assert [verdict for verdict, _ in recorded(posd, payment.identity)] == ["applied"] * 4
     changes = (await posd.call("GET", "/feed?limit=500")).json["changes"]
     mine = [item["reason"] for item in changes if item["id"] == payment.identity]
-    mine = [reason for reason in mine if not reason.startswith("search:")]  # posd's own changes at the start
+    mine = [reason for reason in mine if not reason.startswith("search:")]  # leave out posd's searches at the start
     assert mine[-1] == "reprocessed" or name == "a verdict"
 
 
@@ -206,7 +204,7 @@ async def test_a_damaged_input_hides_no_other_difference(counters: list[Shop]) -
         db.commit()
 
 
-# While the shop is open.
+# Tests while the shop is open.
 
 
 @pytest.mark.slow

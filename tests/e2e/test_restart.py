@@ -33,16 +33,16 @@ from tests.support.webhooks import attention, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Number of terminals with an open payment at the kill. Then the number of these terminals that also have a released
+#: Number of terminals with an open payment at the kill. RELEASED: number of those terminals that also have a released
 #: payment.
 OPEN = 24
 RELEASED = 5
-#: Most simultaneous searches over the whole fleet.
+#: Maximum of simultaneous searches over the whole fleet.
 MAX_CALLS = 8
-#: Most seconds of a stop. The promise is 3 seconds on an idle machine. A fault would delay the stop by 20 seconds or
-#: more.
+#: Limit of a stop in seconds. The promise is 3 seconds on an idle machine. A fault would delay the stop by 20 seconds
+#: or more.
 STOP_SECONDS = 12.0
-#: A probe that times out on a busy machine would cause a search later. So no probes run.
+#: A probe that times out on a busy machine would cause a search later. Probes are therefore switched off.
 PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 30\n"
 BY_ANA = {"operator": "Ana", "note": "the display says so"}
 
@@ -102,7 +102,7 @@ async def test_posd_searches_for_every_open_payment_a_few_at_a_time(shop: Shop) 
     await posd.start()
     again.set()
     await full.wait()
-    for _ in range(10):  # posd has sent all other requests before these get their replies
+    for _ in range(10):  # posd would send a further search before these replies
         assert (await posd.call("GET", "/health")).status == 200
     assert under_way.total() == MAX_CALLS
     go_on.set()

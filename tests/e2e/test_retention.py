@@ -65,7 +65,7 @@ async def test_an_ended_payment_is_removed_and_never_started_again(home: Path) -
         newest = (await daemon.call("GET", f"/feed?after={before[-1]['seq']}")).json["changes"]
         assert {change["id"] for change in newest} == {open_one.identity}, "no number is used twice"
 
-        # Late events. The same end has no effect. posd keeps another end for an operator.
+        # Late events. A repeated end has no effect. posd keeps a different end for an operator.
         assert await paid.event("APPROVAL") == 200
         assert await ended.event("CARD_PRESENTED") == 200
         quarantined = await daemon.call("GET", "/quarantine", socket=daemon.admin_socket)

@@ -66,7 +66,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
     assert (code, "Nothing has changed since Ana closed shift 1" in beside) == (0, True), said + beside
     assert len(await shifts(posd)) == 1
 
-    # An open payment counts in the shift of its outcome. Earlier reports mark the payment as open.
+    # A payment counts in the shift in which its outcome arrives. Earlier reports mark the payment as open.
     await approve(waiting)
     await resolved(doubtful, "approved")
     late = await own.started()
@@ -93,7 +93,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
     }
     assert third["total"]["total"] == -PAID
 
-    # All shifts together give the charged amount. Each can be printed again unchanged.
+    # The shifts add up to the charged amount. Each shift can be printed again unchanged.
     whole = await report(posd, "--from", LONG_AGO)
     assert sum(item["total"] for item in await shifts(posd)) == whole["total"]["total"] == 3 * PAID
     counted = [line["client_transaction_id"] for item in await shifts(posd) for line in item["payments"]]
@@ -103,7 +103,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
         assert printed["total"]["total"] == total
     assert set((await report(posd, "--shift", "1"))["shift"]["open"]) == {waiting.identity, doubtful.identity}
 
-    # The terminal's own total, with the causes of a difference.
+    # The report compares the terminal's own total, and names the causes of a difference.
     code, said, _ = await posd_command(posd, "report", *UTC, "--shift", "2", "--expect", "22.40")
     assert (code, "the terminal has 11.20 less" in said, doubtful.identity in said) == (1, True, True), said
     code, said, _ = await posd_command(posd, "report", *UTC, "--shift", "2", "--expect", "33.60")
@@ -170,7 +170,7 @@ async def test_a_payment_is_not_removed_before_a_shift_has_counted_it(own: Shop)
     await approve(first)
     await close(posd)
     await approve(second)
-    assert await prune() == (1, True)  # the one that the shift has counted
+    assert await prune() == (1, True)  # retention removes the payment that the shift has counted
     assert (await close(posd, "Ben"))["total"]["total"] == PAID
     assert await prune() == (1, False)
     assert [item["total"] for item in await shifts(posd)] == [PAID, PAID]
@@ -194,7 +194,7 @@ async def test_a_restore_keeps_the_shifts_of_the_replaced_database(own: Shop, ho
     assert code == 0, said
     await posd.start()
     assert [(item["operator"], item["total"]) for item in await shifts(posd)] == totals
-    # Payments that the restore took over are in the feed again. They were counted before.
+    # Payments that the restore took over are in the feed again. An earlier shift has counted these payments.
     assert (await report(posd, "--since", "last"))["payments"] == []
     await approve(await own.started())
     assert (await close(posd, "Dan"))["total"]["total"] == PAID

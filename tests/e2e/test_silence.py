@@ -26,7 +26,7 @@ from tests.support.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-#: Limits of a daemon with short waits, in seconds. Each limit is different, so that tests can distinguish them.
+#: Short limits of a daemon, in seconds. Each limit is different, so that tests can distinguish them.
 GRACE, STALL, STALL_AFTER_REQUEST = 0.1, 1.5, 1.0
 SHORT = f"""
 [reconcile]
@@ -144,7 +144,7 @@ async def test_a_silence_raises_stalled_and_causes_a_search(counter: Shop, statu
     assert (await payment.get())["attention"] == []
 
 
-# Searches without a wait, for any limits.
+# Tests of searches that start at once, whatever the limits are.
 
 
 async def test_a_gap_causes_a_search_at_once_and_the_late_event_closes_it(shop: Shop) -> None:

@@ -1,5 +1,5 @@
 """Every receiver of posd's output may be suspended: the log's reader, the service manager, tills, terminals, strangers.
-Meanwhile payments continue, `/health` responds, posd accepts events, and SIGTERM ends the daemon in time.
+While a receiver is suspended, payments continue, `/health` responds, posd accepts events, and SIGTERM works in time.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from tests.support.standing import FullOutput, fill_manager
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
 
-#: Most seconds of a call without a suspended peer. An idle machine takes 0.1.
+#: Limit in seconds of a call by a peer that is not suspended. The call takes 0.1 s on an idle machine.
 PATIENCE_SECONDS = 15.0
 #: Address of the test's name server. No other process of the tests uses this address.
 NAME_SERVER = f"127.77.{os.getpid() // 256 % 256}.{os.getpid() % 254 + 1}"
-#: More payments than fit into a pipe of the usual size. Each has ten log lines.
+#: More payments than fit into a pipe of the usual size. Each payment has ten log lines.
 PAYMENTS = 60
 
 
@@ -63,7 +63,7 @@ async def until_it_serves(posd: Daemon) -> None:
         while True:
             try:
                 reply = await posd.call("GET", "/health")
-            except Exception:  # noqa: BLE001 - it has no socket yet
+            except Exception:  # noqa: BLE001 - the daemon has no socket yet
                 await asyncio.sleep(0.05)
             else:
                 if reply.status == 200:
@@ -137,7 +137,8 @@ async def test_sigterm_ends_posd_while_the_log_is_not_read(home: Path, terminal:
 
 
 async def test_the_service_manager_gets_everything_when_it_reads_again(home: Path, terminal: ScriptedTerminal) -> None:
-    """The manager's socket is full from before the start until after payments. Then posd must still notify READY."""
+    """The manager's socket is full from before the start until after payments. posd must notify READY once the manager
+    reads."""
     with manager(home) as heard:
         fill_manager(heard.environment["NOTIFY_SOCKET"])
         posd = Daemon(home, toml(home, terminal.toml), heard.environment | {"WATCHDOG_USEC": "300000"})
@@ -149,7 +150,7 @@ async def test_the_service_manager_gets_everything_when_it_reads_again(home: Pat
 
 
 async def _heard_again(posd: Daemon, heard: Manager) -> None:
-    """Resume the manager and check that it gets each value once. Then suspend the manager again."""
+    """Resume the manager. Check that the manager gets each value once. Suspend the manager again."""
     ready = await heard.heard_of("READY")
     assert (ready["READY"], "listening on" in ready["STATUS"]) == ("1", True)
     assert "READY" not in await heard.heard_of("WATCHDOG"), "posd sends each value once"
@@ -235,8 +236,8 @@ async def _unix(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
     return await asyncio.open_unix_connection(str(path))
 
 
-#: Writable descriptor of posd -> the suspended peer. None stands for posd itself or a disk. tests/power,
-#: tests/simulation and docs/guides/operations.md cover these.
+#: Writable descriptor of posd -> the suspended peer. None stands for posd itself or a disk. Other tests and a guide
+#: cover these: tests/power, tests/simulation and docs/guides/operations.md.
 PEERS: dict[str, tuple[Callable[[Counter], AbstractAsyncContextManager[None]], ...] | None] = {
     "pipe": (Counter.log,),
     "a client of till.sock": (Counter.till, Counter.stream),
@@ -281,10 +282,10 @@ def written_to(posd: Daemon, metrics: int) -> Iterator[str]:
                 path = names[int(inode)]
                 if int(flags[int(inode)], 16) & 0x10000:
                     yield "a listening socket"
-                else:  # an unnamed socket pair wakes the loop
+                else:  # an unnamed socket belongs to the pair that wakes the loop
                     yield f"a client of {Path(path[0]).name}" if path else "its own"
             else:
-                yield "its own"  # the kernel reports addresses by netlink
+                yield "its own"  # posd reads the machine's addresses by netlink
 
 
 def _table(name: str) -> list[str]:

@@ -103,7 +103,7 @@ async def test_a_very_slow_reply_is_cut_off_at_the_total_deadline(shop: Shop) ->
         while not enough.is_set():
             writer.write(b" ")
             await writer.drain()
-            await asyncio.sleep(0.02)  # one byte, long before the time-out of a read
+            await asyncio.sleep(0.02)  # each byte arrives long before the time-out of a read
 
     shop.terminal.start = drip
     await assert_in_doubt(payment)
@@ -205,7 +205,7 @@ async def test_an_event_before_the_reply_counts(shop: Shop, case: str) -> None:
     assert "in_doubt" not in [item["code"] for item in reply.json["attention"]]
     if phase == "final":
         assert (reply.json["outcome"]["result"], reply.json["outcome"]["evidence"][0]["kind"]) == ("canceled", "event")
-    # A final frees the terminal once the call has returned. An open payment holds it.
+    # A final frees the terminal once the call has returned. An open payment keeps the terminal busy.
     shop.terminal.start = acknowledging(payment.serial)
     following = await Payment(shop, str(uuid4()), payment.serial).put()
     assert following.status == (201 if phase == "final" else 409)

@@ -21,13 +21,13 @@ from tests.support.events import body
 from tests.support.shop import held
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
-#: Most seconds of a stop. The promise is 3 seconds on an idle machine. A fault would delay the stop by 15 seconds or
-#: more.
+#: Limit of a stop in seconds. The promise is 3 seconds on an idle machine. A fault would delay the stop by 15 seconds
+#: or more.
 STOP_SECONDS = 12.0
 
 
 async def stop_in_time(posd: Daemon, number: signal.Signals = signal.SIGTERM) -> None:
-    """Stop the daemon. Check that it ends with 0 and in time."""
+    """Stop the daemon. Check that the daemon ends in time with the exit code 0."""
     began = asyncio.get_running_loop().time()
     code = await posd.stop(number)
     assert asyncio.get_running_loop().time() - began < STOP_SECONDS
@@ -159,7 +159,7 @@ async def test_a_second_daemon_does_not_start_and_the_first_continues(home: Path
 
 
 async def assert_refuses(daemon: Daemon, words: list[str]) -> None:
-    """Check that the daemon does not start. Check that the message of one line has these words, without a traceback."""
+    """Check that the daemon does not start. Check that the one-line message has these words, without a traceback."""
     code, said = await daemon.cannot_start()
     assert code != 0
     for word in words:

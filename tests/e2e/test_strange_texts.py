@@ -1,6 +1,6 @@
 """posd shows texts of strangers as text in each command, the log, the metrics, and the report (docs/architecture.md).
-Terminals, a till, an operator and a device outside the fleet send texts that try to forge output. A test fails until a
-new command has a row in the table.
+Terminals, a till, an operator and a device outside the fleet send texts that try to forge output. A new command needs a
+row in the table, or a test fails.
 """
 
 import asyncio
@@ -176,7 +176,7 @@ async def place() -> AsyncIterator[Place]:
                 yield place
 
 
-#: Arguments of one call. {name} stands for the id of this name.
+#: Arguments of one call. `{name}` stands for the id of the record with this name.
 Call = str
 #: Command -> calls in this test, or the reason why the command has none.
 COMMANDS: Mapping[str, Sequence[Call] | str] = {
@@ -242,7 +242,7 @@ SHOWING = (
     *("show {approved}", "await {declined}", "report --timezone UTC --metadata table"),
     *("print-jobs {printed}", "terminals --all", "logs {log}"),
 )
-#: A decision about an attention that does not exist.
+#: Acknowledgement of an attention that does not exist.
 ACKNOWLEDGED = {"code": SHORT, "operator": "Ana", "note": "looked"}
 
 
@@ -324,7 +324,7 @@ async def test_the_texts_of_strangers_are_still_shown(place: Place) -> None:
         assert FORGED in (await run_here(place, *given)).stdout, f"{command} shows no text of a stranger"
 
 
-#: Calls whose output on a screen each run tests. `--whole` tests the other calls.
+#: Calls whose screen output is tested in each run. Other calls are tested with `--whole`.
 QUICK = {("show", "{approved}"), ("await", "{moving} --timeout 0.5"), ("terminals", "--all"), ("list", "--all")}
 
 

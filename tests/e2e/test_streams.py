@@ -1,4 +1,4 @@
-"""Streams of the real daemon. They have no gap over restarts and restores. Slow readers do not delay payments."""
+"""Streams of the real daemon. Streams have no gap over restarts and restores. Slow readers do not delay payments."""
 
 import asyncio
 import signal
@@ -19,7 +19,7 @@ from tests.support.senders import ask_on, crowd
 from tests.support.shop import Shop
 from tests.support.streams import Message, messages, stream, told
 
-#: Most seconds of a wait.
+#: Limit of a wait in seconds.
 PATIENCE_SECONDS = 60.0
 #: Seconds until a client calls a stopped daemon again.
 AGAIN_SECONDS = 0.05
@@ -28,7 +28,7 @@ THOUSAND = 1000
 
 
 class Reader:
-    """Follower of a stream over restarts. It resumes with the id of the last event, as clients should."""
+    """Follower of a stream over restarts. The follower resumes with the id of the last event, as clients should."""
 
     def __init__(self, socket: Path, path: str, last: int | str | None = None) -> None:
         self._socket = socket
@@ -172,7 +172,7 @@ async def test_a_reader_continues_after_a_restore(own: Shop, home: Path, lost: b
         assert reader.told == ["notice"]
         told = documents(reader)
         assert min(change["seq"] for change in told) > place["next_after"], "numbers never decrease"
-        if not lost:  # the feed reports records again that the restore took over
+        if not lost:  # the feed repeats the records that the restore took over
             assert {(item["id"], item["reason"], item["at"]) for item in kept} <= {
                 (item["id"], item["reason"], item["at"]) for item in told
             }

@@ -77,7 +77,7 @@ async def with_simulator(day: Day) -> None:
 
 
 async def refused(day: Day) -> None:
-    """Send requests that the terminal refuses or answers with an error. The replies quote the callback URL."""
+    """Send requests that the terminal refuses or answers with an error. Each reply quotes the callback URL."""
 
     async def quoting(status: int, request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(http(status, request.body))
@@ -97,7 +97,7 @@ async def refused(day: Day) -> None:
 HERE = "@@"
 SAID = {"type": HERE, "code": HERE, "message": HERE}
 RECEIPT = {"transaction_reference": HERE, "ticket_number": HERE, "franchise": HERE, HERE: {HERE: HERE}}
-#: Kinds of events: status and further members. posd cannot use some of them.
+#: Kinds of events: status and further members. posd cannot use some of these events.
 EVENTS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("CARD_PRESENTED", {"reading_type": HERE}),
     (HERE, {}),
@@ -150,7 +150,7 @@ async def misnamed(day: Day) -> None:
     """Send an acknowledgement with the callback URL as the terminal's serial."""
 
     async def acknowledging(request: Request, writer: asyncio.StreamWriter) -> None:
-        if request.body:  # posd probes terminals without a body
+        if request.body:  # a probe has no body
             writer.write(http(200, acknowledgement(request, request.callback)))
 
     day.terminal.start = acknowledging
@@ -159,14 +159,15 @@ async def misnamed(day: Day) -> None:
 
 async def all_gets(posd: Daemon, socket: Path) -> dict[str, bytes]:
     """Return the responses of each GET in the API description, for each id and each choice of a query, and as a stream.
-    A new call in the description is covered at once. A new kind of id fails until `known` has the kind.
+    A new call in the description is covered at once. The test fails for a new kind of id until `known` has an entry.
     """
     with disk(posd) as db:
         known = {
             "client_transaction_id": [row[0] for row in db.execute("SELECT client_transaction_id FROM transactions")],
             "print_job_id": [row[0] for row in db.execute("SELECT print_job_id FROM print_jobs")],
             "serial": [SIMULATED],
-            "id": [row[0] for row in db.execute("SELECT id FROM quarantine")][::9],  # the list has all ids
+            # one id in nine is enough for single calls, because the list shows all
+            "id": [row[0] for row in db.execute("SELECT id FROM quarantine")][::9],
         }
     assert all(known.values())
     described = (await posd.call("GET", "/openapi.json")).json

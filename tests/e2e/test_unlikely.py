@@ -86,7 +86,7 @@ class TestOneShop:
         shop.terminal.search = knowing(found)
         assert (await payment.post("reconcile")).status == 200
         assert "0.01" in await said(payment)
-        # posd does not report the same approval twice when it also arrives as an event.
+        # The same approval also arrives as an event. posd does not report the approval twice.
         assert await payment.deliver(json.dumps(found).encode()) == 200
         assert [item["kind"] for item in await payment.history()].count("approval_unlikely") == 1
 

@@ -40,7 +40,7 @@ async def shop() -> AsyncIterator[Shop]:
 
 
 async def approved(shop: Shop, **request: Any) -> Payment:
-    """Return an approved payment. No program has read the payment since its start."""
+    """Return an approved payment. No program has read the payment since the start."""
     payment = await shop.started(**request)
     for item in APPROVED:
         assert await payment.event(*item) == 200
@@ -78,7 +78,7 @@ def calling(path: str, method: str = "GET", body: Any = None) -> Read:
 
 
 def following(path: str, until: str) -> Read:
-    """Return a reader of a stream. It reads up to the first message about the payment with this text."""
+    """Return a reader of a stream. The reader stops at the first message about the payment that has this text."""
 
     async def read(shop: Shop, identity: str) -> None:
         async with stream(shop.daemon.till_socket, path.replace("{id}", identity)) as messages:
@@ -163,7 +163,7 @@ async def test_a_till_disconnected_before_the_response_has_not_read_it(shop: Sho
     payment = await shop.started()
     waiting = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}/outcome")
     shown = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}")
-    await shown.reply()  # a later call has its reply, so the earlier call is waiting
+    await shown.reply()  # the later call has its reply, so posd has received the earlier call
     waiting.hang_up()
     shown.hang_up()
     for item in APPROVED:

@@ -1,5 +1,5 @@
-"""Voids: the body, and the distinction between cancellation and refund (spec 3.1, rule 3). The terminal's times of both
-approvals count, by the merchant's calendar.
+"""Voids: the body, and the distinction between cancellation and refund (spec 3.1, rule 3). posd compares the terminal's
+times of both approvals by the merchant's calendar.
 """
 
 import json
@@ -21,7 +21,7 @@ from tests.support.simulated import configured_otherwise
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Approval times of an original: a last moment of a day in Guayaquil, and the first moment of the next day.
+#: Approval time of an original, a time on the same day in Guayaquil, and a time on another day.
 DAYS = (
     ("2025-11-20T10:42:03.120Z", "2025-11-21T04:59:59.999Z", "2025-11-21T05:00:00.000Z"),
     ("2024-12-31T23:59:59.999-05:00", "2024-12-31T10:00:00.000Z", "2025-12-31T10:00:00.000Z"),
@@ -47,7 +47,7 @@ async def counter() -> AsyncIterator[Shop]:
 
 
 async def voided(counter: Shop, to: Operation, occurred_at: str, **request: Any) -> Operation:
-    """Return a void of an original. The terminal approved the original at this time."""
+    """Return an approved void of an original. `occurred_at`: the time of the void's approval."""
     void = await operation(counter, "void").begin(**{"original": to.identity} | request)
     return await void.finish(occurred_at=occurred_at)
 
@@ -80,9 +80,7 @@ async def test_a_void_before_midnight_is_a_cancellation_and_after_it_a_refund() 
 
 @pytest.mark.slow
 async def test_an_original_reported_late_was_approved_at_the_terminals_time(counter: Shop) -> None:
-    """The original arrives by a late event, by a search, or by a search and then the event. Also, a search finds the
-    void.
-    """
+    """The original arrives by a late event, by a search, or by both. A search also finds the void."""
     zone = stated_zone(counter)
     day = [datetime(2025, 11, 20, hour, tzinfo=zone).isoformat() for hour in (1, 23)]
     next_day = datetime(2025, 11, 21, tzinfo=zone).isoformat()

@@ -1,4 +1,4 @@
-"""Waits for the outcome by long-poll, streams and the feed. Many clients wait at once, disconnect, or wait over
+"""Waits for the outcome by long-poll, streams and the feed. Many clients wait at once, disconnect, or keep waiting over
 restarts.
 """
 

@@ -110,7 +110,7 @@ async def test_an_event_is_applied_only_with_the_right_signature_and_is_never_lo
     # posd also refuses a body that names the terminal without signatures.
     other = body(payment.identity, "APPROVAL", None, PLAIN)
     assert await shops.deliver(payment, other) == 403
-    # The search finds the refused events.
+    # posd finds the refused events by the search.
     search.release.set()
     assert (await posd.outcome(payment.identity))["evidence"][0]["kind"] == "search"
 

@@ -39,7 +39,7 @@ def ended(status: str, **changes: Any) -> Callable[..., Awaitable[None]]:
     return end
 
 
-#: State of an original -> how to reach the state, and the reason in the problem if the type fits.
+#: State of an original -> function that reaches the state, and the problem's reason if the type fits.
 STATES: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
     "open": (begun, "{id} is not approved: it is still open; wait for its outcome"),
     "declined": (ended("DECLINED"), "{id} is not approved: it ended as declined"),
@@ -154,8 +154,8 @@ async def test_a_chain_on_the_simulated_terminal_has_the_right_references(
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["re-auth", "capture"])
 async def test_the_sent_reference_is_never_mistaken_for_the_new_one(shop: Shop, kind: str) -> None:
-    """posd shows the references that the acknowledgement and the event echo as sent references. The outcome has the
-    reply's references.
+    """posd shows an echoed reference as a sent reference. The acknowledgement and the event echo references. The
+    outcome has the reply's references.
     """
     for new in (str(uuid4()), str(uuid4()).upper()):
         pre_auth = await approved(shop, "pre-auth")
@@ -194,7 +194,7 @@ async def test_references_in_upper_case_are_sent_and_compared_correctly(shop: Sh
     await (await re_auth.begin(original=upper)).finish()
     assert re_auth.sent["transaction_reference"] == pre_auth.reference
     capture = await operation(shop, "capture", pre_auth).begin(transaction_reference=re_auth.reference)
-    # the till's reference in lower case
+    # the request has the till's reference in lower case
     assert capture.sent["transaction_reference"] == re_auth.reference.lower()
     await capture.finish()
     document = await pre_auth.get()

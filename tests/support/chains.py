@@ -141,8 +141,8 @@ class Operation(Payment):
         return {name: value for name, value in answer.items() if value is not None}
 
     async def finish(self, status: str = "APPROVAL", **changes: Any) -> "Operation":
-        """Deliver all events of the operation. Keyword arguments replace fields of the final event. None removes a
-        field.
+        """Deliver all events of the operation. Keyword arguments replace fields of the final event. The value None
+        removes a field.
         """
         previous = None
         for name in BEFORE[status]:

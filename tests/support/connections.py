@@ -9,8 +9,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Connections:
-    """Callback of `asyncio.start_server`. The object passes each connection to `serve`, and records the open
-    connections.
+    """Callback of `asyncio.start_server`. Each connection is passed to `serve`, and open connections are recorded.
 
     A closed TLS connection stays open until the peer has also closed. If the loop ends earlier, the garbage collector
     finds the socket, and an unrelated test gets the warning.

@@ -4,10 +4,11 @@
 simulated terminals and tills are separate processes, each with a ledger. Proxies between daemon and terminals break
 connections.
 
-A seed decides ids, amounts, baskets, actions of cardholders and tills, and faulty terminals. It decides kinds, number,
-order, targets and durations of the faults, and the events after which they begin. The parity of the seed decides
-whether search and abort are confirmed.
+A seed decides ids, amounts, baskets, actions of cardholders and tills, and faulty terminals. The seed also decides
+kinds, number, order, targets and durations of the faults, and the events after which the faults begin. The parity of
+the seed decides whether search and abort are confirmed.
 
-A seed cannot decide how fast processes run. So two runs of a seed differ in the instruction at which a SIGKILL hits,
-and in the payments that the person finds open. They do not differ in kills at named points of the daemon's code.
+A seed cannot decide how fast processes run. Two runs of a seed therefore differ in the instruction at which a SIGKILL
+hits, and in the payments that the person finds open. The runs do not differ in kills at named points of the daemon's
+code.
 """

@@ -17,7 +17,7 @@ from tests.chaos.plan import Plan, make_plan
 from tests.chaos.run import Run
 from tests.chaos.shop import Shop
 
-#: Payments for each terminal and each till, and the least and largest number of both.
+#: Number of payments for each terminal and each till, and the least and greatest number of terminals and tills.
 PAYMENTS_FOR_ONE, LEAST, MOST = 60, 3, 24
 #: Factor by which terminals are faster than people.
 SPEED = 40.0
@@ -54,7 +54,7 @@ def _counted(counts: Counter[str]) -> list[str]:
 
 
 async def make_run(plan: Plan, directory: Path) -> tuple[Report, Books]:
-    """Make a run in a directory, and compare the ledgers. The ledgers and the log stay there."""
+    """Make a run in a directory, and compare the ledgers. The ledgers and the log stay in the directory."""
     transactions = []
     async with Shop(plan, directory, SPEED) as shop:
         run = Run(shop)

@@ -1,4 +1,4 @@
-"""Comparison of the records of a run: the ledgers of terminals and tills, posd's transactions, and its database.
+"""Comparison of the records of a run: the ledgers of terminals and tills, posd's transactions, and posd's database.
 
 | word    | what it means here                                                                                        |
 | ------- | --------------------------------------------------------------------------------------------------------- |
@@ -211,7 +211,9 @@ _QUERIES = (
 
 
 def _of_database(books: Books) -> Iterator[Finding]:
-    """Yield faults of the database file. It must have every acknowledged event and all data that the API showed."""
+    """Yield faults of the database file. The database must have every acknowledged event and all data that the API
+    showed.
+    """
     with closing(sqlite3.connect(books.database)) as db:
         for (message,) in db.execute("PRAGMA integrity_check"):
             if message != "ok":

@@ -1,6 +1,6 @@
 """Plan of a random run: the payments of the tills, and the faults with their times. A seed always gives the same plan.
 Nothing depends on the wall clock. A fault waits for a number of started payments, and then for an event at a terminal
-or a till. So faults affect payments in every state.
+or a till. Therefore faults affect payments in every state.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,15 +83,15 @@ PAYMENTS_FOR_ONE = {
     Kind.CALLBACKS: 100,
     Kind.UNREACHABLE: 50,
 }
-#: In runs of more payments than this, faults are rarer by the square root. Otherwise the shop would always be down and
-#: pay nothing, since faults of one kind follow each other.
+#: In runs of more payments than this, faults are rarer by the square root. With more frequent faults, which follow each
+#: other, the shop would always be down and make no payment.
 DENSE = 1500
 #: Number of payments from which a run has time for long outages.
 MANY = 100
 #: No fault begins after this share of the payments.
 LAST = 0.9
 #: Outages of the callbacks, with seconds and the effect on connections. In the first outage terminals give up events,
-#: and only a search can find them.
+#: and only a search can find these results.
 OUTAGES = ((12.0, "cut refuse"), (5.0, "cut freeze"), (3.0, "freeze freeze"))
 #: Events for which a fault waits, target -> (kind, status) of a line in a ledger.
 MOMENTS: dict[Kind, Sequence[tuple[str, str | None]]] = {
@@ -135,7 +135,7 @@ class Payment:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault. It happens at the next `moment` of its target after `after` payments have begun."""
+    """A fault. After `after` payments have begun, the fault happens at the next `moment` of its target."""
 
     kind: Kind
     after: int
@@ -162,7 +162,7 @@ class Plan:
 
     @property
     def confirmed(self) -> bool:
-        """Whether the configuration confirms search and abort. Then posd can prove `not_started`."""
+        """Whether the configuration confirms search and abort. With this confirmation posd can prove `not_started`."""
         return self.seed % 2 == 0
 
 

@@ -15,9 +15,10 @@ from tests.support.proxy import Lan
 
 #: Most payments that begin while a fault waits for its moment.
 MOST_WAITED = 100
-#: Seconds without a change in posd that count as quiet. They exceed posd's pause between two rounds of a proof.
+#: Seconds without a change in posd that count as quiet. These seconds exceed posd's pause between two rounds of a
+#: proof.
 QUIET_SECONDS = 2.5
-#: Most seconds until the shop is quiet. They cover a terminal's ten attempts and the operator's wait.
+#: Most seconds until the shop is quiet. These seconds cover a terminal's ten attempts and the operator's wait.
 SETTLED_SECONDS = 150.0
 #: Most tries of the last payment on a terminal.
 LAST_TRIES = 3
@@ -167,8 +168,8 @@ class Run:
             return
 
     async def _pay_once_more(self, serial: str) -> None:
-        """Pay on a terminal without any fault, and check that the payment is approved. A payment that was provably not
-        sent is started again, as a till does.
+        """Pay on a terminal without any fault, and check that the payment is approved. If posd proves that it did not
+        send a payment, start the payment again, as a till does.
         """
         rng = Random(f"last/{self.plan.seed}/{serial}")
         request = {"terminal": serial, "amount": {"subtotal_iva0": 1}, "metadata": {"scenario": "approve-contactless"}}
@@ -181,7 +182,7 @@ class Run:
                 return
             outcome = await self.shop.daemon.outcome(identity)
             if outcome is None or outcome["evidence"][0]["kind"] != "unsent":
-                break  # a busy machine may be too slow for a connection, but not for another reason
+                break  # on a busy machine a connection can time out, but a start must not fail for another reason
         if outcome is None or outcome["result"] != "approved":
             self.shop.faults.append(f"the last payment on {serial}, without any fault, ended as {outcome}")
 

@@ -21,13 +21,13 @@ from tests.support.daemon import ANY_PORT, FAULTS, Daemon, toml
 from tests.support.proxy import Lan, Proxy
 from tests.support.simulated import undelivered
 
-#: Address of the daemon, and the address at which terminals call it. Only these tests use them, so no other program can
-#: take the port while the daemon is down.
+#: Address of the daemon, and the address at which terminals call it. Only these tests use these addresses, so no other
+#: program can take the port while the daemon is down.
 DAEMON_HOST = "127.0.0.3"
 ADVERTISED_HOST = "127.0.0.2"
 #: Lines of a terminal's ledger after which it has ended a payment.
 ENDS = ("final", "forgotten", "over")
-#: Most seconds until the daemon reaches its crash point. Some points are rare.
+#: Most seconds until the daemon reaches its crash point. The daemon rarely reaches some points.
 POINT_SECONDS = 15.0
 #: Most seconds of a requested stop.
 STOP_SECONDS = 20.0
@@ -68,7 +68,7 @@ class Moments:
 
     #: Payments that tills have begun.
     begun: int = 0
-    #: Whether all tills have finished. Then no fault waits.
+    #: Whether all tills have finished. After the end of all tills no fault waits.
     over: bool = False
     _waiting: list[tuple[Callable[[str, Line], bool], asyncio.Future[None]]] = field(default_factory=list)
 
@@ -103,9 +103,9 @@ class Terminal:
     simulator: Simulator
     lan: Lan
     proxy: Proxy
-    #: Held by the fault that cuts the terminal's power.
+    #: Lock of the fault that cuts the terminal's power.
     power: asyncio.Lock = field(default_factory=asyncio.Lock)
-    #: Held by the fault that cuts the terminal's connection.
+    #: Lock of the fault that cuts the terminal's connection.
     cable: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -121,7 +121,7 @@ class Terminal:
 
 
 class Shop:
-    """The parts of a run around the daemon. They start with `open` and end with the block."""
+    """The parts of a run around the daemon. The parts start with `open` and end with the block."""
 
     def __init__(self, plan: Plan, directory: Path, speed: float) -> None:
         self.plan = plan
@@ -207,7 +207,7 @@ class Shop:
         return proxy
 
     async def start_dying_daemon(self, point: str) -> bool:
-        """Start the daemon with a crash point. Return whether it died at the point in time."""
+        """Start the daemon with a crash point. Return whether the daemon died at the crash point in time."""
         self.daemon.environment = {"POSD_CRASH": point}
         try:
             await self.daemon.start(wait=False)
@@ -263,7 +263,7 @@ class Shop:
         await both.wait()
 
     async def operate(self) -> None:
-        """Compare open payments with their terminal as the operator, without end. Resolve the payments that cannot end
+        """As the operator, compare open payments with their terminal, without end. Resolve the payments that cannot end
         by themselves.
         """
         while True:
@@ -274,7 +274,7 @@ class Shop:
                 continue  # the daemon does not respond
 
     async def _look(self, found: list[dict[str, Any]]) -> None:
-        """Resolve payments that are open for long, and that the terminal neither runs nor has ended."""
+        """Resolve payments that have been open for long. The terminal neither runs nor has ended these payments."""
         now = time.monotonic()
         opened = {item["client_transaction_id"]: item["terminal"] for item in found}
         self._open_since = {identity: self._open_since.get(identity, now) for identity in opened}
@@ -291,7 +291,7 @@ class Shop:
 
     async def _resolve(self, identity: str, result: str) -> None:
         body = {"operator": "Person", "note": "as the terminal has it", "result": result}
-        self.resolved[identity] = result  # stored before the call, because its response can be lost
+        self.resolved[identity] = result  # stored before the call, because the response can be lost
         path = f"/transactions/{identity}/resolve"
         reply = await self.daemon.call("POST", path, body, socket=self.daemon.admin_socket)
         if reply.status != 200:

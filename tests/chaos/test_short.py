@@ -1,4 +1,6 @@
-"""A short random run, and falsified records. The comparison finds each falsification. A command makes long runs."""
+"""A short random run, and falsified records. The comparison finds each falsification. The command `python -m
+tests.chaos` makes long runs.
+"""
 
 import asyncio
 import shutil
@@ -60,7 +62,7 @@ def test_every_kind_of_fault_was_injected(made: tuple[Report, Books]) -> None:
 
 
 class Records:
-    """The records of a run, and of one charged payment that no operator or abort affected."""
+    """The records of a run and of one charged payment. No operator and no abort affected this payment."""
 
     def __init__(self, books: Books) -> None:
         self.books = replace(
@@ -124,7 +126,7 @@ class Records:
         self.repeat("outcome")  # the last line of the till stays the outcome
 
     def send_unknown(self) -> None:
-        """Remove the payment from posd and its final from the ledger, so that only the start is left."""
+        """Remove the payment from posd, and the final event from the ledger, so that only the start is left."""
         self.remove("final")
         self.forget()
 

@@ -1,7 +1,7 @@
-"""A till. It makes its payments one after the other, and can be killed at any moment.
+"""A till. The till makes its payments one after the other, and can be killed at any moment.
 
 The till writes an id in its ledger before it calls, repeats the call until there is a response, and waits for the
-outcome. After a kill it continues with the same ids. Lines of the ledger:
+outcome. After a kill the till continues with the same ids. Lines of the ledger:
 
 | kind      | meaning                                                              |
 | --------- | -------------------------------------------------------------------- |
@@ -27,7 +27,7 @@ from tests.support.streams import Reply, stream
 AGAIN_SECONDS = 0.05
 #: Seconds that one call waits for an outcome.
 LOOK_SECONDS = 1.0
-#: Seconds until the next payment after a payment that did not start. They double each time.
+#: Seconds until the next payment after a payment that did not start. The seconds double each time.
 PERSON_SECONDS = 0.2
 MAX_PERSON_SECONDS = 3.0
 #: Most seconds that the till waits for the card before an abort.
@@ -76,7 +76,7 @@ class Till:
             self.kill()
 
     def kill(self) -> bool:
-        """Kill the till. Return whether it was running."""
+        """Kill the till. Return whether the till was running."""
         return self._life is not None and self._life.cancel()
 
     async def _live(self) -> None:
@@ -133,7 +133,7 @@ class Till:
                     return False
 
     async def _look(self, identity: str) -> Any:
-        """Wait a while for the outcome of another payment. Return None without an outcome."""
+        """Wait a while for the outcome of another payment. Return None if the payment has no outcome."""
         reply = await self._call("GET", f"/transactions/{identity}/outcome?timeout={LOOK_SECONDS}")
         return reply.json if reply.status == 200 else None
 

@@ -1,4 +1,5 @@
-"""Screens of two sizes. Commands for people run on pseudo-terminals, with a shop that has every kind of payment.
+"""Captures of screens of two sizes. Commands for people run on pseudo-terminals, with a shop that has every kind of
+payment.
 
 `python -m tests.cli.captures DIRECTORY` writes each capture into a file for viewing.
 """
@@ -18,7 +19,7 @@ from tests.support.counter import Counter
 
 #: Columns and lines.
 SIZES = ((80, 24), (200, 50))
-#: Serials in the forms of vendors.
+#: Serials in the forms that vendors use.
 LONG_SERIAL = "P8-2026-ECUADOR-QUITO-0000000123"
 #: Serial of a terminal that does not reply. It is longer.
 GONE = "N950S-UIO-MALL-EL-JARDIN-LOCAL-0042"

@@ -1,4 +1,4 @@
-"""`posd` in this process, as a process, and on a terminal, with a daemon or a stub."""
+"""Runners of `posd` in this process, as a process, and on a terminal, with a daemon or a stub."""
 
 import contextlib
 import fcntl
@@ -119,7 +119,7 @@ class Seen:
         return _sent(self.calls)
 
     def fits(self, columns: int = 80) -> bool:
-        """Return whether no line is wider. A line with a question also has the answer."""
+        """Return whether no line is wider than the screen. A line with a question also contains the answer."""
         return all(cell_len(line) <= columns for line in re.sub(r"(\]|\)): ", r"\1:\n", self.screen).split("\n"))
 
 
@@ -151,8 +151,9 @@ def _stub(script: Sequence[Answer]) -> Iterator[Stub]:
 
 
 def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: int = 80, pipe: bool = False) -> Seen:
-    """Run a command as a process on a terminal of its own to its end. `types` is typed before. The screen has the lines
-    of text without colours, including overwritten text. With `pipe` stdout is not the terminal.
+    """Run a command as a process on a terminal of its own to its end. The text `types` is typed before the command
+    reads. The screen has the lines of text without colours. Overwritten text is included. With `pipe` stdout is not the
+    terminal.
     """
     screen, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -223,7 +224,7 @@ def posd_interrupted(*arguments: str, answers: Sequence[Answer] = ()) -> Done:
     return Done(process.returncode, stdout, stderr)
 
 
-#: Program that imports as root, wherever Python is installed, and then runs commands as another user.
+#: Program that imports posd as root, for any place of Python, and then runs commands as another user.
 _AS_NOBODY = """
 import json, os, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A small real HTTP server on a Unix socket. It replies by script, for faults that a daemon rarely has."""
+"""A small real HTTP server on a Unix socket. The server replies by script, for faults that a daemon rarely has."""
 
 import socketserver
 import sys
@@ -40,7 +40,9 @@ def problem(status: int, code: str, detail: str, extra: str = "") -> Answer:
 
 @dataclass
 class Stub:
-    """Server that replies with the items of `script` in order, as a context manager. It records calls in `calls`."""
+    """Server that replies with the items of `script` in order, as a context manager. The server records calls in
+    `calls`.
+    """
 
     socket: Path
     script: list[Answer]

@@ -1,4 +1,4 @@
-"""Screens of 80 by 24 and of 200 by 50. No line is wider, and important words are not broken."""
+"""Screens of 80 by 24 and of 200 by 50. No line is wider than the screen, and important words are not broken."""
 
 import re
 
@@ -61,7 +61,7 @@ def test_every_screen_fits_and_has_the_important_words() -> None:
                 lines = capture(counter, command, columns)
                 check(name, lines, columns, needed | (references if name == "report" else set()))
                 if name in ("list", "quarantine"):
-                    assert sum("(UTC" in line for line in lines) == 1  # the zone is named once
+                    assert sum("(UTC" in line for line in lines) == 1  # the screen names the zone once
             seen, _ = watch(counter, columns, height)
             assert len(seen) == height
             check("watch", seen, columns, {*WORDS["watch"][columns > 80], *ALWAYS["watch"]})

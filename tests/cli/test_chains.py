@@ -33,12 +33,12 @@ def test_a_reference_that_does_not_exist_is_refused_by_the_terminal_and_reverses
     assert "UNKNOWN_REFERENCE" in done.labels["proof"]
 
 
-#: Parts of an original of 10. A void is for the whole amount.
+#: Amounts that are parts of an original payment of 10. A void is for the whole amount.
 PARTS = {"void": "10"}
 
 
 def original_for(shop: Shop, command: str) -> list[str]:
-    """Make the original of a command. Return the arguments that name the original."""
+    """Make the original payment for a command. Return the arguments that name the original payment."""
     begins = {"reauth": "preauth", "capture": "preauth", "tip": "charge", "void": "charge"}
     return [shop.approved(begins[command], "10")] if command in begins else []
 

@@ -14,7 +14,7 @@ from tests.cli.processes import PATIENCE, Shop, daemon_away, posd, read_until, s
 
 @pytest.fixture(autouse=True)
 def left_free(shop: Shop) -> Iterator[None]:
-    """Free after the test the terminal of a payment that a failed test has left open."""
+    """Free the terminals after the test. A failed test can leave a payment open."""
     yield
     left = shop.run("list", "--open", "--json")
     for payment in left.document["transactions"]:
@@ -127,7 +127,7 @@ def test_status_has_the_result_in_the_first_line_and_shows_less_on_the_tills_soc
 @pytest.mark.slow
 def test_a_person_releases_the_terminal_and_resolves_the_payment() -> None:
     payment, reference = str(uuid.uuid4()), str(uuid.uuid4())
-    # A separate shop, because its terminal keeps waiting for the card.
+    # The shop is separate, because its terminal keeps waiting for the card.
     with Shop(speed=200.0, patient=True) as machine:
         run = machine.run
         run("charge", "5", "--id", payment, "--metadata", "scenario=wait-for-abort", "--no-wait")

@@ -22,7 +22,7 @@ from tests.support.slow import first_quick
 in_zsh = needs("zsh")
 in_fish = needs("fish")
 
-#: bash has no function for the completions of a line. This script does the same as readline.
+#: bash has no function for the completions of a line. This script calls the completion in the same way as readline.
 BASH = """
 . "$SCRIPT"
 COMP_LINE="$LINE"; COMP_POINT=${#LINE}
@@ -51,7 +51,7 @@ _posd_completion
 
 @pytest.fixture
 def payment(shop: Shop) -> Iterator[str]:
-    """Yield an open payment. It ends with the test."""
+    """Yield an open payment. The payment ends with the test."""
     identity = str(uuid.uuid4())
     started = shop.run("charge", "5", "--id", identity, "--metadata", "scenario=wait-for-abort", "--no-wait")
     assert started.returncode == 0, started.stderr
@@ -126,7 +126,7 @@ def test_bash_completes_the_open_payments(
         assert command == "show" or len(offered) == 1  # the other payments have ended
 
 
-@pytest.mark.slow  # each line needs a shell and a command
+@pytest.mark.slow  # each line runs a shell and a command
 def test_bash_completes_data_of_the_daemon(scripts: dict[str, Path], shop: Shop, payment: str) -> None:
     assert complete(scripts, "bash", f"posd abort {payment[:3]}", shop.config_path) == [payment]
     other = "0" if payment[0] != "0" else "1"

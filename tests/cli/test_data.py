@@ -136,7 +136,7 @@ def test_restore_on_a_terminal_shows_the_plan_and_asks(
     before = shop.database.read_bytes()
     seen = posd_on_terminal("restore", str(shop.backup), socket=shop.home / "s", types=types)
     assert seen.returncode == code
-    said = "".join(seen.screen.replace("│", " ").split())  # a line breaks at the end of the path before it
+    said = "".join(seen.screen.replace("│", " ").split())  # the output has a line break after the preceding path
     times.use(utc=False)  # a command of another test may have used --utc
     for words in (
         f"made {times.moment('2026-11-20T11:00:00Z', date=True)}",
@@ -253,7 +253,7 @@ def test_restore_while_posd_runs_is_refused(shop: Shop) -> None:
     assert "stop it first (systemctl stop posd)" in done.document["error"]
 
 
-#: Unconfirmed events: a start with a database behind its witness, and one payment.
+#: Unconfirmed events: a start with a database older than its witness, and one payment.
 UNSEEN = {
     "restores": [],
     "gone_back": [{"at": "2026-11-20T10:42:00.120Z", "reason": "1 payment is not in it", "taken_over": 1}],

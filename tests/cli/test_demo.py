@@ -1,4 +1,6 @@
-"""The demo as a process. It shows three charges and a receipt, checks them, and leaves nothing behind."""
+"""The demo as a process. The demo shows three charges and a receipt, checks the results, and leaves no files and no
+processes.
+"""
 
 import json
 import os
@@ -19,12 +21,12 @@ from tests.cli.processes import PATIENCE, posd_process, processes_naming, read_u
 from tests.support.needs import lacking, needs
 from tests.support.slow import first_quick, played_in
 
-#: Speed of the simulated customer. A charge takes well under a second.
+#: Speed factor of the simulated customer. A charge takes well under a second.
 FAST = ("--speed", "50")
-#: Speed of a person, so that a test can act during a charge.
+#: Speed factor of a person. With this speed a test can act during a charge.
 SLOW = ("--speed", "1")
 RESULTS = ["approved", "declined", "canceled"]
-#: The page that names the members of `running` of --keep --json.
+#: Page that names the members of `running` in the output of --keep --json.
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "testing.md").read_text("utf-8")
 
 #: A network namespace with only loopback, in which no program can join a multicast group.
@@ -54,7 +56,9 @@ class Demo:
     ended: tuple[int, str, str] | None = None
 
     def end(self) -> tuple[int, str, str]:
-        """Wait for the end of the demo. Return exit code, stdout and stderr. Check that nothing is left behind."""
+        """Wait for the end of the demo. Return exit code, stdout and stderr. Check that the demo leaves no files and no
+        processes.
+        """
         if self.ended is not None:
             return self.ended
         stdout, stderr = self.process.communicate(timeout=PATIENCE)

@@ -45,8 +45,8 @@ def test_a_print_job_succeeds_only_if_it_is_printed(phase: str, status: str | No
 
 @every(("code", "row"), PROBLEMS.items())
 def test_a_refused_start_exits_by_its_next_step_and_never_started(code: str, row: ProblemRow) -> None:
-    """Each problem is tested with an id of the command and with a given id. Only a payment that never started has
-    ended.
+    """Each problem is tested with an id from the command and with an id from the caller. After a refusal, a payment
+    counts as ended only if it never started.
     """
     wrong = code == "draining" and ExitCode.UNREACHABLE
     refused = wrong or (ExitCode.USAGE if row.next_step is StartStep.FIX_CALL else ExitCode.NOT_DONE)

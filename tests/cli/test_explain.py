@@ -1,4 +1,6 @@
-"""`posd explain`. Exactly the codes that posd can show have texts, and typed codes are found."""
+"""`posd explain`. Each code that posd can show has a text, no other code has a text, and `posd explain` finds typed
+codes.
+"""
 
 import ast
 import functools

@@ -33,7 +33,7 @@ from tests.support.tables import every
 CLI = Path(str(cli.__file__)).parent
 #: Sections that no screen shows, and sections of codes (tests/cli/test_explain.py tests them).
 OTHER = {"shared", "start", "event", "label", "limits", "limit", "kind", "labels"}
-#: Texts of commands for developers of tills. They are English in all languages.
+#: Texts of commands for developers of tills. These texts are English in all languages.
 ENGLISH = {"says.demo.keep", "says.start.waits", "says.start.original"}
 #: Texts that are the same in all languages, and names for English grammar.
 SAME, GRAMMAR = {"commands", "status", "unseen", "see", "levels", "fields"}, {"whether", "are"}
@@ -251,7 +251,7 @@ def test_the_upkeep_of_the_database_is_in_spanish(
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
     document = REPORTS[reply]["200"]
     for entry in document.get("quarantine", ()):
-        entry["reason"] = "motivo"  # the text is the daemon's own
+        entry["reason"] = "motivo"  # the text comes from the daemon
     seen = asked_on_terminal([answer(document)], *line.split(), types=types, columns=160)
     assert (seen.returncode, [each for each in words if each not in seen.words]) == (code, []), seen.screen
     assert not {"the", "of", "is", "are", "and", "payments", "removed"} & set(seen.words.lower().split()), seen.screen

@@ -118,7 +118,7 @@ def test_lines_are_sentences_with_time_and_level_and_the_cure_once(tmp_path: Pat
     ],
 )
 def test_selected_lines_are_shown_and_json_is_unchanged(tmp_path: Path, wish: str, events: list[str]) -> None:
-    """The command removes the level that is before a line for the journal."""
+    """A line for the journal begins with its level. The command removes this level."""
     first, *rest = LINES
     log = log_of(tmp_path, TEXT.encode(), b"<4>" + json.dumps(first).encode(), *rest)
     done = posd("logs", "--json", *wish.split(), log)
@@ -191,7 +191,7 @@ def test_no_text_of_a_stranger_controls_the_screen(tmp_path: Path, raw: bytes, o
         left = left.replace(code, "")
     assert not [char for char in left if not char.isprintable() and char not in "\r\n"]
     assert "owned" not in left or "\\u001b]0;owned" in left or "\ufffd]0;owned" in left
-    if not options:  # the same in a pipe that ends on a terminal
+    if not options:  # the command writes the same text if its input is a pipe and its output is a terminal
         assert not [char for char in posd("logs", log).stdout if not char.isprintable() and char != "\n"]
 
 

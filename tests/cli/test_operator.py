@@ -22,7 +22,7 @@ AT = "2026-11-20T14:02:11.123Z"
 
 # Reconcile.
 
-#: It is certain which device is the terminal.
+#: posd knows which device is the terminal.
 SURE = answer({"serial": "SN-0001", "identity": {"conflict": False}})
 CONFLICTING = answer({"identity": {"conflict": True}})
 REMOVED = problem(404, "not_found", "cannot find it")

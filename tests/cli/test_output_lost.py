@@ -1,4 +1,4 @@
-"""Output that cannot be encoded or written changes no exit code about money."""
+"""A failure to encode or write output changes no exit code about money."""
 
 import json
 import os
@@ -61,7 +61,7 @@ FULL, UNREAD, CLOSED = UNWRITABLE = ("full", "unread", "closed")
 
 
 def run(words: str, answers: list[Answer], ends: str = "", both: bool = False, **environment: str) -> tuple[int, str]:
-    """Run a command with this stdout, and with `both` also with this stderr. Return the exit code and stderr."""
+    """Run a command with this stdout. With `both`, also use this stderr. Return the exit code and stderr."""
     with (
         TemporaryDirectory(prefix="posd-") as home,
         Stub(Path(home) / "s", list(answers)) as stub,

@@ -1,4 +1,4 @@
-"""Values on the command line: exact, or refused with a clear message."""
+"""Values on the command line are read exactly, or refused with a clear message."""
 
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal

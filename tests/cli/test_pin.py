@@ -1,5 +1,5 @@
-"""`posd terminals pin` shows a fingerprint, asks a person, and prints the configuration. It trusts, sends and writes
-nothing.
+"""`posd terminals pin` shows a fingerprint, asks a person, and prints the configuration. The command trusts, sends and
+writes nothing.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ async def a_place() -> AsyncIterator[Place]:
         async with recording(leaf.context()) as terminal:
             yield Place(home, terminal, leaf)
             await terminal.quiet()
-            assert b"".join(terminal.received) == b""  # a handshake and no request, with any options
+            assert b"".join(terminal.received) == b""  # the command makes a handshake and sends no request
 
 
 @pytest.fixture

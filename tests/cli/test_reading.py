@@ -12,7 +12,7 @@ from tests.cli.processes import Shop
 FIRST = "7f3c0001-0000-4000-8000-000000000001"
 TWIN = "7f3c0001-0000-4000-8000-000000000002"
 OTHER = "7f3cffff-0000-4000-8000-000000000003"
-#: An id with only digits, which could also be an amount.
+#: An id of digits only, which could also be an amount.
 DIGITS = "20261120-0000-4000-8000-000000000004"
 JOB = "receipt-10"
 

@@ -24,8 +24,8 @@ def sent(shop: Shop, identity: str) -> int:
 
 @pytest.mark.parametrize("looked", [False, True])
 def test_a_charge_that_a_restore_lost_is_recorded_by_the_slip_and_never_sent_again(looked: bool) -> None:
-    """This holds before and after `restore --seen`. A second charge was not paid, and for a third charge the person has
-    no slip.
+    """posd refuses the id before and after `restore --seen`. The customer did not pay a second charge. For a third
+    charge the person has no slip.
     """
     with Shop(speed=200.0, patient=True) as shop:
         backup = shop.directory / "old.db"

@@ -143,7 +143,7 @@ def test_a_payment_without_a_reply_of_its_terminal_names_the_command_for_a_perso
 
 
 def test_an_untrusted_clock_is_shown_with_its_year() -> None:
-    """Only the year may be wrong."""
+    """Only the year of the clock may be wrong."""
     now = time.strftime("%Y")
     document = well()
     check("clock", "degraded", f"the clock says {now}-06-15 12:00:00 UTC, and that is wrong. Payments go on")(document)
@@ -238,7 +238,7 @@ def test_four_terminals_fit_a_screen_and_the_text_says_what_colours_say() -> Non
         f"!   SN-0001            NO         ca        2026-11-20    {times.short(last)} active",
         "! attention      1",
     ]
-    # A long serial does not move the columns, and is shown completely if it fits.
+    # A long serial does not move the columns. The screen shows the complete serial if the serial fits.
     assert [line[:26] for line in shown if "yes" in line][-1] == "    N950S-UI…OCAL-0042 yes"
     wide = asked_on_terminal(script, "status", columns=200).screen.splitlines()
     assert [line[:43] for line in wide if "yes" in line][-1] == f"    {long} yes"

@@ -145,8 +145,8 @@ async def with_references(daemon: Any, terminal: ScriptedTerminal) -> list[str]:
 
 
 def down(home: Path, log: Path) -> None:  # noqa: F811
-    """Check the archive with a stopped daemon and a broken configuration. It has the existing parts and names the
-    missing parts.
+    """Check the archive with a stopped daemon and a broken configuration. The archive has the existing parts and names
+    the missing parts.
     """
     config, file = home / "config.toml", home / "second.tar.gz"
     config.write_text(config.read_text() + "\n[broken\n")

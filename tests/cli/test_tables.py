@@ -1,4 +1,4 @@
-"""Tables on a terminal. They fit the width, break no word, and do not break important text."""
+"""Tables on a terminal. Tables fit the width, break no word, and do not break important text."""
 
 import pytest
 from rich.cells import cell_len

@@ -52,7 +52,7 @@ def test_a_pipe_gets_one_line_for_each_terminal_with_the_reason_at_its_end() -> 
 
 
 def test_the_reason_of_an_identity_conflict_is_shown() -> None:
-    """The device at the only address may be another terminal that replaced the configured terminal."""
+    """The terminal has one address. The device at this address may be another terminal."""
     claim = {"base_url": "https://192.0.2.7", "source": "config", "since": "2026-11-17T03:00:00.000Z", "proof": "none"}
     swapped = {"serial": "SN-1", "base_url": "https://192.0.2.7"}
     swapped |= {"identity": {"proof": "none", "conflict": True, "claims": [claim]}}

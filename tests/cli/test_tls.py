@@ -60,7 +60,7 @@ def as_nobody(command: str, closed: str) -> Done:
 @needs(root=True)
 @pytest.mark.parametrize("command", ["init", "status", "renew", "ca"])
 def test_a_user_without_access_to_the_state_directory_is_told_so(command: str) -> None:
-    """Only posd's user may enter the directory. A user without sudo meets this obstacle first."""
+    """Only posd's user may enter the directory. A user without sudo gets this error first."""
     done = as_nobody(command, closed="state")
     # The findings of posd doctor have their own texts.
     told = ("may not read", "the user of posd") if command == "status" else ("Permission denied", "user of the daemon")
@@ -130,7 +130,7 @@ def test_a_ca_without_name_constraints_is_reported(
 def shops_own(config: Path) -> Path:
     """Configure a pair of the shop's own PKI. Return the certificate."""
     pair = issued(config.parent, trustme.CA(), "127.0.0.1")
-    pair.private_key.chmod(0o640)  # the modes of a group that manages keys
+    pair.private_key.chmod(0o640)  # modes for a group that manages keys
     named = f'[webhooks]\ncertificate = "{pair.certificate}"\nprivate_key = "{pair.private_key}"\n'
     config.write_text(config.read_text().replace("[webhooks]\n", named))
     return pair.certificate
@@ -180,7 +180,7 @@ def test_names_given_at_init_stay_and_the_machines_names_at_init_do_not(config: 
     assert posd("tls", "renew", config=config).returncode == 0
     assert tls.describe(made.certificate).names[0] == "pos.shop.example"
     assert set(tls.describe(made.certificate).addresses) == {"10.9.9.9", *tls.local_addresses()}
-    # A directory of a version that did not store the names. No name is lost.
+    # A directory of an older version has no stored names. The renewal loses no name.
     issue.init(made.certificate.parent, names=["old.lan"], addresses=["10.8.8.8"])
     made.given.unlink()
     assert posd("tls", "renew", config=config).returncode == 0
@@ -295,8 +295,8 @@ async def test_the_listener_is_checked_and_notified(daemon: Daemon) -> None:
         in {one["subject"]: one["meaning"] for one in document["findings"]}[listener]
     )
 
-    # The daemon gets no notice of this renewal. It loads the certificate at the next SIGHUP, or a little later by
-    # itself.
+    # The daemon gets no notice of this renewal. The daemon loads the certificate at the next SIGHUP, or a little later
+    # by itself.
     made = tls.files(daemon.directory / "state" / "tls")
     done = await run(daemon, "tls", "renew", "--json")
     assert done.document["served"] is True

@@ -1,5 +1,5 @@
-"""Faults of posd during a wait are not an outcome. The command continues to wait. After a lasting fault the payment
-counts as open (exit 4).
+"""A fault of posd during a wait is not an outcome of the payment. The command continues to wait. After a lasting fault
+the payment counts as open (exit 4).
 """
 
 import json
@@ -141,7 +141,7 @@ def test_a_result_of_a_newer_posd_is_not_reported_as_a_refusal() -> None:
     assert program.document["outcome"]["result"] == "approved_in_part"
 
 
-# Messages for a call that did not reach posd, and for one in doubt.
+# Messages for a call that did not reach posd, and for a call in doubt.
 
 
 def test_for_a_given_id_only_this_call_is_reported_to_have_started_nothing(tmp_path: Path) -> None:

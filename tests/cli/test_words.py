@@ -1,4 +1,4 @@
-"""The catalogue of words. It is complete and true for each operation type, and the commands are valid."""
+"""The catalogue of words. The catalogue is complete and true for each operation type, and its commands are valid."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Run the tests that need root or a second system. They have their own report."""
+"""Run the tests that need root or a second system. These tests have their own report."""
 
 import argparse
 import importlib
@@ -22,7 +22,7 @@ PARTS = {
 }
 #: The releases of Debian: 12 and 13.
 SUITES = ("bookworm", "trixie")
-#: Parts that need a bare Debian. Each is a module with a function `run`.
+#: Parts that need a bare Debian. Each part is a module with a function `run`.
 ON_DEBIAN = {
     "ansible": "tests.system.ansible",
     "deb": "tests.system.deb",
@@ -47,7 +47,7 @@ def main() -> None:
     if unknown := set(given.parts) - set(PARTS):
         options.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     report = Report()
-    # so that every mounted and booted system is shut down in order
+    # SIGTERM raises an exception, so that every mounted and booted system is shut down in order
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="posd-system-", dir="/var/tmp") as scratch:
         for name in given.parts or PARTS:

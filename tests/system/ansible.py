@@ -1,4 +1,6 @@
-"""The role of packaging/ansible, run by ansible-core on a booted Debian: in check mode, for real, and a second time."""
+"""Checks of the role of packaging/ansible. ansible-core applies the role on a booted Debian in check mode, for real,
+and a second time.
+"""
 
 import os
 import re

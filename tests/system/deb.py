@@ -120,7 +120,7 @@ def _installed(report: Report, machine: Machine, package: Path) -> bool:
         machine.put(package, "/root/")
         machine.run("apt-get", "update", "-q")
         install = ("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}")
-        # downloaded before the boot, because the booted machine has no network
+        # the download comes before the boot, because the booted machine has no network
         machine.run(*install[:-1], "--download-only", "python3-psycopg", seconds=600)
         check.note("\n".join(re.findall(r"^\d+ upgraded.*", machine.out(*install, seconds=600), re.MULTILINE)))
         assert not machine.out("dpkg", "--verify", "posd")
@@ -288,7 +288,7 @@ def _removed(report: Report, machine: Machine, package: Path) -> None:
         assert machine.out("stat", "-c", "%U %a", found[1]) == "root 700"
         assert machine.run("test", "-s", f"{found[1]}/posd.db").returncode == 0
         where = ("etc", "opt", "usr", "var", "run", "lib")
-        # only posd used /opt, so it may be gone
+        # only posd used /opt, so the purge may have removed /opt
         places = [f"/{name}" for name in where if (machine.root / name).exists()]
         left = machine.out("find", *places, "-xdev", "-iname", "*posd*").splitlines()
         left = [path for path in left if not path.startswith((found[1], "/usr/share/doc-base"))]
@@ -313,7 +313,7 @@ def _next_debian(report: Report, package: Path, scratch: Path) -> None:
             machine.run("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}", seconds=600)
             machine.run("sed", "-i", "s/bookworm/trixie/g", "/etc/apt/sources.list")
             machine.run("apt-get", "update", "-q")
-            # downloaded before the boot, because the booted machine has no network
+            # the download comes before the boot, because the booted machine has no network
             machine.run(*upgrade, "--download-only", seconds=900)
             machine.boot()
             shop.configure(machine)

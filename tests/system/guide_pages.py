@@ -1,4 +1,4 @@
-"""The commands on the pages of docs/guides/operations.md, and the machines on which a test types them."""
+"""The commands on the pages of docs/guides/operations.md, and the machines on which a test types these commands."""
 
 import os
 import re
@@ -14,12 +14,12 @@ from tests.system.report import Check, Report
 GUIDE = (packages.CHECKOUT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-#: Beginnings of commands. A text in backticks with such a beginning is a command.
+#: Beginnings of commands. A text in backticks with one of these beginnings is a command.
 TYPED = ("posd ", "sudo ", "systemctl ", "journalctl ")
 #: User name of the guide's reader. The user is in the group posd-admin and may use sudo.
 READER = "ana"
 SUDOERS = f"{READER} ALL=(ALL) NOPASSWD: ALL\n"
-#: Editor for the reader. It runs the sed script in a file.
+#: Editor for the reader. The editor runs the sed script in a file.
 EDITOR = '#!/bin/sh\nexec sed -i -E -f /root/edit.sed "$1"\n'
 #: Packages that the pages need and a bare Debian lacks.
 NEEDED = ("python3", "ca-certificates", "sudo")
@@ -33,7 +33,7 @@ TURNING = re.compile(r"^[\u2800-\u28ff] .*\n", re.MULTILINE)
 
 @contextmanager
 def opened(report: Report, part: str, scratch: Path) -> Iterator[Machine | None]:
-    """Install the package on a machine, boot the machine, and charge a card. Yield None if this failed."""
+    """Install the package on a machine, boot the machine, and charge a card. Yield None if a step failed."""
     machine = Machine(scratch / f"{part}-{report.suite}", f"posd-{part}-{os.getpid()}", report.suite)
     try:
         with report.check(part, "a machine is laid out, and charges") as check:
@@ -61,7 +61,7 @@ def opened(report: Report, part: str, scratch: Path) -> Iterator[Machine | None]
 
 
 def text(heading: str) -> str:
-    """Return the text under a heading. Raise AssertionError without the heading."""
+    """Return the text under a heading. Raise AssertionError if the heading does not exist."""
     found = re.search(rf"^##? {re.escape(heading)}\n(.*?)(?=^##? |\Z)", GUIDE, re.MULTILINE | re.DOTALL)
     assert found, f"docs/guides/operations.md has no page {heading!r}"
     return found[1]
@@ -78,8 +78,8 @@ def commands(heading: str) -> list[str]:
 
 @dataclass
 class Page:
-    """A page that a test follows. The test must type each command, or name it as not typed. `given` has the values of
-    the placeholders, such as ID and SERIAL.
+    """A page that a test follows. The test must type each command, or name the command as not typed. `given` has the
+    values of the placeholders, such as ID and SERIAL.
     """
 
     heading: str

@@ -1,7 +1,7 @@
 """A second system: a bare Debian on an overlay, booted by a real systemd.
 
 mmdebstrap makes the bare system of each release once, from the mirror of this machine, and keeps it in CACHE. A test
-changes only the layer above the bare system. The layer is removed afterwards.
+changes only the layer above the bare system. The test removes this layer afterwards.
 """
 
 import os
@@ -26,7 +26,7 @@ ENVIRONMENT = {
     "SYSTEMD_COLORS": "0",
     "COLUMNS": "160",
 }
-#: Time limit of a command or a wait, in seconds. A slow machine needs far less, and a stuck command fails.
+#: Time limit of a command or a wait, in seconds. A slow machine needs far less time. A stuck command fails.
 STUCK_SECONDS = 300.0
 
 Done = subprocess.CompletedProcess[str]
@@ -49,7 +49,9 @@ def need(command: str, package: str) -> None:
 
 
 def until(what: Callable[[], bool], means: str, seconds: float = STUCK_SECONDS) -> float:
-    """Check until a condition is true. Return the seconds until then. Raise AssertionError after the time limit."""
+    """Check until a condition is true. Return the seconds until the condition was true. Raise AssertionError after the
+    time limit.
+    """
     began = time.monotonic()
     while not what():
         assert time.monotonic() - began < seconds, f"{means}: this did not happen within {seconds:g} s"
@@ -58,7 +60,7 @@ def until(what: Callable[[], bool], means: str, seconds: float = STUCK_SECONDS) 
 
 
 def bare(suite: str) -> Path:
-    """Return the directory of a bare Debian. Make it at the first use."""
+    """Return the directory of a bare Debian. The first use makes the directory."""
     tree = CACHE / f"debian-{suite}"
     if not tree.exists():
         fresh = CACHE / f"{suite}.new"
@@ -124,7 +126,8 @@ class Machine:
         assert self._nspawn is None
         network = ["--private-network"]
         options = [f"--machine={self.name}", "--register=no", "--console=read-only", "--quiet", *network]
-        # Without systemd on the host, no program makes a control group for the container. So this code makes the group.
+        # Without systemd on the host, no program makes a control group for the container. Therefore this code makes the
+        # group.
         here = Path("/run/systemd/system").exists()
         command = ["systemd-nspawn", "-D", str(self.root), *options, *([] if here else ["--keep-unit"]), "--boot"]
         began = time.monotonic()
@@ -159,7 +162,7 @@ class Machine:
         return ["sh", "-c", f'{entering}; exec "$@"', "sh"]
 
     def power_off(self) -> None:
-        """Shut the machine down in order. If it does not end, kill it and raise AssertionError."""
+        """Shut the machine down in order. If the machine does not end, kill the machine and raise AssertionError."""
         assert self._nspawn is not None
         self.run("systemctl", "poweroff", check=False)
         try:

@@ -25,7 +25,8 @@ SERIALS = ONE, TWO, BANK = ("SN-0001", "SN-0002", "SN-0003")
 CONTROL = "127.0.0.1:6900"
 #: Factor by which people and printers are faster than in a shop. posd's own times are unchanged.
 SPEED = "20"
-#: Program for a person at the terminals. It calls the simulator's control API, because the machine has no curl.
+#: Program for a person at the terminals. The program calls the simulator's control API, because the machine has no
+#: curl.
 HAND = f"""
 import sys, urllib.request
 called = urllib.request.Request("http://{CONTROL}/terminals/" + sys.argv[1], sys.argv[2].encode())
@@ -38,7 +39,7 @@ DECIDED = f"{NOTE}\ny\n"
 
 
 def run(report: Report, scratch: Path) -> None:
-    """Run the part; each page is a check."""
+    """Run the part. Each page is a check."""
     begun: dict[str, str] = {}
     with opened(report, PART, scratch) as machine:
         if machine is None:
@@ -169,8 +170,8 @@ def shows(shown: str, *texts: str) -> None:
 
 
 def in_doubt(page: Page) -> None:
-    """Follow the page for four payments with a lost reply to the start. One runs, one was charged, one did not arrive,
-    and one is decided wrongly.
+    """Follow the page for four payments with a lost reply to the start. One payment runs, one payment was charged, one
+    payment did not arrive, and one payment is decided wrongly.
     """
     machine = page.machine
     runs = begin(machine, "3.00", ONE, "lost-acknowledgement")
@@ -325,7 +326,7 @@ def charged_twice(page: Page) -> None:
 
 
 def shift(page: Page) -> None:
-    """Compare and close a shift with an open payment. Close it twice, and again after a lost reply."""
+    """Compare and close a shift with an open payment. Close the shift twice, and again after a lost reply."""
     machine = page.machine
     shows(page.type("posd report --close --begin --operator Ana", answer=DECIDED), "shift")
     paid = begin(machine, "1234.50", ONE, "approve-contactless")

@@ -1,6 +1,6 @@
 """Checks of the metrics, the alert rules and the dashboards by Prometheus' own promtool (Debian's package prometheus).
-Each check gets a working directory and returns the number of checked items. It raises AssertionError with promtool's
-output.
+Each check gets a working directory and returns the number of checked items. A failed check raises AssertionError with
+promtool's output.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ async def _fleet_metrics() -> str:
 
 
 async def _loaded_metrics() -> str:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:  # short enough for Unix sockets
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:  # the path must be short enough for Unix sockets
         async with open_shop(Path(directory)) as shop:
             await every_outcome(shop)
             return (await scrape(shop.daemon.till_socket)).text

@@ -1,4 +1,4 @@
-"""The units of posd in a real systemd, on a shop's machine with and without faults."""
+"""Checks of posd's units in a real systemd, on a shop's machine with and without faults."""
 
 import json
 import os
@@ -102,7 +102,7 @@ def relayed(machine: Machine, check: Check) -> None:
     check.note(str(machine.show("posd-relay.service", "ActiveState", "NRestarts", "MemoryCurrent")))
     assert machine.show("posd-relay.service", "ActiveState", "NRestarts") == {"ActiveState": "active", "NRestarts": "0"}
     machine.run("systemctl", "stop", "posd-relay", "nats")
-    # the setting is removed before posd reads it, because the simulated terminals name another merchant
+    # the test removes the setting before posd reads the file, because the simulated terminals name another merchant
     machine.run("rm", file)
 
 
@@ -173,14 +173,14 @@ def killed(machine: Machine, check: Check) -> None:
             _active(machine)
     check.note(str(told))
     assert told["refused"] == 0
-    # posd cannot distinguish a start that was interrupted before it was sent from a sent start. It stays in doubt for a
-    # person.
+    # posd cannot distinguish a start that was interrupted before it was sent from a sent start. Such a start stays in
+    # doubt until a person resolves it.
     assert set(told["outcomes"]) <= {"approved", "in doubt"}
     _settled(machine, check)
 
 
 def put_back(machine: Machine, check: Check) -> None:
-    """posd does not start with a database that root has copied. The command in posd's message repairs this."""
+    """posd does not start with a database that root has copied. The command in posd's message sets the owner."""
     machine.run("systemctl", "stop", "posd")
     copied = "cd /var/lib/posd && cp -r tls /root/ && rm -r tls && cp -r /root/tls . && rm -r /root/tls"
     machine.run("sh", "-c", copied)
@@ -206,7 +206,7 @@ def removed(machine: Machine, check: Check) -> None:
 
 
 def failing(machine: Machine, check: Check) -> None:
-    """systemd repeats a failing start while a till calls, until the cause is gone. Then posd runs."""
+    """systemd repeats a failing start while a till calls, until the cause is removed. Then posd runs."""
     drop_in = "/etc/systemd/system/posd.service.d/failing.conf"
     machine.write(drop_in, FAILING)
     machine.run("systemctl", "daemon-reload")
@@ -227,7 +227,7 @@ def failing(machine: Machine, check: Check) -> None:
 
 
 def mistaken(machine: Machine, check: Check) -> None:
-    """With a faulty configuration posd uses the last good one. Without a good configuration it does not start."""
+    """If the configuration is faulty, posd uses the last good file. Without a good file posd does not start."""
     with shop.configuration(machine):
         machine.write(shop.CONFIG, "[no_such_section]\n")
         machine.cut_power()
@@ -251,7 +251,7 @@ def mistaken(machine: Machine, check: Check) -> None:
 
 
 def stopped(machine: Machine, check: Check) -> None:
-    """Stop, disable, mask and their opposites are one command each. A till's call does not start posd."""
+    """One command stops, disables or masks posd, and one command reverses it. A till's call does not start posd."""
     known = _known(machine)
     for stop, start in (
         ((("stop",)), (("start",),)),
@@ -288,8 +288,8 @@ def backed_up(machine: Machine, check: Check) -> None:
         check.note(machine.out("posd", "verify", file, user="posd"))
 
 
-#: Script that makes a user for backups by ssh, as on another machine, and the user's key. It also makes /etc/posd/copy
-#: from the package's example (docs/guides/install.md).
+#: Script that makes a user for backups by ssh, as on another machine, and the user's key. The script also makes
+#: /etc/posd/copy from the package's example (docs/guides/install.md).
 SERVER = """set -e
 useradd --create-home --shell /bin/sh backup-server
 install -d -m 700 /etc/posd/credentials
@@ -367,7 +367,7 @@ LOOKS: tuple[Callable[[Machine, Check], None], ...] = (
 
 
 def _settled(machine: Machine, check: Check) -> None:
-    """Resolve the payments that the kill left in doubt, as a person with the ledger does. Compare posd with the
+    """Resolve the payments that are in doubt after the kill, as a person with the ledger does. Compare posd with the
     ledger.
     """
     for document in shop.payments(machine):

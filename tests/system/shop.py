@@ -37,7 +37,7 @@ def configuration(machine: Machine) -> Iterator[str]:
 
 def open_shop(machine: Machine) -> float:
     """Bring the network up and start the terminal. Return the seconds until posd's certificate had the address. The
-    address appears while posd runs, as with DHCP. So posd makes a new certificate.
+    address appears while posd runs, as with DHCP. posd therefore makes a new certificate.
     """
     network(machine)
     machine.run("systemctl", "reload", "posd")
@@ -97,7 +97,7 @@ def result(document: dict[str, Any]) -> str:
 
 @contextmanager
 def paying(machine: Machine) -> Iterator[dict[str, Any]]:
-    """Run a till that pays without a pause during the block. Afterwards the dictionary has the till's counts."""
+    """Run a till that pays without a pause during the block. After the block the dictionary has the till's counts."""
     machine.put(Path(__file__).with_name("till.py"), "/root/till.py")
     machine.run("chmod", "-R", "a+rX", "/root")
     machine.run("systemctl", "reset-failed", "till", check=False)

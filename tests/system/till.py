@@ -1,8 +1,8 @@
-"""A till for the machine (`python3 till.py`). It needs only the system's Python, without posd.
+"""A till for the machine (`python3 till.py`). The till needs only the system's Python, without posd.
 
-The till pays and requests the version in a loop, each time on a new connection. SIGTERM ends the loop. Then the till
-prints its counts as JSON. It repeats a call after a broken connection under the same id, as tills do. It counts refused
-and broken connections.
+The till pays and requests the version in a loop, each time on a new connection. SIGTERM ends the loop. At its end the
+till prints its counts as JSON. After a broken connection the till repeats the call under the same id, as tills do. The
+till counts refused and broken connections.
 """
 
 import http.client

@@ -1,5 +1,5 @@
-"""A healthy set-up that tests can break, with configuration, certificate, database and a terminal. Also the doctor's
-findings.
+"""A healthy set-up that tests can break, with configuration, certificate, database and a terminal. The module also
+reads the doctor's findings.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ SERIAL = "SN-0001"
 PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 60\n"
 
 Found = dict[str, Any]
-#: Exit code while posd does not run. Other faults do not change it.
+#: Exit code while posd does not run. Other faults do not change this exit code.
 STOPPED = 3
 
 
@@ -106,7 +106,9 @@ class Terminal:
 
 @dataclass
 class SetUp:
-    """All files of one stopped posd in a directory. Tests can break them. `config`: the TOML that `doctor` writes."""
+    """All files of one stopped posd in a directory. Tests can break these files. `config`: the TOML that `doctor`
+    writes.
+    """
 
     home: Path
     terminal: Terminal
@@ -174,7 +176,7 @@ class SetUp:
                 subprocess.run(command, shell=True, check=True)
 
     def read(self, done: Done) -> list[Found]:
-        """Return the findings of a run. Check that each command of posd in them is valid."""
+        """Return the findings of a run. Check that each command of posd in the findings is valid."""
         found: list[Found] = json.loads(done.stdout)
         for command in (command for one in found for command in one["commands"]):
             typed = re.fullmatch(r"(?:sudo (?:-u \S+ )?|runuser -u \S+ -- )?posd (.*?)(?: > \S+)?", command)
@@ -229,7 +231,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def failures(found: list[Found]) -> list[Found]:
-    """Return all failures except the failure of a stopped posd."""
+    """Return all failures except the failure that reports a stopped posd."""
     return [one for one in found if one["status"] == "failure" and "posd does not run: " not in one["meaning"]]
 
 
@@ -243,7 +245,7 @@ OF_THIS_MACHINE = {("clock", "this machine"), ("firewall", SERIAL)}
 
 
 def traces(home: Path) -> dict[str, object]:
-    """Return the names, modes, times and contents of all files, to find changes."""
+    """Return the names, modes, times and contents of all files. A test compares two results to find changes."""
     return {
         str(path): (
             path.lstat().st_mode,

@@ -1,4 +1,6 @@
-"""`posd doctor` on broken set-ups. The right line names the fault. No other line reports consequences of the fault."""
+"""`posd doctor` on broken set-ups. One line of the output names the fault. No other line reports consequences of the
+fault.
+"""
 
 import asyncio
 import os
@@ -366,7 +368,7 @@ def test_a_person_who_used_sudo_gets_commands_with_sudo(
 def test_a_ca_that_is_not_valid_yet_asks_for_the_clock_before_a_new_ca(
     setup: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If only the machine's clock is behind, a new CA on every terminal would be useless work."""
+    """The machine's clock is behind. A new CA on every terminal would not help."""
     monkeypatch.setattr(authority, "BACKDATED", timedelta(days=-1))
     with suppress(tls.TlsError):  # the finding names the dates in the future
         issue.init(setup.state / "tls", names=["localhost"], addresses=["127.0.0.1"], overwrite=True)

@@ -1,4 +1,4 @@
-"""Texts of `posd doctor`. Each text is used, can be filled, and has valid commands."""
+"""Texts of `posd doctor`. Each text is used, its placeholders can be filled, and its commands are valid."""
 
 import ast
 import re

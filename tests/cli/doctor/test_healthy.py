@@ -72,7 +72,7 @@ async def test_with_a_daemon_everything_is_ok_and_the_terminal_gets_no_request_t
 
 
 async def refused_payment(daemon: Daemon) -> None:
-    """Start a payment that the terminal refuses. So posd has written data and writes nothing more."""
+    """Start a payment that the terminal refuses. After the payment posd has written data and writes nothing more."""
     reply = await daemon.call("PUT", f"/transactions/{uuid4()}", {"amount": {"subtotal_iva0": 1}})
     assert reply.json["phase"] == "final"
     async with asyncio.timeout(PATIENCE):
@@ -89,7 +89,7 @@ async def stopped(setup: SetUp) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def killed(setup: SetUp) -> AsyncIterator[None]:
-    """Yield a state with the last commit in the WAL. doctor must read the WAL and not move it."""
+    """Yield a state with the last commit in the WAL. doctor must read the WAL without a checkpoint."""
     async with running(setup) as daemon:
         await refused_payment(daemon)
         await daemon.kill()
@@ -115,7 +115,7 @@ async def test_doctor_changes_nothing(setup: SetUp, state: State, code: int) -> 
         setup.check()
         after = traces(setup.home)
     assert any("no damage found" in one["meaning"] for one in found)
-    if state is at_work:  # connections share this memory, and mark their reads in it
+    if state is at_work:  # connections share this memory, and mark their reads in this memory
         shared = str(setup.database.with_name("posd.db-shm"))
         assert before.pop(shared)
         assert after.pop(shared)
@@ -197,7 +197,7 @@ def test_a_certificate_of_the_shops_own_pki_is_judged_by_its_own_chain(setup: Se
     assert ("2 certificates; every terminal has to trust" in told) == whole
     assert ("add the intermediate CA to the file" in told) != whole
     key.chmod(0o644)
-    if whole:  # the rest of the chain of another certificate
+    if whole:  # the other certificates belong to another chain
         certificate.write_bytes(leaf.cert_chain_pems[0].bytes() + trustme.CA().cert_pem.bytes())
     failed = [(one["check"], one["subject"]) for one in failures(setup.findings())]
     assert failed == [("files", str(key)), *([("certificate", "chain")] if whole else [])]
@@ -239,7 +239,7 @@ def test_a_hanging_or_failed_check_is_reported_and_its_earlier_findings_count(
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_disks")
 def test_a_nearly_full_disk_is_a_failure(setup: SetUp, tmp_path: Path) -> None:
-    """The state directory is a small disk. Only processes in its namespace see the disk."""
+    """The state directory is a small disk. Only processes in the test's namespace see the disk."""
     kept = {path.relative_to(setup.state): path for path in setup.state.rglob("*") if path.is_file()}
     setup.file.write_text(setup.config)
     with small_disk(tmp_path, setup.state, "300m") as disk:
@@ -294,8 +294,8 @@ async def test_payments_that_wait_for_a_person_are_reported(setup: SetUp) -> Non
 @pytest.mark.slow
 @needs(root=True)
 async def test_a_user_who_may_read_little_is_told_so_on_each_line(setup: SetUp) -> None:
-    """A member of the admin group sees posd's reports. Files that only posd and root can read are named, and are no
-    failures.
+    """A member of the admin group sees posd's reports. doctor names files that only posd and root can read, and reports
+    no failure for these files.
     """
     setup.change('admin_group = ""', 'admin_group = "nogroup"')
     setup.terminal.directory.chmod(0o755)  # the CA for the terminals is not secret

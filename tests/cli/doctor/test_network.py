@@ -38,7 +38,7 @@ async def test_a_callback_address_without_posd_is_a_failure(setup: SetUp) -> Non
 
 
 async def test_a_mismatched_pair_is_reported_once(setup: SetUp) -> None:
-    """posd keeps its earlier certificate. This is a consequence, not a separate failure."""
+    """posd keeps its earlier certificate. The earlier certificate is a consequence, not a separate failure."""
     async with running(setup):
         shutil.copy(setup.terminal.directory / "server.crt", setup.tls.certificate)
         found = setup.findings(1)

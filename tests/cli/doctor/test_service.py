@@ -25,7 +25,9 @@ LoadCredential=other:/nonexistent
 
 @pytest.fixture
 def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Replace the system's unit directories. Return the first directory. A later directory overrides it."""
+    """Replace the system's unit directories. Return the first directory. A later directory overrides the first
+    directory.
+    """
     places = tmp_path / "lib", tmp_path / "etc"
     for place in places:
         (place / f"{service.UNIT}.d").mkdir(parents=True)

@@ -1,4 +1,6 @@
-"""docs/guides/operations.md. The guide has every code. Commands are valid, and links and log lines exist."""
+"""docs/guides/operations.md. The guide has every code. The guide's commands are valid, and its links and log lines
+exist.
+"""
 
 import re
 from collections.abc import Iterator

@@ -72,7 +72,7 @@ IN_TOKYO = answer({"timezone": "Asia/Tokyo"})
 
 @every("config", ["", "[broken"])
 def test_the_time_zone_of_a_day_comes_from_the_daemon(config: str) -> None:
-    """The local configuration has another time zone. With it the totals would belong to another day."""
+    """The local configuration has another time zone. With that time zone the totals would belong to another day."""
     done = asked([IN_TOKYO, made(put())], "report", "2026-11-20", config=config)
     assert done.returncode == 0, done.stderr
     query = asks(done, 1)
@@ -160,10 +160,10 @@ def test_on_a_terminal_the_report_fits_80_columns() -> None:
     rows = json.loads(made(fill).body)["payments"]
     seen = asked_on_terminal([made(fill)], "report", *DAY)
     assert seen.returncode == 0
-    # A command is never broken, so that it can be copied.
+    # No line break splits a command, so that a person can copy the command.
     lines = [line for line in seen.screen.split("\n") if "posd " not in line]
     assert [line for line in lines if cell_len(line.rstrip()) > 80] == []
-    for row in rows:  # text that a person copies is not broken in a narrow table
+    for row in rows:  # a narrow table does not break text that a person copies
         assert (row["transaction_reference"] or row["client_transaction_id"]) in seen.screen
     assert re.search(r"charge +11\.20", seen.screen)
     assert "Needs" not in seen.screen

@@ -15,12 +15,12 @@ ZONES = ["America/Guayaquil", "Europe/Madrid", "America/Sao_Paulo", "America/Hav
 @pytest.mark.parametrize(
     ("zone", "day", "hours"),
     [
-        # Past days, because versions of the time zone data can differ about future days.
+        # Days of the past. For future days, versions of the time zone data can differ.
         ("America/Guayaquil", date(2024, 11, 20), 24),
         ("Europe/Madrid", date(2024, 3, 31), 23),
         ("Europe/Madrid", date(2024, 10, 27), 25),
-        ("America/Sao_Paulo", date(2018, 11, 4), 23),  # a day without a midnight
-        ("America/Havana", date(2024, 11, 3), 25),  # a day with two midnights
+        ("America/Sao_Paulo", date(2018, 11, 4), 23),  # this day has no midnight
+        ("America/Havana", date(2024, 11, 3), 25),  # this day has two midnights
         ("Australia/Lord_Howe", date(2024, 10, 6), 23.5),
     ],
 )

@@ -48,7 +48,7 @@ def terminal(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def payment(number: int, seconds: float, status: str | None = "TERMINAL_ACKNOWLEDGED", **changes: Any) -> Any:
-    """Return an open payment on the terminal with this number. It began this many seconds ago."""
+    """Return an open payment on the terminal with this number. The payment began this many seconds ago."""
     document = {
         "client_transaction_id": identity(number),
         "terminal": f"SN-{number:04}",

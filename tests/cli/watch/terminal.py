@@ -1,4 +1,4 @@
-"""`posd watch` in tests: in this process with Textual's pilot, or as a process on a pseudo-terminal."""
+"""Runners of `posd watch`: in this process with Textual's pilot, or as a process on a pseudo-terminal."""
 
 import asyncio
 import fcntl
@@ -97,7 +97,7 @@ class OnTerminal:
         return before
 
     def ends(self) -> int:
-        """Read until the process has ended. Return its exit code."""
+        """Read until the process has ended. Return the exit code."""
         deadline = time.monotonic() + PATIENCE
         while self.process.poll() is None or self.read(0):
             assert time.monotonic() < deadline

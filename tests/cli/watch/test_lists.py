@@ -1,4 +1,4 @@
-"""Lists with any content. They fit the screen at any width, and show all commands as text."""
+"""Lists with any content. Lists fit the screen at any width, and show all commands as text."""
 
 from collections.abc import Sequence
 from dataclasses import replace

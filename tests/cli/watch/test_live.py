@@ -24,7 +24,7 @@ from tests.support.counter import PATIENCE, Counter
 
 #: Escape sequences that begin and end the alternate screen.
 OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
-#: A word on the bottom line. This line is drawn last.
+#: Word on the bottom line. The view draws this line last.
 DRAWN = "reconcile"
 
 
@@ -129,7 +129,7 @@ async def test_show_and_help_open_scroll_update_and_close(shop: Counter) -> None
         await view.shows("client_transaction_id", payment)
         await view.press("end")
         await view.shows("event TERMINAL_ACKNOWLEDGED")
-        await asyncio.to_thread(shop.hand, "present-card")  # the page is read again after a change
+        await asyncio.to_thread(shop.hand, "present-card")  # the view reads the page again after a change
         await view.until(
             lambda lines: (
                 view.app.screen.query_one("VerticalScroll").scroll_end(animate=False)
@@ -264,7 +264,7 @@ def test_a_second_of_the_view_writes_few_bytes(shop: Counter) -> None:
     payment = shop.charge(9, scenario="by-hand")
     with on_terminal(shop.socket, "watch") as view:
         view.writes(DRAWN)
-        for _ in range(4):  # the frames of the start, then two seconds
+        for _ in range(4):  # the first read covers the frames of the start, and the second read takes two seconds
             written = view.writes("  SN-0001  charge")
         assert len(written) < 2000
         os.write(view.keys, b"\x03")
@@ -313,7 +313,7 @@ def test_as_json_there_is_one_line_for_each_later_change(shop: Counter) -> None:
     with started_posd("watch", "--json", environment={"POSD_SOCKET": str(shop.socket)}) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        # The view has no past data, so the test makes payments until the view shows one.
+        # The view has no past data, so the test makes payments until the view shows a payment.
         shop.until(lambda: shop.charge(3) and select.select([process.stdout], [], [], 0.5)[0], "silent")
         assert json.loads(process.stdout.readline())["kind"] == "transaction"
         shop.kill_daemon()

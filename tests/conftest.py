@@ -27,7 +27,7 @@ settings.register_profile(
 settings.register_profile("whole", settings.get_profile("quick"), max_examples=100)
 settings.register_profile("long", settings.get_profile("quick"), max_examples=10_000)
 
-#: Longest path of the tests' directory. The kernel permits paths of sockets up to 107 bytes.
+#: Maximum length of the path of the tests' directory. The kernel permits paths of sockets up to 107 bytes.
 MAX_DIRECTORY = 24
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 TESTS = Path(__file__).parent
@@ -54,7 +54,7 @@ LONGEST = {
 }
 #: Folders with asyncio, TLS or SQLite in the test's process. These libraries differ between the Pythons of Debian.
 ANOTHER_PYTHON = {"client", "services", "store", "terminals", "tls", "web"}
-#: Number of started processes at the beginning of a test.
+#: Number of processes that were started before a test.
 STARTS = pytest.StashKey[int]()
 SESSION = pytest.StashKey[pytest.Session]()
 
@@ -80,7 +80,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return two workers more than processors, because tests wait for processes and for time to pass."""
+    """Return the number of processors plus two, because tests often wait for processes or for time to pass."""
     return len(os.sched_getaffinity(0)) + 2
 
 
@@ -91,7 +91,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("whole" if config.getoption("--whole") else "quick")
     if config.getoption("--whole") or any(SCHEMATHESIS in argument for argument in config.args):
         config.pluginmanager.register(importlib.import_module("schemathesis.pytest.plugin"))
-    # In the background, under nohup and in CI these may be ignored, and every process here would inherit that.
+    # In the background, under nohup and in CI, these signals may be ignored. Every process here would inherit the
+    # ignored signals.
     for number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -105,7 +106,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _begin(config: pytest.Config) -> None:
-    """Make the directory of this run. Other processes of the run inherit it."""
+    """Make the directory of this run. Other processes of the run inherit the directory."""
     places = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")]
     place = next(item for item in places if len(str(item)) <= MAX_DIRECTORY and os.access(item, os.W_OK))
     run = Path(tempfile.mkdtemp(prefix="posd-", dir=place))
@@ -169,7 +170,7 @@ def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests that need root without root."""
+    """Skip tests that need root if another user runs the tests."""
     if item.get_closest_marker("root") and os.geteuid() != 0:
         pytest.skip("needs root: apt-get install iproute2 avahi-daemon, and as root: pytest --whole -m root")
 
@@ -230,7 +231,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Store the session. It has the exit code."""
+    """Store the session, which holds the exit code."""
     session.config.stash[SESSION] = session
 
 

@@ -10,9 +10,9 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md", "tests/*.md") for path in ROOT.glob(pattern))
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
-#: Most words of the README. It describes posd and names the next pages.
+#: Maximum of words in the README, which describes posd and names the next pages.
 MAX_README_WORDS = 1200
-#: Most words of each page for a first day, and of all hand-written pages.
+#: Maximum of words in each page for a first day, and in all hand-written pages.
 MAX_FIRST_DAY_WORDS = 600
 MAX_WORDS = 45_000
 #: Pages that a command writes, and generated parts of other pages.
@@ -22,7 +22,7 @@ GENERATED_PART = re.compile(r"<!-- (\w+): begin -->.*?<!-- \1: end -->|<!-- (\w+
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NAMED = re.compile(r'<a id="([^"]+)">')
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-#: A path in backticks. Paths of posd begin with posd/, or with the folder below it.
+#: Pattern of a path in backticks. Paths of posd begin with posd/, or with the folder below it.
 PATH = re.compile(r"`((?:[a-z_.]+/)+[\w.-]+\.(?:py|md|toml|sql|service|socket|timer|html|j2|json|svg))`")
 #: A module that a document names without its folder, and the names of all modules.
 MODULE = re.compile(r"`(\w+\.py)`")

@@ -1,7 +1,7 @@
 """The examples of the documents run unchanged, in the directory that docs/start/first-payment.md makes.
 
 `tests.system` runs the examples that need a whole system (docs/guides/install.md). tests/recipes runs the recipes.
-tests/cli/manual runs the manual and operations.md. tests/e2e runs streams.md. Every other command line is at least
+tests/cli/manual runs the manual and operations.md. tests/e2e runs streams.md. All other command lines are at least
 parsed.
 """
 
@@ -32,7 +32,7 @@ from tests.test_documents import ROOT, each_document
 pytestmark = pytest.mark.slow
 
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-#: Most seconds of a command; a simulated payment takes one or two.
+#: Limit of a command in seconds. A simulated payment takes one or two seconds.
 PATIENCE = 60.0
 #: A tool of the tests in a shell block, with its options.
 TOOL = re.compile(r"^(?:sudo )?(?:\S*/)?python -m (tests\.\w+)(.*)$", re.MULTILINE)

@@ -16,17 +16,17 @@ NEVER = {
     *("httpx2", "httpcore2", "truststore", "idna"),
     *("unicodedata", "stringprep", "bz2", "lzma", "zipfile"),
 }
-#: The same for single modules of packages that are otherwise needed.
+#: Single modules that the daemon never needs, although it needs their packages.
 NEVER_MODULES = {"encodings.idna", "importlib.resources"}
-#: Modules for calls to terminals. They are loaded when the daemon is ready.
+#: Modules for calls to terminals. The daemon loads these modules when it is ready.
 CALLS = "posd.terminals.client"
 
-#: Beginning of `posd run`.
+#: Code that begins like `posd run`.
 UNUSED = "from posd.cli.run import UNUSED\nsys.modules.update(dict.fromkeys(UNUSED))\n"
 
 
 def modules(script: str) -> set[str]:
-    """Run a script. Return the names of the modules that are loaded at its end."""
+    """Run a script. Return the names of the modules that are loaded at the script's end."""
     ending = "print(*{name for name in sys.modules if sys.modules[name] is not None})"
     run = subprocess.run([sys.executable, "-c", f"import sys\n{script}\n{ending}"], capture_output=True, check=True)
     return set(run.stdout.decode().split())

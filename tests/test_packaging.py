@@ -17,7 +17,7 @@ from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[1]
 BUILD = runpy.run_path(str(ROOT / "packaging" / "build-deb"))
-#: Highest exposure of a service by systemd-analyze security, of 10.
+#: Limit for the exposure of a service by systemd-analyze security, from 0 to 10.
 EXPOSURE = 1.5
 
 
@@ -60,7 +60,7 @@ def test_an_upgrade_removes_the_oldest_backups_of_upgrades_and_no_other_file(tmp
         folder.mkdir()
     (tools / "runuser").write_text(f'#!/bin/sh\necho "$2" > {tmp_path}/user\nshift 3\nexec "$@"\n')
     (tools / "runuser").chmod(0o755)
-    other = tmp_path / "other.db"  # in the folder in which dpkg runs
+    other = tmp_path / "other.db"  # the file is in the folder in which dpkg runs
     other.write_text("")
     names = [f"before-upgrade-{name}.db" for name in ("3", "2", "1 0", "x\n1 other", "0")]
     for age, name in enumerate([*names, "posd-20261120T104203Z.db"]):
@@ -91,8 +91,8 @@ def test_every_unit_that_starts_automatically_is_enabled_and_purged() -> None:
 
 
 def test_the_socket_follows_the_service() -> None:
-    """A stop closes the socket. A restart or a crash must not close the socket. So no unit may have a setting that
-    closes the socket at a restart.
+    """A stop closes the socket. A restart or a crash must not close the socket. No unit may therefore have a setting
+    that closes the socket at a restart.
     """
     socket, service = ((ROOT / "systemd" / name).read_text() for name in ("posd.socket", "posd.service"))
     assert "\nStopWhenUnneeded=yes\n" in socket
@@ -133,7 +133,7 @@ def test_debian_and_python_order_versions_in_the_same_way(python: str, debian: s
 
 def test_the_command_for_head_offices_server_is_where_its_document_says() -> None:
     target = BUILD["OF_FLEET"]["packaging/nats/lanes"]
-    assert Path(target).parent == Path(BUILD["HOME"], "bin")  # each named program can be run
+    assert Path(target).parent == Path(BUILD["HOME"], "bin")  # this folder holds the programs that can be run
     assert f"`/{target}`" in (ROOT / "docs" / "guides" / "fleet.md").read_text()
 
 

@@ -1,4 +1,5 @@
-"""The pictures of docs/pictures. They are drawn from commands, current, and complete without a network."""
+"""The pictures of docs/pictures. Commands draw these pictures. The pictures are current, and complete without a
+network."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The site of the documents. It builds strictly and loads nothing from a network."""
+"""The site of the documents. The site builds strictly and loads nothing from a network."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Important settings that a library, an interpreter or a build may change are explicit. Each has a row."""
+"""Important settings that a library, an interpreter or a build may change are explicit. Each setting has a row."""
 
 import asyncio
 import json
@@ -57,8 +57,8 @@ def test_each_tls_context_has_explicit_settings(name: str) -> None:
 
 
 def test_no_other_code_makes_a_tls_context() -> None:
-    """Other code would use a default of the interpreter. The client and the simulator are exceptions, because they
-    import nothing of posd.
+    """Other code that makes a TLS context would use a default of the interpreter. The client and the simulator are
+    exceptions, because they import nothing of posd.
     """
     home = Path(tls_contexts.__file__).parents[1]
     made = {
@@ -149,7 +149,7 @@ LIMITS_OF_JSON: Mapping[str, bool] = {
 
 @pytest.fixture(scope="module", params=["640", "0"])
 def read_under(request: pytest.FixtureRequest) -> Mapping[str, bool]:
-    """Return the accepted numbers if the environment sets another limit of digits."""
+    """Return the accepted numbers under another limit of digits in the environment."""
     program = """
 import json, sys
 from posd.base import json_types

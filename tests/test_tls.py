@@ -49,12 +49,12 @@ def strict(ca: Path) -> ssl.SSLContext:
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
-    """Connect over 127.0.0.1 to the server as `name`. Raise the client's error."""
+    """Connect over 127.0.0.1 to a server with the name `name`. Raise the client's error."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
             connection, _ = listener.accept()
-            # If the client refuses, the test checks the client's error.
+            # If the client refuses, the test checks the error of the client.
             with connection, contextlib.suppress(OSError):
                 server.wrap_socket(connection, server_side=True).close()
 
@@ -477,9 +477,9 @@ def test_at_the_end_of_the_old_ca_the_new_one_signs(
 def test_a_power_loss_while_one_ca_follows_another_is_finished(made: TlsFiles, lost: str) -> None:
     directory = made.ca_certificate.parent
     issue.renew(directory, new_ca=True)
-    if lost == "next_ca_key":  # the end of the overlap
+    if lost == "next_ca_key":  # the loss is at the end of the overlap
         made.next_ca_key.replace(made.ca_key)
-    else:  # its beginning
+    else:  # the loss is at the beginning of the overlap
         made.next_ca_certificate.unlink()
     issue.renew(directory)
     assert issue.issued_by(made.certificate, made.ca_certificate)

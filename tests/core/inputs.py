@@ -1,6 +1,6 @@
 """Inputs of a walk over a transaction: events, replies to the start, replies to searches, decisions of operators.
 
-An input's name identifies it: inputs with the same name have the same effect.
+The name identifies an input. Inputs with the same name have the same effect.
 """
 
 import json
@@ -57,7 +57,7 @@ def content(status: str, previous: str | None = None, reference: str = "r-1", **
 
 
 def final_of(data: bytes) -> tuple[str, ...]:
-    """Return the final state and the reference of an event, or (). The tuple has at most one item."""
+    """Return the final state and the reference of an event, or (). An event has at most one final."""
     event = read(data)
     if event.status not in FINALS:
         return ()
@@ -76,7 +76,7 @@ def event(data: bytes) -> Input:
 
 
 def events(path: Path, most: int) -> list[Deck]:
-    """Return decks of the events of a path. Each event occurs up to this many times. Events with the same content are
+    """Return decks of the events of a path. Each event occurs at most `most` times. Events with the same content are
     equal.
     """
     return [Deck((event(content(*edge)),), most, kind=str(edge)) for edge in path]
@@ -102,7 +102,7 @@ UNUSABLE = search(
 
 
 def answers(path: Path) -> list[Input]:
-    """Return every reply to a search that reports as much data as the events of the path."""
+    """Return all replies to a search that report as much data as the path's events."""
     bodies = [content(*edge) for edge in {status: (status, previous) for status, previous in path}.values()]
     alone = [found(data) for data in bodies]
     return [*NO_ANSWER, UNUSABLE, *alone, found(*bodies), found(*reversed(bodies)), found(*bodies[:2])]
@@ -129,7 +129,8 @@ def reply(judgement: Judgement) -> Callable[[Transaction], Transaction]:
 
 
 def _interrupted(transaction: Transaction) -> Transaction:
-    """Recover a transaction as a daemon does at its start. A transaction beyond `starting` stays unchanged."""
+    """Recover a transaction as a daemon does at its start. A transaction stays unchanged if its phase is not
+    `starting`."""
     return interrupted(transaction, NOW) if transaction.phase is Phase.STARTING else transaction
 
 

@@ -1,4 +1,4 @@
-"""Judgement of replies to an abort. Only "nothing is running" has a further use."""
+"""Judgement of replies to an abort. posd uses only the reply "nothing is running" further."""
 
 import json
 

@@ -24,7 +24,7 @@ def absence(*, seconds: float | None = 720.0, cause: DowntimeCause = "stopped", 
         (240, 240.0, False),
         (241, 241.0, True),
         (86_400, 86_400.0, True),
-        (-1, None, True),  # the clock was set back, so the length is unknown, and posd must report the downtime
+        (-1, None, True),  # the clock was set back, so posd cannot tell the length and must report the downtime
         (-86_400, None, True),
     ],
 )
@@ -48,7 +48,7 @@ def test_a_downtime_of_four_minutes_is_reported_and_no_time_is_negative(
             LastSearch(BEFORE, SearchResult.FOUND),
             False,
             False,
-        ),  # a search found the payment before the downtime, but not after it
+        ),  # a search found the payment only before the downtime
         (BEFORE, LastSearch(SINCE, SearchResult.FOUND), False, True),
         (BEFORE, LastSearch(SINCE, SearchResult.NONE), True, True),
     ],

@@ -108,7 +108,7 @@ def test_an_accepted_amount_has_only_known_members_and_a_sum_above_0(amount: dic
 def of(
     kind: OperationType, asked: str | None, number: int = 1, *, took: str | None = None, tip: str = "0"
 ) -> Transaction:
-    """Return an approval with a requested amount, and with an authorized amount and a tip if given."""
+    """Return an approval with a requested amount. The authorized amount and the tip are optional."""
     transaction = msgspec.structs.replace(
         asking(kind, asked, tip=tip), client_transaction_id=f"00000000-0000-4000-8000-{number:012}"
     )
@@ -131,7 +131,7 @@ PARTIAL = msgspec.structs.replace(NOTHING_MORE, partial_void=True)
 @every(
     ("asked", "original", "others", "rules", "allowed"),
     [
-        # captures are for at most the reservation, without the tip
+        # all captures together must not exceed the reservation without its tip
         (asking(CAPTURE, "100"), of(PRE_AUTH, "100"), (), RULES, None),
         (asking(CAPTURE, "60"), of(PRE_AUTH, "100"), (), RULES, None),
         (asking(CAPTURE, "100.01"), of(PRE_AUTH, "100"), (), RULES, "100"),
@@ -145,7 +145,7 @@ PARTIAL = msgspec.structs.replace(NOTHING_MORE, partial_void=True)
         (asking(CAPTURE, "1"), of(PRE_AUTH, "100"), (of(CAPTURE, "130", 2),), RULES, "0"),
         (asking(CAPTURE, "115"), of(PRE_AUTH, "100"), (), PERCENT, None),
         (asking(CAPTURE, "115.01"), of(PRE_AUTH, "100"), (), PERCENT, "115"),
-        # voids are for the whole amount
+        # a void has the whole amount of its original
         (asking(VOID, None), of(CHARGE, "11.20"), (), RULES, None),
         (asking(VOID, "11.20"), of(CHARGE, "11.20"), (), RULES, None),
         (asking(VOID, "11.2000"), of(CHARGE, "11.20"), (), RULES, None),
@@ -158,7 +158,7 @@ PARTIAL = msgspec.structs.replace(NOTHING_MORE, partial_void=True)
         (asking(VOID, "11.70"), of(CHARGE, "11.20"), (of(POST_TIP, "1", 2),), RULES, "12.20"),
         (asking(VOID, "150"), of(PRE_AUTH, "100"), (of(RE_AUTH, "150", 2),), RULES, None),
         (asking(VOID, "100"), of(PRE_AUTH, "100"), (of(RE_AUTH, "150", 2),), RULES, "150"),
-        # all refunds together are for at most the charge
+        # all refunds together must not exceed the charge
         (asking(REFUND, None), of(CHARGE, "11.20"), (), RULES, None),
         (asking(REFUND, "5"), of(CHARGE, "11.20"), (), RULES, None),
         (asking(REFUND, "11.21"), of(CHARGE, "11.20"), (), RULES, "11.20"),

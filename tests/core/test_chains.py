@@ -27,7 +27,7 @@ STATES = ("open", "in_doubt", "approved", "approved by a person", "declined", "r
 
 
 def in_state(kind: OperationType | None, state: str, number: int = 1, **fields: object) -> Transaction:
-    """Return a transaction in this state. Inputs bring it there. Its reference is `reference NUMBER`."""
+    """Return a transaction in this state, reached by inputs. The transaction's reference is `reference NUMBER`."""
     identity = f"00000000-0000-4000-8000-{number:012}"
     transaction = msgspec.structs.replace(starting(type=kind, **fields), client_transaction_id=identity)
     finals = {"declined": "DECLINED", "rejected": REJECTED, "canceled": CANCELED}
@@ -78,8 +78,8 @@ RE_AUTHS = [(), *(states for count in (1, 2, 3) for states in product(("approved
 @every("kind", [CAPTURE, VOID, RE_AUTH])
 @every("states", RE_AUTHS, ids=str)
 def test_the_right_reference_of_a_chain_is_sent(kind: OperationType, states: tuple[str, ...]) -> None:
-    """A capture and a void are sent under the reference of the newest approved re-authorization. A re-authorization is
-    sent under the reference of the original.
+    """A capture or void is sent with the reference of the newest approved re-authorization. A re-authorization is sent
+    with the original's reference.
     """
     original = in_state(PRE_AUTH, "approved", 1)
     derived = [in_state(RE_AUTH, state, number) for number, state in enumerate(states, 2)]
@@ -190,7 +190,8 @@ def test_a_second_operation_is_blocked_as_the_table_says(
 def test_an_open_operation_anywhere_in_the_chain_blocks_an_operation(
     kind: OperationType, elsewhere: OperationType, state: str
 ) -> None:
-    """The originals may differ. For example, an open refund of the second capture blocks a refund of the first."""
+    """The two operations may have different originals. For example, an open refund of the second capture blocks a
+    refund of the first."""
     other = in_state(elsewhere, state)
     found = in_the_way(kind, [], [other], repeat=True)
     assert (found and found.code) == ("chain_conflict" if state in OPEN_STATES else None)

@@ -38,8 +38,8 @@ KEPT = StoredClock(NOON, NOON)
 
 
 def at(ahead: timedelta = timedelta(), elapsed: float = 0.0) -> ClockReading:
-    """Return a reading of the clocks. The wall clock is this long after noon. The other clock is `elapsed` seconds
-    after the reference.
+    """Return a reading of the clocks. `ahead`: time of the wall clock since noon. `elapsed`: seconds of the other clock
+    since the reference.
     """
     return ClockReading(NOON + ahead, 1000.0 + elapsed)
 
@@ -129,7 +129,8 @@ class Sightings(NamedTuple):
 
 
 def seen(terminal: str, payment: str, ahead: float = 0.0, ago: float = 0.0) -> EventTime:
-    """Return an event of a terminal, received this long ago. The terminal's clock is this far ahead."""
+    """Return an event of a terminal. `ago`: seconds since the receipt. `ahead`: seconds by which the terminal's clock
+    is ahead."""
     return EventTime(terminal, payment, NOON + timedelta(seconds=ahead - ago), 1000.0 - ago)
 
 

@@ -1,4 +1,5 @@
-"""A commissioning counts like `confirmed = true`. It counts only for the version of the profile at that time."""
+"""A commissioning counts like `confirmed = true`. A commissioning counts only for the profile's version at the time of
+the commissioning."""
 
 from collections.abc import Mapping
 from itertools import product

@@ -39,8 +39,8 @@ def test_every_part_can_be_proven_and_a_missing_proof_has_a_text() -> None:
 
 
 def seen_of_search() -> Iterator[tuple[WalkProofs, bool]]:
-    """Yield observations, and whether they prove the search. They have every pair of payments, by end and searches.
-    They also have every reply for a payment that never existed.
+    """Yield observations, and whether they prove the search. The observations contain every pair of payments, by end
+    and searches. They also contain every reply about a payment that never existed.
     """
     ends = [CANCELED._replace(status=status, searches=found) for status, found in product(STATUSES, SEARCHES)]
     for first, second, unknown in product(ends, [None, *ends], UNKNOWN):
@@ -52,8 +52,8 @@ def seen_of_search() -> Iterator[tuple[WalkProofs, bool]]:
 
 
 def test_search_is_proven_by_a_found_payment_and_an_explicit_none_unless_it_missed_a_payment() -> None:
-    """A payment that was canceled before it reached the acquirer may be in no index. A search without it is no
-    failure.
+    """A payment that was canceled before it reached the acquirer may be in no index. A search that misses such a
+    payment is no failure.
     """
     rows = list(seen_of_search())
     assert {expected for _, expected in rows} == {False, True}
@@ -121,8 +121,8 @@ HISTORY = [
 def test_a_payment_is_read_from_its_record() -> None:
     canceled = document("canceled", "TERMINAL_CANCELED", "event")
     assert payment(canceled, HISTORY, ["found"], Decimal(1)) == CANCELED
-    # A payment that only a search has ended has no callback. A payment that an operator has ended has no report of the
-    # terminal.
+    # A payment that only a search has ended has no callback. The terminal has not reported a payment that an operator
+    # has ended.
     by_search = payment(document("canceled", "TERMINAL_CANCELED", "search"), HISTORY[:-1], [], Decimal(1))
     assert (by_search.status, by_search.called_back) == ("TERMINAL_CANCELED", False)
     by_person = payment(document("canceled", "TERMINAL_CANCELED", "operator"), HISTORY, [], Decimal(1))

@@ -89,21 +89,21 @@ RULES = NOTHING_MORE
 @every(
     ("asked", "original", "others", "allowed"),
     [
-        # the sign of a reply changes nothing
+        # the sign of a reported amount has no effect
         (operation(REFUND, D(1)), operation(CHARGE, D(10)), [operation(REFUND, D(10), D(-10))], 0),
         (operation(CAPTURE, D(60)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(-60))], 40),
         (operation(REFUND, D(11)), operation(CHARGE, D(10), D(-10)), [], 10),
         (operation(REFUND, D(11)), operation(CHARGE, D(10), D(-12), added=D(2)), [], 10),
-        # a terminal may report the new total instead of the tip, and then the till's tip counts
+        # the till's tip counts, because a terminal may report the new total instead of the tip
         (operation(REFUND, D(22)), operation(CHARGE, D(10)), [operation(POST_TIP, D(2), D(12))], 12),
-        # an approval of 0 charged nothing, so nothing can be given back
+        # after an approval of 0 no refund is possible
         (operation(REFUND, None), operation(CHARGE, D(10), D(0)), [], 0),
-        # of the requested and the reported amount, the larger counts as given back or captured
+        # the larger of the requested and the reported amount counts as given back or captured
         (operation(REFUND, D(7)), operation(CHARGE, D(10)), [operation(REFUND, D(4), D(1))], 6),
         (operation(REFUND, D(1)), operation(CHARGE, D(10)), [operation(REFUND, D(4), D(10))], 0),
         (operation(CAPTURE, D(50)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(10))], 40),
         (operation(CAPTURE, D(50)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(70))], 30),
-        # of the requested and the reported amount, the smaller counts as charged or reserved
+        # the smaller of the requested and the reported amount counts as charged or reserved
         (operation(REFUND, D(11)), operation(CHARGE, D(10), D(1000)), [], 10),
         (operation(CAPTURE, D(101)), operation(PRE_AUTH, D(100), D(500)), [], 100),
         (operation(VOID, D(12)), operation(CHARGE, D(10)), [operation(POST_TIP, D(2), D(1))], 11),
@@ -132,7 +132,7 @@ ANSWERS = st.none() | st.just(D(0)) | st.decimals("-400", "400", places=2)
 
 
 def allowance(kind: OperationType, original: Transaction, members: list[Transaction]) -> Decimal:
-    """Return the largest permitted sum. The refusal of a far larger request has it."""
+    """Return the largest permitted sum. The refusal of a far larger request contains this sum."""
     found = there(excess(operation(kind, D(10**6)), original, members, RULES))
     allowed: Decimal = found.extra["allowed"]
     return allowed

@@ -1,4 +1,5 @@
-"""An approval with one damaged byte is approved, or quarantined and searched for. There is no other effect."""
+"""An approval with one damaged byte is approved, or quarantined and searched for. A damaged byte has no other
+effect."""
 
 import json
 import re
@@ -56,7 +57,7 @@ def _damaged() -> list[tuple[int, bytes]]:
     return found
 
 
-#: Each byte has about forty replacements. The quick suite tries a part of them.
+#: Each byte has about forty replacements. The quick suite tries a part of the replacements.
 DAMAGED = _damaged()[:: examples(7, 1)]
 _REFERENCE = range(EVENT.index(REFERENCE.encode()), EVENT.index(REFERENCE.encode()) + len(REFERENCE))
 
@@ -74,7 +75,7 @@ def _was_json(data: bytes) -> bool:
 
 def test_one_damaged_byte_of_an_approval_leaves_it_approved_or_searched_for(tell: Callable[[str], None]) -> None:
     """Each byte has about forty replacements. An event that is not approved is quarantined or has an unknown state.
-    posd searches at once in both cases (`Reconciler`). There is no other outcome, and no other reference.
+    posd searches at once in both cases (`Reconciler`). The payment never gets another outcome or another reference.
     """
     counts: Counter[str] = Counter()
     started = starting()
@@ -111,7 +112,7 @@ def test_one_damaged_byte_of_an_approval_leaves_it_approved_or_searched_for(tell
 
 
 def _check_reference(place: int, data: bytes, reference: str | None) -> None:
-    if reference is None:  # the reference, its name or the name of its object is damaged
+    if reference is None:  # the damage is in the reference, its name or the name of its object
         return
     if place in _REFERENCE:
         stands = data[_REFERENCE.start - 1 : _REFERENCE.stop + 1]

@@ -134,6 +134,6 @@ def test_any_bytes_in_a_text_are_read_as_json_or_refused(document: Any, data: st
     try:
         mended = mend(bytes(whole))
     except BrokenStructure as error:
-        assert str(error)  # noqa: PT017 - both ends are right; what matters is that there is no other
+        assert str(error)  # noqa: PT017 - success and this error are both correct
     else:
         json.loads(check(mended.body))

@@ -28,7 +28,7 @@ NOTATIONS = {
     "0.0": "0",
     "0e5": "0",
     "1.50": "1.50",
-    "9007199254740993.0": "9007199254740993",  # a double cannot represent this number
+    "9007199254740993.0": "9007199254740993",  # a double-precision number cannot represent this number
     f"1e{MAX_WHOLE_DIGITS - 1}": "1" + "0" * (MAX_WHOLE_DIGITS - 1),
     f"1e{MAX_WHOLE_DIGITS}": f"1E+{MAX_WHOLE_DIGITS}",
     "1e999999999": "1E+999999999",

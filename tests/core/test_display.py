@@ -21,7 +21,7 @@ from tests.core.scenarios import IDENTITY, NOW
 from tests.support.tables import every
 
 GRACE = timedelta(seconds=10)
-#: Characters that fit into one or two lines of a till display. The call for a supervisor may be longer.
+#: Limit of characters, for one or two lines of a till display. LONGEST: limit for the text that calls a supervisor.
 SHORT, LONGEST = 60, 80
 #: Displays that tell the cashier not to charge again.
 NEVER_AGAIN = {Language.EN: "Do not charge again", Language.ES: "No cobre otra vez"}
@@ -102,7 +102,7 @@ def test_every_state_has_the_code_that_its_next_step_allows() -> None:
 
 
 def test_every_type_has_its_texts() -> None:
-    """A row of OPERATIONS has the effect of an approval (charge, reserve, give back) and the effect of another end."""
+    """A row of OPERATIONS contains the effect of an approval (charge, reserve, give back) and of another end."""
     paid = {kind for kind in KINDS if approval(kind) is DisplayCode.PAID}
     assert paid == {OperationType.CHARGE, OperationType.CAPTURE, OperationType.POST_TIP}
     reserved = {kind for kind in KINDS if approval(kind) is DisplayCode.RESERVED}

@@ -137,7 +137,7 @@ ENTRIES = [
     (OutcomeRead(), "outcome_read", lambda was: transitions.dismissed(was, AttentionCode.OUTCOME_UNREAD, NOW)),
 ]
 
-#: Transactions. Every entry with an effect changes at least one of them.
+#: Transactions. Every entry with an effect changes at least one of these transactions.
 BEGINNINGS = (
     starting(),
     transitions.interrupted(starting(), NOW),
@@ -178,7 +178,7 @@ def test_every_entry_has_an_effect_on_some_transaction_except_records_of_a_searc
     assert changed is (entry not in left_to_searches)
 
 
-#: Ends of a payment by an operator's decision, by an inference, or by an event.
+#: Ends of a payment: by an operator's decision, by an inference, or by an event.
 ENDS = (
     transitions.resolved(starting(), Result.DECLINED, "Ana", "slip", None, NOW),
     transitions.conclude_start(starting(), NeverSent("refused"), NOW),
@@ -210,7 +210,7 @@ EVENTS = [
     content("APPROVAL", REQUESTED, reference="r-2"),
     content("DECLINED", REQUESTED),
     content(CANCELED, CARD),
-    content(CARD, ACK, event_id=f"{ACK} r-1 after None"),  # an event_id of another event
+    content(CARD, ACK, event_id=f"{ACK} r-1 after None"),  # another event has the same event_id
     content("DECLINED", REQUESTED, event_id=f"{ACK} r-1 after None"),
     content("WARMING_UP", ACK),
 ]
@@ -244,7 +244,7 @@ def test_replaying_nothing_gives_the_new_transaction() -> None:
 
 
 def written_before(kind: str, status: int, document: object) -> Entry:
-    """Return an entry of an earlier version. That version did not read errors."""
+    """Return an entry of an earlier version. The earlier version did not read errors."""
     body = b64encode(json.dumps(document).encode()).decode()
     attempt = {"type": "replied", "status": status, "body": body, "complete": True}
     return msgspec.json.decode(json.dumps({"kind": kind, "attempt": attempt}), type=Entry)

@@ -30,7 +30,7 @@ ROWS: list[tuple[str, New, int, Limit | None]] = [
     ("APPROVAL", RepeatedEvent.NEW, EVENTS, None),
     ("APPROVAL", RepeatedEvent.NEW, ALL - 1, None),
     ("APPROVAL", RepeatedEvent.NEW, ALL, FINALS_OF_TRANSACTION),
-    # the first event with its state
+    # the first event of a state
     ("DECLINED", RepeatedEvent.NEW, ALL, None),
     ("APPROVAL_REQUESTED", RepeatedEvent.NEW, ALL, None),
     ("DECLINED", RepeatedEvent.REUSED, ALL, FINALS_OF_TRANSACTION),

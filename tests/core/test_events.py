@@ -1,5 +1,5 @@
-"""The codec of events. It is strict about the state and the payment of an event, and lenient about other members. It
-loses nothing.
+"""The codec of events. The codec is strict about the state and the payment of an event, and lenient about other
+members. No data is lost.
 """
 
 import json
@@ -69,7 +69,7 @@ def test_any_value_in_any_field_is_read_or_refused(field: str, value: object) ->
         read = read_event(json.dumps(document).encode())
         assert read.client_transaction_id or read.serial_number
     except NotAnEvent as error:
-        assert str(error)  # noqa: PT017 - both ends are right; what matters is that there is no other
+        assert str(error)  # noqa: PT017 - success and this error are both correct
 
 
 def test_an_event_with_the_names_of_other_replies_is_read() -> None:

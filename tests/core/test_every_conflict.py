@@ -1,10 +1,10 @@
 """Contradicting final events of the terminal, and conclusions before a final event, at every position and in every
 order.
 
-- Two different final states arrive, each by its event and by a search that finds one or both. The first counts, both
-  are shown, and an operator is asked.
+- Two different final states arrive, each by its event and by a search that finds one or both. The first state counts,
+  both are shown, and an operator is asked.
 - An operator's decision and the proof arrive beside the reply, the events and a search. The terminal's final state
-  supersedes the conclusions and keeps them. A different final state raises an attention.
+  supersedes the conclusions, which stay recorded. A different final state raises an attention.
 """
 
 from collections.abc import Callable
@@ -102,5 +102,5 @@ def check_words(state: State, path: Path) -> None:
     corrected = transaction.attention_of(AttentionCode.OUTCOME_CORRECTED)
     old = outcome.supersedes if outcome else None
     if corrected is not None and old is not None and old.result is Result.CANCELED and not old.by_operator:
-        return  # the cancellation may have been withdrawn and then confirmed
+        return  # the terminal may have withdrawn and then confirmed the cancellation
     assert (corrected is not None) == (withdrawn or contradicted)

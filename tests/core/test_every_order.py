@@ -8,7 +8,7 @@ covers one of these cases:
   could give at that point of the path. The reply is none, no answer, any state of the path (an index is often late),
   several states, or unusable.
 
-The test prints the number of states and the number of orders that they represent.
+The test prints the number of states and the number of represented orders.
 """
 
 from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from posd.base.fair_queue import FairQueue, end_turn
 
 
 async def _run(queue: FairQueue, owners: Sequence[str]) -> list[str]:
-    """Queue one task for each name, in this order. Return the order in which they ran."""
+    """Queue one task for each name, in this order. Return the names in the order in which the tasks ran."""
     ran: list[str] = []
 
     async def work(owner: str) -> None:

@@ -25,7 +25,7 @@ BOOLEANS = ("pinned", "proven", "proved", "decided", "contested", "is_open")
 
 @dataclass(frozen=True)
 class Situation:
-    """The inputs of the judgement."""
+    """Inputs of the judgement of an address."""
 
     pinned: bool
     proven: bool

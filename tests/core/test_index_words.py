@@ -100,7 +100,8 @@ def test_different_members_have_different_words(name: str, value: Any, other: st
 
 
 def plain(value: Any) -> Any:
-    """Return a value for a comparison. Two values are equal exactly if both are the same JSON, so true is not 1."""
+    """Return a value for a comparison. Two values are equal exactly if both are the same JSON. For example, true is not
+    1."""
     match value:
         case bool():
             return str, value

@@ -115,12 +115,12 @@ def test_invented_states_cannot_grow_a_trail_without_end_or_hide_a_known_state()
 
 
 A, L, F = Verdict.APPLIED, Verdict.LATE, Verdict.AFTER_FINAL
-#: Moves against the spec's table: an end after a request to the acquirer, and a request to the acquirer after such an
-#: end.
+#: Moves that break the spec's table. X: an end after a request to the acquirer. Y: a request to the acquirer after such
+#: an end.
 X, Y = "applied, illegal", "after_final, illegal"
 
-#: State -> verdict for each state that a search reports. The verdicts are those of events, but the present state has no
-#: effect.
+#: State -> verdict for each state that a search reports. The verdicts are the same as for events, but the present state
+#: has no effect.
 LEAPS = {
     # reported:           ACKNOWLEDGED  CARD  REQUESTED  CANCELED  REJECTED  DECLINED  APPROVAL
     None:                   (A,         A,    A,         A,        A,        A,        A),

@@ -19,7 +19,7 @@ EN, ES = Language
         ("ES-ec", ES),
         ("es-419, es;q=0.9", ES),
         ("en-US,en;q=0.9,es;q=0.8", EN),
-        ("en;q=0.5,es;q=0.50", EN),  # the first of equal weights counts
+        ("en;q=0.5,es;q=0.50", EN),  # for equal weights, the first language counts
         ("fr, es;q=0.1", ES),
         ("*", None),
         ("es;q=0.5, *;q=0.8", None),

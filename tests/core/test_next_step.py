@@ -63,15 +63,15 @@ def after(*inputs: Input) -> Transaction:
         ((), WAIT, True),
         ((acknowledged,), WAIT, True),
         ((acknowledged, ack, card, asked), WAIT, True),
-        ((ack, asked), WAIT, True),  # posd searches for a gap without an operator
+        ((ack, asked), WAIT, True),  # posd searches after a gap, and needs no operator
         ((acknowledged, unusable), WAIT, True),
-        ((in_doubt,), WAIT, True),  # within the grace
-        # the grace does not count after a person has acknowledged the doubt
+        ((in_doubt,), WAIT, True),  # the grace has not passed
+        # the grace ends when a person acknowledges the doubt
         ((in_doubt, acknowledge(AttentionCode.IN_DOUBT)), ASK_PERSON, True),
         ((in_doubt, release), ASK_PERSON, True),
         ((acknowledged, release), ASK_PERSON, True),
         ((acknowledged, release, acknowledge(AttentionCode.RELEASED)), ASK_PERSON, True),
-        # ended by the terminal
+        # the terminal ended the payment
         ((ack, card, asked, approval), DONE, True),
         ((ack, card, asked, declined), NEW_ID_OK, False),
         ((ack, card, canceled), NEW_ID_OK, False),
@@ -79,20 +79,20 @@ def after(*inputs: Input) -> Transaction:
         ((release, ack, card, canceled), NEW_ID_OK, False),
         ((found(content("APPROVAL", REQUESTED)),), DONE, True),
         ((found(content("DECLINED", REQUESTED)),), NEW_ID_OK, False),
-        # ended by the terminal after the acquirer was asked
+        # the terminal ended the payment after the request to the acquirer
         ((ack, card, asked, canceled), ASK_PERSON, True),
         ((ack, card, asked, rejected), ASK_PERSON, True),
         ((ack, card, canceled, asked), ASK_PERSON, True),
         ((ack, card, canceled, found(content(REQUESTED, CARD))), ASK_PERSON, True),
         ((ack, card, found(content(REQUESTED, CARD)), canceled), ASK_PERSON, True),
         ((ack, card, asked, canceled, acknowledge(AttentionCode.ILLEGAL_TRANSITION)), NEW_ID_OK, False),
-        # concluded without the terminal
+        # posd or an operator concluded the outcome without the terminal
         ((refused,), NEW_ID_OK, False),
         *[
             ((in_doubt, person(result)), DONE if result == "approved" else NEW_ID_OK, result == "approved")
             for result in Result
         ],
-        # and contradicted
+        # the terminal contradicted the conclusion
         ((refused, ack), ASK_PERSON, True),
         ((refused, declined), ASK_PERSON, True),
         ((refused, declined, acknowledge(AttentionCode.OUTCOME_CORRECTED)), NEW_ID_OK, False),
@@ -100,7 +100,7 @@ def after(*inputs: Input) -> Transaction:
         ((in_doubt, person(Result.DECLINED), approval), ASK_PERSON, True),
         ((in_doubt, person(Result.APPROVED), declined), ASK_PERSON, True),
         ((in_doubt, person(Result.APPROVED), approval), DONE, True),
-        # two finals
+        # the terminal sent two finals
         ((ack, card, asked, declined, approval), ASK_PERSON, True),
         ((declined, approval, acknowledge(AttentionCode.CONFLICTING_FINAL)), NEW_ID_OK, False),
     ],
@@ -135,9 +135,9 @@ WEEK = timedelta(days=7)
         ((acknowledged, ack, stalled), WEEK, ASK_PERSON),
         ((acknowledged, no_callback), WEEK, ASK_PERSON),
         ((acknowledged, lost), WEEK, ASK_PERSON),
-        ((acknowledged, not_found), -WEEK, ASK_PERSON),  # a clock that was set back gives no duration
-        ((acknowledged,), WEEK, WAIT),  # only time: not even the terminal was asked
-        ((acknowledged, found(content(CARD, ACK))), WEEK, WAIT),  # the terminal knows it
+        ((acknowledged, not_found), -WEEK, ASK_PERSON),  # the clock was set back, so the duration is unknown
+        ((acknowledged,), WEEK, WAIT),  # only time has passed, and no search was made
+        ((acknowledged, found(content(CARD, ACK))), WEEK, WAIT),  # a search found the payment
         ((acknowledged, not_found, ack, card, asked, approval), WEEK, DONE),
     ],
 )

@@ -1,4 +1,4 @@
-"""The bodies of operators' decisions. A refusal has every fault with its pointer."""
+"""Bodies of operators' decisions. A refusal names every fault with its pointer."""
 
 import json
 

@@ -57,7 +57,7 @@ def kinds(transaction: Transaction) -> list[str]:
         (found(R1), event(R1), "r-1", ["search", "event"], set()),
         (found(R1), found(R1), "r-1", ["search"], set()),
         (event(R1), event(content("APPROVAL", "CARD_PRESENTED")), "r-1", ["event"], set()),
-        # an input with more data completes a search with less, and a search with less removes nothing
+        # more data completes the result of a search, and a search with less data removes nothing
         (found(BARE), event(R1), "r-1", ["search", "event"], set()),
         (found(BARE), found(R1), "r-1", ["search"], set()),
         (found(POOR), event(R1), "r-1", ["search", "event"], set()),

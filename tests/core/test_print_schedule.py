@@ -1,5 +1,5 @@
-"""Times of polls for print jobs. Polls are soon, then rare. No poll follows the end or goes to an unreachable
-terminal.
+"""Times of polls for print jobs. Polls are frequent at first, then rare. posd does not poll after the end, and does not
+poll an unreachable terminal.
 """
 
 import msgspec
@@ -15,7 +15,7 @@ JITTERS = st.floats(0, 1)
 
 
 def pauses(plan: schedule.PollPlan, count: int) -> list[float]:
-    """Return the pauses between polls without an end."""
+    """Return the pauses between polls of a job that does not end."""
     found, now = [], 0.0
     for _ in range(count):
         found.append(plan.poll_at - now)

@@ -1,4 +1,5 @@
-"""The full proof that a transaction never started. Two rounds, `settle` seconds apart, each need both answers."""
+"""The full proof that a transaction never started. The proof takes two rounds, `settle` seconds apart. Each round needs
+both answers."""
 
 import pytest
 from hypothesis import given
@@ -35,7 +36,7 @@ FIRST: Answers = [(IDLE, 0.0), (NONE, 1.0)]
         (FIRST, False),
         ([*FIRST, (IDLE, 61.0), (NONE, 61.0)], True),
         ([*FIRST, (NONE, 30.0), (IDLE, 61.0), (NONE, 62.0)], True),
-        # one of the four replies is missing
+        # one of the four required replies is missing
         ([*FIRST, (NONE, 61.0)], False),
         ([*FIRST, (IDLE, 61.0)], False),
         ([(NONE, 0.0), (NONE, 61.0), (NONE, 122.0)], False),
@@ -51,7 +52,7 @@ FIRST: Answers = [(IDLE, 0.0), (NONE, 1.0)]
         # the second round begins exactly `settle` seconds after the end of the first round
         ([*FIRST, (IDLE, 60.999), (NONE, 61.0)], False),
         ([*FIRST, (IDLE, 60.0), (NONE, 62.0)], False),
-        # a request that was too early can be repeated
+        # posd can repeat a request that was too early
         ([*FIRST, (IDLE, 60.0), (NONE, 60.5), (IDLE, 61.0), (NONE, 62.0)], True),
         # the last abort before the search of a round counts
         ([(IDLE, 0.0), (IDLE, 5.0), (NONE, 4.0), (NONE, 6.0), (IDLE, 66.0), (NONE, 66.0)], True),

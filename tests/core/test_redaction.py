@@ -73,8 +73,8 @@ FORMS = st.one_of(st.lists(st.sampled_from(forms), min_size=1, max_size=8) for f
 def test_a_callback_path_is_found_for_any_form_of_each_character(
     channel: Channel, levels: list[list[Callable[[str], str]]], before: str, after: str
 ) -> None:
-    """Each level encodes the text of the previous level. It uses these forms of a character in turn. No key is
-    known.
+    """Each level encodes the text of the previous level. Each level uses these forms of a character in turn. posd knows
+    no key.
     """
     token = ids.token(KEY, channel, SUBJECTS[channel])
     written = ids.path(channel, SUBJECTS[channel], token)
@@ -179,7 +179,8 @@ HOSTILE: dict[str, bytes] = {
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_hostile_page_blocks_the_loop_only_for_a_moment_at_a_time(name: str) -> None:
     body = HOSTILE[name] * (2_000_000 // len(HOSTILE[name]))
-    longest, last = 0.0, thread_time()  # only the time of this thread counts, because others may use the processors
+    # measure the time of this thread, because other processes may use the processors
+    longest, last = 0.0, thread_time()
 
     def tick() -> None:
         nonlocal longest, last, timer

@@ -9,7 +9,7 @@ OTHER_ID = {"another": "print job"}
 OTHER_MERCHANT = {"merchant": "M-2", "own_merchant": "M-1"}
 NO_TERMINAL = {"serial": "", "is_known": False}
 OTHER_TERMINAL = {"serial": "SN-9", "in_fleet": False}
-#: Faults in order of precedence.
+#: Reasons of a refusal, in order of precedence.
 FAULTS = {
     CallbackResult.UNSIGNED: UNSIGNED,
     CallbackResult.OTHER_ID: OTHER_ID,

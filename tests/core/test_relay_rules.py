@@ -50,7 +50,7 @@ def page(*databases: Range, seqs: Any = (), notices: tuple[str, ...] = ()) -> Pa
 
 
 def sends(database_id: str, first: int, last: int, *, whole: bool = True) -> Changes:
-    """Return the message with these changes. With `whole` the changes are the whole page, and the message has the
+    """Return the message with these changes. With `whole`, the changes are the whole page, and the message contains the
     page's place.
     """
     run, place = [change(seq) for seq in range(first, last + 1)], "" if whole else None
@@ -199,7 +199,7 @@ class Lane:
             self.removed = max(self.removed, seq)
 
     def restore(self, up_to: int, gap: int) -> None:
-        """Install a backup with the changes up to a number. New numbers are above all used ones."""
+        """Install a backup with the changes up to a number. New numbers are above all used numbers."""
         for seq in [seq for seq in self.rows if seq > up_to]:
             del self.rows[seq]
         self.newest += gap
@@ -221,7 +221,7 @@ class Lane:
         )
 
     def send(self, limit: int) -> bool:
-        """Run one step of a relay that has only the last message. Return whether it sent a message."""
+        """Run one step of a relay that has only the last message. Return whether the relay sent a message."""
         position = self.stream[-1][1] if self.stream else None
         page = self.page(position.seq if position else 0, limit)
         step, left = following(position, page), waiting(position, page)

@@ -37,7 +37,7 @@ def replaced(old: bytes, new: bytes) -> bytes:
     return written(BASE).replace(old, new)
 
 
-#: The same event, serialized differently.
+#: Equal events in different serializations.
 SAME: dict[str, Callable[[], bytes]] = {
     "the same bytes": lambda: written(BASE),
     "space around it": lambda: b"\r\n" + written(BASE) + b"  ",

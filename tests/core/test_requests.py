@@ -190,7 +190,8 @@ def test_without_metadata_of_the_till_no_metadata_is_sent() -> None:
         ({"amount": AMOUNT, "additional": 1}, ["additional"]),
         ({"amount": {"iva": -1}}, ["amount"]),
         ({"amount": AMOUNT, "surprise": 1}, ["surprise"]),
-        ({"amount": AMOUNT, "type": "void"}, ["type"]),  # a missing original is no difference
+        # the type differs, and a missing original does not count as a difference
+        ({"amount": AMOUNT, "type": "void"}, ["type"]),
     ],
     ids=str,
 )

@@ -65,7 +65,7 @@ def test_a_chain_is_removed_completely_or_not_at_all(states: tuple[str, ...], ke
 
 @every(("mine", "theirs"), list(product(ENDED, STATES)))
 def test_a_paid_sale_stays_paid(mine: str, theirs: str) -> None:
-    """Retention never removes only the approved payment of a sale. Then the sale would seem unpaid."""
+    """If retention removed only the approved payment of a sale, the sale would seem unpaid."""
     item = made(mine, sale="s")
     other = made(theirs, 2, sale="s", updated_at=LATER)
     paid, claims = mine.startswith("approved"), theirs.startswith(("approved", "open", "in_doubt"))

@@ -1,5 +1,5 @@
-"""Cancellation or refund. A void is a cancellation on the calendar day of its original in the merchant's time zone.
-Later it is a refund.
+"""Cancellation or refund. A void is a cancellation on the calendar day of its original in the merchant's time zone. A
+later void is a refund.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -48,9 +48,9 @@ def what(zone: str, original: str, void: str) -> str | None:
             "cancellation",
         ),
         ("America/Guayaquil", "2026-11-21T03:00:00Z", "2026-11-21T05:00:00Z", "refund"),
-        ("Europe/Berlin", "2026-03-29T00:30:00", "2026-03-29T23:59:59", "cancellation"),  # a day of 23 hours
+        ("Europe/Berlin", "2026-03-29T00:30:00", "2026-03-29T23:59:59", "cancellation"),  # this day has 23 hours
         ("Europe/Berlin", "2026-03-29T00:30:00", "2026-03-30T00:00:00", "refund"),
-        ("Europe/Berlin", "2026-10-25T00:00:00", "2026-10-25T22:59:59Z", "cancellation"),  # a day of 25 hours
+        ("Europe/Berlin", "2026-10-25T00:00:00", "2026-10-25T22:59:59Z", "cancellation"),  # this day has 25 hours
         ("Europe/Berlin", "2026-10-25T00:00:00", "2026-10-25T23:00:00Z", "refund"),
         (
             "America/Santiago",

@@ -1,4 +1,5 @@
-"""Replies to a search. A reply is a find, the explicit none, or no answer. Only an empty list means none."""
+"""Replies to a search. A reply is a found transaction, an explicit none, or no answer. Only an empty list means
+none."""
 
 import json
 

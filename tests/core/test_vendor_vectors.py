@@ -77,7 +77,7 @@ def test_the_complete_request_equals_the_vectors(case: Mapping[str, Any]) -> Non
     assert sent.opened(sent.body or b"") == plain.body
     got = scheme(replace(plain, method="GET", body=None))
     assert got.body is None
-    posted = scheme(replace(plain, body=None))  # the vector is an abort through the cloud
+    posted = scheme(replace(plain, body=None))  # without a body, the call is an abort through the cloud
     assert posted.opened(posted.body or b"") == b"{}"
     assert posted.headers["Authorization"] == got.headers["Authorization"]
     if case["id"] == "empty-object":

@@ -1,4 +1,4 @@
-"""The walk itself. It counts every order. It merges only states that the core treats equally."""
+"""The walk itself. The walk counts every order, and merges only states that the core treats equally."""
 
 import random
 from itertools import product
@@ -34,8 +34,8 @@ def nothing(*_steps: object) -> None:
 
 
 def test_every_order_is_counted() -> None:
-    """The count equals the number of listed sequences. The decks are three alike, one used twice, one after another
-    deck, and one with two alternatives.
+    """The count equals the number of listed sequences. Three decks are alike. One deck is used twice, one follows
+    another deck, and one has two alternatives.
     """
     same = Input("same", lambda transaction: transaction)
     other = Input("other", lambda transaction: transaction)
@@ -64,7 +64,7 @@ def test_data_that_a_node_omits_has_no_effect(way: list[Input], chance: random.R
 
 
 def disguised(transaction: Transaction, chance: random.Random) -> Transaction:
-    """Return a transaction that differs only in data that a node omits."""
+    """Return a transaction with other values in the data that a node omits."""
     trail = transaction.trail
     attention = [msgspec.structs.replace(item, detail="other words") for item in transaction.attention]
     return msgspec.structs.replace(

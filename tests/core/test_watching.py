@@ -154,8 +154,8 @@ def test_after_an_abort_the_search_is_due_within_seconds_until_the_acquirer_is_a
     ("item", "until"),
     [
         (watch(), ()),
-        (watch(wanted=True), (NO_ANSWER,)),  # one answer is enough
-        (watch(told=True), (FOUND, NONE, NO_ANSWER)),  # it is still silent
+        (watch(wanted=True), (NO_ANSWER,)),  # one reply is enough
+        (watch(told=True), (FOUND, NONE, NO_ANSWER)),  # the terminal still sends no event
         (watch(told=True, wanted=True), (FOUND, NONE, NO_ANSWER)),
         (watch(Phase.IN_DOUBT), (FOUND, NONE, NO_ANSWER)),  # the payment is still in doubt
         (watch(Phase.STARTING), ()),
@@ -237,7 +237,7 @@ def test_a_doubt_and_a_silence_are_always_searched_for_again(
 def test_an_open_payment_always_has_a_planned_action(
     item: TransactionWatch, limits: ReconcileConfig, now: float
 ) -> None:
-    """After any input an action is planned, unless the only reply has arrived or the start is under way."""
+    """posd plans an action after any input, unless the only reply has arrived or the start is under way."""
     for after in (
         search_now(item, now),
         overdue(item, limits, now),

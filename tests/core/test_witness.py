@@ -103,7 +103,7 @@ def test_missing_lines_are_counted(unknown: int) -> None:
         ("another", 7, [RESTORED], 30, 0, None),  # the restore could not read the replaced file
         ("another", 7, [MADE], 30, 0, "not the database"),
         ("another", 7, [RESTORED, BACK], 50, 0, "not the database"),
-        ("second", 30, [MADE, RESTORED, BACK], 50, 0, None),  # killed before the file was rewritten
+        ("second", 30, [MADE, RESTORED, BACK], 50, 0, None),  # posd was killed before it rewrote the file
         (None, 7, [MADE], 6, 0, "number 6, and 7"),  # the first line is damaged
     ],
 )

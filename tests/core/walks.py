@@ -5,7 +5,7 @@ node omits the order of the trail's edges and of attentions, the text of an atte
 search. `test_data_that_a_node_omits_has_no_effect` checks the omissions.
 
 `walk` goes through all orders of the inputs. Inputs of a `Deck` occur up to a number of times, or never. Two orders
-that lead to the same state continue equally. So few states stand for very many orders.
+that lead to the same state continue equally. Few states therefore stand for very many orders.
 """
 
 from collections import Counter
@@ -30,18 +30,18 @@ class Input(NamedTuple):
 
     name: str
     apply: Callable[[Transaction], Transaction]
-    finals: tuple[str, ...] = ()  # the terminal's finals that it reports, in order
-    full: bool = False  # whether it reports them with all data of the event
-    body: bytes = b""  # of an event: its bytes, by which an exact repeat is recognized
+    finals: tuple[str, ...] = ()  # finals that the input reports, in order
+    full: bool = False  # whether the input reports finals with all data of the event
+    body: bytes = b""  # bytes of an event, which identify an exact repeat
 
 
 class Deck(NamedTuple):
-    """Alternative inputs. At most `most` of them occur in total. Decks of equal `kind` are alike."""
+    """Alternative inputs. At most `most` of these inputs occur in total. Decks of equal `kind` are alike."""
 
     inputs: tuple[Input, ...]
     most: int = 1
     kind: str = ""
-    after: str = ""  # kind of a deck that must come first
+    after: str = ""  # kind of the deck that must be used before this deck
 
 
 class Told(NamedTuple):
@@ -49,7 +49,7 @@ class Told(NamedTuple):
 
     finals: tuple[str, ...] = ()  # the terminal's different finals, in order of arrival
     full: bool = False  # whether the first final was reported with all data of the event
-    words: tuple[str, ...] = ()  # conclusions without a final event of the terminal, in order
+    words: tuple[str, ...] = ()  # conclusions that are not from a final event of the terminal, in order
 
 
 class State(NamedTuple):
@@ -64,7 +64,7 @@ class State(NamedTuple):
 
 
 def essence(transaction: Transaction) -> Transaction:
-    """Return the parts of a transaction that the core reads."""
+    """Return a transaction with only the data that the core reads."""
     trail = transaction.trail
     return _set(
         transaction,
@@ -75,8 +75,8 @@ def essence(transaction: Transaction) -> Transaction:
 
 
 class Core:
-    """The core as a table that is filled on demand. `hold` checks every step. A place is a node with the earlier
-    reports, identified by a number.
+    """The core as a table that is filled on demand. `hold` checks every step. A place is a node together with the
+    earlier reports, and has a number.
     """
 
     def __init__(self, start: Transaction, hold: Callable[[Transaction, Transaction], None]) -> None:
@@ -125,7 +125,7 @@ def walk(core: Core, decks: Sequence[Deck]) -> Iterator[State]:
                 deals[dealt] = list(_deals(dealt, decks))
             for index, then in deals[dealt]:
                 deck = decks[index]
-                if dealt[index] and deck.inputs[0].body:  # an exact repeat never reaches the core
+                if dealt[index] and deck.inputs[0].body:  # posd drops an exact repeat before the core
                     assert recognise(deck.inputs[0].body, [deck.inputs[0].body]) is RepeatedEvent.REPEATED
                     following[place, then] += orders
                     continue

@@ -64,7 +64,8 @@ async def test_by_default_the_currency_of_the_terminals_approvals_counts_even_af
         for _ in range(2):
             refusal = (await again.put(amount={"subtotal_iva0": "5.1"})).json
             assert refusal["errors"][0]["path"] == "/amount/subtotal_iva0"
-            await refused(own, "invalid_request", amount={"subtotal_iva0": "5.001"})  # an approval of another terminal
+            # only another terminal has an approval
+            await refused(own, "invalid_request", amount={"subtotal_iva0": "5.001"})
             assert await own.daemon.stop() == 0
             await own.daemon.start()
         own.terminal.start = acknowledging(again.serial)

@@ -133,7 +133,7 @@ TAMPERING = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def tampered() -> AsyncIterator[dict[str, tuple[Payment, Any, Any]]]:
-    """Change payments in the file of a stopped daemon. Yield the payments with their earlier documents, and the report."""
+    """Change payments in the file of a stopped daemon. Yield each payment with the earlier document and the report."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), len(TAMPERING) + 1, QUIET) as counters:
             posd = counters[0].daemon

@@ -33,7 +33,7 @@ from tests.support.webhooks import attention, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Number of terminals with an open payment at the kill. RELEASED: number of those terminals that also have a released
+#: Number of terminals with an open payment at the kill. RELEASED: how many of these terminals also have a released
 #: payment.
 OPEN = 24
 RELEASED = 5

@@ -280,7 +280,7 @@ async def test_another_request_under_the_same_id_is_refused(shop: Shop) -> None:
     assert (refused.status, refused.json["code"]) == (409, "id_reused")
     assert refused.json["fields"] == ["amount", "metadata"]
 
-    # The same request in another notation and without the terminal.
+    # The request is the same in another notation and without the terminal.
     text = b'{"amount": {"iva": 1010e-2, "subtotal_iva": 1}, "metadata": {"a": 2, "b": 1}}'
     for identity in (payment.identity, payment.identity.upper()):
         assert (await shop.daemon.call("PUT", f"/transactions/{identity}", text)).status == 200

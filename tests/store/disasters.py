@@ -59,7 +59,7 @@ def destroy(path: Path, *tables: str) -> None:
     while roots:
         start = (roots.pop() - 1) * size
         page = content[start : start + size]
-        if page[0] in (2, 5):  # an interior page: destroy its children too
+        if page[0] in (2, 5):  # an interior page: also destroy its children
             cells = int.from_bytes(page[3:5], "big")
             for place in range(12, 12 + 2 * cells, 2):
                 cell = int.from_bytes(page[place : place + 2], "big")

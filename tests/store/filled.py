@@ -47,7 +47,7 @@ class Filled:
         return self.clock
 
     def intent(self, number: int, **fields: object) -> str:
-        """Record the intent and the lease of the payment with that number. Its phase is then `starting`."""
+        """Record the intent and the lease of the payment with that number. The payment's phase is then `starting`."""
         identity = name(number)
         self.known.append(identity)
         at = iso(self.now())
@@ -75,7 +75,7 @@ class Filled:
         return identity
 
     def again(self, number: int, count: int, **changes: object) -> None:
-        """Copy a payment this many times. The copies differ in their ids and in these columns."""
+        """Copy a payment `count` times. Each copy has its own id, and these values in the columns."""
         columns = ", ".join(rows.COLUMNS)
         changed = {"client_transaction_id": "?"} | {key: repr(value) for key, value in changes.items()}
         chosen = ", ".join(changed.get(column, column) for column in rows.COLUMNS)

@@ -70,8 +70,8 @@ def test_a_backup_is_one_private_sound_file_that_says_what_it_is(database: Path,
 def test_a_backup_has_one_state_while_payments_continue(
     filled: Filled, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A payment is committed between any two pages of the copy. The copy has none of these payments, and none waits for
-    the copy.
+    """A payment is committed between any two pages of the copy. The copy contains none of these payments, and no
+    payment waits for the copy.
     """
     monkeypatch.setattr(backup, "PAGES_AT_A_TIME", 1)
     numbers = iter(range(100, 10_000))
@@ -170,7 +170,8 @@ def test_a_killed_backup_is_complete_or_absent_and_the_next_one_works(
     assert backup.read(tmp_path / "b.db").keys == KEYS
 
 
-#: Program that makes a backup beside three older ones. It prints the least free space during the backup, or the error.
+#: Program that makes a backup beside three older backups. The program prints the least free space during the backup, or
+#: the error.
 INTO = """
 import os, sys
 from datetime import UTC, datetime
@@ -214,7 +215,7 @@ def test_a_backup_leaves_room_for_the_payments_of_a_week_and_removes_old_ones_fi
         names = sorted(path.name for path in backups.iterdir())
         made = [name for name in names if name not in OLD]
         assert [name for name in names if name in OLD] == left
-        if more == -9 * MB:  # too little, even if only the newest old backup were kept
+        if more == -9 * MB:  # too little space, even if posd kept only the newest old backup
             assert "free the disk" in said
             assert made == []
         else:
@@ -311,7 +312,7 @@ def test_reading_a_backup_does_not_change_it(database: Path, tmp_path: Path) -> 
         backup.read(tmp_path / "b.db")
 
 
-#: Names that posd itself uses beside a database, and one in its folder of certificates.
+#: Names that posd uses beside a database, and one name in posd's folder of certificates.
 OWN = (
     *("posd.db-wal", "posd.db-shm", "posd.db-journal", "posd.db.lock", "posd.db.alive", "posd.db.witness"),
     *("posd.db.new", "posd.db.restoring", "posd.db.salvaged", "posd.db.sent", "posd.db.witness.new"),
@@ -350,8 +351,8 @@ def test_no_rotation_removes_the_database(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EIO])
 def test_a_complete_backup_is_reported_and_the_oldest_is_removed(database: Path, tmp_path: Path, number: int) -> None:
-    """If the folder's names cannot be synced, the backup still counts as made. Otherwise backups that count as failed
-    would fill the share.
+    """If the folder's names cannot be synced, the backup still counts as made. If such backups counted as failed,
+    backups would fill the share.
     """
     with folders_not_synced(number):
         written = write(database, tmp_path / "b.db")

@@ -100,7 +100,7 @@ def test_events_from_before_the_upgrade_are_found_and_later_ones_too(tmp_path: P
     path = tmp_path / "posd.db"
     with filling(path) as filled:
         filled.pay(0, OPEN)
-        journal.scatter(filled.db, name(0))  # the state after the upgrade
+        journal.scatter(filled.db, name(0))  # the upgrade leaves the numbers scattered
         filled.pay(1, OPEN)
         content = filled.event(name(0), "APPROVAL")
         assert journal.event_bodies(filled.db, name(0), read_event(content).event_id) == [content]

@@ -1,4 +1,4 @@
-"""Place of an operation in its chain. It decides which reference is sent, and why an operation is refused.
+"""Place of an operation in its chain. The place decides which reference is sent, and why an operation is refused.
 
 A chain is written as `p=pre-auth for 100, c=capture of p for 40 declined`. Each operation can name its original by id
 (`of`), the reference that was sent (`under`) or returned (`gives`), its terminal (`on`), and its sale (`in`). The
@@ -140,15 +140,15 @@ PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
     (PAID, "refund of a for 10"): ("a", "a", "a"),
     (PAID, "void under stranger"): ("stranger", None, ""),
     ("a=unknown", "void under a"): ("a", "a", "a"),
-    # A capture is sent under the newest approved reference.
+    # A capture is sent with the newest approved reference.
     (RESERVED, "capture of p for 120"): ("r", "p", "p r"),
     (f"{RESERVED}, q=re-auth of p for 130 declined", "capture of p for 120"): ("r", "p", "p r q"),
     ("p=pre-auth for 100", "capture of p for 100"): ("p", "p", "p"),
     (RESERVED, "capture under r for 120"): ("r", "p", "p r"),
     # If posd does not know the pre-authorization, the re-authorization counts as the original.
     ("r=re-auth under stranger for 120", "capture under r for 120"): ("r", "r", "r"),
-    # An operation may be sent under a reference before posd knows its original. The reference links the two later. If
-    # several payments have the reference, the payment of the same terminal is the original.
+    # An operation may be sent with a reference before posd knows its original. The reference later links operation and
+    # original. If several payments have the reference, the payment of the same terminal is the original.
     ("a=charge, v=void under a declined", "refund of a for 10 repeat"): ("a", "a", "a v"),
     ("a=charge on 1, b=charge on 2 gives a, v=refund under a for 1 on 1", "refund of a for 2 repeat"): (
         "a",
@@ -199,7 +199,7 @@ SAME = "the same original already has"
 
 
 def beyond(kind: str, asked: int, allowed: int, words: str) -> str:
-    """Return the refusal of an operation that exceeds its original."""
+    """Return the refusal text of an operation that exceeds its original."""
     return f"{kind} asks for {asked}, and {allowed} is allowed: {words}. Correct the amount;"
 
 
@@ -238,7 +238,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
         "unknown_original",
         f"{SEVERAL} (a, b, …), so it is not clear which one is meant; {NAME_IT}.",
     ),
-    # Another operation of the chain blocks it.
+    # Another operation of the chain blocks the operation.
     ("a=charge, v=void of a open", "refund of a for 1"): ("chain_conflict", f"{OTHER} void v (open). {WAIT}"),
     ("a=charge, v=void of a doubt", "refund of a for 1"): ("chain_conflict", f"{OTHER} void v (open). {WAIT}"),
     ("a=charge, v=void of a", "refund of a for 1"): ("chain_conflict", f"{ENDED} void v (approved). {STAYS}"),
@@ -275,7 +275,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
         "already_derived",
         f"{SAME} capture c (approved). {ONE_MORE.format(kind='capture')}",
     ),
-    # An open operation of the original's original blocks the operation too.
+    # An open operation of the original's original also blocks the operation.
     ("p=pre-auth for 9, c=capture of p for 5, v=void of p open", "refund of c for 1"): (
         "chain_conflict",
         f"{OTHER} void v (open). {WAIT}",
@@ -289,7 +289,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
         f"{ENDED} capture c (approved). {ONE_MORE.format(kind='re-auth')}",
     ),
     ("v=void under stranger", "refund under stranger for 1"): ("chain_conflict", f"{ENDED} void v (approved). {STAYS}"),
-    # The amount exceeds its original.
+    # The amount exceeds the original's amount.
     ("a=charge for 9", "refund of a for 10"): ("amount_exceeds", beyond("refund", 10, 9, "9 was charged")),
     ("a=charge for 9, f=refund of a for 4", "refund of a for 6 repeat"): (
         "amount_exceeds",
@@ -346,7 +346,7 @@ def test_an_operation_that_retention_removed_is_named_with_its_end(records: Book
     [
         ("2026-11-20T23:59:00-05:00", "2026-11-21T05:00:00.000Z"),  # the approval may reach posd on another day
         ("2026-11-19T23:59:00-05:00", "2026-11-20T05:00:00.000Z"),
-        ("no moment", "2026-11-21T05:00:00.000Z"),  # the time of receipt counts
+        ("no moment", "2026-11-21T05:00:00.000Z"),  # without a usable time, the time of receipt counts
         ("9999-12-31T23:59:00+00:00", "2026-11-21T05:00:00.000Z"),
     ],
 )
@@ -414,7 +414,7 @@ def test_a_reversal_counts_by_the_amount_of_its_original_before_it(records: Book
 
 PAID_ALREADY = "already has a payment that is open or approved ({others}); check it first."
 
-#: Existing payments of a sale, requested operation -> the payments that block it.
+#: Existing payments of a sale, requested operation -> the payments that block the operation.
 OF_SALE = {
     ("a=charge in s", "charge for 1 in s"): "a",
     ("a=charge in s open", "charge for 1 in s"): "a",
@@ -426,7 +426,7 @@ OF_SALE = {
     ("a=charge in s", "charge for 1 in s repeat"): "",
     ("a=charge in s", "charge for 1 in other"): "",
     ("a=charge", "charge for 1"): "",
-    ("a=charge in s", "void of a in s"): "",  # blocked only by its own chain
+    ("a=charge in s", "void of a in s"): "",  # only its own chain blocks the void
 }
 
 

@@ -37,16 +37,17 @@ from tests.store.printed import STORIES, happen, print_intent
 from tests.support.events import body
 from tests.support.tables import every, there
 
-#: Tables that do not grow with the number of payments. They have a row for each terminal, unread approval, quarantined
-#: body, or attention of one payment.
+#: Tables that do not grow with the number of payments. These tables have a row for each terminal, unread approval,
+#: quarantined body, or attention of one payment.
 SMALL = {"leases", "l", "unread_approvals", "quarantine", "a", "CONSTANT", "sqlite_sequence"}
 #: Views whose rows belong to one payment.
 FOUND = {"payment_events"}
 #: Statements that read from the newest row backwards, and stop early.
 FROM_THE_END = re.compile(r"ORDER BY (seq DESC|rowid DESC LIMIT [0-9]+)")
-#: Statements that read from the oldest row on, and stop at a recent row. Retention removes old rows, so few are read.
+#: Statements that read from the oldest row on, and stop at a recent row. Retention removes old rows, so the statement
+#: reads few rows.
 FROM_THE_BEGINNING = re.compile(r"NOT INDEXED .* ORDER BY rowid LIMIT 1")
-#: Reads that may sort. They sort few rows. These are the rows of one payment, or rows that are open or need a person.
+#: Reads that may sort. The sorted rows are few: the rows of one payment, or rows that are open or need a person.
 SORTS = {"bodies", "events of one", "open print jobs", "figures", "status"}
 
 AT = "2026-11-20T10:00:05.000Z"
@@ -98,7 +99,7 @@ def another_event(unit: WriteTransaction, number: int) -> int:
     )
 
 
-#: An age limit that is later than all rows.
+#: Age limit that is later than every row.
 OLD = retention.AgeLimit("9", retention.MAX_ROWID)
 
 READS: dict[str, Read] = dict(every_list()) | {
@@ -203,7 +204,7 @@ class Watched(sqlite3.Connection):
 
 
 def fill(path: Path, ended: int) -> Path:
-    """Create a database. Its open payments and attentions do not depend on the number of ended payments."""
+    """Create a database. The number of open payments and attentions does not depend on the number of ended payments."""
     with filling(path) as filled:
         filled.db.execute("BEGIN")
         for number in range(1, ended):

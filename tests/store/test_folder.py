@@ -1,5 +1,5 @@
-"""The watch of a folder. It reports new, removed and moved files. It reports nothing if the folder cannot be
-watched.
+"""The watch of a folder. The watch reports new, removed and moved files. If the folder cannot be watched, nothing is
+reported.
 """
 
 import asyncio

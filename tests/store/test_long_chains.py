@@ -26,12 +26,12 @@ REFERENCE = "a1b2c3d4-0000-4000-8000-000000000001"
 GIVEN = {"transaction_reference": REFERENCE, "ticket_number": "000001"}
 #: Far more operations than posd reads, and ten times as many.
 MANY, TEN_TIMES = 400, 4000
-#: Most processor seconds for which the loop may be blocked.
+#: Limit in processor seconds for which the loop may be blocked.
 LONGEST = 0.05
 
 
 def refused_voids(filled: Filled, count: int) -> None:
-    """Record failed voids under new ids. They have a reference that posd does not know."""
+    """Record failed voids under new ids. The voids have a reference that posd does not know."""
     filled.pay(2, ["TERMINAL_REJECTED"], type=OperationType.VOID, transaction_reference=REFERENCE)
     filled.again(2, count)
 
@@ -42,13 +42,14 @@ def refused_voids_of_one(filled: Filled, count: int) -> None:
 
 
 def refunds(filled: Filled, count: int) -> None:
-    """Record refunds that were sent under the reference before posd knew it. Their terminal returned the reference."""
+    """Record refunds that were sent with the reference before posd knew the reference. The terminal returned the
+    reference."""
     filled.pay(2, type=OperationType.REFUND, transaction_reference=REFERENCE)
     filled.again(2, count)
 
 
 def charges_elsewhere(filled: Filled, count: int) -> None:
-    """Record payments of another terminal. All return the reference of this payment."""
+    """Record payments of another terminal. All these payments return the reference of the original."""
     filled.intent(2)
     filled.attempt(name(2))
     filled.event(name(2), "CARD_PRESENTED")
@@ -57,7 +58,7 @@ def charges_elsewhere(filled: Filled, count: int) -> None:
     filled.again(2, count)
 
 
-#: Records of unlimited number -> whether they cause the refusal of another operation of the payment.
+#: Records of unlimited number -> whether such records cause the refusal of another operation of the payment.
 SHAPES: dict[Callable[[Filled, int], None], bool] = {
     refused_voids: True,
     refused_voids_of_one: True,
@@ -92,7 +93,7 @@ def asked(**fields: Any) -> Transaction:
 
 
 def place(db: Any, transaction: Transaction | None = None) -> str | None:
-    """Place a void. Return the code of the problem, None if it may be started."""
+    """Place a void. Return the code of the problem, or None if the void may be started."""
     try:
         chains.place(WriteTransaction(db), transaction or asked(), UTC, NOTHING_MORE)
     except Problem as problem:

@@ -15,9 +15,9 @@ from posd.storage import store as stores
 from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import MANY, MemoryTrimmer, Store
 
-#: The long reason fills pages.
+#: Change with a long reason, which fills pages.
 CHANGE = RecordedChange(0, "2026-11-20T10:00:00.000Z", "transaction", "id", "x" * 1000, "active", None, None, ())
-#: A short pause, and the longest wait for its effect, in seconds.
+#: Pause after which memory is freed, and limit of the wait for the effect, in seconds.
 SHORT = 0.05
 PATIENCE = 10.0
 
@@ -67,7 +67,7 @@ async def test_memory_is_returned_in_a_pause_after_many_changes(store: Store) ->
         assert await store.look_up(number) == await store.read(number) == MANY
         full = used()
         async with asyncio.timeout(PATIENCE):
-            while used() > full - 1_000_000:  # noqa: ASYNC110 - no event reports it
+            while used() > full - 1_000_000:  # noqa: ASYNC110 - no event reports freed memory
                 await asyncio.sleep(0.001)
         await change(store, 1)
         assert await store.look_up(number) == await store.read(number) == MANY + 1

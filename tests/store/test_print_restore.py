@@ -29,7 +29,8 @@ JOBS = (*EARLY, *LATE, ALIKE, SHARED, ORPHAN)
 
 
 def run_a_day(filled: Filled, state: State) -> None:
-    """Record every story before and after the backup. Then record the end of a job that is open in the backup."""
+    """Record every story before and after the backup. After the backup, record the end of a job that is open in the
+    backup."""
     filled.pay(1)
     for number, story in enumerate(STORIES):
         print_out(filled, EARLY[number], story)
@@ -71,7 +72,7 @@ def assert_sound(path: Path) -> None:
     assert report.print_jobs == len(jobs(path))
 
 
-# Derivation from the record.
+# Tests of the derivation from the record.
 
 
 @pytest.mark.parametrize("story", [*STORIES, ORPHAN])

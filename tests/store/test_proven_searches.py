@@ -61,7 +61,7 @@ async def test_each_terminal_and_each_search_needs_two_found_transactions(store:
 
 
 def ended(number: int, *bodies: bytes, terminal: str = "SN-1") -> Transaction:
-    """Return a transaction that began in that minute and then received these events."""
+    """Return a transaction that began in this minute and received these events."""
     transaction = starting(
         client_transaction_id=f"{number}", terminal=terminal, created_at=f"2026-11-20T10:{number:02}:00.000Z"
     )
@@ -84,7 +84,7 @@ def ended(number: int, *bodies: bytes, terminal: str = "SN-1") -> Transaction:
 async def test_a_search_is_tried_on_the_newest_payment_that_the_acquirer_ended(
     store: Store, last: list[bytes], control: str
 ) -> None:
-    """The acquirer's index has the payments that reached the acquirer. A payment that was canceled before that may be
+    """The acquirer's index contains the payments that reached the acquirer. A payment that was canceled earlier may be
     missing.
     """
     items = [

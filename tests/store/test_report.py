@@ -1,4 +1,4 @@
-"""The report on generated payments. Its sums are exact in each currency, and each payment is in exactly one place."""
+"""The report on generated payments. The sums are exact in each currency, and each payment is in exactly one place."""
 
 import asyncio
 import json
@@ -48,8 +48,8 @@ def shop() -> Iterator[Book]:
 
 @st.composite
 def payments(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Draw payments of the day and of the days around it. They have every type and end. Some are derived from
-    others.
+    """Draw payments of the day and of the days around it. The payments have every type and end. Some payments are
+    derived from others.
     """
     count = draw(st.integers(0, 12))
     found: list[dict[str, Any]] = []
@@ -311,7 +311,7 @@ async def test_a_payment_that_ends_during_a_report_belongs_to_the_next_one(tmp_p
     await store.write(put(*range(report.STEP)))
     reading = asyncio.ensure_future(store.read_in_steps(steps, lambda: True))
     await began.wait()
-    await store.write(put(97, 98))  # the write does not wait for the reader either
+    await store.write(put(97, 98))  # this write also does not wait for the reader
     goes_on.set()
     first, second = (
         await reading,

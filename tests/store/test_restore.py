@@ -80,7 +80,7 @@ def run_a_day(filled: Filled, state: State) -> None:
     for number in range(6, 12):
         filled.pay(number, FINAL if number % 3 else OPEN)
     for status in FINAL[2:]:
-        filled.event(name(3), status)  # open in the backup, approved after it
+        filled.event(name(3), status)  # the payment is open in the backup, and approved after the backup
     filled.quarantine(name(0))
     rows.remember_search(WriteTransaction(filled.db), terminal(1), "POST /search", name(1), "at")
 
@@ -195,7 +195,7 @@ def test_an_unconfirmed_earlier_restore_is_not_lost(state: State) -> None:
 
 
 def crash(state: State) -> tuple[Filled, State]:
-    """Return the files of a daemon that was killed after a day. The WAL has all changes since the start of the
+    """Return the files of a daemon that was killed after one day. The WAL has all changes since the start of the
     daemon.
     """
     filled = Filled(open_database(state.database))
@@ -233,7 +233,8 @@ def test_a_payment_during_its_start_is_known_and_not_started_again(state: State)
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_terminal_keeps_its_present_holder(state: State, damaged: bool) -> None:
-    """The backup is of another database. Both have an open payment on one terminal, and a released one on another."""
+    """The backup is of another database. Both databases have an open payment on one terminal, and a released payment on
+    another."""
     with filling(state.home / "other.db") as other:
         mine = other.pay(1, OPEN)
         backup.write(state.home / "other.db", state.copy, [BACKUP_KEY], "at", lambda: False)
@@ -274,8 +275,8 @@ def test_a_terminal_released_after_the_backup_is_not_held_again(state: State) ->
 
 @pytest.mark.parametrize("step", first_quick((10, 1), 1))
 def test_with_any_page_destroyed_no_id_is_lost(state: State, step: int) -> None:
-    """Damage each page in turn, or each tenth page. Undamaged rows are taken over completely. Of damaged rows the id is
-    found.
+    """Damage each page in turn, or each tenth page. Undamaged rows are taken over completely. The ids of damaged rows
+    are found.
     """
     with filling(state.database) as filled:
         run_a_day(filled, state)
@@ -549,7 +550,7 @@ def test_a_damaged_key_is_kept_under_another_name(backed_up: State) -> None:
 
 
 def refused(state: State, file: Path | None = None) -> str:
-    """Return the reason of a refused restore. Check that it changed nothing."""
+    """Return the reason of a refused restore. Check that the restore changed nothing."""
     before = {path.name: path.read_bytes() for path in state.database.parent.iterdir()}
     with pytest.raises(StoreError) as error:
         state.restore(file)
@@ -668,7 +669,7 @@ def test_ids_that_neither_file_has_are_in_doubt_and_the_others_stay_unchanged(st
 
 @pytest.mark.parametrize("at", ["2026-11-20T11:59:00.000Z", "2031-11-19T10:00:00.000Z"])
 def test_if_the_clock_was_behind_a_known_start_no_time_limits_the_missing_records(state: State, at: str) -> None:
-    """The time counts again after the operator confirms the restore. The clock may be right by then."""
+    """The time limit applies again after the operator confirms the restore. The clock may be right at that time."""
     state.restore(None, listed(77, at, "SN-77"), without=True)
     with closing(open_database(state.database)) as db:
         missing = marks.missing_records(db, "")
@@ -690,7 +691,7 @@ def test_a_list_alone_creates_the_database_of_a_new_machine(state: State) -> Non
 
 
 def test_a_backup_that_has_more_than_the_list_restores_the_rest(state: State) -> None:
-    """The disk was lost, and a list was restored. A backup is found afterwards."""
+    """The disk was lost, and a list was restored. The operator then finds a backup."""
     with filling(state.database) as filled:
         filled.pay(1)
         state.back_up()
@@ -706,8 +707,8 @@ def test_a_backup_that_has_more_than_the_list_restores_the_rest(state: State) ->
 
 
 def test_a_payment_of_the_replaced_file_is_not_in_doubt_if_the_backup_has_only_its_id(state: State) -> None:
-    """An older copy was restored, and only the witness's list had the payments. The backup was made then. Then the
-    present file was installed again.
+    """An older copy was restored, and only the witness's list had the payments. A backup of this state was made.
+    Afterwards the present file was installed again.
     """
     with filling(state.database) as filled:
         for number, attempt in ((1, NotSent("no connection")), (2, ACKNOWLEDGED)):

@@ -35,7 +35,7 @@ from tests.store.disasters import State, destroy
 from tests.store.filled import MORNING, OPEN, Filled, filling, name, snapshot
 from tests.store.printed import print_out
 
-#: Personal texts of the old payments only.
+#: Personal texts that only the old payments have.
 SECRETS = ("ada@example.com", "Lovelace", "Analytical Engine")
 YEAR = timedelta(days=365)
 LATER = MORNING + 3 * YEAR
@@ -193,7 +193,7 @@ async def test_with_an_untrusted_clock_nothing_is_removed_even_on_request(path: 
 async def test_a_payment_recorded_by_a_slow_clock_is_as_old_as_its_end(
     path: Path, since_then: timedelta, removed: int
 ) -> None:
-    """The clock of a new machine was three years behind during the first payments. Then the clock was set."""
+    """The clock of a new machine was three years behind during the first payments, and was set afterwards."""
     until = LATER - since_then
     with filling(path) as filled:
         began = filled.clock
@@ -241,7 +241,7 @@ async def test_a_requested_prune_does_not_wait_for_the_daily_run(path: Path) -> 
     old(path, lambda filled: [filled.pay(number) for number in range(100)])
     async with retaining(path, MORNING + timedelta(days=30), days=20) as retention:
         daily = asyncio.create_task(retention._by_itself())
-        while not retention._one_at_a_time.locked():  # noqa: ASYNC110 - it has begun then
+        while not retention._one_at_a_time.locked():  # noqa: ASYNC110 - the lock is held once the run has begun
             await asyncio.sleep(0)
         report = await retention.prune(20)
         with pytest.raises(PruneStopped):
@@ -254,7 +254,7 @@ async def test_an_interrupted_run_is_finished_by_the_next(path: Path) -> None:
     old(path, lambda filled: [filled.pay(number, **secret(number)) for number in range(60)])
     async with retaining(path) as retention:
         run = asyncio.create_task(retention.prune(400))
-        while len(left(path)) in (60, 0):  # noqa: ASYNC110 - there is nothing to wait for but the file
+        while len(left(path)) in (60, 0):  # noqa: ASYNC110 - only the file shows the progress
             await asyncio.sleep(0)
         retention.stop()
         with pytest.raises(PruneStopped):
@@ -278,7 +278,7 @@ def test_a_restore_takes_over_the_removed_ids(tmp_path: Path, newest_is: str) ->
             lambda filled: [filled.event(name(2), status) for status in ("APPROVAL_REQUESTED", "APPROVAL")],
         )
         asyncio.run(prune(state.database))
-    else:  # the replaced file is an older one, installed by hand
+    else:  # the replaced file is an older copy, installed by hand
         older = state.database.read_bytes()
         old(
             state.database,

@@ -20,7 +20,7 @@ TABLES = ("transactions", "events", "journal", "changes", "quarantine", "leases"
 
 
 def fill(filled: Filled, count: int) -> None:
-    """Add payments. Some are open, and some have metadata that needs overflow pages."""
+    """Add payments. Some payments are open, and some have metadata that needs overflow pages."""
     random = Random(7)
     for number in range(count):
         metadata = b'{"note": "%s"}' % (b"x" * random.choice((0, 100, 3000, 9000)))
@@ -50,9 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("step", first_quick((10, 1), 1))
 def test_no_single_damaged_page_loses_an_id(whole: Path, tmp_path: Path, step: int) -> None:
-    """Damage each page in turn, or each tenth page. Every id is also on another page. Every row that is found is
-    unchanged.
-    """
+    """Damage each page in turn, or each tenth page. Every id is also on another page. Every found row is unchanged."""
     path, content, random, before = tmp_path / "posd.db", whole.read_bytes(), Random(1), rows(whole)
     for start in range(0, len(content), PAGE * step):
         path.write_bytes(content[:start] + random.randbytes(PAGE) + content[start + PAGE :])
@@ -160,7 +158,7 @@ def test_ids_on_the_inner_pages_of_an_index_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("size", [PAGE, 4096])  # an older posd used the larger pages
+@pytest.mark.parametrize("size", [PAGE, 4096])  # older versions of posd used the larger pages
 def test_without_any_header_the_page_size_is_found_from_the_pages(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

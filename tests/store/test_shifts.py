@@ -44,7 +44,7 @@ STATES: tuple[dict[str, Any], ...] = (
     {"kind": "pre-auth"},
     {"kind": "void", "amount": {}, "authorized": D("3.00"), "original": 99},
 )
-#: Steps of a day. A payment gets a state, or the shift is closed (None).
+#: Steps of a day. A step gives a payment a state, or closes the shift (None).
 steps = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(STATES)) | st.none(), max_size=25)
 
 

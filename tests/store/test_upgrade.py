@@ -175,7 +175,8 @@ def test_a_newer_schema_is_refused_and_nothing_is_changed(tmp_path: Path) -> Non
 
 
 def test_data_that_an_earlier_version_did_not_store_is_no_difference() -> None:
-    """This holds for the tip of an approval and for posd's own text of a refusal. Another result is a difference."""
+    """An earlier version did not store the tip of an approval, or posd's own text of a refusal. A different result
+    counts as a difference."""
     before = apply(starting(), Attempted(Replied(409, b'{"type": "TERMINAL", "code": "TER-003"}')), NOW)
     after = apply(starting(), Attempted(Replied(409, b'{"type": "TERMINAL", "code": "TER-003"}'), False), NOW)
     assert after.outcome is not None
@@ -194,9 +195,7 @@ def differing(stored: Transaction, derived: Transaction) -> Differing:
 
 
 def test_ids_and_sales_in_other_spellings_are_still_found(tmp_path: Path) -> None:
-    """Earlier versions accepted print jobs whose ids differ only by case. They accepted sales in any Unicode
-    normalization.
-    """
+    """Earlier versions accepted print jobs whose ids differ only by case, and sales in any Unicode normalization."""
     path = unpack(13, tmp_path / "posd.db")
     with closing(sqlite3.connect(path)) as db:
         (one, two), columns = db.execute("SELECT print_job_id FROM print_jobs LIMIT 2").fetchall(), "print_job_id"

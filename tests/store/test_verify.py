@@ -1,4 +1,4 @@
-"""`verify` finds each fault. It prints the meaning and what to do. It changes nothing."""
+"""`verify` finds each fault. The command prints the meaning and what to do, and changes nothing."""
 
 import os
 import sqlite3

@@ -113,7 +113,7 @@ def disk(small_disks: None, tmp_path: Path) -> Iterator[SmallDisk]:
 
 @needs("unshare", "nsenter", "mount")
 async def test_a_full_disk_loses_no_line_even_after_a_kill(disk: SmallDisk) -> None:
-    """If an older copy of the database is installed, posd finds the started payments by these lines."""
+    """posd finds the started payments by these lines if an older copy of the database is installed."""
     path = disk.files / "posd.db.witness"
     file = WitnessFile(path)
     await file.open(newest)
@@ -124,7 +124,7 @@ async def test_a_full_disk_loses_no_line_even_after_a_kill(disk: SmallDisk) -> N
             file.add(line(number))
         expected += [f"id-{number}" for number in numbers]
         assert (known(path), file.error) == (expected, None)
-        file.close(b"")  # the same as a kill
+        file.close(b"")  # a kill leaves the same file
         file = WitnessFile(path)
         await file.open(newest)
         assert known(path) == expected, "the file cannot be rewritten, but keeps its lines"
@@ -190,7 +190,7 @@ async def test_the_file_is_synced_some_time_after_a_line_and_not_after_each(path
     file.close(witness.seq_line(0))
 
 
-# The numbers of the feed.
+# Tests of the numbers of the feed.
 
 CHANGE = RecordedChange(0, "2026-11-20T10:00:00.000Z", "transaction", "id", "reason", "active", None, None, ())
 
@@ -205,7 +205,7 @@ def fail(unit: WriteTransaction) -> None:
 
 
 async def test_no_number_of_the_feed_is_skipped(store: Store, tmp_path: Path) -> None:
-    """This holds if a function fails, alone or in a batch, and if a commit fails."""
+    """A function fails, alone or in a batch, or a commit fails."""
     for _ in range(3):
         written = (store.write(lambda unit: changes.record(unit, CHANGE)) for _ in range(3))
         failed = (store.write(fail) for _ in range(2))

@@ -1,5 +1,5 @@
-"""Words of the metadata. A list finds payments by them, however the payment came into the database. The SQLite files
-are real.
+"""Words of the metadata. A list finds payments by these words, however a payment came into the database. The SQLite
+files are real.
 """
 
 import functools

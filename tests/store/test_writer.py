@@ -64,7 +64,7 @@ async def test_an_acknowledged_write_is_visible_to_another_process(store: Store,
 async def test_a_burst_of_writes_is_one_commit(store: Store) -> None:
     def commits(db: sqlite3.Connection) -> int:
         """Return the number of commits. The WAL's frames count the commits of this connection. The data version counts
-        the commits of others.
+        the commits of other connections.
         """
         version: int = db.execute("PRAGMA data_version").fetchone()[0]
         return version
@@ -72,7 +72,7 @@ async def test_a_burst_of_writes_is_one_commit(store: Store) -> None:
     before = await store.read(commits)
     assert await asyncio.gather(*(store.write(insert(str(number))) for number in range(100)))
     assert len(await store.read(reasons)) == 100
-    # The first function may have its own commit. The others wait for the next one.
+    # The first function may have its own commit. The other functions wait for the next commit.
     assert await store.read(commits) - before <= 2
 
 
@@ -161,7 +161,7 @@ async def test_a_cancelled_caller_does_not_stop_its_function(store: Store) -> No
 async def test_a_riding_function_is_committed_with_the_next_write_and_causes_no_commit(store: Store) -> None:
     riding = asyncio.create_task(store.ride(insert("rides")))
     await asyncio.sleep(0)  # lets the task pass its function to the writer
-    assert await store.write(lambda unit: reasons(unit.db)) == []  # nothing is written yet
+    assert await store.write(lambda unit: reasons(unit.db)) == []  # the riding function is not committed yet
     assert sum(store.writer.commit_seconds.counts) == 0
     await store.write(insert("next"))
     assert await riding == "rides"
@@ -244,7 +244,7 @@ async def test_after_the_end_no_function_is_accepted(tmp_path: Path) -> None:
 
 async def test_the_end_waits_for_all_passed_functions(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
-    names = [str(number) for number in range(writer.MAX_BATCH + 1)]  # more than fit into one COMMIT
+    names = [str(number) for number in range(writer.MAX_BATCH + 1)]  # one function more than one COMMIT holds
     tasks = [asyncio.create_task(store.write(insert(name))) for name in names]
     await asyncio.sleep(0)  # lets the tasks pass their functions to the writer
     await store.close()
@@ -265,7 +265,7 @@ async def test_after_a_commit_with_an_uncertain_result_the_connection_is_replace
 
 
 async def test_a_commit_to_a_removed_file_is_not_acknowledged(store: Store, tmp_path: Path) -> None:
-    """The file is moved after the check that precedes the commit. No watch reports the move."""
+    """The file is moved after the check before the commit. No watch reports the move."""
 
     def moves(unit: WriteTransaction) -> str:
         (tmp_path / "posd.db").rename(tmp_path / "aside.db")
@@ -277,7 +277,7 @@ async def test_a_commit_to_a_removed_file_is_not_acknowledged(store: Store, tmp_
 
 
 class FailingCommit(sqlite3.Connection):
-    """A connection whose COMMIT fails as it does on a broken disk."""
+    """A connection whose COMMIT fails like a COMMIT on a broken disk."""
 
     code = sqlite3.SQLITE_IOERR
 
@@ -354,7 +354,7 @@ async def test_an_empty_commit_proves_nothing_about_the_disk(tmp_path: Path) -> 
 
 
 async def test_before_the_commit_nothing_is_written_to_the_disk(tmp_path: Path) -> None:
-    """The functions run on the loop. All of their changes stay in memory."""
+    """The functions run on the loop. All changes stay in memory until the commit."""
     path = tmp_path / "posd.db"
     store = await Store.open(path, tmp_path / "lock")
     wal = path.with_name("posd.db-wal")
@@ -483,7 +483,7 @@ async def test_the_wal_is_checkpointed_in_a_pause(monkeypatch: pytest.MonkeyPatc
     await tried(store)
     assert in_the_file(tmp_path) == ["a", "b", "c"]
     await store.write(insert("d"))
-    assert in_the_file(tmp_path) == ["a", "b", "c"]  # the count restarts here
+    assert in_the_file(tmp_path) == ["a", "b", "c"]  # the checkpoint has restarted the count of functions
     await store.close()
 
 
@@ -512,13 +512,13 @@ async def test_a_failed_checkpoint_stops_nothing(monkeypatch: pytest.MonkeyPatch
     for reason in before:
         await store.write(insert(reason))
     await tried(store)
-    more = ["c", "d" * 5000]  # the new pages are at the end of the file, which may not grow; the WAL has room again
+    more = ["c", "d" * 5000]  # these pages go to the end of the file, which may not grow, while the WAL has room again
     with broken_disk(tmp_path / "posd.db"):
         for reason in more:
             await store.write(insert(reason))
         await tried(store)
         assert await store.read(reasons) == before + more
-    with pytest.raises(sqlite3.DatabaseError, match="malformed"):  # some pages are written, others are not
+    with pytest.raises(sqlite3.DatabaseError, match="malformed"):  # the checkpoint wrote only some pages
         in_the_file(tmp_path)
     for reason in "ef":
         assert await store.write(insert(reason)) == reason

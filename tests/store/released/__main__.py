@@ -2,8 +2,8 @@
 
 python -m tests.store.released [FILE]
 
-Run this command with the older code before you add a migration. It makes payments and print jobs in every phase and
-with every end. Some need a person, and some have refused callbacks.
+Run this command with the older code before you add a migration. The command makes payments and print jobs in every
+phase and with every end. Some records need a person, and some have refused callbacks.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ PAYMENTS: Mapping[int, tuple[str, Script | None, tuple[str, ...], dict[str, Any]
     10: ("charge", None, COURSE[:1], {}),
     11: ("charge", None, (*COURSE, "DECLINED"), {}),
 }
-#: Payments that keep their lease. Each has its own terminal.
+#: Payments that keep their lease. Each of these payments has its own terminal.
 STAY_OPEN = (7, 8, 9, 10)
 #: Payment whose refused callback is not an event.
 REFUSED_CALLBACK = 10
@@ -72,7 +72,7 @@ async def pay(
 
 
 async def print_out(shop: Shop, number: int, answer: Script | None, end: str | None) -> None:
-    """Run a print job to its end, if it has one."""
+    """Run a print job. If the job has an end, run to this end."""
     job = Job(shop.daemon, shop.terminal, f"job-{number}")
     shop.terminal.print_start = answer
     assert (await job.put(terminal=shop.terminal.serial)).status == 201

@@ -17,10 +17,10 @@ class Till(Strict, frozen=True):
 class Expect(Strict, frozen=True):
     """Final state in posd with its default configuration (search and abort not confirmed).
 
-    `result` None: it stays open, in `phase`. `attention`: exactly the open ones. `passed`: attentions that must have
-    been raised before. `evidence`: kind of the evidence. `charges`: how often money moved. `start`: HTTP status or
-    problem code of the till's PUT. `abort`: HTTP status or problem code of the till's abort. `supersedes`: the earlier
-    result that was corrected.
+    `result` None: the payment stays open, in `phase`. `attention`: exactly the open attentions. `passed`: attentions
+    that must have been raised before. `evidence`: kind of the evidence. `charges`: how often money moved. `start`: HTTP
+    status or problem code of the till's PUT. `abort`: HTTP status or problem code of the till's abort. `supersedes`:
+    the earlier result that was corrected.
     """
 
     result: str | None = None
@@ -48,8 +48,8 @@ class Person(Strict, frozen=True):
 class PrintExpect(Strict, frozen=True):
     """Final state of the job in posd.
 
-    `phase` other than final: it stays open. `attention`: exactly the open ones. `passed`: attentions that must have
-    been raised before. `papers`: number of printed copies. `start`: HTTP status of the till's PUT.
+    `phase` other than final: the job stays open. `attention`: exactly the open attentions. `passed`: attentions that
+    must have been raised before. `papers`: number of printed copies. `start`: HTTP status of the till's PUT.
     """
 
     status: str | None = None

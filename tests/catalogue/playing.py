@@ -46,7 +46,9 @@ class Said:
 
     @classmethod
     def of(cls, document: Any, scenario: Scenario) -> "Said":
-        """Return the local API's state. With several kinds of evidence, return the kind that the scenario names."""
+        """Return the local API's state. If a payment has several kinds of evidence, return the kind that the scenario
+        names.
+        """
         outcome = document["outcome"] or {"evidence": []}
         kinds = [item["kind"] for item in outcome["evidence"]]
         expected = expect_of(scenario).evidence
@@ -71,7 +73,7 @@ class Played:
     start: int | str
     abort: int | str | None
     document: Any
-    #: Ends in the terminal's ledger at which the acquirer approved. Each end moved money once.
+    #: Ends in the terminal's ledger at which the acquirer approved. Each such end moved money once.
     charges: list[Entry]
     #: Starts, and aborts, that reached the terminal.
     starts: int
@@ -89,7 +91,7 @@ class News:
         """Follow until cancelled."""
         last = 0
         while True:
-            with suppress(TimeoutError):  # no change for a while
+            with suppress(TimeoutError):  # posd reported no change for a while
                 async with stream(socket, "/feed", last_event_id=last) as messages:
                     async for message in messages:
                         change = json.loads(message.data)
@@ -98,9 +100,9 @@ class News:
                         self._changed[change["id"]].set()
 
     async def of(self, identity: str) -> None:
-        """Wait for the next change of that id since the last wait, but not for long.
+        """Wait for the next change of this id since the last wait, with a short time limit.
 
-        A doubt becomes one for an operator by time alone, without a change.
+        After some time a doubt needs an operator. posd reports no change at this moment.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_AGAIN_SECONDS):
@@ -157,11 +159,11 @@ class Play:
         return await self._daemon.call(method, f"/transactions/{self._identity}{call}", body)
 
     async def _abort(self) -> int | str | None:
-        """Run the till's action at that status. Return the response."""
+        """Run the till's action at the status that the scenario names. Return the response."""
         known = till_of(self._scenario).abort
         if known is None:
             return None
-        if known == "started":  # posd's state after the call
+        if known == "started":  # the state that posd has after the call
             await self._until(lambda document: document["phase"] != "starting")
         else:
             await self._until(lambda document: document["status"] == known)
@@ -219,7 +221,7 @@ async def until(ledger: Ledger, what: Callable[[], bool]) -> None:
 
 
 def _tells_all(scenario: Scenario) -> bool:
-    """Return whether every event reaches posd, or is given up soon."""
+    """Return whether every event reaches posd, or the terminal soon gives up the event."""
     deeds = [step.do for step in scenario.steps if step.do in ("unplug", "plug")]
     stays_unplugged = bool(deeds) and deeds[-1] == "unplug"
     return not stays_unplugged and not any(step.deliver.distrusted for step in scenario.steps)

@@ -1,7 +1,6 @@
-"""Real daemons and a simulated terminal for each print scenario of the catalogue, all played at the same time.
-
-There are two daemons, because a job's end arrives by one webhook and by polls. One daemon polls so rarely that the
-webhook is faster. The other daemon polls soon. They differ only in these times.
+"""Real daemons and a simulated terminal for each print scenario of the catalogue. All scenarios are played at the same
+time. The module runs two daemons, because a job's end arrives by one webhook and by polls. One daemon polls so rarely
+that the webhook is faster. The other daemon polls soon. The daemons differ only in these times.
 """
 
 import asyncio
@@ -117,7 +116,7 @@ class PrintPlay:
                 await self.simulator.ledger.wait_for("print_webhook", call=number)
 
     async def _until(self, what: Any) -> None:
-        """Wait until the condition holds for the job. Check once, and at each change."""
+        """Wait until the condition holds for the job. Check the condition once, and at each change."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not what(await self.job()):
                 await self.news.of(self.name)
@@ -175,7 +174,7 @@ async def _group(
 
 @asynccontextmanager
 async def print_street(directory: Path, names: Container[str]) -> AsyncIterator[dict[str, PrintPlay]]:
-    """Run all for the block: a play for each of these scenarios of the catalogue."""
+    """Run daemons and terminals for the block. Yield a play for each of these scenarios of the catalogue."""
     async with AsyncExitStack() as stack:
         plays: dict[str, PrintPlay] = {}
         for soon, times in ((False, SELDOM), (True, SOON)):

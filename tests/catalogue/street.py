@@ -1,7 +1,8 @@
-"""Real daemons and a simulated terminal for each scenario of the catalogue, each played once, many at a time.
+"""Real daemons and a simulated terminal for each scenario of the catalogue. Each scenario is played once, many at the
+same time.
 
-There are two daemons. One never searches by itself, so that the ends come from the scenarios on any machine. The other
-searches soon, for scenarios that end by a search. They differ only in these times.
+The module runs two daemons. The first daemon never searches by itself, so that the ends come from the scenarios on any
+machine. The second daemon searches soon, for scenarios that end by a search. The daemons differ only in these times.
 """
 
 import asyncio
@@ -25,15 +26,15 @@ from tests.support.ports import reserve
 SPEED = 20.0
 #: Of both daemons.
 DEBUG = '[logging]\nlevel = "debug"\n'
-#: Limits of the daemon that searches soon, in real seconds. They are shorter than by default, and far from the times of
-#: the scenarios.
+#: Limits of the daemon that searches soon, in real seconds. These limits are shorter than the default limits, and far
+#: from the times of the scenarios.
 SOON = """
 [reconcile]
 first_event_grace_seconds = 4
 stall_seconds = 12
 stall_after_request_seconds = 6
 """
-#: Longer than all scenarios take together.
+#: Limit that is longer than the time of all scenarios together.
 SELDOM = """
 [reconcile]
 first_event_grace_seconds = 600
@@ -41,11 +42,11 @@ stall_seconds = 1200
 stall_after_request_seconds = 600
 """
 DISCOVERY = 'enabled = true\ninterfaces = ["127.0.0.1"]'
-#: In real seconds, long enough for a reply on a busy machine.
+#: Time-out in real seconds, long enough for a reply on a busy machine.
 PATIENT = "connect_timeout_seconds = 60\nreply_timeout_seconds = 120\n"
-#: For terminals that do not reply, or take longer than posd waits by default.
+#: Time-out for terminals that do not reply, or reply after posd's default time-out.
 IMPATIENT = "connect_timeout_seconds = 60\nreply_timeout_seconds = 1\n"
-#: Terminal seconds after which posd has given up by default, both time-outs together.
+#: Sum of posd's two default time-outs, in terminal seconds. After this time posd has given up the call.
 GIVEN_UP_SECONDS = 23.0
 #: A terminal of the fleet without a device. Events of other terminals may have the serial of this terminal.
 ANOTHER_SERIAL = "SN-0002"
@@ -124,9 +125,9 @@ def _terminal(directory: Path, name: str, scenario: Scenario, made: tls.TlsFiles
 
 
 def _entry(scenario: Scenario, settings: Settings, made: tls.TlsFiles, fingerprint: str, signed: str) -> str:
-    """Return how posd's configuration names that terminal."""
+    """Return the entry of that terminal in posd's configuration."""
     address = "" if settings.mdns else f'base_url = "https://127.0.0.1:{settings.port}"\n'
-    # A terminal that moves during a payment is followed only with a pinned certificate.
+    # posd follows a terminal that moves during a payment only if the certificate is pinned.
     pinned = _changes_key(scenario) or settings.mdns
     trust = f'fingerprint_sha256 = "{fingerprint}"' if pinned else f'ca_file = "{made.ca_certificate}"'
     times = IMPATIENT if _gives_up(scenario) else PATIENT

@@ -1,4 +1,4 @@
-"""Each scenario of the catalogue has a theme and a description, and the document matches the files."""
+"""Each scenario of the catalogue has a theme and a description. The document matches the files."""
 
 from collections import Counter
 from decimal import Decimal

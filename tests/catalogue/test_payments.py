@@ -1,4 +1,4 @@
-"""Every payment scenario of the catalogue, played against a real daemon, ends as its file says."""
+"""The tests play every payment scenario of the catalogue against a real daemon. Each scenario ends as its file says."""
 
 import asyncio
 import re
@@ -38,7 +38,7 @@ Playing = dict[str, "asyncio.Task[Played]"]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Streets]:
-    """Yield the daemons for the scenarios of this run's tests, or for the quick scenarios without any."""
+    """Yield the daemons for the scenarios of this run's tests. If the run has no such test, use the quick scenarios."""
     names = played_in(request) or [name for name in payments() if name in QUICK]
     with TemporaryDirectory(prefix="posd-") as directory:
         async with streets(Path(directory), names) as opened:
@@ -85,7 +85,7 @@ async def test_posds_amounts_equal_the_terminals_ledger(playing: Playing, name: 
         assert not (played.charges and outcome["reached_acquirer"] is False)
     elif "missing_reference" in attention:
         assert reference is None
-    else:  # the first final counts
+    else:  # the first final event counts
         assert (reference, amount) == (played.charges[0]["transaction_reference"], played.charges[0]["amount"])
     if "conflicting_final" in attention:  # each charge can be voided
         for charge in played.charges:

@@ -1,4 +1,4 @@
-"""Every print scenario of the catalogue, played against a real daemon, ends as its file says."""
+"""The tests play every print scenario of the catalogue against a real daemon. Each scenario ends as its file says."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ Playing = dict[str, "asyncio.Task[PrintPlay]"]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def plays(request: pytest.FixtureRequest) -> AsyncIterator[dict[str, PrintPlay]]:
-    """Yield a play for each scenario of this run's tests, or for each quick scenario without any."""
+    """Yield a play for each scenario of this run's tests. If the run has no such test, use the quick scenarios."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with print_street(Path(directory), played_in(request) or QUICK) as opened:
             yield opened
@@ -84,7 +84,7 @@ def test_a_file_has_its_situation_and_is_consistent(name: str) -> None:
         assert text[-1] == "."
     expect = print_expect_of(scenario)
     assert expect.phase == "final" or expect.decided_by is None
-    if scenario.creation.after_webhook:  # otherwise the creation would never get a reply
+    if scenario.creation.after_webhook:  # without this step the creation would never get a reply
         assert scenario.creation.taken
         assert scenario.webhooks
         assert scenario.memory != "none"

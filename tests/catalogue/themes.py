@@ -1,4 +1,4 @@
-"""The payment scenarios of the catalogue by themes."""
+"""The payment scenarios of the catalogue, in groups by theme."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Crash matrix: SIGKILL at each named point of the daemon in each scenario, and the checks afterwards.
+"""Crash matrix: Kills by SIGKILL at each named point of the daemon in each scenario, and the checks after each kill.
 
-`python -m tests.crash --help` describes the command. A sample runs with the tests.
+`python -m tests.crash --help` describes the command. A sample of the matrix runs with the tests.
 """

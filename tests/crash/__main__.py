@@ -24,7 +24,7 @@ def main() -> int:
         wanted = [cell.parse(options.only)] if options.only else matrix.cells(options.seed)
     except ValueError as error:
         parser.error(str(error))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no process is left after SIGTERM either
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # this handler ends all processes after SIGTERM too
     try:
         results = asyncio.run(matrix.run_all(wanted, options.seed, JOBS, _print))
     except KeyboardInterrupt:

@@ -14,7 +14,7 @@ from tests.crash.scenarios import OPEN, SCENARIOS
 from tests.crash.verdict import offline_faults, online_faults
 from tests.crash.world import World
 
-#: Most seconds of a cell on a busy machine. A few seconds are usual.
+#: Most seconds of a cell on a busy machine. A cell usually takes a few seconds.
 CELL_SECONDS = 90.0
 
 OK, NOT_REACHED, FAILED = "ok", "not reached", "FAILED"
@@ -93,7 +93,7 @@ async def run(cell: Cell, seed: int) -> Result:
 
 
 async def _play(world: World, result: Result) -> None:
-    """Run the scenario to its end and until quiet. Compare terminal, relays, till and posd."""
+    """Run the scenario to its end, and wait until all parts are quiet. Compare terminal, relays, till and posd."""
     if world.scenario.before is not None:
         await world.scenario.before(world)
     async with asyncio.TaskGroup() as group:
@@ -106,7 +106,7 @@ async def _play(world: World, result: Result) -> None:
 
 
 async def _end(world: World) -> str:
-    """Return the end of the scenario's print jobs, or the end of its payment without print jobs."""
+    """Return the end of the scenario's print jobs. Without print jobs, return the end of the scenario's payment."""
     if world.jobs:
         return printing.end(world, OPEN)
     outcome = (await world.get(world.payment))["outcome"]

@@ -10,7 +10,7 @@ from tests.crash.scenarios import SCENARIOS
 
 #: Prefix of frequent points -> the passes of the point at which the daemon is killed.
 COUNTS = {"event": (1, 2, 3, 4), "till": (1, 2, 3), "writer": (1, 2, 3), "search": (1, 2), "print": (1, 2)}
-#: Further passes of the writer's commits. The seed draws one of them.
+#: Further passes of the writer's commits. The seed draws one of these passes.
 LATER = range(4, 10)
 #: The first crash leaves work for the next start. The second crash happens during that start.
 LEFT_BY = {
@@ -38,7 +38,7 @@ def cells(seed: int) -> list[Cell]:
 
 
 async def run_all(wanted: Iterable[Cell], seed: int, jobs: int, tell: Callable[[Result], None]) -> list[Result]:
-    """Run cells, some at a time. Call `tell` with each result."""
+    """Run cells, several at the same time. Call `tell` with each result."""
     turn = asyncio.Semaphore(jobs)
 
     async def one(cell: Cell) -> Result:

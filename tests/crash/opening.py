@@ -19,7 +19,8 @@ from tests.crash.world import SERIAL, World
 from tests.support.daemon import Daemon, toml
 from tests.support.ports import reserve
 
-#: Factor by which terminals are faster than people. Ten attempts of a terminal then last 15 s, longer than a restart.
+#: Factor by which terminals are faster than people. With this factor ten attempts of a terminal last 15 s, longer than
+#: a restart.
 SPEED = 20.0
 
 TIMES = """
@@ -43,7 +44,7 @@ confirmed = {probe}
 
 @asynccontextmanager
 async def open_world(scenario: Scenario, lives: Sequence[str], home: Path, seed: int) -> AsyncIterator[World]:
-    """Set up the world without the daemon, which `World.watch` runs. Nothing is left after the block."""
+    """Set up the world without the daemon, which `World.watch` runs. After the block no process and no file is left."""
     async with AsyncExitStack() as parts:
         made = issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1", "127.0.0.2"])
         state = home / "terminal"

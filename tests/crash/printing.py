@@ -150,7 +150,9 @@ async def _feed_faults(world: "World", changes: list[Any]) -> list[str]:
 
 
 def offline_faults(world: "World", db: sqlite3.Connection) -> list[str]:
-    """Return the faults of the database. It must have each acknowledged webhook once, and no other webhook."""
+    """Return the faults of the database. The database must have each acknowledged webhook once, and no other
+    webhook.
+    """
     stored = Counter(row[0] for row in db.execute("SELECT body FROM print_journal WHERE body IS NOT NULL"))
     came = [item for item in world.callbacks.exchanges if item.path.startswith(WEBHOOKS)]
     taken = {item.body for item in came if item.status is not None and item.status // 100 == 2}

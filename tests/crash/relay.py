@@ -1,7 +1,7 @@
-"""Relay in front of a server. It reads each HTTP exchange completely, stores it, and applies a script to it.
+"""Relay in front of a server. The relay reads each HTTP exchange completely, stores the exchange, and applies a script.
 
 An exchange that the relay has read counts as received by the server. An exchange without a response was lost on the
-wire. So the tests see both sides of a lost reply.
+wire. The tests therefore see both sides of a lost reply.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ class Exchange:
         return json.loads(self.body)
 
 
-#: Function that returns the reply on the wire. None hangs up without a reply.
+#: Function that returns the reply on the wire. None ends the connection without a reply.
 Script = Callable[[Exchange], Awaitable[bytes | None]]
 
 
 @dataclass
 class Relay:
     """Relay that listens on `sock` with the certificate of `own`, and calls the server at host and port. With `trust`
-    it uses TLS.
+    the relay uses TLS.
     """
 
     sock: socket.socket

@@ -48,7 +48,7 @@ def aborts(kind: str, **fields: str) -> Plot:
 
 
 async def aborts_too_late(world: World) -> None:
-    """Abort after posd knows that the acquirer was asked. Check that posd sends no abort."""
+    """Abort after posd has received the event about the request to the acquirer. Check that posd sends no abort."""
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
         known = {"status": "APPROVAL_REQUESTED", "retry_in_seconds": None}
@@ -61,7 +61,7 @@ async def aborts_too_late(world: World) -> None:
 
 
 async def reconciles(world: World) -> None:
-    """Request a search while the acquirer is asked, and again after the end."""
+    """Request a search while the terminal waits for the acquirer, and again after the end."""
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
         await world.at_terminal(world.payment, "event", status="APPROVAL_REQUESTED")
@@ -160,7 +160,7 @@ def _codes(document: Mapping[str, list[dict[str, str]]]) -> set[str]:
 
 
 async def paid_before(world: World) -> None:
-    """Make an earlier payment. With it posd can prove that this terminal's search works."""
+    """Make an earlier payment. With this payment posd can prove that this terminal's search works."""
     async with world.one_life():
         await world.pay(world.another("approve-contactless"))
         await world.quiet()
@@ -174,7 +174,7 @@ async def _back_up(world: World) -> Path:
 
 
 async def is_backed_up(world: World) -> None:
-    """Pay, and copy the database while the card is present."""
+    """Start a payment, and copy the database while the card is present."""
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
         await world.at_terminal(world.payment, "event", status="CARD_PRESENTED")
@@ -228,7 +228,7 @@ async def old_payments_before(world: World) -> None:
 
 
 async def is_pruned(world: World) -> None:
-    """Remove old records while the till pays. Check that none of their ids can be started again."""
+    """Remove old records while the till pays. Check that posd refuses a new start under each removed id."""
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
         reply = await world.call("POST", "/prune", {"older_than_days": 300}, admin=True)
@@ -283,7 +283,7 @@ class Scenario:
     unruly: bool = False
     #: Whether the payment of another system runs on the terminal.
     occupied: bool = False
-    #: Whether all conditions of the proof hold. Then posd can prove that the terminal never got the payment.
+    #: Whether all conditions of the proof hold. In this case posd can prove that the terminal never got the payment.
     proves: bool = False
     #: Whether an operator resolves the payment. A report of the terminal may correct the decision.
     word: bool = False

@@ -95,7 +95,7 @@ SAMPLE = (
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(request: pytest.FixtureRequest) -> AsyncIterator[Mapping[str, "asyncio.Task[Result]"]]:
-    """Yield the selected cells as tasks. A few run at a time."""
+    """Yield the selected cells as tasks. A few cells run at the same time."""
     turn = asyncio.Semaphore(JOBS)
 
     async def one(text: str) -> Result:

@@ -6,7 +6,7 @@ from tests.crash.printing import WEBHOOKS, creates
 from tests.crash.relay import Exchange
 from tests.crash.world import World
 
-#: Effect on one exchange. It returns the reply to the caller, or None without a reply.
+#: Effect on one exchange. The effect returns the reply to the caller, or None without a reply.
 Wire = Callable[[World, Exchange], Awaitable[bytes | None]]
 
 GONE = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -19,7 +19,9 @@ async def to_terminal(world: World, exchange: Exchange) -> bytes | None:
 
 
 def start_is(what: Wire) -> Wire:
-    """Return a wire with this effect on the start of the scenario's payment. It passes on every other exchange."""
+    """Return a wire with this effect on the start of the scenario's payment. The wire passes on every other
+    exchange.
+    """
 
     async def wire(world: World, exchange: Exchange) -> bytes | None:
         return await (what if _is_start(world, exchange) else to_terminal)(world, exchange)
@@ -74,7 +76,9 @@ async def to_daemon(world: World, exchange: Exchange) -> bytes | None:
 
 
 def events_are(what: Wire) -> Wire:
-    """Return a wire with this effect on the callbacks of the scenario's payment. It passes on every other exchange."""
+    """Return a wire with this effect on the callbacks of the scenario's payment. The wire passes on every other
+    exchange.
+    """
 
     async def wire(world: World, exchange: Exchange) -> bytes | None:
         ours = exchange.json["client_transaction_id"] == world.payment.identity

@@ -1,5 +1,5 @@
 """World of one cell: a daemon, a terminal, and a relay in each direction. The daemon's environment sets the crash
-point. The till never gives up. It repeats calls without a response under the same id.
+point. The till never gives up. The till repeats calls without a response under the same id.
 """
 
 import asyncio
@@ -38,15 +38,16 @@ class Payment:
     identity: str
     scenario: str
     sale: str | None = None
-    #: Set when the till's call has its response. posd sends no request of the payment after that.
+    #: Event that is set when the till's call has its response. posd sends no request of the payment after this
+    #: response.
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     told: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
 class World:
-    """World of a cell, created by `open_world`. `lives`: POSD_CRASH of the daemon's lives. The life after these is not
-    killed.
+    """World of a cell, created by `open_world`. `lives`: POSD_CRASH of the daemon's lives. The life after these lives
+    is not killed.
     """
 
     scenario: "Scenario"
@@ -60,7 +61,7 @@ class World:
     random: Random
     payments: list[Payment] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
-    #: Set when the scenario releases held exchanges.
+    #: Event that is set when the scenario releases held exchanges.
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     crashes: int = 0
     #: Log of the ended lives.
@@ -103,8 +104,8 @@ class World:
             return
 
     async def _live(self, crash: str) -> int:
-        """Run the daemon until it ends. If it ended for a command, run the command and then the daemon again. Return
-        the exit code of this life.
+        """Run the daemon until it ends. If the daemon ended for a command, run the command and then the daemon again.
+        Return the exit code of this life.
         """
         while True:
             if self._command:
@@ -151,7 +152,9 @@ class World:
         return await process.wait()
 
     async def offline(self, *command: str) -> None:
-        """Stop the daemon, run a command of posd, and restart the daemon. Repeat a command that is killed."""
+        """Stop the daemon, run a command of posd, and restart the daemon. Repeat the command if a crash point kills
+        it.
+        """
         self._made.clear()
         self._command = command
         self._terminate()
@@ -177,7 +180,7 @@ class World:
                 self.daemon.process.terminate()
 
     async def call(self, method: str, path: str, body: Any = None, *, admin: bool = False) -> Reply:
-        """Repeat a call of the local API until it gets a response."""
+        """Repeat a call of the local API until a response arrives."""
         while True:
             await self._up.wait()
             gone = self._gone
@@ -189,7 +192,7 @@ class World:
     # Actions of the till.
 
     async def put(self, payment: Payment) -> Reply:
-        """Repeat the start until it gets a response."""
+        """Repeat the start until a response arrives."""
         wanted = {"amount": AMOUNT, "metadata": {"scenario": payment.scenario}, "sale": payment.sale}
         reply = await self.call("PUT", f"/transactions/{payment.identity}", wanted)
         if reply.status in (200, 201):
@@ -197,7 +200,7 @@ class World:
         return reply
 
     async def start(self, payment: Payment) -> None:
-        """Start a payment. Check that posd accepts it."""
+        """Start a payment. Check that posd accepts the start."""
         reply = await self.put(payment)
         assert payment.answered.is_set(), f"posd replied {reply.status} to the start: {reply.body.decode()}"
 

@@ -13,7 +13,8 @@ from tests.hostile.attacks import ATTACKS, TOGETHER
 from tests.hostile.run import Result, Run
 from tests.hostile.shop import open_shop
 
-#: Attacks of insiders are last, because insiders may leave more memory in use than strangers.
+#: Attacks by admitted tills and terminals are last, because these attackers may leave more memory in use than
+#: strangers.
 ALL = sorted([*ATTACKS, *TOGETHER], key=lambda name: any(ATTACKS[one].insider for one in TOGETHER.get(name, [name])))
 #: Seconds before the first measurement, until memory stops growing.
 WARM_UP_SECONDS = 5.0
@@ -43,7 +44,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30, help="of each attack; half as long is quiet before it")
     parser.add_argument("--attack", action="append", choices=ALL, help="repeatable; all without it")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the attackers like Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends the attackers like Ctrl-C
     with tempfile.TemporaryDirectory(prefix="posd-hostile-", dir="/tmp") as directory:
         try:
             results = asyncio.run(measure(options.attack or ALL, options.seconds, Path(directory)))

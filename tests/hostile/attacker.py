@@ -1,7 +1,7 @@
 """Process of an attacker (`python -m tests.hostile.attacker NAME OPTION... ADDRESS...`).
 
 The attacker represents another machine of the network. That machine has its own processor, so the process runs with the
-lowest priority (`--nice`). At its end it prints its counts as one JSON document.
+lowest priority (`--nice`). At its end the process prints its counts as one JSON document.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)  # broken connections
         await keep_on(attacker, options.name)
         os.write(1, json.dumps(attacker.counts).encode())
-        os._exit(0)  # end at once, like a machine that is switched off
+        os._exit(0)  # the process ends at once, like a machine that is switched off
 
     asyncio.run(run())
 

@@ -252,12 +252,14 @@ async def deaf_replays(attacker: Attacker) -> None:
 
 
 async def till_connections(attacker: Attacker) -> None:
-    """Act as a till that opens 2,000 connections, keeps accepted ones, and repeats refused ones after a second."""
+    """Act as a till that opens 2,000 connections. Keep the accepted connections, and repeat refused connections after a
+    second.
+    """
     await _hold(attacker, head("/v1/health", method="GET"))
 
 
 async def till_streams(attacker: Attacker) -> None:
-    """Act as a till that opens 2,000 streams, and repeats refused ones after a second."""
+    """Act as a till that opens 2,000 streams. Repeat refused streams after a second."""
     await _hold(attacker, head("/v1/feed", "accept: text/event-stream", method="GET"))
 
 
@@ -281,7 +283,7 @@ async def till_half_bodies(attacker: Attacker) -> None:
 
 
 async def till_voids(attacker: Attacker) -> None:
-    """Act as a till that repeats a refused void of a payment with thousands of operations, each time under a new id."""
+    """Act as a till that repeats a refused void, each time under a new id. The payment has thousands of operations."""
     void = json.dumps({"type": "void", "terminal": "SN-1", "original": LONG_CHAIN}).encode()
     async with attacker.till() as (reader, writer):
         for _ in range(REPLAYS):
@@ -351,7 +353,7 @@ async def malformed(attacker: Attacker) -> None:
 
 
 async def heavy_events(attacker: Attacker) -> None:
-    """Act as a terminal that repeats events of the largest accepted size. They have much JSON, partly damaged."""
+    """Act as a terminal that repeats events of the largest accepted size. The events have much JSON, partly damaged."""
     filling = attacker.random.choice((b"{},", b'{"a":1,"a":2},', b"1.5,", b'"\\x",', b'"\xff",'))
     event = json.dumps(json.loads(attacker.body) | {"event_id": str(uuid4())}).encode()
     size = (LEAST_BODY_BYTES - len(event) - 20) // len(filling)
@@ -366,8 +368,8 @@ async def heavy_events(attacker: Attacker) -> None:
 class Attack:
     """An attack: the action, the number of workers, addresses and processes, and the permitted cost for posd. `tills`:
     number of tills that use all their connections. `events`: permitted rows of events. `insider`: whether the attacker
-    is no stranger. Such an attack is not part of the combined attack. `log_stands_still`: whether nothing reads posd's
-    log during the attack.
+    is no stranger. An attack by an insider is not part of the combined attack. `log_stands_still`: whether nothing
+    reads posd's log during the attack.
     """
 
     do: Callable[[Attacker], Awaitable[None]]

@@ -8,18 +8,19 @@ from posd.httpd.admission import MAX_TURNED_AWAY
 if TYPE_CHECKING:
     from tests.hostile.run import Result, Times
 
-#: Factor by which the till may wait longer than in the quiet time. The waits are milliseconds, so a cashier sees no
+#: Factor by which the till may wait longer than in the quiet time. The waits last milliseconds, so a cashier sees no
 #: difference.
 TIMES_AS_LONG = 3.0
 #: Most milliseconds of a read during an attack by an admitted till or terminal.
 INSIDER_READ_MS = 500.0
-#: Most additional resident memory since the first quiet time, in megabytes. A small machine can spare it.
+#: Most additional resident memory since the first quiet time, in megabytes. A small machine has this amount to spare.
 MEMORY_MB = 25.0
 #: Most additional resident memory in an attack by an admitted till or terminal, in megabytes.
 INSIDER_MEMORY_MB = 32.0
-#: Most additional descriptors: the connections of the LAN, and some that posd opens for honest work.
+#: Most additional descriptors: the connections of the LAN, and some descriptors that posd opens for honest work.
 DESCRIPTORS = 512 + 40
-#: Most additional descriptors of each till: the refused connections, and some that posd opens for honest work.
+#: Most additional descriptors of each till: the refused connections, and some descriptors that posd opens for honest
+#: work.
 TURNED_AWAY = MAX_TURNED_AWAY + 40
 #: Most log lines in a minute. posd logs each of the nine kinds of disturbance once a minute.
 KINDS = 9
@@ -28,8 +29,8 @@ DISTRUSTED = 32
 
 
 def lines_allowed(seconds: float) -> int:
-    """Return the number of log lines that strangers may cause in these seconds. The number does not depend on their
-    actions.
+    """Return the number of log lines that strangers may cause in these seconds. The number does not depend on the
+    strangers' actions.
     """
     return KINDS * (1 + int(seconds // 60 + 1)) + DISTRUSTED
 

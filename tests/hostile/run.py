@@ -1,4 +1,4 @@
-"""A run. For each attack it measures a quiet time and then the attack, both with a paying till."""
+"""A run. For each attack the run measures a quiet time and then the attack. A till pays in both periods."""
 
 import asyncio
 import json
@@ -129,7 +129,9 @@ class Run:
         self._first_mb = resident_bytes(self._pid) / MIB
 
     async def attack(self, name: str, names: Sequence[str], quiet_seconds: float, seconds: float) -> Result:
-        """Measure a quiet time and then all attacks at once. Without a quiet time the times are not judged."""
+        """Measure a quiet time and then all attacks at once. If no quiet time was measured, the times are not
+        judged.
+        """
         pid, daemon = self._pid, self._shop.daemon
         before = await self._phase(quiet_seconds) if quiet_seconds else None
         opened, files, first_line = descriptors(pid), self._shop.files(), len(daemon.lines)
@@ -197,12 +199,12 @@ class Run:
         )
 
     def _extra(self, names: Sequence[str]) -> int:
-        """Return the number of rows of events that these and earlier attacks may have left."""
+        """Return the number of rows of events that these attacks and earlier attacks may have left."""
         self._events += sum(ATTACKS[name].events for name in names)
         return self._events
 
     def _stored(self, files: set[str], extra: int) -> list[str]:
-        """Return texts about rows and files that are not from honest senders. `extra`: permitted rows of events."""
+        """Return texts about rows and files that no honest sender caused. `extra`: permitted rows of events."""
         filled, found = self._shop.filled, sorted(self._shop.files() - files)
         stored = self._shop.stored()
         made = sum(line["kind"] == "event" for line in self._shop.ledgers())
@@ -220,8 +222,8 @@ class Run:
 
     @asynccontextmanager
     async def _attackers(self, names: Sequence[str]) -> AsyncIterator[Counter[str]]:
-        """Run the attackers' processes for the block, after all have connected. Yield a dictionary. At the end it has
-        their counts.
+        """Run the attackers' processes for the block, after all have connected. Yield a dictionary. At the end the
+        dictionary has the counts of the processes.
         """
         running = [await self._attacker(name, number) for name in names for number in range(ATTACKS[name].processes)]
         counts = Counter[str]()
@@ -255,12 +257,12 @@ class Run:
 
 
 async def _given_back(pid: int, most: int) -> None:
-    """Wait until a process has at most this many descriptors or the time limit is over. Then wait for the return of
-    memory.
+    """Wait until a process has at most this many descriptors or the time limit is over. Then wait until the process has
+    returned memory.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(GIVEN_BACK_SECONDS):
-            while descriptors(pid) > most:  # noqa: ASYNC110 - the kernel has no event for it
+            while descriptors(pid) > most:  # noqa: ASYNC110 - the kernel has no event for closed descriptors
                 await asyncio.sleep(EVERY_SECONDS)
     await asyncio.sleep(SETTLE_SECONDS)
 

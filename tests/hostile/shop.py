@@ -23,7 +23,7 @@ from tests.support.daemon import START_SECONDS, Daemon, toml
 SPEED = 40.0
 #: The mDNS service type that posd browses. Only strangers announce this type.
 TYPE = "_posd-hostile._tcp.local."
-#: A payment of SN-1, and the number of its operations. They are failed voids.
+#: A payment of SN-1, and the number of its operations. The operations are failed voids.
 LONG_CHAIN = name(1)
 OPERATIONS = 3000
 DISCOVERY = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
@@ -83,7 +83,7 @@ class Shop:
 
 @asynccontextmanager
 async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
-    """Start a daemon and terminals. At the end stop them and check the daemon's log."""
+    """Start a daemon and terminals. At the end stop the processes and check the daemon's log."""
     serials = [f"SN-{number}" for number in range(1, count + 1)]
     addresses = [f"127.0.1.{number}" for number in range(1, count + 1)]
     issue.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])

@@ -1,5 +1,5 @@
-"""All attacks for a few seconds, with checks of payments, memory, descriptors, log lines and the disk. No check depends
-on time. `python -m tests.hostile` measures the waits of the till on an idle machine.
+"""Runs of all attacks for a few seconds, with checks of payments, memory, descriptors, log lines and the disk. No check
+depends on time. `python -m tests.hostile` measures the waits of the till on an idle machine.
 """
 
 import tempfile
@@ -32,12 +32,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "a terminal with large events": ("heavy-events",),
     "a journal": ("unread-log",),
     "all insiders": TOGETHER["insiders"],
-    # This group is last, because it may leave the most memory in use.
+    # The last group may leave the most memory in use.
     "a user": ("tills-of-one-user",),
 }
 #: Seconds of an attack by a group, and seconds of payments before the first attack.
 SECONDS = 2.0
-#: Nice value of the attackers. Parallel tests can continue.
+#: Nice value of the attackers. With this value parallel tests can continue.
 NICE = 10
 TERMINALS = 2
 

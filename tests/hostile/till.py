@@ -11,7 +11,7 @@ from tests.support.streams import call
 
 #: Seconds between two reads, and seconds between two payments on a terminal.
 PAUSE_SECONDS = 0.02
-#: The first amount. Each payment takes one cent more, far below the simulator's test amounts.
+#: The first amount. The amount grows by one cent with each payment, and stays far below the simulator's test amounts.
 FIRST_AMOUNT = Decimal("10.00")
 
 

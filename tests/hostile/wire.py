@@ -57,7 +57,7 @@ class Attacker:
 
     @asynccontextmanager
     async def tcp(self) -> AsyncIterator[Streams]:
-        """Open a connection from the next address. Reset it at the end."""
+        """Open a connection from the next address. Reset the connection at the end."""
         sock = self._socket()
         try:
             await asyncio.wait_for(asyncio.get_running_loop().sock_connect(sock, (HOST, self.port)), PATIENCE)
@@ -74,7 +74,7 @@ class Attacker:
 
     @asynccontextmanager
     async def secure(self, context: ssl.SSLContext | None = None) -> AsyncIterator[Streams]:
-        """Open a TLS connection from the next address. Reset it at the end."""
+        """Open a TLS connection from the next address. Reset the connection at the end."""
         async with self.tcp() as (_, writer):
             try:
                 await asyncio.wait_for(writer.start_tls(context or self.tls, server_hostname="posd"), PATIENCE)
@@ -87,7 +87,7 @@ class Attacker:
 
     @asynccontextmanager
     async def till(self) -> AsyncIterator[Streams]:
-        """Open a connection to the tills' socket. Reset it at the end."""
+        """Open a connection to the tills' socket. Reset the connection at the end."""
         reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(self.till_socket), PATIENCE)
         self.connected()
         try:
@@ -134,7 +134,7 @@ class Attacker:
                 writer.write(piece)
                 await asyncio.wait_for(writer.drain(), PATIENCE)
                 self.counts["kilobytes"] += len(piece) // 1024
-                await asyncio.sleep(0)  # `drain` does not always wait
+                await asyncio.sleep(0)  # `drain` alone does not always wait
 
 
 def forged() -> str:

@@ -4,10 +4,11 @@ Assumptions about disk and file system:
 
 - Writes and truncations of a file are certain after a later sync of the file.
 - A made, removed or changed name is certain after a later sync of its directory. In many file systems the sync of a
-  file also makes its name certain. This is one of the possible results, but posd must not rely on it.
-- Of unsynced data a part may remain. This part is any sectors of a write, and the first names, because a file system
-  writes its journal in order. A rename has happened completely or not at all.
-- A sector of 512 bytes is old or new, never half of each. Its neighbours are not damaged (SQLite assumes the same).
+  file also makes its name certain. posd must not rely on this effect.
+- Of unsynced data a part may remain. The part can have any sectors of a write. Of the changed names only the first
+  remain, because a file system writes its journal in order. A rename has happened completely or not at all.
+- A sector of 512 bytes is old or new, never half of each. The sectors beside it are not damaged (SQLite assumes the
+  same).
 """
 
 from collections.abc import Callable, Iterable, Mapping

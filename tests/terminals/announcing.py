@@ -7,7 +7,7 @@ from zeroconf import ServiceInfo
 #: Service type of this test run only, because other runs announce on the same loopback interface.
 MARK = token_hex(3)
 TYPE = f"_posd-{MARK}._tcp.local."
-#: The section `[discovery]` with which posd finds them.
+#: The section `[discovery]` with which posd finds these announcements.
 DISCOVERY = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
 
 

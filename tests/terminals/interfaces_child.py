@@ -1,6 +1,7 @@
 """Watch the interfaces of the current namespace, and print each change as a line of JSON.
 
-Each input line is a command of iproute2 to run there. With the argument `polled`, the kernel's reports are not used.
+Each input line is a command of iproute2 to run in the namespace. With the argument `polled`, the program does not use
+the kernel's reports.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 from posd.terminals.announcements import MAX_CANDIDATES, candidates
 from tests.support.tables import every
 
-#: Announced, chosen interfaces, candidates.
+#: Announced addresses, chosen interfaces, candidates.
 CASES: dict[str, tuple[list[str], tuple[str, ...], tuple[str, ...]]] = {
     "one": (["192.0.2.7"], (), ("192.0.2.7",)),
     "all of them, IPv4 first": (

@@ -1,5 +1,5 @@
-"""One call to a terminal. It has its own connection and no state from the previous call. It reports exactly whether
-bytes were sent.
+"""One call to a terminal. The call has its own connection and no state from the previous call. The call reports exactly
+whether bytes were sent.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from posd.terminals.client import TerminalAccess
 from tests.support.shop import answering
 from tests.support.terminal import Request, ScriptedTerminal, http, scripted_terminal
 
-#: More bytes than the buffers of the sockets hold.
+#: Number of bytes that exceeds the buffers of the sockets.
 MUCH = 32 * 1024 * 1024
 
 

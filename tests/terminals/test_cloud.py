@@ -1,4 +1,4 @@
-"""Terminals in the cloud together with local ones: addresses, authentication, and callbacks."""
+"""Terminals in the cloud together with local terminals: addresses, authentication, and callbacks."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -119,7 +119,7 @@ async def test_a_device_that_announces_a_cloud_serial_loses_its_old_announcement
 )
 async def test_the_service_calls_back_at_the_public_url(public_url: str) -> None:
     urls = CallbackUrls((KEY,), "advertised.example", 8443, public_url)
-    # This needs no route to the service.
+    # posd needs no route to the service for these events.
     url = await urls.url(Channel.TRANSACTION, IDENTITY, "https://nowhere.invalid", "cloud")
     assert url == f"{public_url.rstrip('/')}{PATH}"
     assert "//" not in url.removeprefix("https://")

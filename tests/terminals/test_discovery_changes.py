@@ -35,9 +35,7 @@ PATIENCE_SECONDS = 60.0
 
 @pytest.fixture
 async def devices(home: Path) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedTerminal]]:
-    """Yield two devices. Both certificates have the serial of the first device. The first device listens on two
-    ports.
-    """
+    """Yield two devices. Both certificates have the serial of the first device. This device listens on two ports."""
     serial = f"SN-{token_hex(3)}"
 
     def bearing(authority: trustme.CA) -> trustme.LeafCert:
@@ -67,7 +65,7 @@ async def announce(network: AsyncZeroconf, info: ServiceInfo) -> None:
 
 
 async def shown(posd: Daemon, serial: str, **expected: Any) -> Any:
-    """Wait until the daemon shows the terminal in this state. The daemon checks it at each request."""
+    """Wait until the daemon shows the terminal in this state. The daemon checks the state at each request."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             known = {
@@ -148,7 +146,7 @@ async def test_a_terminal_lost_without_a_goodbye_is_detected_and_gets_a_search_w
         assert terminal.searches == []
         await terminal.plug_in()
         await shown(posd, serial, reachable=True, reason=None)
-        async with asyncio.timeout(PATIENCE_SECONDS):  # without this setting posd would not search for minutes
+        async with asyncio.timeout(PATIENCE_SECONDS):  # without this setting the first search would come after minutes
             await terminal.searched.wait()
 
 
@@ -221,7 +219,7 @@ async def test_malformed_packets_are_ignored_and_have_no_effect(
         ]
         async with asyncio.timeout(PATIENCE_SECONDS):
             while sum(line["event"] == "discovery.ignored" for line in posd.lines) < 4:
-                for answer in bad:  # repeated, because multicast packets can be lost
+                for answer in bad:  # the announcement is repeated, because multicast packets can be lost
                     for packet in malformed(*answer):
                         send(network, packet)
                         send(network, packet[: len(packet) // 2])
@@ -258,7 +256,7 @@ async def test_endless_announcements_do_not_fill_the_memory(
                     for packet in malformed(noise()):
                         send(network, packet)
                 await asyncio.sleep(0.01)
-            while not discovery.running:  # noqa: ASYNC110 - it has no event for it
+            while not discovery.running:  # noqa: ASYNC110 - the daemon has no event for this
                 await asyncio.sleep(0.01)
         browsing.cancel()
         await asyncio.wait({browsing})

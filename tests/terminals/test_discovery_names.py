@@ -52,7 +52,7 @@ class Browsing:
         return [item for item in self.fleet.strangers.values() if item.serial == serial]
 
     async def until_known(self, serial: str, *records: Any, gone: bool = False) -> None:
-        """Send records until a serial is known or gone. Repeat them, because multicast packets can be lost."""
+        """Send records until a serial is known or gone. Repeat the records, because multicast packets can be lost."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while bool(self.known(serial)) is gone:
                 self.send(*records)

@@ -34,7 +34,7 @@ from tests.support.ports import reserve
 from tests.support.shop import answering as shop_answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
-#: More bytes than the buffers of the sockets hold.
+#: Number of bytes that exceeds the buffers of the sockets.
 MUCH = 32 * 1024 * 1024
 
 Raw = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -247,7 +247,7 @@ async def test_a_long_response_is_cut_off_and_its_connection_closed(terminal: Sc
             while not writer.is_closing():
                 writer.write(b"x" * 65536)
                 await writer.drain()
-                await asyncio.sleep(0)  # on an ended TLS connection everything is written at once
+                await asyncio.sleep(0)  # an ended TLS connection takes all bytes at once
         cut_off.set()
 
     terminal.instead = talk
@@ -309,7 +309,7 @@ async def test_a_request_that_the_terminal_does_not_read_may_have_arrived_in_par
     terminal.instead = hold
     found = await called.call("POST", f"{terminal.base_url}/x", b" " * MUCH)
     done.set()
-    secure = terminal.context is not None  # asyncio's TLS buffers everything at once
+    secure = terminal.context is not None  # asyncio's TLS buffers all bytes at once
     assert found == ReplyLost("no reply in time" if secure else "the request could not be written in time")
 
 

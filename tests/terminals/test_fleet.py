@@ -54,7 +54,7 @@ def port_of(terminal: ScriptedTerminal, number: int = 0) -> int:
 
 @asynccontextmanager
 async def counting(terminal: ScriptedTerminal) -> AsyncIterator[list[None]]:
-    """Count the connections. They close when the peer closes. Check that no peer has sent a byte."""
+    """Count the connections. The connections close when the peer closes. Check that no peer has sent a byte."""
     connections: list[None] = []
 
     async def instead(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
@@ -135,7 +135,7 @@ async def test_of_several_addresses_a_call_goes_to_an_address_that_replies(
     (claim,) = document["claims"]
     assert (claim["state"], claim["same_device"]) == ("silent", True)
     assert "nothing listens there" in claim["reason"]
-    async with counting(right) as connections:  # for a while, posd knows which address answers
+    async with counting(right) as connections:  # posd knows for a while which address replies
         assert await fleet.of(SERIAL).choose() == address
         assert connections == []
 
@@ -157,7 +157,7 @@ async def test_a_stop_of_posd_ends_the_wait_for_an_address(tmp_path: Path, silen
     choosing = asyncio.create_task(fleet.of(SERIAL).choose())
     await asyncio.sleep(0)  # posd is checking the address
     fleet.cancel_calls()
-    async with asyncio.timeout(30):  # without the stop the check would take the connect time-out
+    async with asyncio.timeout(30):  # without the stop the check would last until the connect time-out
         assert await choosing is not None
     await fleet.close()
 
@@ -255,7 +255,7 @@ async def test_a_false_announcement_does_not_displace_the_terminal(
 ) -> None:
     fleet.announce(announced("a", right))
     await fleet.of(SERIAL).check()
-    fleet.announce(announced("a", other))  # the same name, but another device
+    fleet.announce(announced("a", other))  # the announcement has the same name, but another device
     assert await fleet.of(SERIAL).choose() == right.base_url
     assert [claim["state"] for claim in shown(fleet)["claims"]] == ["refused"]
 
@@ -445,7 +445,7 @@ async def test_an_added_terminal_has_its_announcement_and_a_removed_one_is_a_str
     reached = asyncio.Event()
     fleet.listen(lambda _serial: reached.set(), AddressChange.REACHED)
     looking = asyncio.create_task(liveness.run())
-    await asyncio.wait_for(reached.wait(), 60)  # announced, so posd itself checks it
+    await asyncio.wait_for(reached.wait(), 60)  # the address is announced, so posd itself checks it
     assert shown(fleet)["reachable"] is True
     looking.cancel()
     await asyncio.wait({looking})

@@ -161,7 +161,7 @@ async def test_a_second_device_with_the_serial_is_sent_nothing_until_a_person_de
         assert (decided.status, decided.json["identity"]["conflict"]) == (200, False), decided.body
         await paid(posd, right, serial)
 
-        await posd.restart()  # a person's decision stays, although the other device still answers
+        await posd.restart()  # a person's decision stays, although the other device still replies
         await until(posd, serial, base_url=right.base_url, reachable=True)
         await paid(posd, right, serial)
         assert (len(right.requests), other.requests, right.prints, other.prints) == (3, [], [], [])
@@ -190,7 +190,7 @@ async def test_another_device_does_not_replace_a_terminal_that_is_silent_for_a_m
         async with asyncio.TaskGroup() as tasks:
             charging = tasks.create_task(charge(posd, serial))
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while (await shown(posd, serial))["reachable"]:  # noqa: ASYNC110 - a call shows it
+                while (await shown(posd, serial))["reachable"]:  # noqa: ASYNC110 - only a call shows the state
                     await asyncio.sleep(0)
             await right.plug_in()
         assert refused(charging.result()) == {right.base_url, other.base_url}
@@ -227,7 +227,7 @@ async def test_during_a_payment_a_new_address_without_proof_is_sent_nothing(
         assert refused(await posd.call("POST", f"/transactions/{identity}/abort")) == {right.base_url, other.base_url}
         assert (other.requests, other.searches) == ([], [])
 
-        await posd.restart()  # the same after a restart, because posd has stored the address of the start
+        await posd.restart()  # the result is the same after a restart, because posd has stored the address of the start
         await posd.log_line("terminal.identity_conflict", terminal=serial)
         await posd.call("POST", f"/transactions/{identity}/reconcile")
         assert (other.requests, other.searches) == ([], [])
@@ -260,7 +260,7 @@ async def test_a_forged_goodbye_does_not_let_another_device_replace_the_terminal
     async with trusting(home, network, right, serial) as (posd, info):
         await (await network.async_unregister_service(info))
         await posd.log_line("discovery.gone", terminal=serial)
-        await paid(posd, right, serial)  # it answers as before
+        await paid(posd, right, serial)  # the terminal replies as before
         await announce(network, posd, "right", other.base_url, serial)
         assert refused(await charge(posd, serial)) == {right.base_url, other.base_url}
         assert other.requests == []
@@ -292,7 +292,7 @@ async def test_of_two_devices_before_the_first_payment_neither_is_chosen(
         assert refused(await charge(posd, serial)) == {right.base_url, other.base_url}
         assert (await decide(posd, serial, right.base_url)).status == 200
         await paid(posd, right, serial)
-        # A rejected device is not followed, even if the right one is away.
+        # posd does not follow a rejected device, even if the right device is away.
         await right.unplug()
         await until(posd, serial, reachable=False)
         assert refused(await charge(posd, serial)) == {right.base_url, other.base_url}
@@ -302,7 +302,7 @@ async def test_of_two_devices_before_the_first_payment_neither_is_chosen(
 
 
 def bearing(serial: str) -> Any:
-    """Return the issuer of a certificate with a serial."""
+    """Return the issuer of a certificate with this serial."""
 
     def issue(authority: trustme.CA) -> trustme.LeafCert:
         return authority.issue_cert("127.0.0.1", common_name=serial)
@@ -349,7 +349,7 @@ async def test_a_terminal_that_proves_its_identity_may_move_during_a_payment(
             reply = await charge(posd, serial)
             if proof == "ca":
                 assert refused(reply) >= {right.base_url, other.base_url}
-            else:  # posd connects to the device there, which shows another certificate
+            else:  # posd connects to the device at the address, and the device shows another certificate
                 assert (reply.status, reply.json["phase"]) == (201, "final")
             assert (other.requests, other.searches) == ([], [])
 
@@ -395,7 +395,7 @@ async def test_a_configured_address_of_another_terminal_is_not_used_again(
 async def test_another_terminal_that_is_announced_at_a_configured_address_is_sent_nothing(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
-    """Another terminal has replaced the configured terminal. posd detects this before the first payment."""
+    """Another terminal has replaced the configured terminal. posd detects the replacement before the first payment."""
     right, _ = devices
     new = f"{serial}-new"
     configured = f"{plain(serial)}base_url = '{right.base_url}'\n"
@@ -493,7 +493,7 @@ async def test_the_command_shows_the_claims_and_records_the_decision(
 
 
 async def posd_says(*arguments: str) -> tuple[int | None, str]:
-    """Run a command. Return its exit code and its whole output."""
+    """Run a command. Return the exit code and the whole output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "posd", *arguments),
         stdout=asyncio.subprocess.PIPE,

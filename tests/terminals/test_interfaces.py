@@ -20,7 +20,8 @@ def test_loopback_is_always_there() -> None:
     assert loopback.running
 
 
-#: A change of the interfaces, and the report after it: a present address, an absent one, the interfaces that run.
+#: A change of the interfaces, and the report after the change: a present address, an absent address, the interfaces
+#: that run.
 STEPS: list[tuple[str, str | None, str | None, set[str]]] = [
     ("link set lo up", "127.0.0.1", None, {"lo"}),
     ("address add 192.0.2.7/32 dev lo", "192.0.2.7", None, {"lo"}),
@@ -73,7 +74,7 @@ BARE = interface("eth1", 4)
 SIX = interface("eth2", 5, "fe80::1%eth2")
 DOWN = interface("eth3", 6, "203.0.113.1", running=False)
 
-#: Existing interfaces, configured ones, used ones, missing ones.
+#: Existing interfaces, configured interfaces, used interfaces, missing interfaces.
 SELECTIONS: dict[str, tuple[tuple[Interface, ...], tuple[str, ...], list[tuple[str, str | int]], tuple[str, ...]]] = {
     "all but loopback": ((LO, WIRE, AIR), (), [("eth0", "192.0.2.1"), ("eth0", 2), ("wlan0", "198.51.100.1")], ()),
     "no network yet": ((LO, BARE), (), [], ()),

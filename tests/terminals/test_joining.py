@@ -1,4 +1,4 @@
-"""Two calls for one new id. A test from outside cannot cause this order of events."""
+"""Two calls for one new id. A test through the API cannot cause the order of events in these tests."""
 
 import asyncio
 import json

@@ -1,4 +1,6 @@
-"""posd's own checks of terminals. They have a reason or are rare (design 8). The connections over TLS are real."""
+"""posd's own checks of terminals. Each check has a reason, or checks are rare (design 8). The connections over TLS are
+real.
+"""
 
 import asyncio
 import random
@@ -73,7 +75,7 @@ def fleet_of(
 
 @asynccontextmanager
 async def looking(fleet: Fleet, every: float = 0, busy: Collection[str] = ()) -> AsyncIterator[Liveness]:
-    """Make posd check the fleet for the block. No task remains afterwards."""
+    """Make posd check the fleet for the block. No task remains after the block."""
     before = asyncio.all_tasks()
     liveness = Liveness(fleet, every, busy.__contains__, random.random)
     task = asyncio.create_task(liveness.run())
@@ -239,7 +241,7 @@ async def test_a_flapping_announcement_causes_no_flood_of_checks(
             fleet.withdraw("a")
             announce(fleet, terminal)
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while liveness._looks:  # noqa: ASYNC110 - the first look has told its news and is about to end
+            while liveness._looks:  # noqa: ASYNC110 - the first check has reported its result and is about to end
                 await asyncio.sleep(0)
         assert liveness._timers["SN-1"].when() - asyncio.get_running_loop().time() > 3600.0 / 2
         await visits.at_least(1)

@@ -1,4 +1,5 @@
-"""A refused certificate of a terminal. Provably nothing was sent, and the reason helps an operator (design 8).
+"""A refused certificate of a terminal. posd can prove that it sent nothing, and the reason helps an operator (design
+8).
 
 Each terminal is a TLS server that records every byte of every connection after its handshake.
 """

@@ -1,4 +1,6 @@
-"""Signed and encrypted calls: replies in plain text, encrypted, with another key, and refusals because of the clock."""
+"""Signed and encrypted calls. The replies are in plain text, encrypted, encrypted with another key, or refusals because
+of the clock.
+"""
 
 import asyncio
 import json
@@ -21,7 +23,7 @@ CODE, SERIAL = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135", "SN-TEST"
 CHOICES = HashEncryptConfig("___", "s", 300, "last", 0)
 SAYS = b'{"status":"TERMINAL_ACKNOWLEDGED"}'
 
-#: A terminal's reply to a request, made from the key that encrypted the request.
+#: A terminal's reply to a request. The reply uses the key that encrypted the request.
 Answer = Callable[[SigningMoment], bytes]
 
 

@@ -1,5 +1,5 @@
-"""Clients that refuse this machine's certificate. posd counts refusals per address and logs them rarely, with bounded
-memory.
+"""Clients that refuse this machine's certificate. posd counts refusals per address and logs refusals rarely, with
+bounded memory.
 """
 
 import ssl

@@ -1,4 +1,4 @@
-"""Encoded responses. h11 as the client must read the same response as the app has given."""
+"""Encoded responses. h11 is the client. h11 must read the response that the app has given."""
 
 from datetime import UTC, datetime
 from http import HTTPStatus

@@ -1,4 +1,4 @@
-"""Readers of bodies. They return the same bytes for any pieces, and never more than the limit."""
+"""Readers of bodies. The readers return the same bytes for any pieces, and never more than the limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -86,7 +86,7 @@ async def test_an_incomplete_body_is_refused(
 @pytest.mark.parametrize("end", [END, HUNG_UP], ids=["end", "hung up"])
 async def test_an_early_response_is_sent_before_the_rest_of_the_body_is_discarded(end: dict[str, Any]) -> None:
     sent: list[Any] = []
-    taken: list[int] = []  # number of sent messages when each piece was read
+    taken: list[int] = []  # each number is the count of sent messages when a piece was read
     pieces = pieces_then([b"x"] * 50, end)
 
     async def receive() -> Any:

@@ -79,14 +79,14 @@ async def test_new_files_are_served_without_a_signal(tmp_path: Path) -> None:
 
 
 async def test_a_mismatched_pair_is_served_as_soon_as_it_matches(tmp_path: Path) -> None:
-    """The shop's own tool replaces one file after the other, at any pace."""
+    """The shop's own tool replaces one file after the other, with any pause between the files."""
     made, other = own(tmp_path), own(tmp_path / "other")
     served = await ServedCertificate.open(pair(made), now, OFTEN)
     with capture_logs() as lines:
         async with looking(served) as changes:
             other.certificate.replace(made.certificate)
             async with asyncio.timeout(60):
-                while served.trouble is None:  # noqa: ASYNC110 - only the log reports it
+                while served.trouble is None:  # noqa: ASYNC110 - only the log reports the change
                     await asyncio.sleep(OFTEN)
             assert served.check() == (
                 "degraded",
@@ -99,7 +99,7 @@ async def test_a_mismatched_pair_is_served_as_soon_as_it_matches(tmp_path: Path)
             assert (await changes.until(1)).info == tls.describe(made.certificate)
     assert served.check()[0] == "ok"
     refused = [line for line in lines if line["event"] == "certificate.refused"]
-    assert len(refused) == 1  # one line for any number of checks
+    assert len(refused) == 1  # posd logs one line for any number of checks
     assert "does not belong to the certificate" in refused[0]["error"]
 
 
@@ -148,7 +148,7 @@ async def test_a_refused_pair_is_reported_together_with_the_end_of_the_served_ce
     other.certificate.replace(made.certificate)
     async with looking(served):
         async with asyncio.timeout(60):
-            while served.trouble is None:  # noqa: ASYNC110 - only the log reports it
+            while served.trouble is None:  # noqa: ASYNC110 - only the log reports the change
                 await asyncio.sleep(OFTEN)
         state, *told = served.check()
     detail = f"{told[0]}; {remedy(told[1])}"

@@ -1,4 +1,4 @@
-"""One connection on a real socket: the response, the app's messages, and leftovers of both."""
+"""One connection on a real socket: the response, the app's messages, and remaining data of both."""
 
 import asyncio
 import gc
@@ -23,7 +23,7 @@ from tests.support.webhooks import Answer, parse
 
 #: Most seconds of a wait.
 PATIENCE = 30.0
-#: An idle connection's time, if a test waits for it, in seconds.
+#: Seconds after which an idle connection ends, for tests that wait for the end.
 SHORT = 0.1
 
 CHUNKED = "transfer-encoding: chunked"
@@ -37,7 +37,7 @@ class House:
         self.noise = RejectedTraffic()
         #: Path and body of each request. The body is None if the client left before its end.
         self.heard: list[tuple[str, bytes | None]] = []
-        #: Set when the app receives the next message. Set when the app may reply at /wait.
+        #: Event that is set when the app receives the next message. Event that is set when the app may reply at /wait.
         self.told = asyncio.Event()
         self.go = asyncio.Event()
         self.pieces: BodyChannel | None = None
@@ -108,7 +108,7 @@ class Client:
         self.writer.write(data)
 
     async def answer(self) -> Answer:
-        """Return the next response. It must have a length."""
+        """Return the next response. The response must have a length."""
         async with asyncio.timeout(PATIENCE):
             head = await self.reader.readuntil(b"\r\n\r\n")
             length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
@@ -239,7 +239,9 @@ def statuses(answers: list[Answer]) -> list[int]:
 
 
 async def run(house: House) -> AsyncIterator[House]:
-    """Run a house. Check that it leaves nothing behind, and that loop and log have only expected faults."""
+    """Run a house. At the end, check that no task and no connection remains, and that loop and log have only expected
+    faults.
+    """
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: house.faults.append(context))
     house.listener.start()
     yield house
@@ -277,7 +279,7 @@ async def served(house: House) -> HttpConnection:
     return end.__self__
 
 
-# One request, and its pieces.
+# Tests of one request and its pieces.
 
 
 async def test_requests_that_follow_each_other_are_answered(house: House) -> None:
@@ -407,7 +409,7 @@ async def test_a_client_that_waits_behind_another_request_gets_100_continue_in_i
     client.writer.close()
 
 
-# Several requests at once.
+# Tests of several requests at once.
 
 
 async def test_simultaneous_requests_are_answered_in_order(house: House) -> None:
@@ -649,7 +651,7 @@ async def test_a_request_that_arrives_while_its_connection_is_ended_as_idle_is_a
     idle = await served(house)
     client.send(request("/wait"))
     await house.hears(("/wait", b""))
-    idle.end_idle()  # like the timer when it expires
+    idle.end_idle()  # the timer calls this function when it expires
     ending = idle._ending
     assert ending is not None
     await ending
@@ -678,14 +680,14 @@ async def test_a_connection_with_a_request_in_progress_is_not_idle(hasty: House)
     await served(hasty)
     client.send(request("/wait"))
     await hasty.hears(("/wait", b""))
-    assert not hasty.listener.context.idle  # each idle connection has its timer there
+    assert not hasty.listener.context.idle  # `idle` has the timer of each idle connection
     hasty.go.set()
     assert (await client.answer()).status == 200
     assert await client.rest() == b""
     client.writer.close()
 
 
-#: What a client sends before it closes the connection.
+#: Bytes that a client sends before it closes the connection.
 ENDS: dict[str, bytes] = {
     "nothing": b"",
     "half a head": head("/")[:-5],
@@ -750,7 +752,9 @@ async def test_a_connection_that_is_cut_leaves_no_garbage(house: House, sent: by
 
 
 async def test_a_response_to_a_closed_client_does_not_count_as_delivered(tmp_path: Path) -> None:
-    """The daemon detects the close only at the write of its response, because a Unix socket reports it then."""
+    """The daemon detects the close only when it writes its response, because a Unix socket reports the close at this
+    moment.
+    """
     delivered: asyncio.Queue[bool] = asyncio.Queue()
     clients: list[socket.socket] = []
 

@@ -35,4 +35,4 @@ def test_verbatim_parts_stay_unchanged_in_every_kind_of_response() -> None:
     for write in (lambda: bytes(json_response(document).body), lambda: message("outcome", document)):
         assert b'{"amount":0.10,"metadata":{"n": 0.10}}' in written(write, texts=False)
         assert b'{"amount":"0.10","metadata":{"n": 0.10}}' in written(write, texts=True)
-    assert b'"amount":0.10' in json_response(document).body  # outside a call there is no choice
+    assert b'"amount":0.10' in json_response(document).body  # outside a call no choice exists

@@ -1,4 +1,4 @@
-"""Written metrics and a strict reader. The reader accepts the metrics and refuses invalid text."""
+"""Metrics as posd writes them, and a strict reader. The reader accepts the metrics and refuses invalid text."""
 
 from collections.abc import Mapping
 

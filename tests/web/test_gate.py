@@ -81,7 +81,7 @@ def test_the_oldest_connection_without_proof_is_cut_after_its_grace(gate: Admiss
     assert third_of_other
     assert cut == []
     clock.now += GRACE_SECONDS * 0.1
-    assert len(admitted(gate, STRANGE, 1)) == 1  # its address is known, so no connection is cut
+    assert len(admitted(gate, STRANGE, 1)) == 1  # the sender's address is known, so posd cuts no connection
     assert cut == []
     admitted(gate, STRANGE)
     assert cut == [second, third]
@@ -125,7 +125,7 @@ def test_a_valid_token_uses_no_budget_though_it_makes_no_address_known(gate: Adm
         assert place is not None
         place.prove()
         place.leave()
-        place.leave()  # two calls, one for the gate and one for the server
+        place.leave()  # the gate makes one call, and the server makes one call
     assert len(admitted(gate, STRANGE)) == STRANGER
 
 

@@ -1,6 +1,6 @@
 """Assumptions of `posd.httpd.connection` about Hypercorn. A failed test here means that Hypercorn has changed.
 
-tests/web/test_connection.py tests on real sockets that Hypercorn's server reads and closes a connection.
+tests/web/test_connection.py checks on real sockets that Hypercorn's server reads and closes a connection.
 """
 
 from pathlib import Path

@@ -36,6 +36,6 @@ def test_an_idle_connection_ends_at_the_moment_of_its_timer() -> None:
         context.start_idle(end)
         await asyncio.sleep(2 * SECONDS)
 
-    loop.run_until_complete(be_idle())  # raises Stuck if the loop runs without end
+    loop.run_until_complete(be_idle())  # the loop raises Stuck if it runs without end
     loop.close()
     assert len(ended) == 1

@@ -1,4 +1,4 @@
-"""The messages that an app reads of one request: its pieces in order, one at a time, and the end of the client."""
+"""The messages that an app reads of one request: the pieces in order, one at a time, and the end of the client."""
 
 import asyncio
 from typing import Any

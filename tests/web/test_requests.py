@@ -1,6 +1,6 @@
-"""Requests parsed from bytes in any pieces, and nothing after invalid bytes.
+"""Parsing of requests from bytes in any pieces. No request is parsed after invalid bytes.
 
-h11 is the reference: bytes that both accept as a request must mean the same.
+h11 is the reference. If posd and h11 accept the same bytes, both must read the same request.
 """
 
 from itertools import pairwise
@@ -29,7 +29,7 @@ UPGRADE = ("connection: upgrade", "upgrade: h2c")
 
 
 def head(*fields: str, line: str = "POST / HTTP/1.1") -> bytes:
-    """Return a request line and headers, with a host header unless one is given."""
+    """Return a request line and headers. Add a host header if the headers have no host."""
     host = [] if any(field.startswith("host") for field in fields) or line.endswith("1.0") else ["host: posd"]
     return "\r\n".join([line, *host, *fields, "", ""]).encode("latin-1")
 
@@ -341,7 +341,7 @@ def meanings(events: list[Event]) -> list[Meaning]:
 
 
 def _fields(headers: Any) -> list[tuple[bytes, bytes]]:
-    """Return headers in h11's spelling, without the missing one."""
+    """Return headers in h11's spelling, without the header `upgrade`."""
     return [
         (name, value.lower() if name == b"transfer-encoding" else value)
         for name, value in headers

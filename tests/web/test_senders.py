@@ -143,6 +143,6 @@ async def test_refused_connections_are_few_and_closed_in_a_second_even_if_they_s
                 assert head.startswith(b"HTTP/1.1 429 ")
                 asked[1].transport.abort()
             async with asyncio.timeout(PATIENCE):
-                while waiting:  # noqa: ASYNC110 - no event reports it
+                while waiting:  # noqa: ASYNC110 - no event reports this condition
                     await asyncio.sleep(0.005)
             assert here.listener.connections == OF_USER

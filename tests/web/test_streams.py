@@ -1,4 +1,4 @@
-"""Streams on real sockets and a real database: bounded, resumable, and always ended with a reason."""
+"""Streams on real sockets and a real database. Each stream is bounded, can be resumed, and ends with a reason."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ from tests.support.streams import Connection, Message, ask, messages
 
 #: Most seconds of a wait.
 PATIENCE = 30.0
-#: Replacements of `TAKE_SECONDS` and `LINGER_SECONDS` for tests that wait for them, in seconds.
+#: Replacements of `TAKE_SECONDS` and `LINGER_SECONDS` for tests that wait until these times are over, in seconds.
 SHORT = 0.2
 #: More changes than kernel and posd buffer for a client that does not read.
 MANY = 4000
@@ -219,7 +219,7 @@ async def test_a_client_that_never_reads_again_is_disconnected(house: House, mon
         found: list[Message] = []
         with suppress(ConnectionError, asyncio.IncompleteReadError):  # the kernel's bytes end within a message
             async for item in messages(slow.reader):
-                found.append(item)  # noqa: PERF401 - what came before the end counts
+                found.append(item)  # noqa: PERF401 - the test also needs the lines before an error
     assert numbers(found) == list(range(1, len(found) + 1))
     assert "cut_off" not in {item.event for item in found}
 
@@ -303,7 +303,7 @@ async def test_a_client_that_reads_a_large_response_slowly_gets_all_of_it(
 async def test_a_client_that_resumes_too_slowly_still_gets_the_rest(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """posd has cut the reader off. The remaining bytes wait as long as the client reads some of them."""
+    """posd has cut the reader off. posd keeps the remaining bytes as long as the client continues to read."""
     enough, looks = asyncio.Event(), 0
 
     def less_each_time(_transport: object) -> int:
@@ -490,7 +490,7 @@ async def test_a_stream_catches_up_to_the_end_while_changes_are_recorded(house: 
     assert [item.json["seq"] for item in found] == list(range(2, feed.FAR_BEHIND + 211))
 
 
-# Retention, and other databases.
+# Tests of retention and of other databases.
 
 
 async def test_a_reader_behind_removed_changes_gets_a_notice(house: House) -> None:

@@ -1,4 +1,4 @@
-"""Waits without polling. No change is missed, not even a change during the read of the state."""
+"""Waits without polling. A waiting call misses no change, not even a change during the read of the state."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -120,7 +120,7 @@ async def test_a_stream_sees_a_change_during_its_read() -> None:
 async def test_a_stream_is_read_again_only_at_its_time_or_after_a_change(
     monkeypatch: pytest.MonkeyPatch, again: float | None
 ) -> None:
-    """A heartbeat also wakes the stream, so the read is at the latest at the next heartbeat."""
+    """A heartbeat also wakes the stream, so the stream reads the state at the next heartbeat at the latest."""
     monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.01)
     hub, reads, beats = Hub(), 0, 0
 

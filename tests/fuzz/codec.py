@@ -27,7 +27,7 @@ _OUTCOME = msgspec.json.Decoder(Outcome)
 
 #: Members that an event must have exactly once: the state, the payment, and the terminal's serial.
 SAID_ONCE = (("status",), ("client_transaction_id",), ("terminal", "serial_number"))
-#: Members that are read only if they appear exactly once.
+#: Members that posd reads only if they appear exactly once.
 READ_ONCE: Mapping[tuple[str, ...], Callable[[TransactionEvent], Any]] = {
     ("occurred_at",): lambda event: event.occurred_at,
     ("merchant_id",): lambda event: event.merchant_id,
@@ -60,9 +60,9 @@ TRANSACTIONS = transactions()
 
 
 def check_event(case: Case) -> None:
-    """Check the reading of an event. It is always read in the same way, or refused with a reason. Its state and payment
-    have one value. No event changes a transaction that the terminal has ended. posd recognizes an exact repeat, and
-    reads back the recorded outcome with every digit.
+    """Check the reading of an event. posd always reads the event in the same way, or refuses the event with a reason.
+    The event's state and payment have one value. No event changes a transaction that the terminal has ended. posd
+    recognizes an exact repeat, and reads back the recorded outcome with every digit.
     """
     refused_alone(ValueError, decode, case.body)
     event: TransactionEvent | None = refused_alone(NotAnEvent, read_event, case.body)
@@ -97,8 +97,8 @@ def check_event(case: Case) -> None:
 
 
 def check_step(before: Transaction, after: Transaction) -> None:
-    """Check one step of a transaction. A final state of the terminal stays. A transaction has an outcome exactly if it
-    is final.
+    """Check one step of a transaction. A final state of the terminal stays. A transaction has an outcome if and only if
+    it is final.
     """
     assert (after.phase is Phase.FINAL) == (after.outcome is not None)
     if before.outcome is not None and before.outcome.stated_by_terminal:
@@ -117,9 +117,9 @@ def check_step(before: Transaction, after: Transaction) -> None:
 
 
 def check_acknowledgement(case: Case) -> None:
-    """Check the judgement of a reply to a start. It is the same each time. A request that was not sent is `unsent`. A
-    lost reply is doubt. Only 3xx, and 4xx except 408, are refusals. Only a complete 2xx with one meaning is an
-    acknowledgement. Only a refusal or an unsent request ends a transaction.
+    """Check the judgement of a reply to a start. The judgement is the same each time. The judgement of a request that
+    was not sent is `unsent`. The judgement of a lost reply is doubt. Only 3xx, and 4xx except 408, are refusals. Only a
+    complete 2xx with one meaning is an acknowledgement. Only a refusal or an unsent request ends a transaction.
     """
     attempt = attempt_of(case)
     judgement = refused_alone(NeverError, judge, attempt, IDENTITY)
@@ -155,7 +155,7 @@ def check_acknowledgement(case: Case) -> None:
 
 
 class NeverError(Exception):
-    """Error that no function raises. It stands for a function without errors."""
+    """Error that no function raises. This class stands for a function without errors."""
 
 
 def attempt_of(case: Case) -> Attempt:
@@ -177,8 +177,8 @@ STATUSES = (100, 199, 300, 301, 304, 399, 400, 401, 404, 407, 408, 409, 422, 429
 
 
 def check_search(case: Case) -> None:
-    """Check the reading of a search's reply. It is always read in the same way. "Found" quotes an element about our
-    transaction. "None" is an empty list.
+    """Check the reading of a search's reply. posd always reads the reply in the same way. The result "found" quotes an
+    element about our transaction. The result "none" means an empty list.
     """
     attempt, pointer = attempt_of(case), case.given[2]
     answer = refused_alone(NeverError, read_reply, attempt, pointer, IDENTITY)

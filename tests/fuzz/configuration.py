@@ -1,4 +1,6 @@
-"""Target: the text of a configuration, with a file that it names. tests/config/test_problems.py tests the structure."""
+"""Target: the text of a configuration, with a file that the configuration names. tests/config/test_problems.py tests
+the structure.
+"""
 
 import tempfile
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from tests.fuzz.mutation import damaged
 from tests.fuzz.target import Case, Target
 
 EXAMPLE = (Path(__file__).parents[2] / "config.example.toml").read_bytes()
-#: A file beside the configuration. Headers and certificates may name the file. Its content is drawn.
+#: A file beside the configuration. Headers and certificates may name the file. The content of the file is drawn.
 SECRET = "secret"
 
 

@@ -1,5 +1,5 @@
-"""Generators with knowledge of the structure. They change a valid document in a few places, write it in an encoding,
-and damage bytes.
+"""Generators with knowledge of the structure. The generators change a valid document in a few places, write the
+document in an encoding, and damage bytes.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ STRANGE: tuple[Any, ...] = (
     ),
 )
 
-#: Escapes of a text in JSON. Most are as the standard recommends.
+#: Escapes of a text in JSON. Most escapes follow the recommendation of the standard.
 ENCODINGS = ("utf-8",) * 8 + ("utf-8-sig", "utf-16", "utf-32", "latin-1")
 
 SPACES = ("",) * 4 + (" ", "\n\t\r ")
@@ -146,7 +146,9 @@ def contradicted(draw: DrawFn, seeds: Sequence[Any], words: Sequence[Any] = ()) 
 
 @st.composite
 def damaged(draw: DrawFn, whole: SearchStrategy[bytes]) -> bytes:
-    """Draw bytes. Most are unchanged. Some are cut or spliced, and some have a byte inserted, removed or changed."""
+    """Draw bytes. Most are unchanged. Some bodies are cut or joined with another body, and some have a byte inserted,
+    removed or changed.
+    """
     data: bytes = draw(whole)
     how = draw(st.sampled_from(("",) * 5 + ("cut", "insert", "remove", "change", "splice")))
     if not how or not data:
@@ -168,7 +170,7 @@ def damaged(draw: DrawFn, whole: SearchStrategy[bytes]) -> bytes:
 
 @st.composite
 def written(draw: DrawFn, trees: SearchStrategy[Any]) -> bytes:
-    """Draw a tree and write it in an encoding."""
+    """Draw a tree, and write the tree in an encoding."""
     space = draw(st.sampled_from(SPACES))
     text: str = space + write(draw(trees), ascii_only=draw(st.booleans()), space=space) + space
     return text.encode(draw(st.sampled_from(ENCODINGS)), "replace")

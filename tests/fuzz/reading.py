@@ -14,7 +14,9 @@ class Pairs(list[tuple[str, Any]]):
 
 
 def pairs(body: bytes) -> Any:
-    """Read a body that the codec has read. Objects become pairs. Numbers become Decimal, or text if they do not fit."""
+    """Read a body that the codec has read. Objects become pairs. Numbers become Decimal. A number that does not fit
+    becomes text.
+    """
     return json.loads(body, object_pairs_hook=Pairs, parse_float=_number, parse_int=_number)
 
 

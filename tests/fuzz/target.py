@@ -16,7 +16,7 @@ class Case(NamedTuple):
 
 class Target(NamedTuple):
     """Strategy of cases, and `check`. `check` raises AssertionError if an invariant does not hold. Any other exception
-    is also a fault.
+    is a fault too.
     """
 
     name: str
@@ -31,8 +31,8 @@ def beside(bodies: SearchStrategy[bytes], *given: SearchStrategy[Any]) -> Search
 
 def refused_alone(error: type[Exception], function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function twice. Check that both calls return the same value, or both raise the permitted error. Return the
-    value, or None after an error. The second call is made deep in the stack, because a nearer recursion limit must not
-    change the result.
+    value, or None after an error. The second call runs deep in the stack, close to the recursion limit. The depth must
+    not change the result.
     """
     first = _call(error, function, *arguments)
     second = _deeper(DEEPER, lambda: _call(error, function, *arguments))

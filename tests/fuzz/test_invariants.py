@@ -1,4 +1,4 @@
-"""Generated input for the functions that read data from outside, and stored inputs that once broke an invariant."""
+"""Generated input for the functions that read data from outside. Stored inputs that broke an invariant are repeated."""
 
 from collections.abc import Iterator
 from pathlib import Path

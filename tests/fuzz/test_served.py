@@ -17,7 +17,7 @@ from tests.fuzz.webhooks import fresh
 from tests.support.daemon import Daemon, running
 from tests.support.ports import reserve
 
-#: A terminal of the fleet; nothing listens at its address.
+#: A terminal of the fleet. Nothing listens at its address.
 GONE = "SN-GONE"
 POLLS = "[print]\npoll_first_seconds = 0.1\npoll_max_seconds = 0.2\n"
 
@@ -73,7 +73,9 @@ async def test_a_filter_with_a_nul_character_finds_nothing(posd: Daemon, filters
 @pytest.mark.parametrize("channel", ["transactions", "print-jobs"])
 @pytest.mark.parametrize("levels", [64, 65, 900, 20_000])
 async def test_nesting_is_limited(posd: Daemon, channel: str, levels: int) -> None:
-    """posd accepts 64 levels. For more levels the problem names the place, or the whole body if posd cannot read it."""
+    """posd accepts 64 levels. For more levels the problem names the place. If posd cannot read the body, the problem
+    names the whole body.
+    """
     member = "metadata" if channel == "transactions" else "document"
     amount = '"amount": {"iva": 1}, ' if channel == "transactions" else ""
     nested = '{"a":' * levels + "1" + "}" * levels

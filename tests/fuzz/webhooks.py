@@ -46,8 +46,8 @@ def fresh() -> str:
 
 async def check(posd: Daemon, case: Case) -> None:
     """Check one callback. An authentic body is never lost. With 200 the events or the job's journal have the body
-    verbatim. With 400 and 403 the quarantine has it. A repeated callback gets the same reply, and after a 200 nothing
-    more is stored. posd refuses a forged callback and stores nothing. The daemon runs and has logged no fault.
+    verbatim. With 400 and 403 the quarantine has the body. A repeated callback gets the same reply, and after a 200
+    nothing more is stored. posd refuses a forged callback and stores nothing. The daemon runs and has logged no fault.
     """
     channel, forged, method, size = Channel(case.given[0]), *case.given[1:]
     identity = fresh()
@@ -120,7 +120,7 @@ def _kept(posd: Daemon, channel: Channel, identity: str) -> tuple[list[bytes], l
         return [bytes(row[0]) for row in db.execute(query, (identity,))], refused
 
 
-#: Mostly authentic callbacks, sent by POST in one piece.
+#: Cases are mostly authentic callbacks, sent by POST in one piece.
 BESIDE = (
     st.sampled_from(("",) * 12 + tuple(FORGED)),
     st.sampled_from(("POST",) * 12 + ("GET", "PUT", "HEAD", "PROPFIND")),

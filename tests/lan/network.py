@@ -1,12 +1,12 @@
 """A simulated local network. Machines and the switch are network namespaces, joined by cables.
 
 Each machine has one network card, `eth0`. The card is one end of a veth pair. The other end is a port of the switch (a
-bridge). So a test can repeat faults of shops: a pulled cable, a terminal that is cut off, a new address of a machine, a
-network that appears long after the machine has started. The rest of the computer does not see these networks. Nothing
-remains afterwards, even if the test process is killed. A namespace has no name. It exists until its holder ends, a
-`cat` that ends when its input is closed. The kernel kills the programs of a namespace together with the test process.
-Cables disappear with the namespaces that they connect. Every command runs inside a namespace, so the computer's own
-interfaces do not change.
+bridge). A test can therefore repeat faults of shops: a pulled cable, a terminal that is cut off, a new address of a
+machine, a network that appears long after the start of the machine. The rest of the computer does not see these
+networks. Nothing remains afterwards, even if the test process is killed. A namespace has no name. A namespace exists
+until its holder ends. The holder is a `cat` that ends when its input is closed. The kernel kills the programs of a
+namespace together with the test process. Cables disappear with the namespaces that they connect. Every command runs
+inside a namespace, so the computer's own interfaces do not change.
 """
 
 import os
@@ -60,7 +60,7 @@ class Namespace:
     """A network and mount namespace. `command` and `run` start programs in the namespace."""
 
     def __init__(self, name: str, stack: ExitStack) -> None:
-        """Make the namespace. It ends with `stack`. Raise CannotMake."""
+        """Make the namespace. The network ends with `stack`. Raise CannotMake."""
         self.name = name
         self._holder = stack.enter_context(
             subprocess.Popen(
@@ -83,14 +83,14 @@ class Namespace:
         return self._holder.pid
 
     def command(self, *command: str) -> list[str]:
-        """Return a command that runs another command in the namespace. Both run in the same process, so signals reach
-        the other command.
+        """Return a command that runs another command in the namespace. Both commands run in the same process, so
+        signals reach the other command.
         """
         enter = (find("nsenter") or "nsenter", f"--target={self.pid}", "--net", "--mount")
         return [*enter, *self._deadly(*command)]
 
     def run(self, *command: str) -> str:
-        """Run a short command in the namespace. Return its output. Raise CannotMake if it fails."""
+        """Run a short command in the namespace. Return its output. Raise CannotMake if the command fails."""
         environment = os.environ | {"PATH": SEARCH_PATH}
         done = subprocess.run(self.command(*command), capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0:
@@ -130,7 +130,7 @@ class Machine(Namespace):
         self.run("ip", "address", "del", address, "dev", CARD)
 
     def move(self, old: str, new: str) -> None:
-        """Replace an address by another address, as a new lease does. For a moment the card has neither."""
+        """Replace an address by another address, as a new lease does. For a moment the card has neither address."""
         self.remove(old)
         self.add(new)
 
@@ -171,7 +171,7 @@ class Switch(Namespace):
         self.run("ip", "link", "set", "switch", "up")
 
     def machine(self, name: str, *addresses: str) -> Machine:
-        """Return a new machine. With addresses it is plugged in. Names have up to 15 letters."""
+        """Return a new machine. A machine with addresses is plugged in. Names have up to 15 letters."""
         made = Machine(name, self, self._stack)
         if addresses:
             made.plug_in(*addresses)

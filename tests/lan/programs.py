@@ -17,8 +17,8 @@ from tests.support.program import Output
 #: Limit of each wait, in seconds. On an idle computer no wait takes more than two seconds.
 PATIENCE_SECONDS = 60.0
 
-#: Factor by which terminals are faster than people. It is lower than in other tests, because the network must fail in
-#: the middle of a payment. A payment with a chip card and a PIN takes one to three seconds.
+#: Factor by which terminals are faster than people. The factor is lower than in other tests, because the network must
+#: fail in the middle of a payment. A payment with a chip card and a PIN takes one to three seconds.
 SPEED = 10.0
 #: Seconds that a terminal waits for a reply. A terminal that is cut off gets no reply.
 DELIVERY_SECONDS = 5.0
@@ -92,7 +92,7 @@ class Program(Output):
         await self.line(self.is_ready, begun)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End the program if it runs. SIGTERM ends it in order. SIGKILL is like a power cut."""
+        """End the program if it runs. SIGTERM ends the program in order. SIGKILL is like a power cut."""
         if self._process is None:
             return
         process, self._process = self._process, None
@@ -113,9 +113,9 @@ class Program(Output):
 
 
 class Terminal(Program):
-    """A simulated terminal as a process. It listens on all addresses of its machine. `mdns`: addresses of the cards on
-    which it announces itself. An empty list means all cards, and None means no announcement. `certificates`: the
-    terminal's certificate. `trust`: CA of the webhook receivers. The lines of its output are the ledger.
+    """A simulated terminal as a process. The terminal listens on all addresses of its machine. `mdns`: addresses of the
+    cards on which it announces itself. An empty list means all cards, and None means no announcement. `certificates`:
+    the terminal's certificate. `trust`: CA of the webhook receivers. The lines of its output are the ledger.
     """
 
     def __init__(
@@ -158,12 +158,14 @@ class Terminal(Program):
 
 
 class Avahi(Program):
-    """The avahi-daemon of a machine. It announces a terminal with the current addresses of the machine. Without a
-    serial it announces only the machine, as on most Linux machines, and uses port 5353.
+    """The avahi-daemon of a machine. The daemon announces a terminal with the current addresses of the machine. Without
+    a serial the daemon announces only the machine, as on most Linux machines, and uses port 5353.
     """
 
     def __init__(self, machine: Machine, directory: Path, serial: str | None = None, name: str | None = None) -> None:
-        """Create the daemon. `directory` gets its files. `name`: instance name, by default the serial."""
+        """Create the daemon. The files of the program are in `directory`. `name`: instance name, by default the
+        serial.
+        """
         super().__init__(machine)
         self._named = name or serial
         self._home = directory / f"avahi-{machine.name}"

@@ -76,15 +76,17 @@ class Street:
         certificates: TlsFiles | None = None,
         host: str = "0.0.0.0",
     ) -> Terminal:
-        """Run a simulated terminal on a machine. It announces itself on all cards, on the cards in `mdns`, or not at
-        all (None).
+        """Run a simulated terminal on a machine. The terminal announces itself on all cards, on the cards in `mdns`, or
+        not at all (None).
         """
         state, shown = self.home / f"terminal-{machine.name}", certificates or self.certificates
         made = Terminal(machine, serial, state, shown, self.daemon.ca, mdns=mdns, host=host)
         return await self.stack.enter_async_context(made)
 
     async def avahi(self, machine: Machine, serial: str | None = None, name: str | None = None) -> Avahi:
-        """Run an avahi-daemon on a machine. It announces a terminal on the machine, or the machine without a serial."""
+        """Run an avahi-daemon on a machine. The daemon announces a terminal on the machine. Without a serial it
+        announces the machine.
+        """
         return await self.stack.enter_async_context(Avahi(machine, self.home, serial, name))
 
     async def known(self) -> Any:
@@ -97,7 +99,7 @@ class Street:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not what(seen := await self.known()):  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)  # the local API does not show it, so the test asks the terminal
+                    await asyncio.sleep(0.1)  # the local API does not show the state, so the test asks the terminal
         except TimeoutError as error:
             raise AssertionError(f"posd does not show this after {PATIENCE_SECONDS:g} s: {seen}") from error
         return seen
@@ -107,7 +109,7 @@ class Street:
         await self.shown(lambda item: (item["base_url"], item["source"]) == (base_url(address), "mdns"))
 
     async def charge(self) -> str:
-        """Start a payment. Check that the terminal acknowledges it. Return the id."""
+        """Start a payment. Check that the terminal acknowledges the payment. Return the id."""
         identity = str(uuid4())
         request = {"amount": AMOUNT, "metadata": {"scenario": "approve-chip-pin"}}
         reply = await self.daemon.call("PUT", f"/transactions/{identity}", request)
@@ -123,7 +125,7 @@ class Street:
             terminal.freeze()
             if (await self.daemon.transaction(identity))["status"] in BEFORE_THE_ACQUIRER:
                 return identity
-            terminal.thaw()  # on a busy computer the payment ended before the terminal was frozen
+            terminal.thaw()  # on a busy computer the payment can end before the freeze
             await self.approved(identity)
 
     async def approved(self, identity: str) -> Any:
@@ -134,7 +136,7 @@ class Street:
         return outcome
 
     async def paid(self, *terminals: Terminal) -> str:
-        """Make a whole payment on one of these terminals. Return the id."""
+        """Make a payment on one of these terminals, from the start to the end. Return the id."""
         identity = await self.charge()
         await self.approved(identity)
         assert started(identity, *terminals) == [1, *(0 for _ in terminals[1:])]
@@ -161,7 +163,7 @@ async def open_street(
     in posd's certificate. `discovery`: lines of this section of the configuration.
     """
     async with AsyncExitStack() as stack:
-        home = Path(stack.enter_context(TemporaryDirectory(prefix="posd-")))  # a short path for Unix sockets
+        home = Path(stack.enter_context(TemporaryDirectory(prefix="posd-")))  # Unix sockets need a short path
         switch = stack.enter_context(network())
         machine = switch.machine("pos", *(net(address) for address in pos))
         addresses = [TERMINAL, TERMINAL_LATER, TERMINAL_6, TERMINAL_LINK]

@@ -27,7 +27,9 @@ Image = Mapping[str, bytes]
 
 @dataclass
 class File:
-    """A file: the content for the process, the certain content, and the operations between. `name`: newest name."""
+    """A file: the content for the process, the certain content, and the operations between the two contents. `name`:
+    newest name.
+    """
 
     name: str
     live: bytearray = field(default_factory=bytearray)
@@ -40,7 +42,7 @@ class File:
         self.unsynced.append(operation)
 
     def sync(self) -> None:
-        """Make every operation so far certain, as an honest sync does."""
+        """Make every earlier operation certain, as an honest sync does."""
         for operation in self.unsynced:
             _change(self.certain, operation)
         self.unsynced.clear()
@@ -122,11 +124,11 @@ class Platter:
         return {name: bytes(file.live) for name, file in self._live.items()}
 
     def cut(self) -> Image:
-        """Return the files after a power loss that loses everything unsynced."""
+        """Return the files after a power loss that loses all unsynced operations."""
         return {name: bytes(file.certain) for name, file in self._certain.items()}
 
     def torn(self, random: Random) -> Image:
-        """Return the files after a power loss that keeps a part of what was unsynced."""
+        """Return the files after a power loss that keeps a part of the unsynced operations."""
         directory = dict(self._certain)
         for names in self._names[: random.randint(0, len(self._names))]:
             _rename(directory, names)

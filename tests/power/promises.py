@@ -11,7 +11,7 @@ from typing import Any
 from posd.storage.connection import open_database
 from tests.support.events import FINALS, RESULTS
 
-#: The phase of a transaction never goes back. Between in_doubt and active there is no order.
+#: The phase of a transaction never goes back. The phases in_doubt and active have no order.
 ORDER = {"starting": 0, "in_doubt": 1, "active": 1, "final": 2}
 
 

@@ -18,7 +18,7 @@ from tests.support.webhooks import Answer, deliver
 
 DECLINED = (*APPROVED[:3], ("DECLINED", "APPROVAL_REQUESTED"))
 
-#: Function that records a promise. Its arguments are the name of a method of Promises and the arguments of the method.
+#: Function that records a promise. The arguments are the name of a method of Promises and the arguments of the method.
 Promise = Callable[..., None]
 
 
@@ -74,7 +74,7 @@ class Street:
         return answer
 
     async def delivered(self, identity: str, content: bytes) -> None:
-        """Deliver an event. Check that posd accepts it."""
+        """Deliver an event. Check that posd accepts the call."""
         answer = await self.deliver(identity, content)
         assert answer.status == 200, answer
 
@@ -103,8 +103,8 @@ def names(count: int) -> list[str]:
 
 
 def make_daemon(home: Path, terminal: ScriptedTerminal, environment: Mapping[str, str]) -> Daemon:
-    """Return a daemon with a certificate. It is not started. Its terminals are at the ports of the scripted
-    terminal.
+    """Return a daemon with a certificate. The daemon is not started. The daemon's terminals are at the ports of the
+    scripted terminal.
     """
     serials = names(len(terminal.base_urls))
     entries = (entry(serial, url, terminal) for serial, url in zip(serials, terminal.base_urls, strict=True))

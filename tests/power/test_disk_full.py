@@ -1,5 +1,5 @@
-"""A disk that is full for a while (design 10). posd replies 503 to tills and terminals, records nothing incomplete, and
-needs no restart.
+"""Tests of a disk that is full for a while (design 10). posd replies 503 to tills and terminals, records nothing
+incomplete, and needs no restart.
 """
 
 import asyncio
@@ -24,14 +24,15 @@ from tests.support.tmpfs import SmallDisk, small_disk
 
 pytestmark = pytest.mark.slow
 
-#: Size of the disk. The WAL never becomes so large before a checkpoint, so only the ballast fills the disk.
+#: Size of the disk. The WAL stays smaller until a checkpoint, so only the ballast fills the disk.
 DISK_SIZE = "12m"
 TERMINALS = 8
 CYCLES = 8
 #: Number of refused calls before space is freed, and number of successful calls before the disk is filled again.
 REFUSALS = 20
 SUCCESSES = 30
-#: Most pages of SQLite for which the ballast leaves space. So the disk becomes full in the middle of a COMMIT.
+#: Most pages of SQLite for which the ballast leaves space. With these pages the disk becomes full in the middle of a
+#: COMMIT.
 SPARE_PAGES = 40
 SEED = 5
 PAGE = 4096
@@ -62,14 +63,14 @@ class Shop:
 
 @pytest.fixture
 async def shop(small_disks: None, home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shop]:
-    """Yield a shop with a daemon on a small disk. Afterwards kill the daemon, check its promises in the database, and
-    start it.
+    """Yield a shop with a daemon on a small disk. After the test kill the daemon, check its promises in the database,
+    and start the daemon again.
     """
     async with scripted_terminal(home, ports=TERMINALS) as terminal:
         posd = make_daemon(home, terminal, {})
         with small_disk(home, home / "state", DISK_SIZE) as disk:
             shutil.copytree(home / "state" / "tls", disk.files / "tls")
-            monkeypatch.setattr(sys, "executable", str(disk.python))  # the interpreter that runs the daemon
+            monkeypatch.setattr(sys, "executable", str(disk.python))  # this interpreter runs the daemon
             promises = Promises()
 
             def note(promise: Promise, *arguments: Any) -> None:
@@ -104,7 +105,7 @@ async def nothing_is_forgotten(shop: Shop) -> None:
 
 
 async def is_refused(shop: Shop, identity: str, serial: str) -> None:
-    """Start a payment on a full disk. Check that posd refuses it and sends nothing to the terminal."""
+    """Start a payment on a full disk. Check that posd refuses the payment and sends nothing to the terminal."""
     reply = await shop.street.put(identity, serial)
     assert (reply.status, reply.json["code"]) == (503, "storage_unavailable")
     assert int(reply.headers["retry-after"]) > 0
@@ -263,7 +264,7 @@ class Crowd:
             assert self.street.terminal.starts_of(identity) == 0
 
     async def deliver(self, identity: str, content: bytes) -> None:
-        """Deliver an event, and repeat it until posd accepts it."""
+        """Deliver an event, and repeat the event until posd accepts it."""
         while True:
             answer = await self.street.deliver(identity, content)
             self.hear("event", answer.status)

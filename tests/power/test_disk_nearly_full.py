@@ -1,4 +1,4 @@
-"""A disk with little free space. posd first refuses print jobs, then new payments. It still records approvals."""
+"""A disk with little free space. posd first refuses print jobs, then new payments. posd still records approvals."""
 
 import asyncio
 import shutil
@@ -33,7 +33,7 @@ async def test_print_jobs_are_refused_first_then_payments_and_an_approval_is_sti
         posd = make_daemon(home, terminal, {})
         with small_disk(home, home / "state", str(SIZE)) as disk:
             shutil.copytree(home / "state" / "tls", disk.files / "tls")
-            monkeypatch.setattr(sys, "executable", str(disk.python))  # the interpreter that runs the daemon
+            monkeypatch.setattr(sys, "executable", str(disk.python))  # this interpreter runs the daemon
             await posd.start()
             try:
                 street = Street(posd, terminal, names(3), lambda *_: None)
@@ -48,7 +48,7 @@ async def test_print_jobs_are_refused_first_then_payments_and_an_approval_is_sti
                 assert await printed(posd) == (503, "storage_unavailable")
                 second = await street.started("SN-1")
                 content = b"not an event"
-                assert (await street.deliver(first, content)).status == 503  # so that the quarantine is not empty
+                assert (await street.deliver(first, content)).status == 503  # this body makes the quarantine not empty
 
                 disk.free()
                 disk.fill(spare=FOR_EVENTS)

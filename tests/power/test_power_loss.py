@@ -28,14 +28,15 @@ from tests.support.shop import answering
 from tests.support.terminal import scripted_terminal
 
 TERMINALS = 8
-#: Rounds of payments. They are enough for a checkpoint, after which SQLite starts the WAL again.
+#: Rounds of payments. These payments are enough for a checkpoint, after which SQLite starts the WAL again.
 ROUNDS = 8
-#: Bytes of the till's metadata that a final event echoes. They fill the WAL quickly.
+#: Bytes of the till's metadata that a final event echoes. These bytes fill the WAL quickly.
 ECHO_BYTES = 30_000
-#: Microseconds of a sync on a slow disk. A reply that does not wait for the sync would be sent before its end.
+#: Microseconds of a sync on a slow disk. A reply that does not wait for the sync would be sent before the end of the
+#: sync.
 SYNC_US = 2000
-#: Number of partial results before each sync, where the most data is unsynced. Then the share of the other cuts, chosen
-#: at random.
+#: Number of partial results before each sync, where the most data is unsynced. The next constant is the share of the
+#: other cuts, chosen at random.
 TORN_BEFORE_SYNC = 2
 TORN_SHARE = 0.1
 SEED = 3
@@ -48,7 +49,7 @@ LOG_MAGIC = b"\x37\x7f\x06"
 
 @dataclass
 class Recording:
-    """A daemon's operations, and the promises between them as (length of the record at that time, promise,
+    """A daemon's operations, and the promises between the operations as (length of the record at that time, promise,
     arguments).
     """
 
@@ -108,7 +109,7 @@ async def all_at_once(street: Street, identity: str, serial: str) -> None:
 
 
 async def with_a_bad_one(street: Street, identity: str, serial: str) -> None:
-    """Deliver a body that posd refuses and keeps, then only the final event."""
+    """Deliver a body that posd refuses and keeps. Then deliver only the final event."""
     assert (await street.deliver(identity, b'{"not": "an event of %s"}' % identity.encode())).status == 400
     await street.delivered(identity, bodies(identity, serial)[-1])
 
@@ -152,8 +153,8 @@ def test_the_record_has_every_change_of_a_file(recording: Recording) -> None:
 
 
 def cuts(recording: Recording, platter: Platter) -> Iterator[tuple[Promises, bool]]:
-    """Repeat the operations on the platter. Before each operation and after the last, yield the promises so far and
-    whether the next operation is a sync.
+    """Repeat the operations on the platter. Before each operation and after the last operation, yield the earlier
+    promises and whether the next operation is a sync.
     """
     promises, said, end = Promises(), iter(recording.said), 0
     pending = next(said, None)
@@ -216,8 +217,8 @@ def test_acknowledged_data_survives_when_a_part_of_the_unsynced_data_is_kept(
 
 
 async def test_the_daemon_starts_after_a_power_loss_in_its_first_start(recording: Recording, home: Path) -> None:
-    """Start the real daemon on each disk that a power loss in its first start can leave. Check that it reports no
-    damage.
+    """Start the real daemon on each disk that a power loss in its first start can leave. Check that the daemon reports
+    no damage.
     """
     random, platter = Random(SEED), Platter(recording.initial)
     disks: dict[tuple[tuple[str, bytes], ...], int] = {}
@@ -244,8 +245,8 @@ async def test_the_daemon_starts_after_a_power_loss_in_its_first_start(recording
 
 @dataclass
 class Liar:
-    """A disk that never syncs one file. With `late` it stops syncing after the first event. The empty name stands for
-    the directory.
+    """A disk that never syncs one file. With `late` the disk stops syncing after the first event. The empty name stands
+    for the directory.
     """
 
     name: str

@@ -110,7 +110,7 @@ async def looking(here: World) -> AsyncIterator[None]:
 
 
 async def line_of(lines: list[EventDict], event: str, count: int = 1) -> list[EventDict]:
-    """Wait for this many log lines of an event. They follow its commit. Return the lines."""
+    """Wait for this many log lines of an event. The log lines follow the commit of the event. Return the lines."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while len(found := [line for line in lines if line["event"] == event]) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # a log line does not wake the test
@@ -163,7 +163,7 @@ async def test_an_acknowledged_mark_is_not_raised_again_for_the_same_address(tmp
         await here.store.write(lambda unit: move(unit, before, closed, Recorded("acknowledge"), CallsInFlight()))
         later = await here.add(payment(GONE))
         async with looking(here):
-            await here.until(later, lost)  # this payment was recorded later and is read later
+            await here.until(later, lost)  # posd records this payment later and reads it later
         assert (await here.get(marked)).attention == ()
         assert await here.words(marked) == ["address_changed"]
 

@@ -47,7 +47,7 @@ async def test_the_address_faces_the_terminal_unless_one_is_configured(advertise
         (
             "FD00::0:1",
             "fd00::1",
-        ),  # the address has the system's notation, because it is compared with the addresses of this machine
+        ),  # the address has the system's notation, because posd compares it with the addresses of this machine
         ("fe80::1%eth0", "fe80::1"),
     ],
 )

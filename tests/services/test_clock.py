@@ -95,7 +95,7 @@ async def test_a_jump_to_another_century_and_a_power_cut_leave_no_trace(machine:
 
 
 async def test_a_clock_that_was_behind_is_known_after_a_kill(machine: Machine) -> None:
-    """Records of that time have early timestamps, so they would count as old."""
+    """Records of this period have early timestamps, so the records would count as old."""
     async with machine.run() as (store, clock):
         await clock.keep()
         machine.pass_by(timedelta(seconds=LOOK_SECONDS))
@@ -184,7 +184,7 @@ async def test_a_week_of_downtime_is_accepted_and_moves_retention_slowly(machine
         machine.pass_by(timedelta(hours=1))
         assert clock.confirmed == NOON + CATCH_UP * timedelta(hours=1)
         await clock.keep()
-    async with machine.run() as (_, clock):  # the same after any number of starts
+    async with machine.run() as (_, clock):  # the result is the same after any number of starts
         assert clock.confirmed == NOON + CATCH_UP * timedelta(hours=1)
         machine.kernel = Kernel.SYNCHRONISED
         assert clock.confirmed == machine.wall
@@ -219,7 +219,7 @@ async def test_a_clock_that_jumps_back_and_forth_does_not_fill_the_disk(machine:
 def test_the_kernel_is_asked_only_about_its_own_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = datetime.now(UTC).timestamp()
     assert clocks.kernel_state(now) in Kernel
-    # The kernel has no status of another clock. Then the file of systemd-timesyncd counts.
+    # The kernel has no status of another clock. For such a clock the file of systemd-timesyncd counts.
     other = now + 1_000_000.0
     touched = tmp_path / "synchronized"
     monkeypatch.setattr(clocks, "TIMESYNC", touched)

@@ -9,7 +9,7 @@ from posd.base.clocks import monotonic, next_tick
 
 
 class LoopOfItsOwn(asyncio.SelectorEventLoop):
-    """A loop whose clock is not the system's."""
+    """A loop with a clock of its own instead of the system's clock."""
 
     def time(self) -> float:
         return super().time() + 1e6

@@ -36,7 +36,7 @@ async def test_a_report_during_the_write_of_an_earlier_report_is_written_too(tmp
     store.hub.listen(conflicts.changed, TransactionChanged)
 
     marking = asyncio.create_task(conflicts.run())
-    await store.read(lambda _db: None)  # the same connection has read the open conflicts
+    await store.read(lambda _db: None)  # this connection has already read the open conflicts
     fleet.of(SERIAL).record_other_identity(URL, OTHER)
     await asyncio.sleep(0)  # posd is writing the device's identity
     await store.write(lambda _unit: fleet.of(SERIAL).record_other_identity(URL, None))

@@ -43,7 +43,7 @@ def test_a_process_that_has_started_too_much_is_refused_and_others_are_not() -> 
     assert problem.extra["limit"] == "print_jobs_of_process"
     assert "nothing recorded" in problem.detail.lower()
     quotas.print_jobs.require(OTHER, 200_000, "cannot print")
-    quotas.payments.require(TILL, 200_000, "cannot start")  # endless printing blocks no payment
+    quotas.payments.require(TILL, 200_000, "cannot start")  # endless print callbacks block no payment
     clock.now += problem.extra["retry_after_seconds"]
     quotas.print_jobs.require(TILL, 200_000 + limits.START_BYTES, "cannot print")
     assert quotas.reached.counts["print_jobs_of_process"] == 2

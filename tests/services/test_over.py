@@ -1,4 +1,4 @@
-"""A callback of an ended payment or job has its own budget. It uses no budget of open payments or jobs."""
+"""A callback of an ended payment or job has its own budget. Such a callback uses no budget of open payments or jobs."""
 
 import json
 from collections.abc import AsyncIterator

@@ -130,7 +130,7 @@ async def test_a_listener_that_cannot_accept_counts_as_down(machine: Machine) ->
             await presence.beat()
         # after a kill at this point the downtime begins at this time
         assert machine.alive.stat().st_mtime == touched
-        assert await found(presence) is None  # the health is failing
+        assert await found(presence) is None  # health reports a failure
         machine.accepting = True
         machine.pass_by(BEAT_SECONDS)
         await presence.beat()
@@ -143,7 +143,7 @@ async def test_the_file_is_touched_while_payments_are_open_and_shortens_the_down
         await machine.pay(store)
         for _ in range(20):
             machine.pass_by(BEAT_SECONDS)
-            await presence.beat()  # then the newest record is ten minutes old, and the file is newer
+            await presence.beat()  # at this moment the newest record is ten minutes old, and the file is newer
         assert machine.alive.stat().st_mtime == pytest.approx(machine.wall.timestamp(), abs=0.01)
     machine.pass_by(100)
     async with machine.daemon() as (_, presence):

@@ -1,4 +1,6 @@
-"""The poller of print jobs as a task. It is idle without open jobs, and its memory stays small for any replies."""
+"""The poller of print jobs as a task. The task is idle without open jobs, and its memory stays small for any
+replies.
+"""
 
 import asyncio
 import random
@@ -102,7 +104,7 @@ async def test_an_unusable_callback_during_a_poll_causes_the_next_poll_after_a_p
     over: asyncio.Future[asyncio.Task[None]] = asyncio.get_running_loop().create_future()
 
     async def confused(_request: Request, writer: asyncio.StreamWriter) -> None:
-        running.cancel()  # the pause is so long that the next poll is not made on a slow machine either
+        running.cancel()  # the pause is so long that even a slow machine makes no other poll
         spooler.unusable(JOB.print_job_id)
         over.set_result(spooler._lines[TERMINAL].asking)
         writer.write(http(200, b'{"status": "IN_PROGRESS"}'))

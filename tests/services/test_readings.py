@@ -1,4 +1,4 @@
-"""Each event is parsed once. Large events are parsed outside the loop. A sender has one large event in work at a
+"""Each event is parsed once. Large events are parsed outside the loop. posd parses one large event of a sender at a
 time.
 """
 

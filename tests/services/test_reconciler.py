@@ -1,4 +1,4 @@
-"""The reconciler as a task. It ends on request at every step."""
+"""The reconciler as a task. The task ends on request at every step."""
 
 import asyncio
 import random
@@ -78,7 +78,7 @@ async def test_the_reconciler_ends_even_if_it_is_woken_at_that_moment(tmp_path: 
             async with asyncio.timeout(30):
                 while not lines:  # the first search
                     await some_turns(1)
-            await some_turns(20)  # the end of the first search
+            await some_turns(20)  # these turns end the first search
             reconciler.returned("SN-TEST")
             await some_turns(turns)
             running.cancel()

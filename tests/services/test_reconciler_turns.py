@@ -43,7 +43,7 @@ async def test_a_payment_with_a_waiting_till_or_person_is_searched_for_first(tmp
         order = []
         async with asyncio.timeout(30):
             assert first in await terminal.asked.get()
-            with house.store.hub.subscribe(third):  # a till that waits for the outcome
+            with house.store.hub.subscribe(third):  # one till waits for the outcome
                 person = asyncio.create_task(house.reconciler.reconcile(fourth))
                 await asyncio.sleep(0)
                 for _ in range(3):
@@ -58,7 +58,7 @@ async def test_a_payment_with_a_waiting_till_or_person_is_searched_for_first(tmp
 
 
 class Line:
-    """Turns, and the order in which searches got them."""
+    """Turns, and the order in which searches got a turn."""
 
     def __init__(self, places: int) -> None:
         self.turns = CallTurns(places)
@@ -100,7 +100,7 @@ async def test_a_search_that_becomes_urgent_goes_first_and_others_keep_their_ord
 
 
 async def test_a_cancelled_search_leaves_its_turn_to_the_next() -> None:
-    """One search is cancelled while it waits. The other is cancelled after it got a place and before it used the
+    """One search is cancelled while it waits. The other search is cancelled after it got a place and before it used the
     place.
     """
     line = Line(1)

@@ -1,4 +1,6 @@
-"""posd refuses a request during its stop at once. It calls no terminal for the request, and the stop does not wait."""
+"""During its stop, posd refuses each request at once. posd calls no terminal for the request, and the stop does not
+wait.
+"""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Payments and print jobs while the database refuses writes or reads. The till gets exactly the known facts."""
+"""Payments and print jobs while the database refuses writes or reads. The till receives only facts that posd knows."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -145,7 +145,7 @@ async def test_a_call_that_waited_for_the_first_one_is_not_refused_by_the_stop(i
 
 
 def another_till(inside: Inside, checks: ApprovalChecks | None = None, **parts: Any) -> Payments:
-    """Return the same use case with other parts."""
+    """Return another `Payments` on the same store and fleet, with other parts."""
     urls = CallbackUrls((b"k" * 32,), "", 1)
     checks = checks or ApprovalChecks("", lambda: True)
     return Payments(ServiceParts(inside.store, inside.fleet, **parts), urls, UTC, checks)
@@ -220,10 +220,10 @@ async def test_a_start_with_an_uncertain_commit_is_not_sent(inside: Inside, star
 async def test_a_possibly_committed_payment_is_neither_confirmed_nor_denied(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The COMMIT of the intent fails, and another process locks the database before it can be read again."""
+    """The COMMIT of the intent fails. Another process locks the database before posd can read it again."""
     identity = str(uuid4())
     monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 20)
-    # The first start must be settled after the second call waits for the lock.
+    # The second call must wait for the lock before the first start is settled.
     monkeypatch.setattr(starting, "RETRY_STORING_SECONDS", 0.3)
 
     with (

@@ -110,7 +110,7 @@ def _begin(config: pytest.Config) -> None:
     places = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")]
     place = next(item for item in places if len(str(item)) <= MAX_DIRECTORY and os.access(item, os.W_OK))
     run = Path(tempfile.mkdtemp(prefix="posd-", dir=place))
-    run.chmod(0o755)  # tests that change their user have their directories below it
+    run.chmod(0o755)  # tests that change their user have directories below this directory
     config.add_cleanup(partial(shutil.rmtree, run, ignore_errors=True))
     os.environ[leftovers.RUN] = str(run)
     # Without this directory each of a thousand processes would compile its imports again.
@@ -187,7 +187,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """Assign the processes that a fixture starts to the tests that share it."""
+    """Assign the processes that a fixture starts to the tests that share the fixture."""
     if fixturedef.scope == "function":
         return (yield)
     with leftovers.owning(request.node.nodeid or "session"):

@@ -24,7 +24,7 @@ NAMED = re.compile(r'<a id="([^"]+)">')
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 #: Pattern of a path in backticks. Paths of posd begin with posd/, or with the folder below it.
 PATH = re.compile(r"`((?:[a-z_.]+/)+[\w.-]+\.(?:py|md|toml|sql|service|socket|timer|html|j2|json|svg))`")
-#: A module that a document names without its folder, and the names of all modules.
+#: Pattern of a module that a document names without its folder. MODULES: names of all modules.
 MODULE = re.compile(r"`(\w+\.py)`")
 MODULES = frozenset(path.name for folder in ("posd", "tests") for path in (ROOT / folder).rglob("*.py"))
 

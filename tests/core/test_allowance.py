@@ -1,5 +1,5 @@
-"""The rule of all limits. A key never gets more than the allowance plus the returned amounts. The number of keys is
-bounded.
+"""Rule that all limits follow. A key never gets more than the allowance plus the returned amounts. The number of keys
+is bounded.
 """
 
 import math

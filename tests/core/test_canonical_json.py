@@ -1,4 +1,4 @@
-"""JSON as JavaScript writes it, in tables, properties, and a comparison with JavaScript itself."""
+"""JSON as JavaScript writes it. Tests use tables, properties, and a comparison with JavaScript itself."""
 
 import json
 import subprocess

@@ -163,7 +163,7 @@ def test_refunds_never_exceed_the_charge(
         done = operation(step, amount, said)
         after = allowance(REFUND, original, [*members, done])
         as_asked = allowance(REFUND, original, [*members, operation(step, amount)])
-        assert after <= as_asked  # for any reply
+        assert after <= as_asked  # no reply increases the limit
         if step is POST_TIP:
             taken += tipped(done)
             assert before <= after <= before + (amount or 0)

@@ -100,8 +100,7 @@ def test_different_members_have_different_words(name: str, value: Any, other: st
 
 
 def plain(value: Any) -> Any:
-    """Return a value for a comparison. Two values are equal exactly if both are the same JSON. For example, true is not
-    1."""
+    """Return a value that equals another value exactly if both are the same JSON. For example, true is not 1."""
     match value:
         case bool():
             return str, value

@@ -180,7 +180,8 @@ def test_different_webhooks_are_stored_up_to_a_limit_and_the_end_is_always_store
     ("status", "phase", "decided_by"), [(200, "active", None), (422, "final", "refusal"), (500, "in_doubt", None)]
 )
 def test_a_reply_keeps_the_judgement_of_its_recording(status: int, phase: str, decided_by: str | None) -> None:
-    """An earlier version that did not read errors recorded the reply. The reply contains an error of the acquirer."""
+    """The reply was recorded by an earlier version, which did not read errors. The reply contains an error of the
+    acquirer."""
     body = b64encode(b'{"type": "ACQUIRER", "code": "51"}').decode()
     attempt = {"type": "replied", "status": status, "body": body, "complete": True}
     entry = msgspec.json.decode(msgspec.json.encode({"kind": "attempt", "attempt": attempt}), type=Entry)

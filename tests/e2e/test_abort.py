@@ -121,7 +121,7 @@ async def test_a_payment_that_no_longer_holds_its_terminal_is_not_aborted(shop: 
     following = Payment(shop, str(uuid4()), payment.serial)
     shop.terminal.start = acknowledging(payment.serial)
     assert (await following.put()).status == 201
-    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # the terminal refused the payment, but ran it
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # the terminal runs the refused payment
     assert (await payment.get())["phase"] == "active"
     before = shop.terminal.aborts
     reply = await abort(payment)

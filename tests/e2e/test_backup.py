@@ -60,7 +60,7 @@ def sound(path: Path) -> bool:
 
 
 def destroy(database: Path, *tables: str) -> None:
-    """Write all committed data into the file. Then overwrite the first page of these tables with garbage."""
+    """Write all committed data into the file. Afterwards, overwrite the first page of these tables with garbage."""
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         roots = [row[0] for row in db.execute("SELECT rootpage, name FROM sqlite_master") if row[1] in tables]

@@ -1,5 +1,5 @@
-"""Functions that a person has seen working with a terminal. posd records and shows them. These functions count for the
-proof of `not_started`.
+"""Functions that a person has seen working with a terminal. posd records and shows these functions. These functions
+count for the proof of `not_started`.
 """
 
 import json

@@ -25,13 +25,13 @@ WAYS = ("original", "ORIGINAL", "transaction_reference", "TRANSACTION_REFERENCE"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def places(shop: Shop) -> list[Operation]:
-    """Return operations. Tests start derived operations on their terminals."""
+    """Return operations on separate terminals, where tests start derived operations."""
     return [operation(shop, "charge") for _ in range(TILLS)]
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def counters(shop: Shop, places: list[Operation]) -> AsyncIterator[list[Operation]]:
-    """Yield the operations. After each test no payment is open on their terminals."""
+    """Yield the operations. After each test, no payment is open on these terminals."""
     yield places
     word = {"operator": "Ana", "note": "the test has ended", "result": "canceled"}
     for item in (await shop.daemon.call("GET", "/transactions?open=true")).json["transactions"]:

@@ -93,7 +93,7 @@ def alert_after_the_handshake(port: int, keys: Path) -> None:
         record = alert_record(bytes.fromhex(secret.split()[2]), cipher[0])
         raw.sendall(outgoing.read() + record)
         while raw.recv(65536):
-            pass  # until posd disconnects
+            pass  # read until posd disconnects
 
 
 def alert_record(secret: bytes, cipher: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Faults that prevent payments while posd runs. Health reports them, and the log reports them once."""
+"""Faults that prevent payments while posd runs. `/health` reports each fault, and the log reports each fault once."""
 
 import socket
 from collections.abc import Callable

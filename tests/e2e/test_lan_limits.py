@@ -155,7 +155,7 @@ async def test_memory_is_returned_after_many_connections(home: Path, monkeypatch
         for _ in range(server.TRIM_CONNECTIONS):
             socket.create_connection(("127.0.0.1", lan.port)).close()
         async with asyncio.timeout(PATIENCE):
-            while resident_bytes(os.getpid()) > kept - FREED // 2:  # noqa: ASYNC110 - no event reports it
+            while resident_bytes(os.getpid()) > kept - FREED // 2:  # noqa: ASYNC110 - no event reports freed memory
                 await asyncio.sleep(0.01)
 
 
@@ -189,7 +189,7 @@ async def test_without_file_descriptors_the_listener_waits_and_continues(lan: La
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket() as client:
         client.setblocking(False)
-        free = os.dup(client.fileno())  # the next free descriptor
+        free = os.dup(client.fileno())  # a new socket would get this descriptor
         os.close(free)
         resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
         try:
@@ -216,7 +216,7 @@ async def test_a_missing_body_does_not_delay_the_stop(home: Path) -> None:
     async with listening(home, keep_alive_seconds=10 * PATIENCE) as lan:
         reader, writer = await lan.connect()
         writer.write(head(path_of(str(uuid4())), "content-length: 100", "expect: 100-continue"))
-        assert b" 100 " in await reader.readuntil(b"\r\n\r\n")  # the listener waits for the body
+        assert b" 100 " in await reader.readuntil(b"\r\n\r\n")  # the listener has the head, and waits for the body
         async with asyncio.timeout(PATIENCE):
             await lan.listener.close(SHORT)
         assert lan.listener.connections == 0
@@ -233,7 +233,7 @@ EARLY: dict[str, tuple[Callable[[], str], str, int]] = {
 
 
 def endless(port: int, ca: Path, first: bytes, piece: bytes, reads: bool, stop: threading.Event) -> bytes:
-    """Send pieces without end on a separate thread. With `reads` stop at the response, otherwise at the
+    """Send pieces without end on a separate thread. With `reads`, stop at the response. Without `reads`, stop at the
     disconnection.
     """
     context = ssl.create_default_context(cafile=str(ca))

@@ -28,7 +28,7 @@ MIB = limits.MIB
 
 @pytest.fixture
 async def own(home: Path) -> AsyncIterator[Shop]:
-    """Yield a shop that accepts bodies of 1 MiB. A few such bodies reach a terminal's limit."""
+    """Yield a shop that accepts bodies of 1 MiB. A few bodies of this size reach a terminal's limit."""
     (home / "config.d").mkdir()
     (home / "config.d" / "large.toml").write_text(f"[webhooks]\nmax_body_bytes = {MIB}\n")
     async with open_shop(home) as shop:
@@ -123,7 +123,7 @@ async def test_a_terminal_with_unusable_events_does_not_fill_the_quarantine(own:
     posd, payment = own.daemon, await own.started()
     before, most = stored(posd), limits.QUARANTINE_OF_TERMINAL.value
     async with line(posd) as lane:
-        size = MIB - limits.EVENT_BYTES  # so large that the limit of bytes permits exactly this number
+        size = MIB - limits.EVENT_BYTES  # bodies of this size reach the limit of bytes exactly at `most`
         bodies = [(b"x%d" % number).ljust(size) for number in range(most // MIB + 4)]
         statuses = await lane.all(payment, bodies)
         assert set(statuses) == {400, 429}

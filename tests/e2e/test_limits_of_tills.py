@@ -35,7 +35,7 @@ async def metric(posd: Daemon, name: str) -> int:
 async def down_to(pid: int, count: int) -> None:
     """Wait until a process has at most this many descriptors."""
     async with asyncio.timeout(30):
-        while descriptors(pid) > count:  # noqa: ASYNC110 - the kernel has no event for it
+        while descriptors(pid) > count:  # noqa: ASYNC110 - the kernel reports no closed descriptor
             await asyncio.sleep(0.01)
 
 

@@ -95,7 +95,7 @@ async def test_no_watchdog_notification_while_the_disk_blocks_the_writer(
         # The loop makes many turns. A watchdog that checks only the loop would notify in each turn.
         for _ in range(50):
             await asyncio.to_thread(lambda: None)
-        await asyncio.sleep(0.05)  # ten times the pause between two notifications
+        await asyncio.sleep(0.05)  # this wait is ten times the pause between two notifications
         assert len(heard.waiting()) <= 1  # one notification may have been under way
         released.set()
         await hanging

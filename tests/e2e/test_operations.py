@@ -91,7 +91,8 @@ async def test_an_amount_from_a_terminal_is_never_in_a_request(shop: Shop, given
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("word", ["VOID", "TIP", 7, None])
 async def test_a_transaction_of_unknown_type_can_be_voided_by_its_reference(shop: Shop, word: Any) -> None:
-    """posd rebuilt the transaction from an event after a restore, so it lacks the type. The till has the type."""
+    """posd rebuilt the transaction from an event after a restore. The record lacks the type, and the till knows the
+    type."""
     identity, serial, reference = str(uuid4()), next(shop.serials), str(uuid4())
     answer = {"transaction_reference": reference, "ticket_number": "1"}
     content = event(identity, "APPROVAL", None, serial, operation={"type": word}, raw_response=answer)

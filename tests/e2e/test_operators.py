@@ -286,7 +286,7 @@ async def test_a_device_with_another_serial_gets_no_abort(shop: Shop) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def known(shop: Shop) -> Payment:
-    """Return a payment about which nothing is decided."""
+    """Return a payment without any decision."""
     return await shop.in_doubt()
 
 

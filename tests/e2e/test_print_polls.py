@@ -177,7 +177,8 @@ async def test_a_job_sent_during_a_crash_stays_in_doubt_and_is_never_sent_again(
 
 
 async def in_line(printer: Printer, count: int) -> tuple[Job, list[Job], list[asyncio.Task[object]]]:
-    """Return a job under way on a hanging terminal, and jobs that wait for it. The intents of all jobs are recorded."""
+    """Return a job under way on a hanging terminal, and jobs that wait for this job. The intents of all jobs are
+    recorded."""
     printer.terminal.print_start = hung = held(taking_print)
     first = printer.job(start=hung)
     behind = [Job(printer.daemon, printer.terminal, f"job-{uuid4()}") for _ in range(count)]

@@ -23,7 +23,7 @@ POLLING = SILENT
 
 @pytest.fixture(scope="module", autouse=True)
 def no_faults(printer: Printer) -> Iterator[None]:
-    """Check after all tests of the file that the log has only the expected faults, two contradicting final reports."""
+    """Check after all tests of the file that the log has only two expected faults: contradicting final reports."""
     yield
     assert [line for line in faults(printer.daemon) if line.get("code") != "conflicting_final"] == []
 

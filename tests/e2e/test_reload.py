@@ -68,7 +68,8 @@ async def test_terminals_can_be_added_and_removed(
 
     assert (await reloaded(posd, terminal.toml))["detail"] == "terminals removed: SN-OTHER"
     assert (await charge(posd, "SN-OTHER"))[1]["code"] == "unknown_terminal"
-    assert (await charge(posd))[1]["phase"] == "active"  # only one terminal is left, so the call need not name it
+    # only one terminal is left, so a call without a serial is valid
+    assert (await charge(posd))[1]["phase"] == "active"
     # Events of an open payment on the removed terminal count, and are shown as before.
     event = body(open_there, "APPROVAL", "APPROVAL_REQUESTED", "SN-OTHER")
     assert await deliver(other.requests[0].callback, event, posd.ca) == 200
@@ -120,7 +121,7 @@ async def test_a_reload_changes_the_log_level(posd: Daemon, terminal: ScriptedTe
     await canceled(posd, terminal, first)
     await reloaded(posd, terminal.toml)
     found = [line["event"] for line in posd.lines[lines:] if line["level"] == "info"]
-    assert set(found) <= {"config.loaded", "certificate.loaded"}, found  # this is the line of the second reload
+    assert set(found) <= {"config.loaded", "certificate.loaded"}, found  # the second reload wrote these lines
     second, _ = await charge(posd)
     await posd.log_line("payment.started", transaction=second)
 

@@ -148,7 +148,7 @@ def report(street: Street, *arguments: str) -> str:
 
 
 def charged(street: Street, serial: str) -> dict[str, Decimal]:
-    """Return the charged amounts of the terminal's ledger, id -> amount. The void of a charge is negative."""
+    """Return the charged amounts of the terminal's ledger, id -> amount. A void of a charge has a negative amount."""
     ledger = street.terminals[serial].ledger
     finals = [line for line in ledger.of("final") if line["charged"]]
     operations = {line["transaction_reference"]: line["operation"] for line in finals}

@@ -26,7 +26,7 @@ from tests.support.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-#: Short limits of a daemon, in seconds. Each limit is different, so that tests can distinguish them.
+#: Short limits of a daemon, in seconds. Each limit is different, so that tests can distinguish the limits.
 GRACE, STALL, STALL_AFTER_REQUEST = 0.1, 1.5, 1.0
 SHORT = f"""
 [reconcile]

@@ -335,7 +335,8 @@ ABOUT = {
     "history": ("GET", "/history", None, 200),
     "abort": ("POST", "/abort", None, 202),
     "reconcile": ("POST", "/reconcile", None, 200),
-    "release": ("POST", "/release", {"operator": "Ana", "note": "it hangs"}, 409),  # a call of the payment is under way
+    # a call to the terminal is under way
+    "release": ("POST", "/release", {"operator": "Ana", "note": "it hangs"}, 409),
 }
 
 

@@ -100,7 +100,8 @@ async def till_sockets(posd: Daemon, count: int) -> None:
     """Wait until the daemon has this many connections of tills."""
     assert posd.process is not None
     async with asyncio.timeout(30):
-        while connections(posd.till_socket) < count + 1:  # noqa: ASYNC110 - the kernel has no event for it; one is the listening socket
+        # The count includes the listening socket.
+        while connections(posd.till_socket) < count + 1:  # noqa: ASYNC110 - the kernel reports no connection
             await asyncio.sleep(0.005)
 
 

@@ -178,7 +178,7 @@ async def place() -> AsyncIterator[Place]:
 
 #: Arguments of one call. `{name}` stands for the id of the record with this name.
 Call = str
-#: Command -> calls in this test, or the reason why the command has none.
+#: Command -> calls in this test, or the reason why the command has no calls.
 COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "run": "its log is read below",
     "demo": "its terminal, till and daemon are its own",

@@ -158,8 +158,9 @@ async def misnamed(day: Day) -> None:
 
 
 async def all_gets(posd: Daemon, socket: Path) -> dict[str, bytes]:
-    """Return the responses of each GET in the API description, for each id and each choice of a query, and as a stream.
-    A new call in the description is covered at once. The test fails for a new kind of id until `known` has an entry.
+    """Return the responses of each GET in the API description. Call each GET with every id, with every choice of a
+    query, and as a stream. A new call in the description is covered at once. The test fails for a new kind of id until
+    `known` has an entry.
     """
     with disk(posd) as db:
         known = {
@@ -192,7 +193,7 @@ async def all_gets(posd: Daemon, socket: Path) -> dict[str, bytes]:
 
 
 def queries(parameters: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield queries with each value of the parameters with a choice, one at a time. Lists are complete, and no call
+    """Yield a query for each value of each parameter that has a choice of values. Lists are complete, and no call
     waits.
     """
     ends = {"limit": "maximum", "timeout": "minimum"}

@@ -127,13 +127,14 @@ async def test_a_void_by_reference_finds_its_original_and_without_an_original_ha
 
 
 async def test_a_re_authorization_does_not_have_the_day_of_its_original(counter: Shop) -> None:
-    """The pre-authorization reserved the money on another machine. posd does not know its day."""
+    """The pre-authorization reserved the money on another machine. posd does not know the day of the
+    pre-authorization."""
     re_auth = await approved(counter, "re-auth")
     void = await voided(counter, re_auth, AT, original=None, transaction_reference=re_auth.reference)
     assert await reversal(void) is None
 
 
-#: Times from terminals without a clock, and the end of the last year.
+#: First and last possible time. A terminal without a clock may send such times.
 ABSURD = ("0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z")
 
 

@@ -33,7 +33,7 @@ def sockets(posd: Daemon) -> int:
 async def settles(posd: Daemon, count: int) -> None:
     """Wait until the daemon has at most this many connections."""
     async with asyncio.timeout(30):
-        while sockets(posd) > count:  # noqa: ASYNC110 - the kernel has no event for it
+        while sockets(posd) > count:  # noqa: ASYNC110 - the kernel reports no closed connection
             await asyncio.sleep(0.005)
 
 

@@ -39,7 +39,7 @@ class Two:
 
     @property
     def text(self) -> str:
-        """The first configuration, with the port."""
+        """The first configuration, with the daemon's real port."""
         return self.daemon.config.replace("127.0.0.1:0", f"127.0.0.1:{self.daemon.port}")
 
     async def started(self, shop: Shop) -> Payment:

@@ -1,4 +1,4 @@
-"""An online backup: one state of a database in use, complete or absent, with its keys."""
+"""An online backup. A backup has one state of a database in use, and the keys. A backup is complete or absent."""
 
 import errno
 import gzip

@@ -161,7 +161,7 @@ READS: dict[str, Read] = dict(every_list()) | {
     "journal of a print job": lambda db: list(print_jobs.journal(db, "p")),
     "webhooks of a print job": lambda db: print_jobs.callbacks(db, "p"),
 }
-#: Writes inside a commit, with the reads that they make.
+#: Writes inside a commit, with the reads that these writes make.
 WRITES: dict[str, Callable[[WriteTransaction], Any]] = {
     "an entry": lambda unit: journal.append(unit, name(2), Reapplied(), AT),
     "an event": lambda unit: another_event(unit, 2),

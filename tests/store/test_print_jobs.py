@@ -101,7 +101,7 @@ async def test_a_change_is_in_the_feed_with_its_entry_or_neither_is_stored(store
 
 async def test_an_entry_without_information_is_not_stored_and_an_action_is(store: Store) -> None:
     job = await recorded(store, await begin(store), ACCEPTED)
-    job = await recorded(store, job, polled("PENDING"))  # the terminal's first report
+    job = await recorded(store, job, polled("PENDING"))  # this poll has the terminal's first report
     count = len(await read(store, lambda db: list(print_jobs.journal(db, "job-1"))))
     assert await recorded(store, job, polled("PENDING")) == job
     assert await recorded(store, job, Polled(NoAnswer("HTTP 404", 404))) == job

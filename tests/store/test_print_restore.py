@@ -120,7 +120,7 @@ def test_every_job_of_a_file_without_its_header_is_found(state: State) -> None:
     assert_sound(state.database)
 
 
-@pytest.mark.parametrize("step", first_quick((10, 1), 1))  # each tenth page, and each page
+@pytest.mark.parametrize("step", first_quick((10, 1), 1))  # damage each tenth page, or each page
 def test_with_any_page_destroyed_no_job_is_lost_and_none_is_invented(state: State, step: int) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)

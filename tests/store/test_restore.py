@@ -65,7 +65,7 @@ def snapshots(path: Path, ids: list[str]) -> dict[str, tuple[object, ...]]:
 
 
 def numbers(db: sqlite3.Connection, table: str) -> dict[int, tuple[object, ...]]:
-    """Return the rows by number, without the columns that the payment uses to find them. A new event may change those
+    """Return the rows by number, without the columns by which a payment finds its rows. A new event may change those
     columns.
     """
     names = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] != "together"]

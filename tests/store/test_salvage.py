@@ -64,7 +64,7 @@ def test_no_single_damaged_page_loses_an_id(whole: Path, tmp_path: Path, step: i
 def test_no_damage_invents_a_record(whole: Path, tmp_path: Path, seed: int) -> None:
     path, random, before = tmp_path / "posd.db", Random(seed), rows(whole)
     content = bytearray(whole.read_bytes())
-    for _ in range(random.choice((1, 20, 400))):  # single bytes, sectors, or several pages
+    for _ in range(random.choice((1, 20, 400))):  # damage single bytes, sectors, or several pages
         start, length = random.randrange(len(content)), random.choice((1, 512, 5 * PAGE))
         content[start : start + length] = random.randbytes(min(length, len(content) - start))
     path.write_bytes(content[: random.choice((len(content), len(content) // 2))])

@@ -237,4 +237,5 @@ def test_a_file_of_an_older_schema_is_checked(tmp_path: Path, monkeypatch: pytes
 
 def test_each_kind_of_finding_is_tested() -> None:
     seen = {kind for _, kinds, _ in WRONG.values() for kind in kinds}
-    assert seen | {"damaged", "key", "interrupted", "print_job"} == set(KINDS)  # print jobs: test_print_restore
+    # test_print_restore tests the kind `print_job`
+    assert seen | {"damaged", "key", "interrupted", "print_job"} == set(KINDS)

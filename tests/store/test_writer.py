@@ -152,7 +152,7 @@ async def test_functions_run_in_order_of_arrival(store: Store) -> None:
 
 async def test_a_cancelled_caller_does_not_stop_its_function(store: Store) -> None:
     task = asyncio.create_task(store.write(insert("left")))
-    await asyncio.sleep(0)  # lets the task pass its function to the writer
+    await asyncio.sleep(0)  # the task passes its function to the writer
     task.cancel()
     await store.write(insert("next"))
     assert await store.read(reasons) == ["left", "next"]
@@ -160,7 +160,7 @@ async def test_a_cancelled_caller_does_not_stop_its_function(store: Store) -> No
 
 async def test_a_riding_function_is_committed_with_the_next_write_and_causes_no_commit(store: Store) -> None:
     riding = asyncio.create_task(store.ride(insert("rides")))
-    await asyncio.sleep(0)  # lets the task pass its function to the writer
+    await asyncio.sleep(0)  # the task passes its function to the writer
     assert await store.write(lambda unit: reasons(unit.db)) == []  # the riding function is not committed yet
     assert sum(store.writer.commit_seconds.counts) == 0
     await store.write(insert("next"))
@@ -175,7 +175,7 @@ async def test_a_riding_function_fails_alone(store: Store) -> None:
         raise KeyError("mine")
 
     riding = asyncio.create_task(store.ride(half))
-    await asyncio.sleep(0)  # lets the task pass its function to the writer
+    await asyncio.sleep(0)  # the task passes its function to the writer
     await store.write(insert("next"))
     with pytest.raises(KeyError):
         await riding
@@ -235,7 +235,7 @@ async def test_functions_beyond_the_limit_are_refused_at_once(store: Store, monk
 async def test_after_the_end_no_function_is_accepted(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
     last = asyncio.create_task(store.write(insert("last")))
-    await asyncio.sleep(0)  # lets the task pass its function to the writer
+    await asyncio.sleep(0)  # the task passes its function to the writer
     await store.close()
     assert await last == "last", "functions passed before the end are written"
     with pytest.raises(StorageUnavailable):
@@ -246,7 +246,7 @@ async def test_the_end_waits_for_all_passed_functions(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
     names = [str(number) for number in range(writer.MAX_BATCH + 1)]  # one function more than one COMMIT holds
     tasks = [asyncio.create_task(store.write(insert(name))) for name in names]
-    await asyncio.sleep(0)  # lets the tasks pass their functions to the writer
+    await asyncio.sleep(0)  # the tasks pass their functions to the writer
     await store.close()
     async with asyncio.timeout(30):
         assert await asyncio.gather(*tasks) == names
@@ -411,7 +411,8 @@ def in_the_file(directory: Path) -> list[str]:
 
 
 async def test_the_wal_is_emptied_between_two_commits(store: Store, tmp_path: Path) -> None:
-    """Functions that wait during the checkpoint are committed after it. The file then has the content of the WAL."""
+    """Functions that wait during the checkpoint are committed after the checkpoint. The file then has the content of
+    the WAL."""
     await store.write(insert("before"))
     assert log_bytes(tmp_path) > 0
     later = [asyncio.create_task(store.write(insert(str(number)))) for number in range(20)]
@@ -461,7 +462,7 @@ async def test_a_wal_that_cannot_be_checkpointed_loses_nothing(store: Store, tmp
 async def tried(store: Store) -> None:
     """Wait until a due checkpoint has been made or has failed."""
     async with asyncio.timeout(20):
-        while store.writer.checkpoints.due() is not None:  # noqa: ASYNC110 - no event reports it
+        while store.writer.checkpoints.due() is not None:  # noqa: ASYNC110 - no event reports the end of a checkpoint
             await asyncio.sleep(0.005)
 
 

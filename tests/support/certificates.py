@@ -202,7 +202,7 @@ def _alternative(text: str) -> x509.GeneralName:
     return x509.DNSName(text)
 
 
-#: Private CAs that strict rules refuse. The default verification of Python accepted them until version 3.12.
+#: Private CAs that strict rules refuse. The default verification of Python accepted such CAs until version 3.12.
 OLD_STYLE = {
     "not critical": PrivateCa(critical=False),
     "no key usage": PrivateCa(key_usage=False),

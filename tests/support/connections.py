@@ -12,7 +12,7 @@ class Connections:
     """Callback of `asyncio.start_server`. Each connection is passed to `serve`, and open connections are recorded.
 
     A closed TLS connection stays open until the peer has also closed. If the loop ends earlier, the garbage collector
-    finds the socket, and an unrelated test gets the warning.
+    finds the socket, and an unrelated test gets a warning.
     """
 
     def __init__(self, serve: Serve) -> None:
@@ -45,7 +45,7 @@ async def shut(*servers: asyncio.Server) -> None:
     """Close the servers. All accepted connections stay open.
 
     When a server closes, asyncio drops connections accepted in the same turn of the loop. The garbage collector then
-    finds their sockets, and an unrelated test gets the warning.
+    finds the sockets, and an unrelated test gets a warning.
     """
     for server in servers:
         for listening in server.sockets:

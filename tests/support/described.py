@@ -15,7 +15,7 @@ from posd.api.openapi import document
 
 Schema = dict[str, Any]
 
-#: Keyword of types to which later versions may add words.
+#: Keyword of a type to which later versions may add words.
 OPEN_WORDS = "x-extensible-enum"
 #: Prefix of references within the description.
 BASE = "urn:posd"

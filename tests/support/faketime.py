@@ -29,8 +29,8 @@ class FakeTime:
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables of a process with this clock. The library assumes that glibc waits by the wall clock.
-        The assumption is wrong, and threads would wait for each other for seconds. One variable turns the assumption
-        off.
+        The assumption is wrong, and threads would wait for each other for seconds. One of these variables switches the
+        assumption off.
         """
         return {
             "LD_PRELOAD": str(LIBRARY),

@@ -1,4 +1,4 @@
-"""A file system that cannot sync a folder. Some network shares and FUSE file systems cannot."""
+"""A file system that cannot sync a folder. Some network shares and FUSE file systems have this limit."""
 
 import errno
 import os

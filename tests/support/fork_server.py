@@ -133,8 +133,9 @@ def become(request: dict[str, Any]) -> None:
         sys.stdout = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115
     if request["closed"]:
         os.close(1)
-        sys.stdout = None  # type: ignore[assignment]  # as the interpreter has it then
-    importlib.reload(importlib.import_module("posd.base.crashpoints"))  # it reads the environment when it is imported
+        sys.stdout = None  # type: ignore[assignment]  # as in an interpreter without stdout
+    # this module reads the environment at its import
+    importlib.reload(importlib.import_module("posd.base.crashpoints"))
     program = request["program"]
     sys.argv = [program, *request["arguments"]]
     if program.endswith(".py"):

@@ -258,7 +258,7 @@ def descriptors() -> set[int]:
 
 @atexit.register
 def close() -> None:
-    """End the servers and all processes that they have forked."""
+    """End the servers and all forked processes."""
     while _servers:
         _, server = _servers.popitem()
         server.control.close()

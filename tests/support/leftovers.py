@@ -198,7 +198,7 @@ def _held() -> set[str]:
     ours = forks.descriptors() | ports.descriptors()
     descriptors = set()
     for entry in Path(_DESCRIPTORS).iterdir():
-        with suppress(OSError):  # the descriptor of the listed directory itself
+        with suppress(OSError):  # the descriptor of the listed directory is closed by then
             target = str(entry.readlink())
             if not target.startswith("/dev/") and int(entry.name) not in ours:
                 descriptors.add(f"descriptor {entry.name} -> {target}")

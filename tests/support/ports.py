@@ -2,8 +2,8 @@
 0.
 
 A process that is killed and started again listens on the same port. If the kernel had chosen this port, another test
-could get the port between kill and start. So each process of the tests claims a block of ports. The process binds the
-first port of the block, so that no other run can claim the block.
+could get the port between kill and start. Each process of the tests therefore claims a block of ports. The process
+binds the first port of the block, so that no other run can claim the block.
 """
 
 import atexit

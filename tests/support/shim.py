@@ -9,7 +9,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "power" / "shim.c"
 
-#: Kind, process, file descriptor, flags, offset or length, length of the name, length of the data.
+#: Fields of a record: kind, process, file descriptor, flags, offset or length, length of the name, length of the data.
 _HEADER = struct.Struct("=IiiIQII")
 
 

@@ -18,7 +18,8 @@ def fill(descriptor: int) -> None:
 
 
 class FullOutput:
-    """A full pipe or stream socket. The socket of the journal is a stream socket. A log writes to `write`."""
+    """A full pipe or stream socket. The socket of the journal is a stream socket. `write`: descriptor for the writer of
+    a log."""
 
     def __init__(self, kind: str) -> None:
         if kind == "pipe":

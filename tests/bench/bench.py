@@ -12,13 +12,13 @@ ROUNDS = 5
 
 @dataclass(frozen=True)
 class Bench:
-    """One run of the benchmark. `short` is for the test suite, and only shows that every part works."""
+    """One run of the benchmark. With `short` the run only shows that every part works. The test suite uses `short`."""
 
     home: Path
     short: bool
 
     def rounds(self, warm: bool = False) -> range:
-        """Return the numbers of the rounds. With `warm` add a round 0 that only warms up."""
+        """Return the numbers of the rounds. With `warm` add a round 0, whose figures do not count."""
         return range(1, 2) if self.short else range(0 if warm else 1, ROUNDS + 1)
 
     def pick(self, full: int, short: int) -> int:
@@ -32,8 +32,8 @@ class Bench:
         return made
 
     def as_installed(self) -> dict[str, str]:
-        """Return an environment in which the interpreter keeps bytecode. For a short run it is empty, because writing
-        bytecode would slow it.
+        """Return an environment in which the interpreter keeps bytecode. For a short run the environment is empty,
+        because writing bytecode would slow the run.
         """
         if self.short:
             return {}

@@ -12,14 +12,14 @@ from tests.bench.wire import taken_over, till
 from tests.support.senders import crowd
 from tests.support.usage import KIB, MIB, quiet, resident_bytes
 
-#: Limits: two in MB (1024 × 1024 bytes), the last in KB (1024 bytes).
+#: Limits of memory. The first two limits are in MB (1024 × 1024 bytes), the last limit is in KB (1024 bytes).
 IDLE_LIMIT = 45.0
 GROWTH_LIMIT = 3.0
 WAITING_LIMIT = 25.0
 
 #: Terminals of the shop, which all run payments at once.
 TERMINALS = 16
-#: Seconds until a new daemon is idle, and seconds after a load until it has released its memory.
+#: Seconds until a new daemon is idle, and seconds after a load until the daemon has released its memory.
 IDLE_SECONDS, SETTLE_SECONDS = 60, 10
 #: Number of open payments while tills wait. Each payment has the same number of waiting tills.
 OPEN = 10
@@ -27,7 +27,7 @@ OPEN = 10
 
 async def measure(bench: Bench) -> Sequence[Row]:
     """Measure the memory of daemons as in a shop, with discovery on. Each round has its own daemons."""
-    if not bench.short:  # the first start also writes bytecode, and needs more memory for it
+    if not bench.short:  # the first start also writes bytecode, and needs more memory for this
         async with open_shop(bench.directory("memory-bytecode"), 1, bench.as_installed()):
             pass
     count = bench.pick(10_000, 96)

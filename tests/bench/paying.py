@@ -1,4 +1,4 @@
-"""Payments from the till's PUT to the last event: many at once, and one after the other."""
+"""Measurement of payments from the till's PUT to the last event: many at once, and one after the other."""
 
 import asyncio
 import json
@@ -14,8 +14,8 @@ from tests.support import events
 from tests.support.senders import crowd
 from tests.support.usage import processor_seconds, quiet
 
-#: Pause after each step of a single payment, in seconds. In a shop the next step comes seconds later, and two steps
-#: share no work.
+#: Pause after each step of a single payment, in seconds. In a shop the next step also comes later, so two steps share
+#: no work.
 PAUSE_SECONDS = 0.003
 
 
@@ -28,7 +28,7 @@ async def start(shop: Shop, own: Wire, serial: str) -> str:
 
 
 async def end(shop: Shop, lan: Wire, identity: str, serial: str) -> None:
-    """Send the events of an approved payment, up to the last."""
+    """Send all events of an approved payment."""
     path = shop.arrived.pop(identity)
     for status, previous in events.APPROVED:
         lan.send("POST", path, events.body(identity, status, previous, serial))
@@ -39,7 +39,7 @@ async def pay(shop: Shop, count: int) -> None:
     """Run this many payments to their end, on all terminals at once.
 
     Each terminal has a till in a process of its own, because a process may start only a limited number of payments in a
-    day. It sends its events over one connection.
+    day. Each terminal sends its events over one connection.
     """
     left = repeat(None, count)
     with crowd(shop.daemon.till_socket, len(shop.serials), each=1) as tills:

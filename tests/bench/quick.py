@@ -1,7 +1,7 @@
 """Quick run (--quick): ratios that hardly depend on how busy the machine is, compared with tests/bench/reference.json.
 
-It compares processor time, memory and bytes written to the disk. Other processes on the machine hardly change these,
-unlike rates.
+The run compares processor time, memory and bytes written to the disk. Other processes on the machine change rates, and
+hardly change these values.
 """
 
 import platform

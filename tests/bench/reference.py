@@ -1,4 +1,6 @@
-"""Comparison of the quick run with the stored reference. It finds the ratios that are worse, and the differences."""
+"""Comparison of the quick run with the stored reference. The comparison finds the ratios that are worse, and the
+differences.
+"""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A daemon with many terminals, which all run in this process behind one port and accept every payment at once.
+"""A daemon with many terminals. All terminals run in this process behind one port and accept every payment at once.
 
 `tests.bench.paying` sends their events.
 """

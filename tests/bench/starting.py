@@ -1,4 +1,4 @@
-"""Time from the start of the process until it is ready, compared with the imports that any such daemon needs."""
+"""Time from the start of the daemon until the daemon is ready, compared with the imports that any such daemon needs."""
 
 import asyncio
 import os
@@ -16,11 +16,11 @@ from tests.support.daemon import START_SECONDS, Daemon, toml
 from tests.support.manager import Manager, manager
 from tests.support.usage import FRESH, processor_seconds, resident_bytes
 
-#: The most that a start may take, in multiples of the bare imports.
+#: Limits of a start, in multiples of the bare imports.
 LIMIT = 2.0
-#: Starts of each in a round.
+#: Number of starts of the daemon and of the bare imports in a round.
 STARTS = 4
-#: The program of the bare interpreter: imports, then a line of output. It lives until it is ended.
+#: The program of the bare interpreter: imports, then a line of output. The program runs until the test ends it.
 BARE = "import starlette, hypercorn, aiosqlite, zeroconf, structlog; print(flush=True); input()"
 #: Terminals that discovery has to find.
 FLEET = "".join(f'[[terminals]]\nserial = "SN-{number:04}"\n' for number in range(1, 5))
@@ -64,7 +64,7 @@ class Start:
 
 
 async def start(daemon: Daemon, told: Manager) -> Start:
-    """Start the daemon, wait until it is ready, and stop it. Return the measurement."""
+    """Start the daemon, wait until it is ready, and stop the daemon. Return the measurement."""
     begun = time.perf_counter()
     await daemon.start(wait=False)
     assert daemon.process is not None
@@ -76,7 +76,7 @@ async def start(daemon: Daemon, told: Manager) -> Start:
 
 
 async def bare_imports(others: Mapping[str, str]) -> Start:
-    """Start an interpreter, wait until all imports are done, and stop it. Return the measurement."""
+    """Start an interpreter, wait until all imports are done, and stop the interpreter. Return the measurement."""
     begun = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", BARE),

@@ -1,4 +1,4 @@
-"""Every part of the benchmark, run once and as small as possible, to show that it works and has all rows. No figure is
+"""One small run of every part of the benchmark. The run shows that each part works and has all rows. No figure is
 judged, because times depend on the machine. `python -m tests.bench` has the bounds.
 """
 

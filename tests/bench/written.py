@@ -9,7 +9,7 @@ from tests.bench.shop import open_shop
 from tests.support.shim import Kind, Operation, build
 from tests.support.usage import KIB
 
-#: A file system's block, and the least that is written to a disk, in bytes.
+#: Size of a file system's block, which is the least amount that a disk writes, in bytes.
 BLOCK = 4096
 
 
@@ -24,7 +24,7 @@ class Span:
 
 
 def spans(operations: Iterable[Operation], moments: Sequence[int]) -> list[Span]:
-    """Return what was written between each two moments (`Shim.position`), the last span up to the end."""
+    """Return the writes between each two moments (`Shim.position`). The last span lasts until the end."""
     names: dict[tuple[int, int], str] = {}
     dirty: dict[str, set[int]] = {}
     found = [Span() for _ in moments[1:]]

@@ -20,7 +20,7 @@ def refused(code: str) -> pytest.RaisesExc[Problem]:
 
 @pytest.fixture
 def payment(shop: Shop) -> Payment:
-    """Yield a payment that is not started. Its terminal has no other payment and accepts it."""
+    """Yield a payment that is not started. The payment's terminal has no other payment and accepts this payment."""
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     shop.terminal.arrived.clear()

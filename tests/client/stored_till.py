@@ -1,5 +1,6 @@
-"""A till that stores its payments in a folder. With ID it charges under this id. Without ID it settles the open
-payments. With LINE it dies before the LINE-th line of the client's code. Arguments: SOCKET FOLDER TERMINAL [ID LINE].
+"""A till that stores its payments in a folder. With ID the till charges under this id. Without ID the till settles the
+open payments. With LINE the till dies before the LINE-th line of the client's code. Arguments: SOCKET FOLDER TERMINAL
+[ID LINE].
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Messages and waits if posd is missing, forbidden, stopping, or replaced by another program."""
+"""Messages and waits of the client. posd is missing, forbidden, stopping, or replaced by another program."""
 
 import asyncio
 import errno
@@ -77,13 +77,13 @@ async def test_the_message_says_why_posd_cannot_be_reached(tmp_path: Path, name:
         with pytest.raises(Unreachable, match=words):
             await asynchronous.version()
     assert not caught.value.sent
-    gc.collect()  # a socket that is left open would warn, and warnings are errors in tests
+    gc.collect()  # a socket that is left open causes a warning, and warnings are errors in tests
 
 
 @pytest.mark.slow
 @needs(root=True)
 def test_a_forbidden_socket_is_not_waited_for_long(tmp_path: Path) -> None:
-    """The client waits for a moment, because at posd's start the socket exists before it gets its group."""
+    """The client waits for a moment. At posd's start the socket exists before it gets its group."""
     path = Path("/tmp") / f"posd-{os.getpid()}.sock"
     program = f"""
 import os
@@ -188,7 +188,7 @@ def test_an_exception_of_on_away_ends_a_wait(tmp_path: Path) -> None:
         client.transaction(ID).outcome()
 
 
-# A client repeats a read during its patience. It does not repeat a decision.
+# A client repeats a read during its patience. A client does not repeat a decision.
 
 
 @pytest.mark.parametrize("trouble", [LOST, STOPPING], ids=["lost", "draining"])
@@ -217,7 +217,7 @@ def test_a_decision_that_posd_did_not_accept_is_repeated(tmp_path: Path) -> None
     assert [(call.path, call.body.decode()) for call in stub.calls] == [(f"/v1/transactions/{ID}/resolve", body)] * 2
 
 
-# The caller's own time-out.
+# The time-out belongs to the caller.
 
 
 @pytest.mark.parametrize("timeout", [0, 0.3])

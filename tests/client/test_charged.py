@@ -44,8 +44,8 @@ NEW_OF_OUTCOME = {"client_transaction_id", "terminal", "type", "sale", "amount"}
 
 @dataclass
 class Till:
-    """A till that ended before it booked its payments. One payment was charged, one was declined, and one was never
-    sent.
+    """A till that ended before it booked its payments. One payment was charged, one payment was declined, and one
+    payment was never sent.
     """
 
     daemon: Daemon
@@ -121,7 +121,7 @@ async def test_a_payment_lost_by_a_restore_is_left_to_a_person_even_after_the_re
     move_back(till)
     await daemon.start()
     everyone = [till.charged, till.declined, till.unsent]
-    #: The payment is stored later than any missing record.
+    #: The till stores the payment after the time of any missing record.
     later = StoredPayment(str(uuid4()), till.stored(till.charged).body, datetime.now(UTC))
     for seen in (False, True):
         if seen:

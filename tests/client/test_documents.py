@@ -1,5 +1,5 @@
-"""Documents as types. Numbers are exact, and times have a zone. Unknown data is kept and never mistaken for known
-data.
+"""Documents as types. Numbers are exact, and times have a zone. The client keeps unknown data and never treats it as
+known data.
 """
 
 import json
@@ -229,7 +229,9 @@ def test_an_unknown_result_of_a_newer_posd_is_not_a_known_result(tmp_path: Path)
 
 
 def test_an_outcome_of_an_older_posd_is_read_with_the_payment_received_before(tmp_path: Path) -> None:
-    """The outcome alone has neither the payment nor its type. Without the payment the client concludes nothing."""
+    """An outcome without its transaction has neither the payment nor the payment's type. Without the payment the client
+    concludes nothing.
+    """
     final = transaction(outcome=outcome("approved", EVENT), next_step="done")
     over = answer(final["outcome"])
     with Stub(tmp_path / "s", [over, answer(transaction()), over]) as stub, Posd(stub.socket) as client:

@@ -1,4 +1,6 @@
-"""Modules that the client loads. It loads nothing else of posd, and the HTTP client only at the first use."""
+"""Modules that the client loads. The client loads nothing else of posd, and loads the HTTP client only at the first
+use.
+"""
 
 import subprocess
 import sys
@@ -17,7 +19,7 @@ for name in sorted(sys.modules):
 
 
 def loaded(script: str) -> set[str]:
-    """Run a script. Return the modules that it has loaded from outside the standard library."""
+    """Run a script. Return the modules that the program has loaded from outside the standard library."""
     command = [sys.executable, "-I", "-c", f"import sys\nbefore = set(sys.modules)\n{script}\n{ENDING}"]
     return set(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split())
 

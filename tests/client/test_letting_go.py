@@ -1,4 +1,4 @@
-"""The end of a wait by cancellation, time-out or Ctrl-C does not affect the payment. Threads can share a client."""
+"""Cancellation, time-out or Ctrl-C ends a wait, and does not affect the payment. Threads can share a client."""
 
 import asyncio
 import gc
@@ -195,7 +195,9 @@ async def test_a_watch_that_is_left_early_has_no_connection(payment: Payment) ->
 
 
 async def test_a_socket_that_could_not_be_connected_is_closed(tmp_path: Path) -> None:
-    """posd can end between the check of the socket and the call. Then the HTTP client leaves the socket open."""
+    """posd can end between the check of the socket and the call. In this case the HTTP client leaves the socket
+    open.
+    """
     path = str(tmp_path / "nobody.sock")
     with (
         warnings.catch_warnings(record=True) as caught,

@@ -65,7 +65,7 @@ async def test_lists_are_read_page_by_page_newest_first(shop: Shop) -> None:
 
 async def test_a_time_without_a_zone_is_refused(shop: Shop) -> None:
     with Posd(shop.daemon.till_socket) as client, pytest.raises(ValueError, match="no time zone"):
-        client.transactions(since=datetime(2026, 11, 20))  # noqa: DTZ001 - that is what is refused
+        client.transactions(since=datetime(2026, 11, 20))  # noqa: DTZ001 - the client refuses a time without a zone
 
 
 async def test_each_refusal_is_raised_as_its_type(shop: Shop) -> None:
@@ -196,7 +196,7 @@ async def test_the_feed_continues_over_restarts_without_a_gap_or_a_repeat(own: S
         ):
             return told, next(feed)
 
-    told, begun = await asyncio.to_thread(elsewhere)  # a place of another copy of the database
+    told, begun = await asyncio.to_thread(elsewhere)  # the cursor belongs to another copy of the database
     assert [(notice.code, notice.seq) for notice in told] == [("place_unknown", 0)]
     assert begun.seq == 1
     assert begun.place.startswith("1-")

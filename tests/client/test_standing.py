@@ -35,7 +35,7 @@ def test_a_state_that_posd_cannot_read_is_requested_again(
 def test_an_unreadable_state_is_not_a_refusal(
     tmp_path: Path, look: Callable[[Posd], object], found: Answer, trouble: Answer
 ) -> None:
-    """If this raised a Problem, a till would treat a running payment as never started."""
+    """If this read raised a Problem, a till would treat a running payment as never started."""
     del found
     with (
         Stub(tmp_path / "s", [trouble]) as stub,
@@ -48,7 +48,7 @@ def test_an_unreadable_state_is_not_a_refusal(
 
 @pytest.mark.slow
 def test_a_permanent_fault_is_not_the_end_of_a_print_job(tmp_path: Path) -> None:
-    """A till that treats the fault as a refusal would print again."""
+    """If a till treated the fault as a refusal, the till would print again."""
     with pytest.raises(Unreachable, match="its state is not known") as told:
         sync([FAULT] * 50, tmp_path / "s", lambda client: client.printed(JOB).outcome())
     assert isinstance(told.value.__cause__, Problem)
@@ -63,7 +63,7 @@ FURTHER = answer(transaction(phase="active", status="CARD_PRESENTED"), 202)
 
 
 def test_the_last_received_state_is_reported(tmp_path: Path) -> None:
-    """This holds also after a later wait without an update."""
+    """The state stays the same after a later wait without an update."""
     with Stub(tmp_path / "s", [OPEN, FURTHER]) as stub, Posd(stub.socket) as client:
         payment = client.transaction(ID)
         assert payment.state().status is None
@@ -118,7 +118,7 @@ async def test_the_last_received_state_of_a_print_job_is_reported(tmp_path: Path
     assert (caught.value.state.status, also.value.state.status) == ("IN_PROGRESS", "IN_PROGRESS")
 
 
-# Mistakes of the till itself.
+# Mistakes in the till's own code.
 
 
 def test_an_exception_in_on_notice_reaches_the_till(tmp_path: Path) -> None:

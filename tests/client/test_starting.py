@@ -196,7 +196,7 @@ def test_not_after_may_be_at_the_end_of_the_calendar(tmp_path: Path, text: str) 
 def test_an_unknown_keyword_is_refused_and_nothing_is_sent(tmp_path: Path, keyword: str) -> None:
     words = f"unexpected keyword argument '{keyword}'"
     with Stub(tmp_path / "s", []) as stub, Posd(stub.socket) as client, pytest.raises(TypeError, match=words):
-        client.charge(ID, 5, **{keyword: OTHER})  # type: ignore[arg-type]  # that is what is tested
+        client.charge(ID, 5, **{keyword: OTHER})  # type: ignore[arg-type]  # the test passes a wrong type
     assert stub.calls == []
 
 

@@ -1,4 +1,6 @@
-"""Payments that a till stores on disk before it starts them. So the till has their ids after a crash."""
+"""Payments that a till stores on disk before it starts them. The till therefore has the ids of these payments after a
+crash.
+"""
 
 import asyncio
 import os
@@ -182,10 +184,11 @@ RESTORED = (
     f',"never_started":false,"records_missing_from":"{LOST_FROM.isoformat()}"'
     f',"records_missing_until":"{LOST_UNTIL.isoformat()}"'
 )
-#: Problem of posd for an unknown id, and time when the till stored the payment -> whether it was never started.
+#: Problem of posd for an unknown id, and time when the till stored the payment -> whether the payment was never
+#: started.
 UNKNOWN: list[tuple[str, datetime | None, bool]] = [
     (',"never_started":true', None, True),
-    ("", LOST_UNTIL + timedelta(days=1), False),  # the problem of an older posd
+    ("", LOST_UNTIL + timedelta(days=1), False),  # an older posd replies with this problem
     (RESTORED, None, False),
     (RESTORED, LOST_FROM - timedelta(days=1), False),  # the till may have started the payment a day later
     (RESTORED, LOST_UNTIL, False),
@@ -239,7 +242,7 @@ async def till(*arguments: str) -> forks.Process | asyncio.subprocess.Process:
 
 async def killed(payment: Payment, folder: Path, line: int) -> tuple[bool, bool, bool]:
     """Kill a till at a line of the client. Another till settles the payments. Return whether the first till was killed,
-    whether the payment was stored, and whether it was sent.
+    whether the payment was stored, and whether the payment was sent.
     """
     arguments = (str(payment.shop.daemon.till_socket), str(folder), payment.serial)
     first = await till(*arguments, payment.identity, str(line))

@@ -51,7 +51,7 @@ def _followed(directory: Path, trusted: str) -> Case:
 
 
 def _of_before(directory: Path, trusted: str) -> Case:
-    """Return the case of a CA of an earlier version. It has no name constraints and allows no CA below it."""
+    """Return the case of a CA of an earlier version. The CA has no name constraints and allows no CA below it."""
     made = tls.files(directory / "tls")
     ca, leaf = PrivateCa(path_length=0).write(directory / "tls", NAME, ADDRESS)
     for old, new in ((ca, made.ca_certificate), (leaf.certificate, made.certificate)):

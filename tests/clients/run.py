@@ -65,7 +65,9 @@ def installed(command: str) -> bool:
 
 
 async def judge(client: Client, case: Case, name: str) -> Judgement:
-    """Run a client against a server with the certificate of the case. The client calls the server by this name."""
+    """Run a client against a server with the certificate of the case. The client calls the server by the name
+    `name`.
+    """
     async with recording(case.leaf.context()) as server:
         process = await asyncio.create_subprocess_exec(
             *client(case.ca, server.port, name),

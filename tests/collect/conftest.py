@@ -1,4 +1,4 @@
-"""Tables of head office. A file has one PostgreSQL server, and each test has new tables."""
+"""Tables of head office. Each test file has one PostgreSQL server, and each test has new tables."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Lanes with real daemons and relays, a NATS server, PostgreSQL and collectors, all with faults. `python -m
-tests.collect.fleet --lanes 20 --payments 2000 --seed 1` makes a long run. A test makes a short run.
+"""A fleet of lanes with real daemons and relays, a NATS server, PostgreSQL and collectors. Faults affect all parts.
+`python -m tests.collect.fleet --lanes 20 --payments 2000 --seed 1` makes a long run. A test makes a short run.
 """
 
 import argparse
@@ -65,7 +65,7 @@ class Fleet:
         return self.directory / "collect.toml"
 
     async def posd(self, *arguments: str, config: Path | None = None) -> Command:
-        """Run a command, by default with head office's configuration. Raise AssertionError if it fails."""
+        """Run a command, by default with head office's configuration. Raise AssertionError if the command fails."""
         process = await Command.start(config or self.config, *arguments)
         assert await process.ended() == 0, process.lines
         return process
@@ -146,7 +146,7 @@ class Fleet:
         post.network.up()
 
     async def _swallow(self) -> None:
-        """Lose data of a lane between relay and head office without an error."""
+        """Remove data of a lane between relay and head office without an error."""
         post = self.random.choice(self.posts)
         post.network.down(cut=False, refuse=False)
         for _ in range(3):
@@ -183,7 +183,7 @@ class Fleet:
         self.broken["restore"] += 1
 
     async def complete(self) -> None:
-        """Wait until head office has all data of the lanes, including the databases before the newest.
+        """Wait until head office has all data of the lanes, including the data of earlier databases.
 
         A message that a collector held when its database crashed is delivered again after ACK_SECONDS.
         """

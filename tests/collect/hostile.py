@@ -14,7 +14,7 @@ from tests.collect.life import life
 Sent = tuple[str, bytes]
 
 _RANDOM = Random(1)
-#: JSON literals, and texts in the form of literals. Every field gets these values first.
+#: JSON literals, and texts in the form of literals. The generator puts these values into every field first.
 SHARP: tuple[str, ...] = (
     json.dumps(_RANDOM.randbytes(1352).hex()),
     *('"NaN"', "1e200000", '"infinity"', '"9999-12-31T23:59:59-12:00"', '"2026-11-20T12:00:00+99:99"'),
@@ -85,7 +85,7 @@ class HostileLanes:
             yield f"posd.{found['merchant']}.{found['lane']}", self._written(message, literal)
 
     def _harm(self, message: dict[str, Any], known: int) -> None:
-        """Replace, remove or repeat one value anywhere, or copy it from another lane."""
+        """Replace, remove or repeat one value at any place, or copy a value from another lane."""
         place = self._random.choice([place for place, _ in parts(message) if place])
         inner = within(message, place)
         match self._random.randrange(6):

@@ -20,7 +20,7 @@ SETTINGS = "listen_addresses=''\nmax_connections=30\nshared_buffers=32MB\n"
 
 @dataclass
 class Postgres(Server):
-    """A server on a Unix socket. SIGINT ends it in order, SIGQUIT like a crash.
+    """A server on a Unix socket. SIGINT ends the server in order. SIGQUIT ends the server like a crash.
 
     Without `syncs` only a power cut could lose data.
     """
@@ -77,7 +77,7 @@ class Postgres(Server):
 
 @asynccontextmanager
 async def postgres(*, syncs: bool = False) -> AsyncIterator[Postgres]:
-    """Run a server for the block, in a directory that its user can enter."""
+    """Run a server for the block, in a directory that the server's user can enter."""
     with TemporaryDirectory(prefix="posd-") as directory:
         server = Postgres(Path(directory), syncs)
         server.make()

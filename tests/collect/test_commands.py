@@ -30,7 +30,7 @@ FORGED = "x\x1b[2J\ny\tz\u202e"
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def config(office: Path, store: CollectorStore) -> Path:
-    """Return the configuration of a head office with a good lane, and one with invalid names."""
+    """Return the configuration of a head office with a good lane, and a lane with invalid names."""
     good, bad = life(1), life(2, FORGED)
     assert await store.write(parsed(as_messages([*good.sent, *bad.sent[:-2], *bad.sent[-1:]]))) == 0
     return office

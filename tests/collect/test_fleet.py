@@ -1,4 +1,6 @@
-"""After any faults between lanes and head office, its tables equal the lanes' data, row by row, with their totals."""
+"""After any faults between lanes and head office, the tables of head office equal the lanes' data, row by row, with the
+lanes' totals.
+"""
 
 import pytest
 

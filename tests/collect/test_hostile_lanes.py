@@ -1,4 +1,4 @@
-"""No lane harms another lane. The data of other lanes is stored as sent, whatever messages arrive beside it."""
+"""No lane harms another lane. The data of other lanes is stored as sent, for any messages of a hostile lane."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ class Office:
         self._news.set()
 
     async def send(self, messages: Sequence[Sent]) -> None:
-        """Publish messages. Wait until they are stored or set aside."""
+        """Publish messages. Wait until the collector has stored the messages or set them aside."""
         async with self.server.client() as client:
             for subject, data in messages:
                 await client.jetstream().publish(subject, data)

@@ -1,4 +1,6 @@
-"""The collector's metrics. They match its input and the tables, and labels have only words of posd."""
+"""The collector's metrics. The metrics match the collector's input and the tables, and labels have only words of
+posd.
+"""
 
 import asyncio
 from pathlib import Path

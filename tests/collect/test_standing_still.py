@@ -29,11 +29,12 @@ from tests.support.terminal import scripted_terminal
 
 pytestmark = [pytest.mark.slow, needs("postgres", "initdb", "nats-server")]
 
-#: Most seconds until the end without a suspended peer. The clients of both servers wait for at most two.
+#: Most seconds until the end without a suspended peer. The clients of both servers wait for at most two seconds.
 END_SECONDS = 20.0
 #: Open descriptors of the two processes, without Unix sockets (the loop's own pair, and feed.sock or PostgreSQL).
 KNOWN = {"the log", "nats", "metrics", "unix", "its own", "a file"}
-#: Number of Unix sockets. The relay keeps no connection to feed.sock open. The collector keeps two to PostgreSQL open.
+#: Number of Unix sockets. The relay keeps no connection to feed.sock open. The collector keeps two connections to
+#: PostgreSQL open.
 UNIX_SOCKETS = 4
 
 
@@ -53,7 +54,7 @@ async def process(config: Path, command: str, output: FullOutput) -> AsyncIterat
 
 
 def opened(pid: int, ports: Mapping[int, str]) -> Counter[str]:
-    """Return the open descriptors of a process. `ports`: the TCP ports that it may use."""
+    """Return the open descriptors of a process. `ports`: the TCP ports that the process may use."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     tcp = {row[9]: {int(end.rpartition(":")[2], 16) for end in row[1:3]} for row in rows}
     unix = {line.split()[6] for line in Path("/proc/net/unix").read_text().splitlines()[1:]}

@@ -108,7 +108,7 @@ async def test_each_payment_has_the_state_of_its_changes(store: CollectorStore, 
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("seed", range(12))
 async def test_order_repeats_and_batches_make_no_difference(store: CollectorStore, seed: int) -> None:
-    """The causes are several collectors, a rebuilt stream, and relays that send again."""
+    """Several collectors, a rebuilt stream, and relays that send again change the order."""
     random = Random(seed)
     messages = as_messages([*life(seed).sent, *life(seed + 100, "b").sent])
     await write(store, messages)
@@ -384,7 +384,7 @@ async def test_one_change_is_set_aside_and_the_others_of_its_message_are_stored(
     changes: list[dict[str, Any]] = [CHANGE | {"seq": seq, "id": f"p{seq}"} for seq in range(1, 8)]
     changes[2] |= {member: value}
     changes[4] |= {member: value}
-    await store.connection.execute("CREATE INDEX ON posd.payments (terminal)")  # an operator may do the same
+    await store.connection.execute("CREATE INDEX ON posd.payments (terminal)")  # an operator may also create an index
     data = json.dumps(RUN | {"last_seq": 7, "changes": changes}).replace("7654321", "1e200000").encode()
     message = LaneMessage(1, BEGAN, "posd.m1.a", data)
     for _ in range(2):

@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config.example.toml"
 #: The file that the package installs on a machine.
 OF_A_SHOP = ROOT / "packaging" / "config.toml"
-#: Most settings in the installed file, so that it is quick to read.
+#: Greatest number of settings in the installed file. A short file is quick to read.
 MOST_SETTINGS = 10
 
 
 def documented(file: Path = EXAMPLE) -> dict[str, Any]:
-    """Read an example with the commented-out lines. They are settings of a shop, and keys whose default depends on
-    another key.
+    """Read an example with the commented-out lines. These lines are settings of a shop, and keys whose default depends
+    on another key.
     """
     return tomllib.loads(re.sub(r"(?m)^#(?=[a-z])", "", file.read_text()))
 
@@ -39,7 +39,7 @@ def test_the_example_has_the_defaults_of_the_code() -> None:
 
 
 def test_the_installed_file_is_valid_and_sets_nothing() -> None:
-    """A setting would stay even if a later version has a better default."""
+    """An installed setting would stay even if a later version has a better default."""
     assert not list(flat(tomllib.loads(OF_A_SHOP.read_text())))
     assert load(OF_A_SHOP).terminals == ()
 

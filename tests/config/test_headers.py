@@ -1,4 +1,4 @@
-"""Request headers. Their values have several sources and are never shown."""
+"""Request headers. The values of headers have several sources and are never shown."""
 
 import json
 from itertools import combinations

@@ -120,7 +120,7 @@ def test_a_machine_without_any_configuration_runs_on_defaults(monkeypatch: pytes
         ("terminals[2].serial", ("first", "terminals[2].serial")),  # no file has this section
         ("terminals[1]", ("second", "terminals[0]")),
         ("merchant.id", ("second", "merchant.id")),
-        ("merchant.timezone", ("second", "merchant.timezone")),  # the last file with the section
+        ("merchant.timezone", ("second", "merchant.timezone")),  # the problem names the last file with the section
         ("profile.charge.path", ("first", "profile.charge.path")),
         ('"a b".c', ("first", '"a b".c')),
     ],

@@ -1,4 +1,4 @@
-"""Line of a configuration problem."""
+"""The line that a configuration problem names."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ level = "info"
 LINES = {
     "local_api": 2,
     "local_api.language": 3,
-    "local_api.till_group": 2,  # a missing key: the beginning of its section
+    "local_api.till_group": 2,  # for a missing key, the line is the beginning of its section
     "discovery.serial_keys": 6,
     "discovery.serial_keys[1]": 6,
     "discovery.interfaces": 10,

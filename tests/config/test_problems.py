@@ -196,7 +196,7 @@ WRONG = [
         "is a second pin beside public_key_sha256",
         "keep public_key_sha256",
     ),
-    # Calls to terminals: editions, authentication, units.
+    # Problems of calls to terminals: editions, authentication, units.
     ("terminals[0].auth", '[[terminals]]\nserial = "A"\nauth = "basic"', "is not known", "none, hash-encrypt, hmac"),
     ("hash_encrypt.key_separator", '[hash_encrypt]\nkey_separator = ""', "not a separator", "visible ASCII"),
     ("hash_encrypt.timestamp_unit", '[hash_encrypt]\ntimestamp_unit = "m"', "is not known", "s, ms"),

@@ -14,7 +14,7 @@ from tests.cli.processes import posd
 from tests.support.tables import every
 
 SECRET = "hunter2-hunter2"
-#: Wrong values that a person may write. Each contains the secret.
+#: Wrong values that a person may write. Each value contains the secret.
 WRONG = (
     f'"{SECRET}"',
     f'["{SECRET}", "{SECRET}"]',

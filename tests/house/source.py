@@ -18,7 +18,8 @@ class Module:
 
     name: str
     path: Path
-    #: All nodes of the syntax tree in the order of `ast.walk`, kept because walking takes longer than parsing.
+    #: All nodes of the syntax tree in the order of `ast.walk`. The list is kept, because a walk takes longer than
+    #: parsing.
     nodes: tuple[ast.AST, ...]
     code: frozenset[int]
     imports: frozenset[int]
@@ -38,7 +39,7 @@ def modules() -> dict[str, Module]:
 
 
 class Size(NamedTuple):
-    """Files, code lines (no blanks, comments, docstrings) and classes."""
+    """Numbers of files, code lines (no blanks, comments, docstrings) and classes."""
 
     files: int
     lines: int
@@ -98,7 +99,7 @@ def imported(module: Module, known: Iterable[str]) -> set[str]:
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
-    """Return each set of modules that import each other, directly or through others, sorted by name."""
+    """Return each set of modules that import each other, directly or through other modules, sorted by name."""
     reached = {name: _reached(graph, name) for name in graph}
     inside = (name for name in graph if name in reached[name])
     groups = {tuple(sorted(other for other in reached[name] if name in reached[other])) for name in inside}

@@ -1,7 +1,7 @@
 """What posd shows to others, recorded: calls of the local API and commands, on a day with many kinds of events.
 
-There is one daemon and one scripted terminal. Ids, times, places and durations are replaced by numbers in the order in
-which they appear, so that two records of the same behaviour are equal byte for byte:
+The day has one daemon and one scripted terminal. Ids, times, places and durations are replaced by numbers in the order
+in which they appear, so that two records of the same behaviour are equal byte for byte:
 
     python -m tests.house surface FILE
 """
@@ -88,11 +88,11 @@ class Record:
         self.numbers: dict[str, str] = {}
 
     def add(self, title: str, *texts: str) -> None:
-        """Add a request and its answer."""
+        """Add a request and its reply."""
         self.parts.append("\n".join((f"=== {title}", *texts)))
 
     def reply(self, title: str, reply: Reply) -> None:
-        """Add an answer of the local API: its status, the promised headers, and its body in lines."""
+        """Add a reply of the local API: its status, the promised headers, and its body in lines."""
         kept = ("content-type", "location", "retry-after", "allow", "etag")
         headers = [f"{name}: {reply.headers[name]}" for name in kept if name in reply.headers]
         text = reply.body.decode("utf-8", "replace")
@@ -146,7 +146,7 @@ async def _record() -> str:
             await _day(kept, daemon, terminal)
             await _reads(kept, daemon)
             await _refusals(kept, daemon)
-            terminal.start = nowhere  # `posd doctor` calls this too, and its call is no start of a payment
+            terminal.start = nowhere  # `posd doctor` also calls this address, and this call does not start a payment
             log = home / "log"
             log.write_text("".join(json.dumps(line) + "\n" for line in _sorted(daemon.lines)))
             for line in COMMANDS:
@@ -224,13 +224,13 @@ async def _day(kept: Record, daemon: Daemon, terminal: ScriptedTerminal) -> None
     kept.add("print webhook", str(await deliver(callback, told, daemon.ca)))
     terminal.print_start = nowhere
     kept.reply("PUT job-2", await daemon.call("PUT", "/print-jobs/job-2", job))
-    # Callbacks that are authentic and cannot be used.
+    # Authentic callbacks that posd cannot use.
     callback = next(item.callback for item in terminal.requests if APPROVED_ID.encode() in item.body)
     kept.add("webhook that is no event", str(await deliver(callback, b'{"status": 5}', daemon.ca)))
 
 
 async def _reads(kept: Record, daemon: Daemon) -> None:
-    """Make every call that reads, for everything that exists."""
+    """Make every call that reads, for every existing record."""
     for name in (APPROVED_ID, DECLINED, PREAUTH, CAPTURE, VOID, REFUSED, ABORTED, RESOLVED, DOUBT, ODD, "nonsense"):
         for path in ("", "/outcome?timeout=0", "/events", "/history"):
             kept.reply(f"GET {name}{path}", await daemon.call("GET", f"/transactions/{name}{path}"))

@@ -80,8 +80,8 @@ def _is_loose(size: int, budget: int) -> bool:
 
 
 def test_no_two_classes_have_one_name() -> None:
-    """The exceptions are names that payments and print jobs share, and the client's types, which have the names of the
-    API.
+    """The exceptions are names that payments and print jobs share, and the client's types. The client's types have the
+    names of the API.
     """
     places = defaultdict(set)
     for module in source.modules().values():
@@ -114,7 +114,9 @@ def test_every_module_of_pure_rules_is_covered_branch_by_branch() -> None:
 
 
 def test_no_service_is_given_more_than_six_parts() -> None:
-    """A service is a class that is not compared by its fields. One that needs more takes a record of them."""
+    """A service is a class that is not compared by its fields. A service that needs more parts takes a record of these
+    parts.
+    """
     classes = [(name, node) for name, module in source.modules().items() for node in module.nodes if _is_service(node)]
     assert len(classes) > 15
     given = {f"{name}.{node.name}": _parts(node) for name, node in classes}

@@ -1,7 +1,7 @@
 """The path of one charge through the code: a real daemon under `sys.setprofile`, from the till's call to the feed.
 
-It counts calls of posd's own functions, the files that they are in, and jumps. A jump is a call whose nearest caller
-within posd is in another file.
+The module counts calls of posd's own functions, the files of these functions, and jumps. A jump is a call whose nearest
+caller within posd is in another file.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
 
 @dataclass(frozen=True)
 class Trace:
-    """How often each file was called, and how often each pair of files (caller, called), by path below posd/."""
+    """Number of calls of each file, and number of calls of each pair of files (caller, called), by path below posd/."""
 
     calls: Counter[str]
     jumps: Counter[tuple[str, str]]
@@ -54,8 +54,7 @@ async def _charge() -> Trace:
         os.mkfifo(pipe)
         command = (sys.executable, "-m", "tests.house.traced", str(pipe))
         async with scripted_terminal(home) as terminal, running(home, terminal.toml, entering=command) as daemon:
-            # The first charge is not counted, because it also does the imports and makes objects that are made only
-            # once.
+            # The first charge is not counted, because it also runs imports and makes objects that are made only once.
             await _one(daemon, terminal)
             await _toggle(daemon, pipe)
             await _one(daemon, terminal)

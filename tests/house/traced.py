@@ -29,7 +29,7 @@ class Counting:
         self.jumps: Counter[tuple[str, str]] = Counter()
 
     def toggle(self, *_: object) -> None:
-        """Start or stop counting. In both cases print the counts so far."""
+        """Start or stop counting. In both cases print the present counts."""
         self.on = not self.on
         found = {"calls": self.calls, "jumps": [(*pair, count) for pair, count in self.jumps.items()]}
         self.pipe.write_text(json.dumps(found))

@@ -13,7 +13,7 @@ from posd.printing.rows import PRINT_JOB
 PACKAGE = Path(posd.__file__).parent
 #: Folders that are not part of the daemon.
 APART = ("cli", "simulator", "client")
-#: Names of the loggers in a module. A module that logs for two parts has two.
+#: Names of the loggers in a module. A module that logs for two parts has two loggers.
 LOGGERS = ("log", "listener_log")
 #: Method of a logger -> level of its lines.
 LEVELS = {
@@ -34,7 +34,7 @@ NO_FIELDS = {"exc_info"}
 
 @dataclass(frozen=True)
 class Line:
-    """A call that logs. `open`: whether it passes fields that its source does not name (`**`)."""
+    """A call that logs. `open`: whether the call passes fields that its source does not name (`**`)."""
 
     place: str
     event: str
@@ -82,8 +82,8 @@ def lines(text: str, name: str) -> Iterator[Line]:
 
 
 def _events(text: ast.expr) -> dict[str, tuple[str, ...]]:
-    """Return the possible events of an expression, each with the fields of a record's id. Return None if the events are
-    unclear.
+    """Return the possible events of an expression. Each event has the fields of a record's id. Return None if the
+    events are unclear.
     """
     match text:
         case ast.Constant(value=str() as event):

@@ -1,4 +1,4 @@
-"""posd logs a fault with its kind and place. It logs the message only if the message cannot quote data."""
+"""posd logs a fault with its kind and place. posd logs the message of a fault only if the message cannot quote data."""
 
 import errno
 import json
@@ -14,12 +14,12 @@ VALUE = "somebody@example.com"
 
 
 class Own(TypeError):
-    """An exception type of other code, with any message."""
+    """An exception type of other code. Its message can have any text."""
 
 
 def raised(error: BaseException) -> BaseException:
     try:
-        raise error  # noqa: TRY301 - it is to have a traceback
+        raise error  # noqa: TRY301 - the exception needs a traceback
     except BaseException as caught:  # noqa: BLE001
         return caught
 

@@ -20,7 +20,7 @@ from tests.support.https import deliver
 from tests.support.terminal import ScriptedTerminal
 
 LIMIT = LineLimit(3, MINUTE)
-#: More lines than any limit permits.
+#: Number of lines that exceeds any limit.
 FLOOD = 60
 
 

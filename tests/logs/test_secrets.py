@@ -163,7 +163,7 @@ async def troubled(posd: Daemon, terminal: ScriptedTerminal) -> None:  # noqa: F
 
 
 async def printed(posd: Daemon, terminal: ScriptedTerminal) -> None:  # noqa: F811
-    """Run print jobs with marked texts. One fails with a text of the terminal."""
+    """Run print jobs with marked texts. One job fails with a text of the terminal."""
     for number in range(2):
         job = str(uuid4())
         request = {"document": {"lines": [MARKS["document"]]}, "external_reference": MARKS["external_reference"]}
@@ -309,7 +309,7 @@ async def test_no_mark_and_no_token_is_in_the_log(
 
 @pytest.mark.parametrize("form", range(9))
 def test_a_mark_is_found_in_any_form(form: int) -> None:
-    """So the search of the test above can fail."""
+    """This test shows that the search of the test above can fail."""
     text = list(forms(MARKS["metadata"]))[form]
     assert Secrets(MARKS).found_in([{"event": "x", "detail": f"before {text} after"}])
     assert not Secrets(MARKS).found_in([{"event": "x", "detail": "nothing of it"}])

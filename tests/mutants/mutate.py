@@ -45,7 +45,7 @@ class Mutant:
     """One mutation, with the function, the original, the replacement, and the new code."""
 
     function: str
-    place: Place | None  # place of the function's code, None for all places
+    place: Place | None  # this value is the place of the function's code, or None for all places
     line: int
     change: str
     code: CodeType
@@ -99,7 +99,7 @@ def _first_line(function: Function) -> int:
 
 
 def _changes(parent: ast.AST, field: str, index: int | None) -> Iterator[tuple[int, str]]:
-    """Make each change at a node and below it in turn. Undo each change before the next change."""
+    """Make each change at a node and below the node in turn. Undo each change before the next change."""
     values = getattr(parent, field)
     node = values if index is None else values[index]
     for other in _others(node, parent):
@@ -137,7 +137,7 @@ def _put(parent: ast.AST, field: str, index: int | None, node: ast.AST) -> None:
 
 
 def _others(node: ast.AST, parent: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that a programmer could write instead of this node by mistake."""
+    """Yield the nodes that a programmer could write by mistake in place of this node."""
     match node:
         case ast.Compare(left, [operator], [right]):
             for other in COMPARISONS[type(operator)]:

@@ -1,5 +1,6 @@
-"""The tests near a module. They are the tests that import it, the tests of pure rules that import its users, and the
-vectors. All of them run the module in their own process, because a mutant exists only in this process.
+"""The tests near a module. These tests are the tests that import the module, the tests of pure rules that import its
+users, and the vectors. All these tests run the module in their own process, because a mutant exists only in this
+process.
 """
 
 import ast

@@ -21,7 +21,7 @@ from tests.mutants.mutate import Mutant, Place, codes, mutants, watched
 #: Factor and seconds of the time limit. A mutant is dead if its tests take longer than factor times the normal time
 #: plus these seconds.
 TIMES, MORE_SECONDS = 10, 30.0
-#: A test that takes longer than this is left out.
+#: A test that takes longer than this time is left out.
 LONGEST_SECONDS = 1.0
 ALIVE, DEAD = 0, 1
 UNCHANGED = "nothing"
@@ -88,7 +88,7 @@ class Mutation:
             function.__code__ = code
 
     def _functions(self) -> list[FunctionType]:
-        """Return the module's functions, wherever they are referred to."""
+        """Return the module's functions, from every place that refers to a function."""
         gc.unfreeze()
         name = str(self.path)
         return [item for item in gc.get_objects() if type(item) is FunctionType and item.__code__.co_filename == name]
@@ -118,7 +118,7 @@ class Mutation:
         """Yield the mutants that tests reach. The first mutant has no change and must survive."""
         code = compile(self.path.read_text(), self.path, "exec")
         self.reaching[""] = set().union(*self.reaching.values())
-        yield from [Mutant("", None, 0, UNCHANGED, code)] * (self.jobs + 1)  # also at the same time
+        yield from [Mutant("", None, 0, UNCHANGED, code)] * (self.jobs + 1)  # the unchanged code also runs in parallel
         for mutant in mutants(self.path):
             if self.reaching[mutant.function]:
                 yield mutant

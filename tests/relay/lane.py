@@ -62,7 +62,7 @@ class Lane:
         return process
 
     async def messages(self, *kinds: str) -> list[dict[str, Any]]:
-        """Return the messages on the lane's subject, of all kinds or of these kinds."""
+        """Return the messages on the lane's subject, either of all kinds or of the given kinds."""
         return [
             message for message in await self.server.messages(self.subject) if not kinds or message["kind"] in kinds
         ]

@@ -33,7 +33,7 @@ class NatsServer(Server):
     #: Login of the tests themselves.
     options: dict[str, Any] = field(default_factory=dict)
     scheme: str = "nats"
-    #: The server's configuration, if another module makes it.
+    #: The server's configuration, if another module makes this configuration.
     config: Path | None = None
 
     @property

@@ -1,4 +1,6 @@
-"""Head office. Its server has the configuration of packaging/nats/lanes, and the lanes have the files from there."""
+"""Head office. The server of head office has the configuration of packaging/nats/lanes. The lanes have the files from
+this folder.
+"""
 
 import asyncio
 import ssl
@@ -89,7 +91,7 @@ class Visitor:
         self.errors.append(str(error))
 
     async def refused(self, attempt: Callable[[Client], Awaitable[Any]], answered: Awaitable[Any]) -> bool:
-        """Try an operation. Return whether the server reported an error before it answered the next request."""
+        """Try an operation. Return whether the server reported an error before it replied to the next request."""
         self.errors.clear()
         await attempt(self.client)
         await answered

@@ -1,4 +1,4 @@
-"""Faults of server, network, posd and database while the relay sends. Also the rights of a lane."""
+"""Faults of server, network, posd and database while the relay sends. The rights of a lane are tested too."""
 
 import asyncio
 import base64
@@ -74,8 +74,8 @@ async def test_the_relay_continues_after_a_kill_and_a_restart_of_posd(own: Shop,
 
 
 async def test_a_restored_backup_is_another_database_that_names_the_previous_one(own: Shop, tmp_path: Path) -> None:
-    """Unsent changes of the old feed that are in the backup are sent under the old database_id. The new feed has the
-    other changes.
+    """Unsent changes of the old feed that are in the backup are sent under the old database_id. The other changes are
+    in the new feed.
     """
     async with nats_server(tmp_path) as server:
         await server.make_stream()
@@ -306,7 +306,7 @@ async def test_a_fault_of_the_configuration_is_reported(
 
 
 async def test_the_installed_command_reports_a_fault_of_the_configuration_too(tmp_path: Path) -> None:
-    """The command loads the libraries for messages only before it writes one."""
+    """The command loads the libraries for messages only before it writes a message."""
     config = tmp_path / "config.toml"
     config.write_text(
         '[merchant]\nid = "m1"\n[relay]\nservers = ["nats://[::1]:1"]\nlane = "a"\ncredentials_file = "/no"\n'

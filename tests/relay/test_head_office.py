@@ -1,4 +1,4 @@
-"""On head office's server each lane can send only on its own subject. Other attempts are refused."""
+"""On head office's server each lane can send only on its own subject. The server refuses other attempts."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The relay's metrics. They agree with the stream, have a strict format, and are served to this machine only."""
+"""The relay's metrics. The metrics agree with the stream, have a strict format, and are served to this machine only."""
 
 import asyncio
 import socket

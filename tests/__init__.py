@@ -1,4 +1,4 @@
-"""If Python may not write bytecode beside its source, it writes to a folder that is kept from run to run."""
+"""If Python may not write bytecode beside its source, Python writes it to a folder that is kept from run to run."""
 
 import os
 import sys

@@ -34,8 +34,8 @@ CHANGES = re.compile(
 
 @contextmanager
 def shop() -> Iterator[Counter]:
-    """Yield a shop with two terminals and some payments of today. One payment is at the terminal and one is in
-    doubt.
+    """Yield a shop with two terminals and some payments of today. One payment runs at the terminal, and one payment is
+    in doubt.
     """
     with TemporaryDirectory(prefix="posd-") as home, Counter(Path(home), terminals=2, speed=1000.0) as counter:
         first, second = counter.serials
@@ -70,7 +70,7 @@ def draw(name: str, socket: Path) -> str:
 
 
 def pictures() -> Iterator[tuple[str, str]]:
-    """Yield the name of each picture, and the picture as drawn now."""
+    """Yield the name of each picture, and a new drawing of the picture."""
     with shop() as counter:
         yield from ((name, draw(name, counter.socket)) for name in COMMANDS)
     with captures.shop() as counter:

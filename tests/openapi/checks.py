@@ -1,4 +1,4 @@
-"""Check of a response to a request of schemathesis, with its default checks. All exceptions are listed here."""
+"""Check of a response to a request of schemathesis, with its default checks. This module lists all exceptions."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from urllib3.connection import HTTPConnection
 from tests.openapi.simulated import STUCK_SECONDS
 from tests.support.daemon import Daemon
 
-#: Rules that a schema cannot express readably. Kind of failure, status, code, text of the response -> reason.
+#: Rules that a schema cannot express in a readable form. Kind of failure, status, code, text of the response -> reason.
 REFUSALS: dict[tuple[str, int, str, str], str] = {
     ("RejectedPositiveData", 422, "unknown_terminal", ""): "which terminals there are, the configuration says",
     ("RejectedPositiveData", 422, "unknown_original", ""): "which payments there are, the records say",
@@ -72,7 +72,7 @@ class OnSocket(HTTPAdapter):
 
 
 def session(daemon: Daemon) -> Session:
-    """Return a session that calls the sockets of a daemon as `http://admin` and `http://till`."""
+    """Return a session for the sockets of a daemon. The session calls them as `http://admin` and `http://till`."""
     made = Session()
     made.mount("http://admin", OnSocket(daemon.admin_socket))
     made.mount("http://till", OnSocket(daemon.till_socket))

@@ -1,8 +1,8 @@
 """Breaks of an older description of the API by a new one (docs/reference/api-versions.md).
 
-A reader of a response knows the old description. A response must have everything that this description promises, and
-nothing that it excludes. A caller also knows the old description. Everything that it permits must be accepted with the
-same meaning.
+A reader of a response knows the old description. A response must have everything that the old description promises, and
+nothing that it excludes. A caller also knows the old description. posd must accept everything that the old description
+permits, with the same meaning.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.support.described import OPEN_WORDS, Schema
 
-#: Limits, by the direction in which they become stricter. A new limit is stricter than none.
+#: Limits, by the direction in which they become stricter. A new limit is stricter than no limit.
 UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 LOWER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 #: Keywords that must be equal in requests, since another value accepts other requests.
@@ -19,14 +19,14 @@ EXACT = ("pattern", "format", "contentEncoding")
 #: Replaced pattern -> pattern that accepts at least the same texts.
 WIDENED = {(r"^metadata\.[^\u0000\u0022\u005c]+$", r"^metadata\.")}
 
-#: The name of a schema, if it has one.
+#: The name of a schema, if the schema has a name.
 NAME = "x-name"
 #: Mark of a union in a response. Later versions may add kinds to such a union.
 OPEN_UNION = "x-posd-open"
 
 
 def _more(schema: Schema) -> Any:
-    """Return the schema of additional members, None for any."""
+    """Return the schema of additional members. None means that any members are permitted."""
     return schema.get("additionalProperties", schema.get("unevaluatedProperties"))
 
 
@@ -239,7 +239,7 @@ def branches(document: Schema, schema: Schema) -> Iterator[Schema]:
 
 
 def _tag(branch: Schema) -> Any:
-    """Return the value that distinguishes an object's kind, if any: the problem's code or the line's kind."""
+    """Return the value that identifies an object's kind, if any: the problem's code or the line's kind."""
     for name in ("code", "kind"):
         found = branch.get("properties", {}).get(name, {})
         if "const" in found or "enum" in found:

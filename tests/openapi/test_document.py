@@ -1,4 +1,6 @@
-"""The description itself. It is valid and complete, the examples are right, and it is cheap to serve."""
+"""The description itself. The description is valid and complete, its examples are right, and posd serves it in little
+time.
+"""
 
 import json
 import subprocess

@@ -1,6 +1,6 @@
 """Each example of the description belongs to a call, and the daemon accepts the examples of requests.
 
-tests/openapi/test_document.py tests that each matches its type, with every field and no other.
+tests/openapi/test_document.py tests that each example matches its type, with every field and no other field.
 """
 
 from collections.abc import Iterator
@@ -95,7 +95,7 @@ def test_every_example_of_a_problem_belongs_to_a_call() -> None:
 
 
 def test_the_example_of_a_problem_is_a_text_of_the_code() -> None:
-    # The texts of invalid_request are composed. test_refusals.py compares them with the daemon's.
+    # The texts of invalid_request are composed. test_refusals.py compares these texts with the daemon's texts.
     invented = [
         f"{code} ({calls}): {fields['detail']}"
         for code, found in EXAMPLES.problems.items()

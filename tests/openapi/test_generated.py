@@ -1,4 +1,5 @@
-"""Clients that two generators make from the description. Each charges on a running daemon and reads two refusals.
+"""Clients that two generators make from the description. Each client charges on a running daemon and reads two
+refusals.
 
 The programs are in tests/openapi/clients. docs/guides/generated-clients.md describes how to make each client.
 """
@@ -56,7 +57,7 @@ def run(*command: object, cwd: Path, **environment: str) -> str:
 
 
 def check(said: str) -> None:
-    """Compare the output of a client about its charge with the payment."""
+    """Compare a client's output about its charge with posd's payment."""
     found = json.loads(said)
     assert found.pop("next_step") in ("wait", "done")
     assert Decimal(found.pop("authorized_amount")) == Decimal("11.20")

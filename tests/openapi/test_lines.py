@@ -1,4 +1,4 @@
-"""Every line that a history can have keeps its form and matches the description, even if it is rare."""
+"""Every line that a history can have keeps its form and matches the description. Rare lines are included."""
 
 import json
 from typing import Any, get_args

@@ -26,7 +26,8 @@ from tests.support.streams import Reply, collect, stream
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 BY_ANA = {"operator": "Ana", "note": "the display says so"}
-#: Call -> request with the example of `invalid_request` as its reply. The request is the rest of the path or a body.
+#: Call -> request with the example of `invalid_request` as its reply. The request is the last part of the path, or a
+#: body.
 WRONG: dict[str, str | dict[str, Any]] = {
     "start_transaction": {"terminal": "SN-0001", "amount": {"iva": -1.20, "subtotal_iva": 10.00}},
     "release_transaction": {"operator": "Ana"},
@@ -57,7 +58,7 @@ WRONG: dict[str, str | dict[str, Any]] = {
 ABSENT = {"get_report": "?shift=99"}
 #: Calls whose example of `not_found` is about an existing payment.
 OTHERWISE = {"acknowledge_transaction", "acknowledge_print_job", "get_report"}
-#: Most seconds of a response. Then the test fails.
+#: Most seconds of a response. A longer wait fails the test.
 STUCK_SECONDS = 60.0
 ROUTES = [route for route in routes.ALL if route.path != "/metrics"]
 

@@ -13,7 +13,8 @@ from tests.openapi import released
 from tests.openapi.checks import faults, session
 from tests.openapi.simulated import opened
 
-#: Generated requests of each call, in addition to those that schemathesis derives from the description.
+#: Number of generated requests of each call, in addition to the requests that schemathesis derives from the
+#: description.
 EXAMPLES = 8
 
 BOUNDED = settings(

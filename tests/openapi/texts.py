@@ -34,7 +34,9 @@ def is_written(example: str) -> bool:
 
 @cache
 def _templates() -> tuple[tuple[str, str], ...]:
-    """Return the texts of the code as patterns, each with its longest piece. Most examples lack the piece."""
+    """Return the texts of the code as patterns, each with its longest piece. An example without this piece cannot match
+    the pattern.
+    """
     return tuple(found for file in POSD.rglob("*.py") for found in _in(file))
 
 

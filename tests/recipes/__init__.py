@@ -1,1 +1,1 @@
-"""The recipes of docs/guides/recipes, run unchanged with a real daemon and simulated terminals."""
+"""The recipes of docs/guides/recipes run unchanged with a real daemon and simulated terminals."""

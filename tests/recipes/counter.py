@@ -139,14 +139,14 @@ async def open_counter(programs: Path, *serials: str, extra: str = "", **setting
 
 @dataclass
 class SharedCounter:
-    """A counter that several tests use in turn. `open` opens the counter. The next test gets a new counter after a
-    failed or interrupted test, or if the daemon is stopped.
+    """A counter that several tests use in turn. The method `open` opens the counter. The next test gets a new counter
+    after a failed or interrupted test, or if the daemon is stopped.
     """
 
     open: Callable[[], AbstractAsyncContextManager[Counter]]
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _counter: Counter | None = None
-    #: The counter's processes belong to the file, for any test that starts them.
+    #: The counter's processes belong to the test file, whichever test starts the processes.
     _owner: str = field(default_factory=owner)
 
     @asynccontextmanager

@@ -37,7 +37,7 @@ TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 def tried(names: Iterable[str], quick: Container[str], *further: object) -> list[ParameterSet]:
     """Return the recipes as cases of a test, with `further` arguments. A case is skipped before any setup if a tool of
-    the recipe is missing. A case that is not quick is marked slow.
+    the recipe is missing. A case of a recipe that is not quick is marked slow.
     """
     return [pytest.param(name, *further, marks=_marks(name, quick)) for name in names]
 

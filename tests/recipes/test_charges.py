@@ -10,7 +10,7 @@ import pytest
 from tests.recipes.counter import Counter, open_counter
 from tests.recipes.running import tried
 
-#: The recipes of a charge. All print the same lines.
+#: The recipes of a charge. All recipes print the same lines.
 CHARGES = (
     "charge.sh",
     "charge.py",

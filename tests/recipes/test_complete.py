@@ -37,7 +37,7 @@ def test_a_failing_program_never_means_not_paid(name: str) -> None:
     assert [code for code, words in says.items() if words.startswith(("not ", "nothing "))] in ([], ["3"])
 
 
-@pytest.mark.slow  # slow, because the type checker reads the client and its libraries
+@pytest.mark.slow  # the test is slow, because the type checker reads the client and its libraries
 def test_the_recipes_in_python_pass_a_strict_type_checker(tmp_path: Path) -> None:
     files = [str(RECIPES / name) for name in FILES if name.endswith(".py")]
     options = ["--strict", "--config-file", "/dev/null", "--cache-dir", str(tmp_path)]
@@ -64,4 +64,4 @@ def test_the_recipe_in_java_starts_from_its_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize("word", [*Status, *Phase, *Result, *NextStep, *StartStep])
 def test_the_guide_explains_each_word(word: str) -> None:
     final = word in {"APPROVAL", "DECLINED", "TERMINAL_CANCELED", "TERMINAL_REJECTED"}
-    assert final or f"`{word}`" in GUIDE  # tills use the result of these, not the status
+    assert final or f"`{word}`" in GUIDE  # for these outcomes tills use the result, not the status

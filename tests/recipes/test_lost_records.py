@@ -24,7 +24,7 @@ ENDED = {APPROVED: ("approved", 0), DECLINED: ("declined", 3)}
 
 @in_each_language
 async def test_only_a_person_ends_a_payment_that_a_restore_lost(counter: Counter, name: str) -> None:
-    """This holds before and after `posd restore --seen`, for an approved and a declined payment."""
+    """The tests cover an approved and a declined payment, before and after `posd restore --seen`."""
     backup = counter.till / "backup.db"
     await back_up(counter.daemon, backup)
     tills = [await left_open(counter, name, amount) for amount in ENDED]
@@ -119,7 +119,7 @@ async def stays_open(counter: Counter, name: str, till: Path) -> None:
 
 
 async def ends(counter: Counter, name: str, till: Path, code: int) -> None:
-    """Run a recipe twice. Check that it ends with this code, and that no payment stays open."""
+    """Run a recipe twice. Check that the recipe ends with this code, and that no payment stays open."""
     for expected in (code, 2):
         async with counter.recipe(name, TILL_DIR=str(till)) as recipe:
             assert await recipe.ends() == expected, recipe.said

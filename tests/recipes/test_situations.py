@@ -1,4 +1,4 @@
-"""The recipes for situations at a counter, each unchanged."""
+"""The recipes for situations at a counter run unchanged."""
 
 import asyncio
 import json

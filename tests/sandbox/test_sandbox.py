@@ -1,4 +1,6 @@
-"""The sandbox. Its processes can be killed, restarted and run beside other sandboxes. Nothing remains of a sandbox."""
+"""The sandbox. The sandbox's processes can be killed, restarted and run beside other sandboxes. Nothing remains of a
+sandbox.
+"""
 
 import socket
 import uuid

@@ -26,9 +26,9 @@ ABORT = "/terminal/v1/abort"
 SEARCH = "/terminal/v1/transaction_search_online"
 #: Terminal seconds in a real second. An approved cycle takes 40 to 170 ms.
 SPEED = 200.0
-#: Fast enough for chains of payments.
+#: Factor that is fast enough for chains of payments.
 QUICK_SPEED = 2000.0
-#: Slow enough that a test can act between two states. The first event comes after 50 to 100 ms.
+#: Factor that lets a test act between two states. The first event comes after 50 to 100 ms.
 SLOW_SPEED = 20.0
 #: Most real seconds of a wait.
 PATIENCE = 30.0
@@ -99,7 +99,7 @@ class Receiver:
         async with self._changed:
             self._changed.notify_all()
         if self.silent:
-            await reader.read()  # no reply, until the terminal times out
+            await reader.read()  # the receiver sends no reply, and the terminal times out
             return
         status = self.answer(event)
         if status is not None:
@@ -180,12 +180,12 @@ class Till:
         return await self.start("charge", **fields)
 
     async def start(self, operation: str, **fields: Any) -> httpx2.Response:
-        """Start an operation. A field that is None is omitted from the request."""
+        """Start an operation. The request omits a field that is None."""
         body = {name: value for name, value in request(**fields).items() if value is not None}
         return await self.post(json.dumps(body).encode(), PATHS[operation])
 
     async def run(self, operation: str, **fields: Any) -> dict[str, Any]:
-        """Run an operation to its end. Return its final event, with every number as text."""
+        """Run an operation to its end. Return the operation's final event, with every number as text."""
         answer = await self.start(operation, **fields)
         assert answer.status_code == 200, answer.text
         transaction = answer.json()["operation"]["client_transaction_id"]
@@ -233,11 +233,11 @@ def terminal_with(**changes: Any) -> Any:
     return made
 
 
-#: The default scenario, unless a test gives another.
+#: Scenario of the terminal, unless a test gives another scenario.
 till = terminal_with()
-#: For many payments one after the other. A payment takes some 10 ms.
+#: Terminal for many payments one after the other. A payment takes some 10 ms.
 quick_till = terminal_with(speed=QUICK_SPEED)
-#: Slow enough that a test can act between two states. The terminal waits for an abort without limit.
+#: Terminal that lets a test act between two states. The terminal waits for an abort without limit.
 slow_till = terminal_with(speed=SLOW_SPEED, wait_seconds=0)
 
 
@@ -254,7 +254,7 @@ class Stage:
 
     @contextlib.asynccontextmanager
     async def plays(self, text: str, **changes: Any) -> AsyncIterator[Till]:
-        """Run a terminal whose scenario is this text, without the members that every file has."""
+        """Run a terminal whose scenario is this text. The text lacks the members that every file has."""
         file = write(self._directory, text)
         async with Simulator(self._settings(scenario_file=file, **changes)) as terminal:
             yield Till(terminal, self._client)

@@ -5,7 +5,7 @@ from pathlib import Path
 A, C, Q = "TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"
 OK, CANCELED = "APPROVAL", "TERMINAL_CANCELED"
 
-#: Members that every file must have. No test reads them.
+#: Members that every file must have. No test reads these members.
 HEAD = """
 summary = "It happens."
 when = "Sometimes."
@@ -13,7 +13,7 @@ when = "Sometimes."
 
 
 def step(status: str | None = None, *, after: str = "1", **fields: str) -> str:
-    """Return a step as TOML. The values of the fields are TOML too."""
+    """Return a step as TOML. The values of the fields are also TOML."""
     lines = [f"after = {after}"] + ([f'status = "{status}"'] if status else [])
     return "\n".join(["[[steps]]", *lines, *(f"{name} = {value}" for name, value in fields.items())]) + "\n"
 

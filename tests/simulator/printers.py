@@ -13,7 +13,7 @@ RECEIPT = {"text": "MY SHOP\n\nTotal   11.20\nThank you"}
 
 
 def creation(print_job_id: str, scenario: str | None = None, **fields: Any) -> dict[str, Any]:
-    """Return the body of a print request. A field that is None is omitted."""
+    """Return the body of a print request. The body omits a field that is None."""
     reference = {} if scenario is None else {"externalReference": f"print:{scenario}"}
     body = {"printJobId": print_job_id, "document": RECEIPT} | reference | fields
     return {name: value for name, value in body.items() if value is not None}

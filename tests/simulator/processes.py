@@ -18,7 +18,7 @@ PATIENCE = 30.0
 
 @asynccontextmanager
 async def simulate(*options: str, tmp: Path) -> AsyncIterator[tuple[Process, Line]]:
-    """Run the simulator with JSON lines on a pipe for the block. Wait until it is ready."""
+    """Run the simulator with JSON lines on a pipe for the block. Wait until the simulator is ready."""
     command = ("simulate", "--listen", "127.0.0.1:0", "--speed", "100", *options)
     process = await forks.start(*command, env=os.environ | {"TMPDIR": str(tmp)})
     try:

@@ -1,5 +1,5 @@
-"""JSON as JavaScript writes it, and the authentication of calls. The simulator accepts each vector, and no changed or
-stale call.
+"""JSON as JavaScript writes it, and the authentication of calls. The simulator accepts each vector, and refuses each
+changed or stale call.
 """
 
 import json
@@ -16,7 +16,7 @@ from tests.support.tables import every
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "vendor_auth.json").read_text("utf-8"))["schemes"]
 HASHED = {case["id"]: case for part in ("cases", "alternatives") for case in VECTORS["hash-encrypt"][part]}
 HMACS = {case["id"]: case for case in VECTORS["hmac"]["cases"]}
-#: Signed over the text as sent. A verifier with only the parsed object cannot accept it.
+#: The signature covers the text as sent. A verifier with only the parsed object cannot accept it.
 AS_SENT = "alt-decimals-as-sent"
 CODE, SERIAL = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135", "SN-0001"
 NOW = 1_710_000_000.0

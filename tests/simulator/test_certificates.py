@@ -1,4 +1,4 @@
-"""Certificates that no client may trust. Each fails under the simulator's CA for a reason of its own."""
+"""Certificates that no client may trust. Each certificate fails under the simulator's CA for a reason of its own."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""Derived operations: fitting references, counted amounts, and the state after a restart.
+"""Derived operations: correct references, counted amounts, and the state after a restart.
 
 A chain is written as `p=pre-auth, r=re-auth p, capture r`: an operation, its original, and a name for its reference.
 """
@@ -24,7 +24,7 @@ class Chain:
         self.references: dict[str, str] = {}
 
     async def run(self, text: str, **fields: Any) -> list[Event]:
-        """Run all steps to their ends. Return their final events."""
+        """Run all steps to their ends. Return the final events of the steps."""
         return [await self._run(step, fields) for step in text.split(", ") if step]
 
     async def attempt(self, step: str, **fields: Any) -> httpx2.Response:
@@ -42,7 +42,7 @@ class Chain:
 
 
 CAPTURED, VOIDED, TIPPED, SUPERSEDED = "ALREADY_CAPTURED", "ALREADY_VOIDED", "ALREADY_TIPPED", "REFERENCE_SUPERSEDED"
-#: Operations so far, the next request, and the code of its refusal.
+#: Earlier operations, the next request, and the code of the refusal.
 REFUSED = [
     ("", "re-auth x", "UNKNOWN_REFERENCE"),
     ("c=charge", "capture c", "REFERENCE_DOES_NOT_FIT"),
@@ -109,7 +109,7 @@ async def test_a_chain_continues_after_a_restart(settings: Callable[..., Setting
 
 #: The id has letters, so that upper and lower case differ.
 UUID = "7f3cabcd-0000-4000-8000-00000000000f"
-#: One scenario for each final.
+#: One scenario for each final state.
 ENDINGS = {
     "approve-contactless": "APPROVAL",
     "decline": "DECLINED",

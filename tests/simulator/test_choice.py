@@ -1,5 +1,5 @@
-"""Choice of a payment's scenario by the control API, the metadata, the amount, or an option. Also the possible
-actions.
+"""Choice of a payment's scenario by the control API, the metadata, the amount, or an option. The tests also cover the
+possible actions.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ BY_AMOUNT = "reject-after-card"
 
 
 async def chosen(till: Till, **fields: Any) -> tuple[str | None, str | None]:
-    """Pay. Return the scenario and the reason for its choice, and check that it was run."""
+    """Pay. Return the scenario and the reason for its choice. Check that the terminal ran the scenario."""
     before = len(till.terminal.ledger.of("over"))
     answer = await till.charge(**fields)
     line = till.terminal.ledger.of("start")[-1]

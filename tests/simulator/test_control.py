@@ -1,4 +1,4 @@
-"""The control API over real HTTP. A developer can use it, and a web page in a browser cannot."""
+"""The control API over real HTTP. A developer can use the control API, and a web page in a browser cannot use it."""
 
 import asyncio
 import json

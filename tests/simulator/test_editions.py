@@ -56,7 +56,7 @@ PATHS = {
 
 
 class Caller:
-    """A caller of a terminal over plain HTTP. It signs calls if required."""
+    """A caller of a terminal over plain HTTP. The caller signs calls if required."""
 
     def __init__(self, terminal: Simulator, client: httpx2.AsyncClient) -> None:
         self.terminal = terminal
@@ -65,7 +65,9 @@ class Caller:
         self._client = client
 
     async def call(self, way: str, body: Any = None, *, ahead: float = 0.0, **headers: str) -> httpx2.Response:
-        """Make a call. `json()` of the result is the decrypted reply. `ahead`: seconds by which the clock is ahead."""
+        """Make a call. `json()` of the result is the decrypted reply. `ahead`: seconds by which the caller's clock is
+        ahead.
+        """
         method, path = way.split(" ")
         signed = self.signer.sign(body, time.time() + ahead)
         url = self.terminal.base_url + BASE + path
@@ -82,7 +84,7 @@ class Caller:
         return await self.terminal.ledger.wait_for("final", client_transaction_id=identity)
 
     async def found(self, identity: str) -> Any:
-        """Return the event that a search finds, each number as it was written."""
+        """Return the event that a search finds. Numbers keep their written form."""
         answer = await self.call("POST /transaction_search_online", {"client_transaction_id": identity})
         (event,) = json.loads(answer.content, parse_float=str, parse_int=str)
         return event

@@ -23,7 +23,7 @@ MANUAL = Path(__file__).parents[2] / "docs" / "guides" / "simulator.md"
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 LOCAL_MODES = 3
 OPTIONS = ("--http", "--listen", "127.0.0.1:0", "--speed", "1000")
-#: Makes the pseudo-terminal the controlling terminal, as a shell does.
+#: Program that makes the pseudo-terminal the controlling terminal, as a shell does.
 OWN_TERMINAL = ("setsid", "--ctty")
 
 
@@ -45,7 +45,7 @@ class Screen:
         os.write(self._keys, keys.encode())
 
     def read_until(self, text: str) -> str:
-        """Return the output up to the first line with `text`, from the last position on."""
+        """Return the output from the last position to the first line with `text`."""
         deadline = time.monotonic() + PATIENCE
         while text not in self.seen:
             ready, _, _ = select.select([self._keys], [], [], max(0.0, deadline - time.monotonic()))
@@ -60,7 +60,7 @@ class Screen:
         return found.group()
 
     def settled(self, cooked: bool) -> None:
-        """Wait until the terminal delivers whole lines, or single keys."""
+        """Wait until the terminal delivers whole lines, or until it delivers single keys."""
         deadline = time.monotonic() + PATIENCE
         while bool(termios.tcgetattr(self._device)[LOCAL_MODES] & termios.ICANON) is not cooked:
             assert time.monotonic() < deadline

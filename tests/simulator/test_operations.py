@@ -18,7 +18,7 @@ WAYS = [(mode, name, path) for mode, paths in (("local", PATHS), ("cloud", CLOUD
 
 @dataclass(frozen=True)
 class Row:
-    """The wire format of an operation. `original`: the type that must be approved before it, or None."""
+    """The wire format of an operation. `original`: the type of the operation that must be approved before, or None."""
 
     event_type: str
     original: str | None

@@ -1,6 +1,6 @@
 """The delivery policy of the spec (6.2 and 8): exact delays and limits on a virtual clock, over real TLS.
 
-The specification's tables are repeated here. No value comes from the tested code.
+This module repeats the specification's tables. No value comes from the tested code.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ def refuse_always(_: dict[str, Any]) -> int:
 
 @pytest.mark.slow
 async def test_each_delay_follows_the_formula_with_jitter_within_its_bounds(post: Delivering) -> None:
-    """The terminal makes ten attempts at exact times, and no more. The jitter covers its whole range."""
+    """The terminal makes ten attempts at exact times, and no other attempt. The jitter covers its whole range."""
     book = Book(post.clock, post.receiver, refuse_always)
     events = [post.submit(f"transaction-{number}") for number in range(20)]
     await post.clock.advance(24 * 3600)
@@ -81,7 +81,7 @@ async def test_the_fifteen_minutes_continue_without_the_network(
     event = post.submit("transaction")
     await post.clock.advance(20)
     before = len(book.arrivals)
-    assert before in (3, 4)  # at 0, 2 to 4, 6 to 10, 14 to 20 seconds
+    assert before in (3, 4)  # the terminal makes attempts at 0, 2 to 4, 6 to 10, 14 to 20 seconds
     post.sender.pause()
     await post.clock.advance(away_until - 20)
     assert len(book.arrivals) == before
@@ -111,10 +111,10 @@ async def test_an_untried_event_waits_for_the_network_without_limit(post: Delive
 
 
 async def test_only_the_specified_replies_are_retried(post: Delivering) -> None:
-    """Each status in the specification is tested with its own event, and other statuses too. A status outside the
-    specification is not retried.
+    """Each status in the specification is tested with its own event. Other statuses are tested in the same way. A
+    status outside the specification is not retried.
     """
-    post.receiver.location = post.receiver.url + "/elsewhere"  # redirects are not followed
+    post.receiver.location = post.receiver.url + "/elsewhere"  # the terminal does not follow redirects
     book = Book(post.clock, post.receiver, lambda event: event["say"] if book.first(event) else 200)
     statuses = sorted({*RETRIED, *PERMANENT, *range(200, 230), 299, 300, 301, 302, 307, 308, 402, 405, 410, 413, 418})
     statuses += [425, 426, 451, 499, 501, 505, 507, 511, 599]
@@ -136,7 +136,7 @@ async def test_an_event_waits_for_the_previous_event_and_not_for_other_transacti
     refused = {stuck[0]}
     free = [post.submit(f"free-{number}") for number in range(5) for _ in range(3)]
     await post.clock.advance(0)
-    assert set(book.order()) == {stuck[0], *free}  # the others all arrive, at the first moment
+    assert set(book.order()) == {stuck[0], *free}  # all other events arrive, at the first moment
     assert len(book.arrivals) == 1 + len(free)
     await post.clock.advance(100)
     assert set(book.order()[1 + len(free) :]) == {stuck[0]}
@@ -219,7 +219,7 @@ async def read_request(reader: asyncio.StreamReader) -> None:
 
 
 async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Close with RST as soon as a byte arrives."""
+    """Close the connection with RST when a byte arrives."""
     await reader.read(1)
     writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
@@ -234,7 +234,7 @@ async def hang_up_after_the_request(reader: asyncio.StreamReader, writer: asynci
     await read_request(reader)
 
 
-#: Failures of a connection: the receiver's behaviour, whether it is within TLS, and the word in the ledger.
+#: Failures of a connection: the receiver's behaviour, whether the behaviour is within TLS, and the word in the ledger.
 FAILURES: dict[str, tuple[Behaviour, bool, str]] = {
     "reset in the handshake": (reset, False, "connection_reset"),
     "silent in the handshake": (say_nothing, False, "timeout"),

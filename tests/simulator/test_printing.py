@@ -1,4 +1,6 @@
-"""Printing over raw HTTPS: accepted and refused requests, every scenario, and the only webhook (spec 2.3, 6.4)."""
+"""Printing over raw HTTPS: accepted and refused requests, every scenario, and the single webhook of a job (spec 2.3,
+6.4).
+"""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -63,7 +65,7 @@ async def test_jobs_are_printed_in_order_and_an_empty_printer_delays_all(
 async def test_the_webhook_is_called_once_even_if_it_fails(
     printer: PrintTill, receiver: Receiver, outcome: int | str
 ) -> None:
-    receiver.location = receiver.url + "/elsewhere"  # redirects are not followed
+    receiver.location = receiver.url + "/elsewhere"  # the terminal does not follow redirects
     receiver.answer = lambda _: outcome if isinstance(outcome, int) else None
     await printer.create("job-1", webhookUrl=receiver.url)
     assert (await printer.told("job-1"))["result"] == outcome

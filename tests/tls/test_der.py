@@ -1,4 +1,6 @@
-"""Data from a certificate. It is right for every certificate, and other bytes are refused safely."""
+"""Data from a certificate. The data is right for every certificate. The parser refuses other bytes without an
+unexpected error.
+"""
 
 import ssl
 from contextlib import suppress
@@ -67,7 +69,7 @@ def test_the_read_data_equals_the_certificate(tmp_path: Path) -> None:
     ids=["EC", "Ed25519", "RSA"],
 )
 def test_the_public_key_is_the_same_for_every_certificate_of_the_key(key: Any) -> None:
-    """So a pin of the key stays valid after a renewal of the certificate."""
+    """A pin of the key therefore stays valid after a renewal of the certificate."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "terminal")])
     for year in (2027, 2090):
         builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
@@ -81,7 +83,7 @@ def test_the_public_key_is_the_same_for_every_certificate_of_the_key(key: Any) -
 
 @pytest.mark.parametrize("year", [2027, 2049, 2050, 2150])
 def test_both_forms_of_a_time_are_read(year: int) -> None:
-    """Up to 2049 a time has two digits of the year, from 2050 on four (RFC 5280, 4.1.2.5)."""
+    """Until 2049 a time has a year of two digits. From 2050 on the year has four digits (RFC 5280, 4.1.2.5)."""
     end = datetime(year, 3, 1, 12, 30, 1, tzinfo=UTC)
     found = read_certificate(certificate(not_after=end))
     assert (found.not_before, found.not_after) == (datetime(1999, 12, 31, tzinfo=UTC), end)

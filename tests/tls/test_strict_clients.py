@@ -1,4 +1,6 @@
-"""Strict clients of other makers accept posd's certificates. They refuse wrong certificates and send nothing."""
+"""Strict clients of other makers accept posd's certificates. These clients refuse wrong certificates and send
+nothing.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

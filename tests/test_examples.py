@@ -175,7 +175,7 @@ def documents(said: str) -> Iterator[Any]:
 
 
 def run(statement: ast.stmt, names: dict[str, Any]) -> None:
-    """Run one statement of a page. posd may refuse it, because the payment has ended."""
+    """Run one statement of a page. posd may refuse the call, because the payment has ended."""
     with suppress(Problem):
         exec(compile(ast.Module([statement], []), "docs/guides/client.md", "exec"), names)
 

@@ -18,7 +18,7 @@ NEVER = {
 }
 #: Single modules that the daemon never needs, although it needs their packages.
 NEVER_MODULES = {"encodings.idna", "importlib.resources"}
-#: Modules for calls to terminals. The daemon loads these modules when it is ready.
+#: Modules for calls to terminals. The daemon loads these modules after its start.
 CALLS = "posd.terminals.client"
 
 #: Code that begins like `posd run`.

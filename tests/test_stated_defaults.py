@@ -134,7 +134,7 @@ def test_the_client_follows_no_redirect(tmp_path: Path) -> None:
         assert (till._http.follow_redirects, till._http.trust_env) == (False, False)
 
 
-#: Text -> whether JSON readers accept it.
+#: Text -> whether JSON readers accept the text.
 LIMITS_OF_JSON: Mapping[str, bool] = {
     "[" * 128 + "]" * 128: True,
     "[" * 129 + "]" * 129: False,

@@ -1,4 +1,4 @@
-"""Judgement of replies to an abort. posd uses only the reply "nothing is running" further."""
+"""Judgement of replies to an abort. posd draws a conclusion only from the reply "nothing is running"."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Units of amounts. The conversion is exact in both directions. An amount that does not fit is refused."""
+"""Units of amounts. The conversion is exact in both directions. An amount with too many digits for its unit is
+refused."""
 
 from decimal import Decimal
 

@@ -40,7 +40,7 @@ def test_every_part_can_be_proven_and_a_missing_proof_has_a_text() -> None:
 
 def seen_of_search() -> Iterator[tuple[WalkProofs, bool]]:
     """Yield observations, and whether they prove the search. The observations contain every pair of payments, by end
-    and searches. They also contain every reply about a payment that never existed.
+    and searches. The observations also contain every reply about a payment that never existed.
     """
     ends = [CANCELED._replace(status=status, searches=found) for status, found in product(STATUSES, SEARCHES)]
     for first, second, unknown in product(ends, [None, *ends], UNKNOWN):

@@ -1,4 +1,5 @@
-"""Journal of a print job. Every order of reply, webhook and poll leads to one end. The journal gives the same job."""
+"""Journal of a print job. Every order of reply, webhook and poll leads to one end. A job derived from the journal
+equals the recorded job."""
 
 from base64 import b64encode
 from datetime import timedelta

@@ -1,5 +1,5 @@
-"""posd removes a callback token from a text in every form in which a terminal can echo the token. Nothing else is
-removed.
+"""posd removes a callback token from a text in every form in which a terminal can echo the token. posd removes nothing
+else.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ FORMS = st.one_of(st.lists(st.sampled_from(forms), min_size=1, max_size=8) for f
 def test_a_callback_path_is_found_for_any_form_of_each_character(
     channel: Channel, levels: list[list[Callable[[str], str]]], before: str, after: str
 ) -> None:
-    """Each level encodes the text of the previous level. Each level uses these forms of a character in turn. posd knows
+    """Each level encodes the text of the previous level. At each level, the forms of a character alternate. posd knows
     no key.
     """
     token = ids.token(KEY, channel, SUBJECTS[channel])

@@ -177,7 +177,7 @@ def test_an_invalid_message_is_reported_as_such(data: bytes) -> None:
 
 @dataclass
 class Lane:
-    """A feed like the feed of posd, and the stream. `stored`: the true changes of each database."""
+    """A feed that behaves like posd's feed, and the relay's stream. `stored`: the true changes of each database."""
 
     databases: list[tuple[str, int]] = field(default_factory=lambda: [("db0", 1)])
     rows: dict[int, str] = field(default_factory=dict)  # seq -> change

@@ -1,4 +1,4 @@
-"""A webhook listener that was down during open payments, or that has another address after a start (spec 6.2)."""
+"""A webhook listener that was down during open payments, or that got another address (spec 6.2)."""
 
 import asyncio
 import os

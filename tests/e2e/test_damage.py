@@ -202,7 +202,7 @@ async def test_a_till_may_use_absolute_form_too(shop: Shop) -> None:
     writer.close()
 
 
-#: Request with the right path and token that breaks HTTP -> reply's status, and kind of refusal in the metrics.
+#: Invalid HTTP request with the right path and token -> status of the reply, and kind of refusal in the metrics.
 BROKEN: dict[str, tuple[dict[str, Any], int, str]] = {
     "a space in a name": ({"fields": "host: posd\r\nx y: z\r\n"}, 400, "malformed_request"),
     "a space behind a name": ({"fields": "host : posd\r\n"}, 400, "malformed_request"),

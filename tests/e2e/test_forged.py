@@ -1,4 +1,4 @@
-"""Forged callbacks. posd changes and stores nothing without the right token. A flood causes one log line."""
+"""Forged callbacks. Without the right token, posd changes nothing and stores nothing. A flood causes one log line."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -54,7 +54,7 @@ def counter(counters: list[Shop]) -> Shop:
 
 
 async def two_proofs(clock: Shop) -> None:
-    """Wait for the duration of two proofs. Two other payments are proved meanwhile."""
+    """Wait for the duration of two proofs. In this time two other payments are proved not to have started."""
     for _ in range(2):
         await prove(clock)
 

@@ -245,7 +245,7 @@ ATTENTIONS: dict[str, tuple[Bringing, str, str]] = {
 
 
 def told_now(outcome: Any, now: Any) -> Any:
-    """Return an earlier outcome with the present next step and display."""
+    """Return an earlier outcome, with the next step and display of the present outcome."""
     return outcome and outcome | now | {"supersedes": told_now(outcome["supersedes"], now)}
 
 

@@ -226,7 +226,7 @@ async def resolved(shop: Shop) -> Payment:
 
 
 async def by_event(payment: Payment, final: dict[str, Any]) -> None:
-    """Deliver the final as an event with its own time."""
+    """Deliver the final as an event. The event has a time of its own."""
     assert await payment.deliver(json.dumps(final).encode()) == 200
 
 

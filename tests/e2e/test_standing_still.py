@@ -108,7 +108,7 @@ async def test_payments_continue_while_the_log_is_not_read_and_no_line_is_lost(
 
 @needs("unshare", "mount", root=True)
 async def test_payments_continue_while_the_name_server_does_not_reply(home: Path, terminal: ScriptedTerminal) -> None:
-    """Each look-up of a name takes minutes. The number of look-ups exceeds the threads of a default executor."""
+    """Each look-up of a name takes minutes. There are more look-ups than threads of a default executor."""
     others = [f"SN-NAME-{number}" for number in range(min(32, (os.cpu_count() or 1) + 4) + 1)]
     named = "".join(f'[[terminals]]\nserial = "{serial}"\nbase_url = "https://{serial}.test"\n' for serial in others)
     resolver = home / "resolv.conf"
@@ -137,8 +137,8 @@ async def test_sigterm_ends_posd_while_the_log_is_not_read(home: Path, terminal:
 
 
 async def test_the_service_manager_gets_everything_when_it_reads_again(home: Path, terminal: ScriptedTerminal) -> None:
-    """The manager's socket is full from before the start until after payments. posd must notify READY once the manager
-    reads."""
+    """The manager's socket is full before the start, and stays full during payments. posd must notify READY once the
+    manager reads."""
     with manager(home) as heard:
         fill_manager(heard.environment["NOTIFY_SOCKET"])
         posd = Daemon(home, toml(home, terminal.toml), heard.environment | {"WATCHDOG_USEC": "300000"})
@@ -237,7 +237,7 @@ async def _unix(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 #: Writable descriptor of posd -> the suspended peer. None stands for posd itself or a disk. Other tests and a guide
-#: cover these: tests/power, tests/simulation and docs/guides/operations.md.
+#: cover posd and disks: tests/power, tests/simulation and docs/guides/operations.md.
 PEERS: dict[str, tuple[Callable[[Counter], AbstractAsyncContextManager[None]], ...] | None] = {
     "pipe": (Counter.log,),
     "a client of till.sock": (Counter.till, Counter.stream),

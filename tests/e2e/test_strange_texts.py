@@ -73,7 +73,7 @@ READ = {"event_id", "occurred_at", "status", "client_transaction_id", "serial_nu
 
 
 def strange(value: Any, name: str = "") -> Any:
-    """Return an event in which each text that posd only shows is replaced."""
+    """Return an event with strange texts. Texts that posd must read stay unchanged."""
     if isinstance(value, dict):
         return {key: strange(item, key) for key, item in value.items()}
     return ALL if isinstance(value, str) and name not in READ else value
@@ -265,7 +265,7 @@ def arguments(place: Place, command: str, call: str) -> tuple[str, ...]:
 
 
 def _words(call: str) -> list[str]:
-    """Split a call at spaces that are outside braces."""
+    """Split a call at spaces outside braces."""
     words, depth = [""], 0
     for char in call:
         depth += (char == "{") - (char == "}")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def sockets(posd: Daemon) -> int:
-    """Return the number of sockets of the daemon. The sockets beyond the listening sockets are connections."""
+    """Return the number of sockets of the daemon. All sockets except the listening sockets are connections."""
     count = 0
     for entry in Path(f"/proc/{there(posd.process).pid}/fd").iterdir():
         with suppress(FileNotFoundError):

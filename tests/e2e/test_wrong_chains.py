@@ -154,8 +154,8 @@ async def test_a_chain_on_the_simulated_terminal_has_the_right_references(
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["re-auth", "capture"])
 async def test_the_sent_reference_is_never_mistaken_for_the_new_one(shop: Shop, kind: str) -> None:
-    """posd shows an echoed reference as a sent reference. The acknowledgement and the event echo references. The
-    outcome has the reply's references.
+    """The acknowledgement and the event echo the sent reference. posd shows an echoed reference as a sent reference.
+    The outcome shows the reference from the reply.
     """
     for new in (str(uuid4()), str(uuid4()).upper()):
         pre_auth = await approved(shop, "pre-auth")

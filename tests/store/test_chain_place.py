@@ -162,7 +162,7 @@ PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
     ("x=refund under stranger for 1 declined", "void under stranger"): ("stranger", None, "x"),
     # An operation that ended without an effect blocks nothing.
     ("a=charge, v=void of a declined, w=void of a not_started", "void of a"): ("a", "a", "a v w"),
-    # The chain includes the operations of linked operations.
+    # A chain includes operations that are linked through another operation.
     ("p=pre-auth for 9, r=re-auth of p for 9, c=capture under r for 1 declined", "capture of p for 1"): (
         "r",
         "p",

@@ -1,6 +1,4 @@
-"""The cost of posd's reads while it serves and starts does not grow with the stored data: every statement uses an
-index.
-"""
+"""The cost of posd's reads does not grow with the stored data, because every statement uses an index."""
 
 import re
 import sqlite3
@@ -189,7 +187,7 @@ EVERYTHING: dict[str, Read] = READS | {
 
 
 class Watched(sqlite3.Connection):
-    """Recorder of each statement with its parameters."""
+    """Connection that records each statement with its parameters."""
 
     said: list[tuple[str, Any]]
 

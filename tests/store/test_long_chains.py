@@ -24,7 +24,7 @@ from tests.support.tables import every, there
 
 REFERENCE = "a1b2c3d4-0000-4000-8000-000000000001"
 GIVEN = {"transaction_reference": REFERENCE, "ticket_number": "000001"}
-#: Far more operations than posd reads, and ten times as many.
+#: MANY: far more operations than posd reads.
 MANY, TEN_TIMES = 400, 4000
 #: Limit in processor seconds for which the loop may be blocked.
 LONGEST = 0.05

@@ -39,7 +39,7 @@ from tests.support.needs import needs
 from tests.support.slow import first_quick
 from tests.support.tables import there
 
-#: The next step after the kill.
+#: Next step after the kill.
 AGAIN = ("start", "restore")
 
 
@@ -49,7 +49,7 @@ def derived_again(db: sqlite3.Connection, after: int) -> list[tuple[int, reproce
 
 
 def assert_sound(path: Path) -> None:
-    """Check that the file is undamaged, and that everything in it follows from its record."""
+    """Check that the file is undamaged, and that all data in the file follows from the records."""
     assert verify(path, lambda *_: None).counts == {}
     with closing(connect_reader(path)) as db:
         after = journal.last_incomplete_rowid(db)

@@ -1,4 +1,5 @@
-"""Rows of transactions. Written data is read back. Changes are guarded and keep their history. Lists are complete."""
+"""Rows of transactions. Written data is read back. Each change has a guard, and the history of changes is kept. Lists
+are complete."""
 
 from functools import partial
 from pathlib import Path

@@ -185,7 +185,7 @@ def context(now: datetime, metadata: str | None = None) -> RowContext:
 
 
 def days_of(first: date, last: date, zone: ZoneInfo, terminal: str | None = None) -> report.ReportSpan:
-    """Return the span of whole days."""
+    """Return a report's span of whole days."""
     midnights = [datetime(day.year, day.month, day.day, tzinfo=zone) for day in (first, last + timedelta(days=1))]
     since, until = (moment.astimezone(UTC) for moment in midnights)
     return report.ReportSpan(since, until, zone, terminal)

@@ -33,7 +33,7 @@ FITS = {
     "void": ("charge", "pre-auth", "capture"),
     "refund": ("charge", "capture"),
 }
-#: Operation -> name in the final event (spec 2.1). The vendor has not published the last three names.
+#: Operation -> name in the final event (spec 2.1). The vendor has not published the last three of these names.
 WORDS = {
     "charge": "CHARGE",
     "pre-auth": "PREAUTH",

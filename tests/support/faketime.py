@@ -21,7 +21,7 @@ class FakeTime:
         self.move()
 
     def move(self, **ahead: float) -> None:
-        """Set the clock ahead of the machine's clock by a `timedelta` of these arguments."""
+        """Set the clock ahead of the machine's clock by `timedelta(**ahead)`."""
         beside = self.file.with_name(f".{self.file.name}")
         beside.write_text(f"{timedelta(**ahead).total_seconds():+.0f}\n")
         beside.replace(self.file)

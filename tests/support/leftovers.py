@@ -148,7 +148,7 @@ class Held:
         self._numbers: list[object] = []
 
     def begin(self) -> None:
-        """Record the present state. Its objects belong to no test."""
+        """Record the present state. The present objects belong to no test."""
         self._before = _held()
 
     def look(self, test: str) -> None:

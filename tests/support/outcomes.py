@@ -1,4 +1,4 @@
-"""Payments with every kind of outcome. The daemon's metrics after these payments are known."""
+"""Payments with every kind of outcome, and the daemon's expected metrics afterwards."""
 
 from uuid import uuid4
 

@@ -95,7 +95,7 @@ class Proxy:
         try:
             await self._serve(connection, reader, writer)
         except (OSError, asyncio.CancelledError):
-            # an end is gone, or `stop` was called; asyncio's server would report a cancelled task
+            # one end has closed, or `stop` was called; asyncio's server would report a cancelled task
             connection.cut()
         finally:
             connection.close()

@@ -1,4 +1,4 @@
-"""Cases of a test. The quick suite runs some cases, the whole suite runs all."""
+"""Cases of a test. The quick suite runs some cases, and the whole suite runs all cases."""
 
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
@@ -9,12 +9,12 @@ from hypothesis import settings
 
 
 def first_quick(cases: Iterable[Any], quick: int = 2, ids: Sequence[str] = ()) -> list[ParameterSet]:
-    """Return cases for `parametrize`. The first cases are quick. The others are marked slow."""
+    """Return cases for `parametrize`. The first cases are quick. The other cases are marked slow."""
     return _cases(cases, range(quick), ids)
 
 
 def named_quick(names: Iterable[str], quick: Container[str]) -> list[ParameterSet]:
-    """Return names as cases for `parametrize`. The names in `quick` are quick. The others are marked slow."""
+    """Return names as cases for `parametrize`. The names in `quick` are quick. The other cases are marked slow."""
     listed = list(names)
     return _cases(listed, [number for number, name in enumerate(listed) if name in quick], ())
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 def fill(descriptor: int) -> None:
-    """Write to a pipe or a socket until it is full. Then set the descriptor to blocking mode again."""
+    """Write to a pipe or a socket until it is full. Afterwards, set the descriptor to blocking mode again."""
     os.set_blocking(descriptor, False)
     try:
         while True:

@@ -152,7 +152,7 @@ async def messages(reader: asyncio.StreamReader) -> AsyncIterator[Message]:
 
 
 async def told(source: AsyncIterator[Message]) -> AsyncIterator[Message]:
-    """Yield the contents of messages other than the payment's state."""
+    """Yield the contents of all messages except the messages with the payment's state."""
     async for message in source:
         if message.event != "state":
             yield message

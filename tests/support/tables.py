@@ -19,7 +19,7 @@ Test = Callable[..., Any]
 #: The name and the arguments of a row.
 Row = tuple[str, dict[str, Any]]
 
-#: Exceptions of a failing row. Any other exception (a skip, Ctrl-C) ends the whole test.
+#: Exceptions that make a row fail. Any other exception (a skip, Ctrl-C) ends the whole test.
 FAILURES = (Exception, pytest.fail.Exception)
 #: Limit of failures shown completely, and limit of further failures named.
 SHOWN, NAMED = 5, 40

@@ -72,7 +72,7 @@ async def pay(
 
 
 async def print_out(shop: Shop, number: int, answer: Script | None, end: str | None) -> None:
-    """Run a print job. If the job has an end, run to this end."""
+    """Run a print job. Deliver the end, if `end` is set."""
     job = Job(shop.daemon, shop.terminal, f"job-{number}")
     shop.terminal.print_start = answer
     assert (await job.put(terminal=shop.terminal.serial)).status == 201

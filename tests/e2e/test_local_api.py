@@ -224,7 +224,7 @@ async def test_a_too_large_body_is_answered_while_it_arrives(shop: Shop, size: b
 async def test_health_has_all_its_checks(shop: Shop) -> None:
     reply = await shop.daemon.call("GET", "/health")
     assert reply.status == 200
-    # Another test may have made the check `identity` degraded by a device with another serial.
+    # The check `identity` may be degraded, because a device of another test reports another serial.
     words = {name: check["status"] for name, check in reply.json["checks"].items() if name != "identity"}
     well = ("storage", "local_api", "webhook_listener", "certificate", "discovery", "clock", "configuration", "restore")
     assert words == dict.fromkeys(well, "ok")

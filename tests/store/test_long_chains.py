@@ -58,7 +58,7 @@ def charges_elsewhere(filled: Filled, count: int) -> None:
     filled.again(2, count)
 
 
-#: Records of unlimited number -> whether such records cause the refusal of another operation of the payment.
+#: Kind of record with an unlimited number -> whether these records make posd refuse a void of the payment.
 SHAPES: dict[Callable[[Filled, int], None], bool] = {
     refused_voids: True,
     refused_voids_of_one: True,

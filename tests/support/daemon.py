@@ -42,7 +42,7 @@ class Daemon(Output):
     entering: tuple[str, ...] = ()
     #: Descriptors that the daemon inherits.
     passing: tuple[int, ...] = ()
-    #: Descriptor for the daemon's log, instead of `lines`.
+    #: Descriptor to which the daemon logs. Without a descriptor, the log is in `lines`.
     log_to: int | None = None
     process: forks.Process | asyncio.subprocess.Process | None = None
     port: int = 0

@@ -133,7 +133,7 @@ def become(request: dict[str, Any]) -> None:
         sys.stdout = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115
     if request["closed"]:
         os.close(1)
-        sys.stdout = None  # type: ignore[assignment]  # as in an interpreter without stdout
+        sys.stdout = None  # type: ignore[assignment]  # `python` without a stdout does the same
     # this module reads the environment at its import
     importlib.reload(importlib.import_module("posd.base.crashpoints"))
     program = request["program"]

@@ -43,7 +43,7 @@ def owner() -> str:
 
 @contextmanager
 def owned_by(named: str) -> Iterator[None]:
-    """Assign processes to an owner that `owner` has returned. Tasks of this block start the processes."""
+    """Assign processes to an owner, as returned by the function `owner`. Tasks of this block start the processes."""
     token = _owner.set(named)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Payments with every kind of outcome, and the daemon's expected metrics afterwards."""
+"""Payments with every kind of outcome, which give the daemon known metrics."""
 
 from uuid import uuid4
 

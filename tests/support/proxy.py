@@ -120,7 +120,7 @@ class Proxy:
             await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _pump(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        """Copy bytes from one end to the other, until this end closes."""
+        """Copy bytes from the first end to the second end, until the first end closes."""
         while data := await source.read(65_536):
             await self._open()
             target.write(data)

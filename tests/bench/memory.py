@@ -27,7 +27,7 @@ OPEN = 10
 
 async def measure(bench: Bench) -> Sequence[Row]:
     """Measure the memory of daemons as in a shop, with discovery on. Each round has its own daemons."""
-    if not bench.short:  # the first start also writes bytecode, and needs more memory for this
+    if not bench.short:  # the first start needs more memory, because it writes bytecode
         async with open_shop(bench.directory("memory-bytecode"), 1, bench.as_installed()):
             pass
     count = bench.pick(10_000, 96)

@@ -47,7 +47,7 @@ async def open_shop(
     """Run a daemon with this many terminals for the block. With `secure` the terminals use HTTPS."""
     serials = [f"SN-{number:04}" for number in range(1, count + 1)]
     arrived: dict[str, str] = {}
-    directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing else runs yet
+    directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - no other task runs yet
 
     async def acknowledge(request: Request, writer: asyncio.StreamWriter) -> None:
         arrived[request.json["client_transaction_id"]] = urlsplit(request.callback).path

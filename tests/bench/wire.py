@@ -28,12 +28,12 @@ class Wire:
             raise RuntimeError(f"expected {status}: {head.decode()}{body.decode()}")
 
     async def discard(self) -> None:
-        """Read until the other side ends the connection, and keep nothing."""
+        """Read and discard all data until the other side ends the connection."""
         while await self._reader.read(65_536):
             pass
 
     def close(self) -> None:
-        """Close the connection without telling the other side."""
+        """Close the connection without a message to the other side."""
         self._writer.transport.abort()
 
 

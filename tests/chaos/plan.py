@@ -119,7 +119,7 @@ class Payment:
     scenario: str
     sale: str | None
     twice: bool
-    #: None, "started" (at once) or "card" (when the card was presented).
+    #: Moment of the abort: None (no abort), "started" (at once) or "card" (when the card was presented).
     abort: str | None
 
     @property

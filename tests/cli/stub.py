@@ -68,7 +68,7 @@ class Stub:
                 self.end_headers()
                 self.wfile.write(answer.body)
 
-            do_GET = do_PUT = do_POST = handle_any  # noqa: N815 - the base class's names
+            do_GET = do_PUT = do_POST = handle_any  # noqa: N815 - the base class defines this name
 
             def address_string(self) -> str:
                 return "till"

@@ -49,7 +49,7 @@ class Shop:
 
 @pytest.fixture
 def shop() -> Iterator[Shop]:
-    with TemporaryDirectory(prefix="posd-") as home:  # a short path, because the test counts lines
+    with TemporaryDirectory(prefix="posd-") as home:  # the path is short, because the test counts lines
         yield Shop(Path(home))
 
 

@@ -24,7 +24,7 @@ from tests.logs.test_secrets import (
     DEBUG,
     MARKS,
     called_wrongly,
-    configured,  # noqa: F401 - a fixture
+    configured,  # noqa: F401 - the import is a fixture
     paid,
     printed,
     troubled,

@@ -235,7 +235,7 @@ def older(socket: Path, before: Path) -> Iterator[Path]:
             new = NEW_OF_OUTCOME if "result" in document else NEW if "code" in document else set()
             self.wfile.write(encode({name: value for name, value in document.items() if name not in new}))
 
-        do_GET = do_PUT = handle_any  # noqa: N815 - the base class's names
+        do_GET = do_PUT = handle_any  # noqa: N815 - the base class defines this name
 
         def address_string(self) -> str:
             return "till"

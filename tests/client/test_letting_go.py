@@ -52,7 +52,7 @@ WAITS: dict[str, Callable[[AsyncPayment], Awaitable[Any]]] = {
 async def until(what: Callable[[], bool]) -> None:
     """Poll until a condition of this process is true."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not what():  # noqa: ASYNC110 - there is no event for it
+        while not what():  # noqa: ASYNC110 - no event reports the condition
             await asyncio.sleep(0.01)
 
 

@@ -56,7 +56,7 @@ def test_a_permanent_fault_is_not_the_end_of_a_print_job(tmp_path: Path) -> None
         sync([problem(404, "not_found", "no")], tmp_path / "s2", lambda client: client.printed(JOB).outcome())
 
 
-# the last received response
+# Tests of the last received response.
 
 
 FURTHER = answer(transaction(phase="active", status="CARD_PRESENTED"), 202)

@@ -195,7 +195,7 @@ class Fleet:
                     "SELECT complete_to_seq, (SELECT count(*) FROM posd.gaps g WHERE g.lane = l.lane)"
                     " FROM posd.lanes l WHERE lane = %s"
                 )
-                while await self.database.rows(query, (post.lane.name,)) != [(newest, 0)]:  # noqa: ASYNC110 - it tells none
+                while await self.database.rows(query, (post.lane.name,)) != [(newest, 0)]:  # noqa: ASYNC110 - no event
                     await asyncio.sleep(0.1)
 
     async def end(self) -> None:

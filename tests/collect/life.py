@@ -48,7 +48,7 @@ class LaneLife:
     def begin(self) -> None:
         """Start a new database."""
         previous = {"database_id": self.databases[-1], "last_seq": self.seq} if self.databases else None
-        if self.databases:  # a restored backup continues above all numbers, and a new disk starts at 1
+        if self.databases:  # after a restore the numbers continue above all earlier numbers, and a new disk starts at 1
             self.seq = self.seq + self.random.randrange(3) if self.random.random() < 0.6 else 0
         self.databases.append(f"{self.lane}-{len(self.databases)}-{self.random.randrange(10**6)}")
         self.send("begin", first_seq=self.seq + 1, previous=previous)

@@ -243,7 +243,7 @@ MOMENTS: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors
 
 
 async def test_the_view_counts_a_payment_on_the_day_of_the_report(store: CollectorStore) -> None:
-    asked = datetime(2026, 11, 20, 4, 59, 50, tzinfo=UTC)  # ten seconds before midnight in Guayaquil
+    asked = datetime(2026, 11, 20, 4, 59, 50, tzinfo=UTC)  # this time is ten seconds before midnight in Guayaquil
     for case in MOMENTS:
         moments = (case["occurred_at"], asked, asked + timedelta(seconds=30))
         found = await (await store.connection.execute("SELECT posd.counts_at(%s, %s, %s)", moments)).fetchone()

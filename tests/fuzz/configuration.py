@@ -34,7 +34,7 @@ def check_configuration(case: Case) -> None:
         examined, same = examine(file, check_files=check_files)
         unread = [problem.key for problem in problems] == [
             ""
-        ]  # the whole file, because the place of the parser's error depends on the stack
+        ]  # the key is empty for a whole file, because the place of the parser's error depends on the stack
         assert same == problems or (unread and [problem.key for problem in same] == [""])
         assert (examined is None) == (loaded is None and all(problem.key == "" for problem in problems))
         if loaded is None:

@@ -48,7 +48,7 @@ class Times:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Times":
-        """Return the times of these values."""
+        """Return the median, the percentile and the number of these durations."""
         if len(values) < 2:
             return cls(0, 0, len(values))
         return cls(statistics.median(values), statistics.quantiles(values, n=20)[18], len(values))

@@ -75,7 +75,7 @@ def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
 
 
 def _is_string(node: ast.AST) -> bool:
-    """Return whether a node is a text, in which blank lines and signs # count as code."""
+    """Return whether a node is a text. In a text, blank lines and signs # count as code."""
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
 
 

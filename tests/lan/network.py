@@ -104,7 +104,7 @@ class Namespace:
 
 
 class Machine(Namespace):
-    """A machine of the network. At first it has no network card, like a machine without a cable."""
+    """A machine of the network. At first the machine has no network card, like a machine without a cable."""
 
     def __init__(self, name: str, switch: "Switch", stack: ExitStack) -> None:
         super().__init__(name, stack)

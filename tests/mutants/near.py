@@ -1,5 +1,5 @@
-"""The tests near a module. These tests are the tests that import the module, the tests of pure rules that import its
-users, and the vectors. All these tests run the module in their own process, because a mutant exists only in this
+"""The tests near a module. A near test imports the module, or is a test of pure rules that imports a user of the
+module, or is a vector. All these tests run the module in their own process, because a mutant exists only in this
 process.
 """
 

@@ -34,7 +34,7 @@ def contents() -> list[Any]:
 
 @pytest.mark.slow
 def test_the_description_is_valid() -> None:
-    from openapi_spec_validator import OpenAPIV31SpecValidator  # imported here, because the import takes half a second
+    from openapi_spec_validator import OpenAPIV31SpecValidator  # the import takes half a second
 
     OpenAPIV31SpecValidator(DOCUMENT).validate()
 

@@ -286,7 +286,7 @@ async def test_unsynced_data_of_a_killed_daemon_is_synced_before_it_is_acknowled
         first, *_, last = bodies(identity, street.serials[0])
         await street.delivered(identity, first)
         shim.kill_file.touch()
-        with pytest.raises((OSError, ValueError)):  # no reply, because the daemon dies at the sync of the COMMIT
+        with pytest.raises((OSError, ValueError)):  # no reply comes, because the daemon dies at the sync of the COMMIT
             await street.deliver(identity, last)
         shim.kill_file.unlink()
         await street.posd.restart()

@@ -23,7 +23,7 @@ def compile_program(*sources: Path, target: Path) -> list[str]:
     """Compile a program from these files, with its runtime configuration beside it. Return warnings and errors."""
     DOTNET.chmod(0o755)  # the package lacks the execute permission
     options: dict[str, object] = {"framework": {"name": "Microsoft.NETCore.App", "version": "8.0.0"}}
-    options |= {"configProperties": {"System.Globalization.Invariant": True}}  # so that the runtime needs no ICU
+    options |= {"configProperties": {"System.Globalization.Invariant": True}}  # the runtime then needs no ICU
     configuration = target.with_suffix(".runtimeconfig.json")
     configuration.write_text(json.dumps({"runtimeOptions": options}))
 

@@ -54,7 +54,7 @@ def _marks(name: str, quick: Container[str]) -> list[pytest.MarkDecorator]:
 
 @dataclass
 class Recipe:
-    """A running recipe. `said`: lines of the output so far."""
+    """A running recipe. `said`: lines of the output up to this moment."""
 
     name: str
     process: forks.Process | asyncio.subprocess.Process

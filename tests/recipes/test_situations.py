@@ -19,7 +19,7 @@ APPROVED, DECLINED, LOST_ACKNOWLEDGEMENT, BY_HAND = "9000.01", "9000.04", "9000.
 A_PART, CANCELED_AT_THE_ACQUIRER = (
     "9000.98",
     "9000.97",
-)  # two scenarios: approval of only 50.00, and cancellation after the acquirer was asked
+)  # one scenario approves only 50.00, and one scenario cancels after the request to the acquirer
 UNHEARD = "9000.67"
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]

@@ -29,7 +29,7 @@ async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIt
             within, without = await asyncio.open_unix_connection(socket)
             with closing(without):
                 lines = [line for line in request.split(b"\r\n") if not line.lower().startswith(b"connection:")]
-                lines.insert(1, b"connection: close")  # the next call uses another connection, so it is checked too
+                lines.insert(1, b"connection: close")  # the next call then uses another connection
                 without.write(b"\r\n".join(lines))
                 await asyncio.gather(_copy(reader, without), _copy(within, writer))
 

@@ -57,7 +57,7 @@ def run_pytest(folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.slow  # slow: each test of the page starts a shop of processes. test_sandbox.py tests the fixture
+@pytest.mark.slow  # each test of the page starts a shop of processes. test_sandbox.py tests the fixture
 def test_the_tests_of_the_page_pass_with_its_till(folder: Path) -> None:
     done = run_pytest(folder)
     assert done.returncode == 0, done.stdout + done.stderr

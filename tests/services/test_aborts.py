@@ -53,7 +53,7 @@ async def test_an_abort_refused_while_the_payment_ends_does_not_hold_the_termina
         with closing(sqlite3.connect(tmp_path / "posd.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")  # the writer waits for this lock while the two functions queue
             busy = asyncio.create_task(store.write(lambda _unit: True))
-            for _ in range(2):  # the call passes its function to the writer, which accepts it
+            for _ in range(2):  # the call passes its function to the writer, and the writer accepts the function
                 await asyncio.sleep(0)
             abort = asyncio.create_task(aborts.abort(identity, None))
             await asyncio.sleep(0)

@@ -62,7 +62,7 @@ class Truth:
     #: Bodies that posd has refused for good, and must have kept in quarantine.
     kept: list[bytes] = field(default_factory=list)
 
-    #: The database that had the payment or its end was replaced.
+    #: The database with this payment, or with the payment's end, was replaced.
     lost: bool = False
 
     @property

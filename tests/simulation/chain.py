@@ -218,7 +218,7 @@ class Chain:
             elif code == "terminal_busy":
                 await till._call("GET", f"/v1/transactions/{reply.json['blocking_transaction']}/outcome?timeout=30")
                 world.person.look(reply.json["blocking_transaction"])
-                await asyncio.sleep(1.0)  # the operation has ended, but a call for it is under way
+                await asyncio.sleep(1.0)  # the operation has ended, but a call for the operation is under way
             else:
                 await self._refused(link, reply, alone=alone)
                 return

@@ -304,7 +304,7 @@ class Checks:
             return
         truth, truths = self.world.bank.of(payment.identity), self.world.bank.truths.values()
         # If a person has released the terminal, the abort stops the payment that is open on the terminal at present.
-        # posd cannot detect this.
+        # posd cannot detect the other payment.
         freed = truth.released and any(other.abort_wanted and other.end is None for other in truths)
         self.holds(
             truth.abort_wanted or freed or self.world.plan.probes,

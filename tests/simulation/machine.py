@@ -249,7 +249,7 @@ class Machine:
                 transitions, "EVENTS_OF_TRANSACTION", limits.EVENTS_OF_TRANSACTION._replace(value=MOST_EVENTS)
             ),
             patch.object(writer, "DUE_AFTER", Random(f"checkpoints/{self.network.seed}").choice(CHECKPOINTS)),
-            patch.object(os, "urandom", draw),  # for uuid4 and the serial numbers of certificates
+            patch.object(os, "urandom", draw),  # uuid4 and the serial numbers of certificates use this function
             self._watched(),
         ):
             self._new_boot()
@@ -327,7 +327,7 @@ class Machine:
     def start(self) -> None:
         """Start the daemon."""
         self.life += 1
-        _freeze()  # then the garbage collector searches only the objects of this life
+        _freeze()  # after the freeze the garbage collector searches only the objects of this life
         self.started.clear()
         self.killed.clear()
         config = self.configuration()
@@ -372,7 +372,7 @@ class Machine:
             gc.collect()
         if left := self.disk.open_files():
             raise AssertionError(f"a daemon that is gone has still open: {left}")
-        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - a descriptor, not a path
+        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - the argument is a descriptor, not a path
             with suppress(OSError):
                 if os.readlink(f"/proc/self/fd/{name}").startswith(f"{self.home}/"):  # noqa: PTH115
                     os.close(int(name))

@@ -96,7 +96,7 @@ class Person:
             wrong = random.random() < self.world.plan.wrong_words
             if wrong:
                 result = "declined" if result == "approved" else "approved"
-            # recorded before the call, because a till may get the result before the person gets the reply
+            # the record comes before the call, because a till may get the result before the person gets the reply
             truth.words.append(result)
             reply = await self.call(
                 "POST",

@@ -8,7 +8,7 @@ tests/power/platter.py describes the assumptions about disk and file system. In 
 - Folders are durable as soon as they are made. A rename from one folder into another is two changes.
 - SQLite's shared memory (`-shm`) is never written to the disk: it survives a kill, but no power cut.
 
-The files themselves are real. Each write is recorded beside them. Writes that bypass the module `os` are found by
+The files themselves are real. A record of each write is kept in memory. Writes that bypass the module `os` are found by
 comparison, at a sync and at a crash.
 """
 
@@ -57,7 +57,7 @@ class File:
         self.reserved = 0
         self.recorded = False
         self.whole = True
-        self.stat: os.stat_result | None = None  # the content at the death of the process or at the unlink
+        self.stat: os.stat_result | None = None  # the content at the end of the process or at the unlink
 
     def write(self, offset: int, data: bytes) -> None:
         """Record a write."""

@@ -1,5 +1,5 @@
-"""The simulation itself. Short runs keep all promises. A seed gives the same run every time. A run leaves nothing
-behind.
+"""The simulation itself. Short runs keep all promises. A seed gives the same run every time. After a run no file and no
+task remains.
 """
 
 import json

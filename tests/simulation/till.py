@@ -60,7 +60,7 @@ class Till:
         self.serial = world.plan.serial(number)
         self.baskets = [Basket(sale) for sale in world.plan.sales if sale.till == number]
         self._client: Client | None = None
-        self._called_at = 0.0  # when the till sent the newest call
+        self._called_at = 0.0  # time at which the till sent the newest call
         self._task: asyncio.Task[None] | None = None
         self._aside: dict[asyncio.Task[Any], None] = {}
         self.done = asyncio.Event()

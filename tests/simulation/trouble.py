@@ -160,7 +160,7 @@ async def _clock(world: "World", fault: Fault, sign: int) -> None:
     clocks.kernel = Kernel.UNSYNCHRONISED
     began, life = world.loop.time(), world.machine.life
     alone = "clock" not in "".join(kind for number, kind in world.now_wrong.items() if number != fault.number)
-    # posd trusts a clock that was behind and jumps ahead, because posd cannot distinguish the jump from a correction.
+    # posd trusts a clock that was behind and jumps ahead, because the jump can be a correction.
     if life and alone and before is not None and before.json.get("sure"):
         await asyncio.sleep(min(fault.seconds, 150.0))
         await _look_at_clock(world, began, life)

@@ -77,8 +77,8 @@ class _Vfs(Structure):
             for name in (
                 *("open", "delete", "access", "full_path", "dl_open", "dl_error", "dl_symbol", "dl_close"),
                 *("randomness", "sleep", "time", "last_error"),
-                "time_ms",  # fields from version 2 on
-                *("set_system_call", "get_system_call", "next_system_call"),  # fields from version 3 on
+                "time_ms",  # fields fields methods from version 2 on
+                *("set_system_call", "get_system_call", "next_system_call"),  # fields methods from version 3 on
             )
         ),
     ]

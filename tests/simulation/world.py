@@ -266,7 +266,7 @@ class World:
 
     def run(self) -> Result:
         """Run the world. Return the failures in the result. Raise errors of the world itself."""
-        _terminal_context()  # once for each process, with real randomness
+        _terminal_context()  # the context is made once for each process, with real randomness
         asyncio.set_event_loop(self.loop)
         try:
             self.machine = Machine(
@@ -688,7 +688,7 @@ _FINGERPRINT: Final = re.compile(rb"\b[0-9a-f]{64}\b")
 def _text(what: object, home: str) -> str:
     if isinstance(what, bytes):
         what = what.replace(home.encode(), b"@HOME@")
-        if b"fingerprint" in what:  # the size of a certificate, whose key OpenSSL chooses
+        if b"fingerprint" in what:  # the size of a certificate varies, because OpenSSL chooses its key
             what = _FINGERPRINT.sub(b"#", what)
         return hashlib.sha256(what).hexdigest()[:12] + (
             " " + what[:300].decode("latin-1") if b"problem" in what[:60] else ""

@@ -83,7 +83,7 @@ async def test_a_receiver_that_does_not_reply_delays_neither_printer_nor_stop(
         await printer.create(f"job-{number}", webhookUrl=receiver.url)
     await printer.ended(f"job-{MAX_CALLS + 1}")
     await receiver.wait_for(MAX_CALLS)
-    assert printer.terminal.ledger.of("print_webhook") == []  # the fixture stops it during the calls
+    assert printer.terminal.ledger.of("print_webhook") == []  # the fixture stops the terminal during the calls
 
 
 async def test_an_id_sent_twice_is_printed_twice(printer: PrintTill) -> None:

@@ -34,7 +34,7 @@ async def test_without_configuration_it_makes_its_own_certificate_and_leaves_not
             answer = await client.post(ready["base_url"] + CHARGE, json=request(metadata={"scenario": "decline"}))
             assert answer.json()["terminal"]["serialNumber"] == "SN-9"
             assert (await until(process, "final"))["status"] == "DECLINED"
-            began = time.monotonic()  # the client's connection is idle and open
+            began = time.monotonic()  # the client's connection is idle and still open
             process.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
             assert time.monotonic() - began < 15

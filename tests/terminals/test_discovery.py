@@ -97,7 +97,7 @@ async def moved(posd: Daemon, network: AsyncZeroconf, terminal: ScriptedTerminal
 
 async def test_payments_run_although_discovery_has_no_usable_interface(home: Path) -> None:
     async with scripted_terminal(home) as terminal:
-        discovery = f'service_types = ["{TYPE}"]\ninterfaces = ["192.0.2.1"]'  # an address that no interface has
+        discovery = f'service_types = ["{TYPE}"]\ninterfaces = ["192.0.2.1"]'  # no interface has this address
         async with running(home, terminal.toml, discovery=discovery) as posd:
             await posd.log_line("discovery.unavailable")
             assert await charge(posd, terminal.serial) == (201, "active")
@@ -126,7 +126,7 @@ async def test_a_terminal_that_comes_and_goes_does_not_flood_the_log(home: Path)
     with capture_logs() as lines:
         for number in range(5 * MAX_LINES):
             for serial in ("SN-1", "SN-STRANGER"):
-                address = bytes((192, 0, 2, number + 1))  # a new address each time
+                address = bytes((192, 0, 2, number + 1))  # each announcement has a new address
                 properties = {"serial": serial}
                 name = f"{serial}.{TYPE}"
                 info = AsyncServiceInfo(TYPE, name, addresses=[address], port=6869, properties=properties)

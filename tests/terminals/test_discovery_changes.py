@@ -256,7 +256,7 @@ async def test_endless_announcements_do_not_fill_the_memory(
                     for packet in malformed(noise()):
                         send(network, packet)
                 await asyncio.sleep(0.01)
-            while not discovery.running:  # noqa: ASYNC110 - the daemon has no event for this
+            while not discovery.running:  # noqa: ASYNC110 - no event reports the start of the browser
                 await asyncio.sleep(0.01)
         browsing.cancel()
         await asyncio.wait({browsing})
@@ -298,7 +298,7 @@ async def test_a_stop_at_any_point_of_the_start_closes_the_sockets(home: Path) -
         browsing.cancel()
         await asyncio.wait({browsing})
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while descriptors() != before:  # noqa: ASYNC110 - there is no event for a socket that is closed
+        while descriptors() != before:  # noqa: ASYNC110 - no event reports a closed socket
             await asyncio.sleep(0.01)
 
 
@@ -307,7 +307,7 @@ async def test_an_announcement_during_the_stop_causes_no_fault(home: Path) -> No
     discovery = Discovery(load(home / "config.toml").discovery, Fleet(()), Interfaces(), lambda: datetime.now(UTC))
     network = AsyncZeroconf(interfaces=["127.0.0.1"])
     await network.async_close()
-    # the call is the same as by zeroconf's browser
+    # zeroconf's browser makes the same call
     discovery._on_change(network.zeroconf, TYPE, f"late.{TYPE}", ServiceStateChange.Added)
     (resolving,) = discovery._resolving.values()
     await asyncio.wait_for(resolving, PATIENCE_SECONDS)

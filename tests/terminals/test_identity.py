@@ -438,8 +438,8 @@ async def test_another_terminal_that_is_announced_at_a_configured_address_is_sen
 async def test_an_announcement_at_another_address_or_with_proof_blocks_nothing(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
-    """The conflict ends when the other announcement is withdrawn, and when the terminal itself is announced after
-    it.
+    """The conflict ends when the other announcement is withdrawn. It also ends when the terminal is announced later
+    than the other device.
     """
     right, other = devices
     configured = f"{plain(serial)}base_url = '{right.base_url}'\n"

@@ -1,5 +1,5 @@
-"""posd's result for a vector, with the member names of its `expect`. It is made by public functions of posd's pure
-rules.
+"""posd's result for a vector, with the member names of its `expect`. Public functions of posd's pure rules make the
+result.
 """
 
 from collections.abc import Callable, Mapping
@@ -72,7 +72,7 @@ def _reads(event: TransactionEvent) -> dict[str, Any]:
 
 
 def _there(members: dict[str, Any], keep: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the members with a value. Amounts are their digits."""
+    """Return the members with a value. An amount becomes a text of its digits."""
     found = {}
     for name, value in members.items():
         inner = _there(value) if isinstance(value, dict) else str(value) if isinstance(value, Decimal) else value
@@ -262,7 +262,7 @@ def _start_request(given: Mapping[str, Any]) -> dict[str, Any]:
         phase=Phase.STARTING,
         **{name: getattr(request, name) for name in ("type", "amount", "metadata", "options", "transaction_reference")},
     )
-    meaning(request.metadata)  # as for a repeated call
+    meaning(request.metadata)  # a repeated call reads the metadata in the same way
     return {"request": {"text": requests.start_body(transaction, given["callback_url"]).decode()}}
 
 

@@ -46,7 +46,7 @@ class World:
 
 @asynccontextmanager
 async def world(merchant: str = "") -> AsyncIterator[World]:
-    """Run a daemon with the keys and the fleet of the vectors for the block. Check at the end that the log has no
+    """Run a daemon with the keys and the fleet of the vectors for the block. At the end check that the log has no
     fault.
     """
     with TemporaryDirectory(prefix="posd-") as directory:
@@ -85,7 +85,7 @@ async def started() -> AsyncIterator[World]:
 
 
 class Line:
-    """One connection to the listener. It is opened again after the listener closes it."""
+    """One connection to the listener. The client opens a new connection after the listener closes the connection."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon

@@ -80,7 +80,7 @@ class House:
     async def empty(self) -> None:
         """Wait until no connection is left."""
         async with asyncio.timeout(PATIENCE):
-            while self.listener.connections:  # noqa: ASYNC110 - no event reports it
+            while self.listener.connections:  # noqa: ASYNC110 - no event reports this state
                 await asyncio.sleep(0.001)
 
     async def connect(self) -> "Client":
@@ -272,7 +272,7 @@ async def served(house: House) -> HttpConnection:
     """Wait until the server reads from a connection, and return it."""
     idle = house.listener.context.idle
     async with asyncio.timeout(PATIENCE):
-        while not idle:  # noqa: ASYNC110 - no event reports it
+        while not idle:  # noqa: ASYNC110 - no event reports this state
             await asyncio.sleep(0.001)
     end: Any = next(iter(idle))
     assert isinstance(end.__self__, HttpConnection)
@@ -342,7 +342,7 @@ async def test_a_broken_body_is_refused_and_the_app_is_told(house: House, broken
     client.send(head("/", CHUNKED) + b"1\r\na\r\n" + (b"" if apart else broken))
     if apart:
         async with asyncio.timeout(PATIENCE):
-            while house.pieces is None:  # noqa: ASYNC110 - no event reports it
+            while house.pieces is None:  # noqa: ASYNC110 - no event reports this state
                 await asyncio.sleep(0.001)
         client.send(broken)
     assert statuses(parse(await client.rest())) == [400]
@@ -468,7 +468,7 @@ async def test_an_app_gets_a_request_whose_client_left_before_its_turn(house: Ho
     (transport,) = house.listener._connections.values()
     client.reset()
     async with asyncio.timeout(PATIENCE):
-        while transport is not None and not transport.is_closing():  # noqa: ASYNC110 - no event reports it
+        while transport is not None and not transport.is_closing():  # noqa: ASYNC110 - no event reports this state
             await asyncio.sleep(0.001)
     house.go.set()
     await house.hears(("/wait", b""), ("/b", None))
@@ -531,7 +531,7 @@ async def test_a_fault_of_an_app_ends_the_connection(house: House, name: str) ->
         received = await client.rest()
     assert expected in received
     assert received.count(b"HTTP/1.1 ") == 1
-    assert not received.endswith(b"0\r\n\r\n")  # the end marker of a stream
+    assert not received.endswith(b"0\r\n\r\n")  # these bytes are the end marker of a stream
     assert [line["event"] for line in lines] == ["posd.internal_error"] * logged
     client.writer.close()
     await house.empty()

@@ -377,7 +377,7 @@ def h11_meanings(data: bytes) -> list[Meaning]:
                 connection.send(h11.Response(status_code=204, headers=[]))
                 connection.send(h11.EndOfMessage())
                 connection.start_next_cycle()
-    except (h11.RemoteProtocolError, h11.LocalProtocolError):  # it is not a request, so the connection must end
+    except (h11.RemoteProtocolError, h11.LocalProtocolError):  # these bytes are no request, so the connection must end
         pass
     return made
 

@@ -84,7 +84,7 @@ class House:
     async def empty(self) -> None:
         """Wait until no connection is left."""
         async with asyncio.timeout(PATIENCE):
-            while self.listener.connections:  # noqa: ASYNC110 - no event reports it
+            while self.listener.connections:  # noqa: ASYNC110 - no event reports this state
                 await asyncio.sleep(0.001)
 
     def held(self) -> int:
@@ -173,7 +173,7 @@ def numbers(found: list[Message]) -> list[int]:
 async def ended(house: House, reason: str, count: int = 1) -> None:
     """Wait until this many streams have ended for this reason."""
     async with asyncio.timeout(PATIENCE):
-        while house.context.streams.ended["feed", reason] < count:  # noqa: ASYNC110 - no event reports it
+        while house.context.streams.ended["feed", reason] < count:  # noqa: ASYNC110 - no event reports this state
             await asyncio.sleep(0.001)
 
 
@@ -235,7 +235,7 @@ async def test_an_idle_stream_is_cut_off_if_the_client_does_not_read_its_heartbe
         if reads:
             received = b""
             async with asyncio.timeout(PATIENCE):
-                while received.count(b":\n\n") < 25:  # more heartbeats than the time limit permits
+                while received.count(b":\n\n") < 25:  # the number of heartbeats is larger than the time limit permits
                     received += await reader.reader.read(4096)
             assert house.context.streams.ended["feed", "cut_off"] == 0
             assert house.context.streams.open["feed"] == 1
@@ -276,7 +276,7 @@ async def test_a_response_that_the_client_does_not_read_ends_its_connection(
     with capture_logs() as lines:
         till = await ask(house.socket, "/large")
         async with asyncio.timeout(PATIENCE):
-            while not house.held():  # noqa: ASYNC110 - no event reports it
+            while not house.held():  # noqa: ASYNC110 - no event reports this state
                 await asyncio.sleep(0.001)
         await house.empty()
     assert house.noise.counts["untaken_answer"] == 1

@@ -73,7 +73,7 @@ class Terminal:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-            do_OPTIONS = do_GET = do_POST = do_HEAD = handle_any  # noqa: N815 - the base class's names
+            do_OPTIONS = do_GET = do_POST = do_HEAD = handle_any  # noqa: N815 - the base class defines this name
 
             def date_time_string(self, timestamp: float | None = None) -> str:
                 return format_datetime(datetime.now(UTC) + terminal.ahead, usegmt=True)

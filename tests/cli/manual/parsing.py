@@ -82,6 +82,6 @@ def parse(words: list[str]) -> None:
             ctx = command.make_context(name, rest, parent=ctx)
         except click.BadParameter as error:
             asked = isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "note"
-            if asked or "does not exist" in error.message:  # a note is requested on a terminal; a file is an example
+            if asked or "does not exist" in error.message:  # posd asks for a note on a terminal; the file is an example
                 return
             raise

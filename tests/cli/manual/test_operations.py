@@ -91,6 +91,6 @@ def test_every_named_log_line_exists() -> None:
 @pytest.mark.parametrize("text", sorted(quoted()))
 def test_every_quoted_message_exists(text: str) -> None:
     words = text.split()
-    run = 3 if len(words) > 5 else 2  # consecutive words of the sources, with names and numbers around them
+    run = 3 if len(words) > 5 else 2  # number of consecutive words to find; names and numbers are between such parts
     runs = [" ".join(words[place : place + run]) for place in range(len(words) - run + 1)]
     assert any(each in TEXTS for each in runs), f"posd has no message {text!r}"

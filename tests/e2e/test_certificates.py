@@ -1,5 +1,5 @@
-"""The listener's certificate. posd renews it automatically, and loads it without a restart or a lost webhook.
-Certificate and key always match.
+"""The listener's certificate. posd renews the certificate automatically, and loads the new file without a restart or a
+lost webhook. Certificate and key always match.
 """
 
 import asyncio

@@ -88,7 +88,8 @@ async def test_a_function_seen_working_counts_as_confirmed_until_the_profile_cha
     assert (till.status, till.json["code"]) == (403, "forbidden")
     assert await shown(posd, serial) == (None, None)
 
-    # With only one of abort and search, posd names the missing function. With both, posd concludes `not_started`.
+    # With only one of abort and search, posd names the missing function. With abort and search, posd concludes
+    # `not_started`.
     assert (await commission(posd, serial, proven=["abort", "print"])).json["commissioned"]["proven"]
     payment = await in_doubt(counter, serial)
     lacks = await lacking(payment)

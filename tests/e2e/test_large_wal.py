@@ -1,4 +1,4 @@
-"""A shell with an open transaction prevents truncation of the WAL. posd reports this and names the process."""
+"""A shell with an open transaction prevents truncation of the WAL. posd reports the large WAL and names the process."""
 
 import asyncio
 import sqlite3

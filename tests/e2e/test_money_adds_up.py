@@ -273,7 +273,7 @@ async def test_an_amount_reaches_the_terminal_with_the_digits_of_the_till(shop: 
     assert (await put(payment, amount)).status == 200
 
 
-#: Free-form objects, written in the notation of a till.
+#: Free-form objects, with numbers in the notation of a till.
 FREE_FORM = (
     '{"price": 1.10, "huge": 1e5, "tiny": 1E-7, "big": 12345678901234567890.123456789}',
     '{"z": 1, "a": {"c": [1.0, 1.00], "b": null}, "m": true}',

@@ -102,7 +102,7 @@ async def test_posd_searches_for_every_open_payment_a_few_at_a_time(shop: Shop) 
     await posd.start()
     again.set()
     await full.wait()
-    for _ in range(10):  # posd would send a further search before these replies
+    for _ in range(10):  # a search above the maximum would be under way after these calls
         assert (await posd.call("GET", "/health")).status == 200
     assert under_way.total() == MAX_CALLS
     go_on.set()

@@ -1,4 +1,5 @@
-"""Start of a payment. Each reply of the terminal has its conclusion. posd never sends more than one request."""
+"""Start of a payment. posd draws one conclusion from each reply of the terminal. posd never sends more than one
+request."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A suspicious approval counts. posd applies it and reports `approval_unlikely`."""
+"""A suspicious approval counts. posd applies the approval and reports `approval_unlikely`."""
 
 import json
 from datetime import UTC, datetime, timedelta

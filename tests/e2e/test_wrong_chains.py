@@ -109,7 +109,7 @@ async def test_an_original_permits_operations_as_soon_as_it_is_approved(shop: Sh
 
 
 async def test_a_busy_terminal_does_not_hide_a_wrong_chain(shop: Shop) -> None:
-    """posd reports an impossible operation before a busy terminal."""
+    """If the operation is impossible and the terminal is busy, posd reports the impossible operation."""
     busy = await operation(shop, "charge").begin()
     await operation(shop, "capture", busy).refused("unknown_original", original=busy.identity)
     await operation(shop, "charge", busy).refused("terminal_busy")

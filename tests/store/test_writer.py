@@ -244,7 +244,7 @@ async def test_after_the_end_no_function_is_accepted(tmp_path: Path) -> None:
 
 async def test_the_end_waits_for_all_passed_functions(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
-    names = [str(number) for number in range(writer.MAX_BATCH + 1)]  # one function more than one COMMIT holds
+    names = [str(number) for number in range(writer.MAX_BATCH + 1)]  # one COMMIT cannot hold all these functions
     tasks = [asyncio.create_task(store.write(insert(name))) for name in names]
     await asyncio.sleep(0)  # the tasks pass their functions to the writer
     await store.close()

@@ -38,7 +38,7 @@ STATUSES = {
     "rejected": Status.TERMINAL_REJECTED,
     "canceled": Status.TERMINAL_CANCELED,
 }
-#: Result -> frequency in a hundred payments. Brand -> frequency.
+#: Result -> number of payments with this result in a hundred. Brand -> frequency.
 RESULTS = {"approved": 88, "declined": 6, "canceled": 3, "rejected": 2, "not_started": 1}
 CARDS = {"VISA": 48, "MASTERCARD": 33, "DINERS CLUB": 12, "AMEX": 7}
 

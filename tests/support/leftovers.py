@@ -102,7 +102,8 @@ def _kill(mark: str) -> Iterator[str]:
 
 
 def _wait_for(pid: int) -> None:
-    """Wait for the process by the Popen that started it. Without this wait another test gets a ResourceWarning."""
+    """Wait for the process through the Popen object that started the process. Without this wait another test gets a
+    ResourceWarning."""
     for item in gc.get_objects():
         if isinstance(item, subprocess.Popen) and item.pid == pid:
             item.wait()

@@ -23,7 +23,7 @@ class Lan:
         self.connections: set[Connection] = set()
 
     async def open(self) -> None:
-        """Wait until data passes."""
+        """Wait until the network passes data."""
         await self._up.wait()
 
     def down(self, *, cut: bool, refuse: bool) -> None:

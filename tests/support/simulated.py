@@ -146,8 +146,8 @@ def named(played: Played, step: Step, by: str) -> dict[str, str]:
 
 
 def assert_wire(simulator: Simulator, played: Played, step: Step, mode: str) -> None:
-    """Check that the terminal received one request, on the path of the operation and access mode, with only this
-    reference.
+    """Check that the terminal received one request with only this reference. The path must fit the operation and the
+    access mode.
     """
     identity = played.identities[step.name]
     (sent,) = (json.loads(text) for text in simulator.requests if identity in text)

@@ -1,7 +1,7 @@
 """Texts that a stranger may write. Checks of output that contains these texts.
 
-Each text has a word after a possible beginning of a new line, a cell, a formula, a tag or an assignment. If a line or a
-cell of the output begins with this word, it was forged.
+Each text contains a possible beginning of a new line, a cell, a formula, a tag or an assignment, and then a word. If a
+line or a cell of the output begins with this word, it was forged.
 """
 
 import csv

@@ -64,7 +64,7 @@ def acknowledgement(request: Request, serial: str, **changes: Any) -> bytes:
 
 
 async def nowhere(_request: Request, writer: asyncio.StreamWriter) -> None:
-    """Script of an unknown path."""
+    """Script for requests to an unknown path."""
     writer.write(http(404, b"not found", "text/plain"))
 
 

@@ -94,7 +94,7 @@ def test_the_hand_written_pages_have_at_most_their_number_of_words() -> None:
     assert sum(len(GENERATED_PART.sub("", text).split()) for text in texts) <= MAX_WORDS
 
 
-#: Citation of a document's heading in a comment of the code.
+#: Pattern of a citation of a document's heading in a comment of the code.
 CITED = re.compile(r"\b(architecture|terminal API), ([A-Z][^();:.`]*)")
 CITED_IN = {"architecture": ROOT / "docs/design/architecture.md", "terminal API": ROOT / "docs/design/terminal-api.md"}
 

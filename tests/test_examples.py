@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: Limit of a command in seconds. A simulated payment takes one or two seconds.
 PATIENCE = 60.0
-#: A tool of the tests in a shell block, with its options.
+#: Pattern of a call of a test tool in a shell block, with the options.
 TOOL = re.compile(r"^(?:sudo )?(?:\S*/)?python -m (tests\.\w+)(.*)$", re.MULTILINE)
 
 #: Program that starts a payment, and ends when the payment runs.

@@ -134,8 +134,7 @@ def _after(original: OperationType) -> list[OperationType]:
     return [kind for kind in DERIVED if (original, kind) in FITS]
 
 
-#: Text of the page for an approved sibling: permitted, permitted with `additional`, or the codes without and with
-#: `additional`.
+#: Rule for an approved sibling -> text of the page.
 PAGE = {
     FREE: "allowed",
     REPEAT: 'with `"additional": true`, else `{code}`',

@@ -236,8 +236,8 @@ async def _unix(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
     return await asyncio.open_unix_connection(str(path))
 
 
-#: Writable descriptor of posd -> the suspended peer. None stands for posd itself or a disk. Other tests and a guide
-#: cover posd and disks: tests/power, tests/simulation and docs/guides/operations.md.
+#: Writable descriptor of posd -> the suspended peer. None marks a descriptor of posd itself or of a disk. See
+#: tests/power, tests/simulation and docs/guides/operations.md for these descriptors.
 PEERS: dict[str, tuple[Callable[[Counter], AbstractAsyncContextManager[None]], ...] | None] = {
     "pipe": (Counter.log,),
     "a client of till.sock": (Counter.till, Counter.stream),

@@ -50,7 +50,7 @@ async def shut(*servers: asyncio.Server) -> None:
     for server in servers:
         for listening in server.sockets:
             asyncio.get_running_loop().remove_reader(listening.fileno())
-    await asyncio.sleep(0)  # every accepted connection has its transport
+    await asyncio.sleep(0)  # after this turn of the loop every accepted connection has a transport
     for server in servers:
         server.close()
 

@@ -43,7 +43,7 @@ def owner() -> str:
 
 @contextmanager
 def owned_by(named: str) -> Iterator[None]:
-    """Assign processes to an owner, as returned by the function `owner`. Tasks of this block start the processes."""
+    """Assign the processes that tasks of this block start to an owner. `named`: a value from the function `owner`."""
     token = _owner.set(named)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Payments with every kind of outcome, which give the daemon known metrics."""
+"""Payments with every kind of outcome, for tests of the daemon's metrics."""
 
 from uuid import uuid4
 

@@ -21,7 +21,7 @@ from tests.support.streams import stream
 ANY_AMOUNT = 12.34
 #: Seconds until a payment is read again without a change.
 LOOK_AGAIN_SECONDS = 2.0
-#: Most seconds of a wait.
+#: Maximum duration of a wait, in seconds.
 PATIENCE_SECONDS = 150.0
 
 
@@ -75,7 +75,7 @@ class Played:
     document: Any
     #: Ends in the terminal's ledger at which the acquirer approved. Each such end moved money once.
     charges: list[Entry]
-    #: Starts, and aborts, that reached the terminal.
+    #: Number of starts and number of aborts that reached the terminal.
     starts: int
     aborts: int
 

@@ -27,7 +27,7 @@ SPEED = 50.0
 SELDOM = "[print]\npoll_first_seconds = 3600\npoll_max_seconds = 3600\nstuck_seconds = 2\n"
 SOON = "[print]\npoll_first_seconds = 2\npoll_max_seconds = 2\nstuck_seconds = 4\n"
 RECEIPT = {"text": "MY SHOP\nTotal 11.20"}
-#: Most seconds of any wait.
+#: Maximum duration of any wait, in seconds.
 PATIENCE_SECONDS = 60.0
 
 

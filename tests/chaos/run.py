@@ -13,14 +13,15 @@ from tests.chaos.plan import Fault, Kind
 from tests.chaos.shop import Line, Shop, Terminal
 from tests.support.proxy import Lan
 
-#: Most payments that begin while a fault waits for its moment.
+#: Maximum number of payments that begin while a fault waits for its moment.
 MOST_WAITED = 100
 #: Seconds without a change in posd that count as quiet. These seconds exceed posd's pause between two rounds of a
 #: proof.
 QUIET_SECONDS = 2.5
-#: Most seconds until the shop is quiet. These seconds cover a terminal's ten attempts and the operator's wait.
+#: Maximum time until the shop is quiet, in seconds. These seconds cover a terminal's ten attempts and the operator's
+#: wait.
 SETTLED_SECONDS = 150.0
-#: Most tries of the last payment on a terminal.
+#: Maximum number of tries of the last payment on a terminal.
 LAST_TRIES = 3
 
 

@@ -27,9 +27,9 @@ DAEMON_HOST = "127.0.0.3"
 ADVERTISED_HOST = "127.0.0.2"
 #: Lines of a terminal's ledger after which it has ended a payment.
 ENDS = ("final", "forgotten", "over")
-#: Most seconds until the daemon reaches its crash point. The daemon rarely reaches some points.
+#: Maximum time until the daemon reaches its crash point, in seconds. The daemon rarely reaches some points.
 POINT_SECONDS = 15.0
-#: Most seconds of a requested stop.
+#: Maximum duration of a requested stop, in seconds.
 STOP_SECONDS = 20.0
 #: Seconds between two checks of open payments by the operator.
 LOOK_SECONDS = 0.5

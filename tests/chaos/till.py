@@ -30,11 +30,11 @@ LOOK_SECONDS = 1.0
 #: Seconds until the next payment after a payment that did not start. The seconds double each time.
 PERSON_SECONDS = 0.2
 MAX_PERSON_SECONDS = 3.0
-#: Most seconds that the till waits for the card before an abort.
+#: Maximum time that the till waits for the card before an abort, in seconds.
 CARD_SECONDS = 2.0
 #: Number of calls with `sale_conflict` and an open payment after which a till gives up its own payment.
 CONFLICTS = 5
-#: Most seconds of one payment. An operator resolves an open payment much earlier.
+#: Maximum duration of one payment, in seconds. An operator resolves an open payment much earlier.
 STUCK_SECONDS = 150.0
 
 #: Lines after which a payment is finished.

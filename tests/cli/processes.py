@@ -27,7 +27,7 @@ from tests.cli.stub import Answer, Call, Stub
 from tests.support import forks
 from tests.support.leftovers import owning_file
 
-#: Most seconds of a command, far above any duration. A test that hangs must fail.
+#: Maximum duration of a command, in seconds. The limit is far above any normal duration. A test that hangs must fail.
 PATIENCE = 40.0
 
 

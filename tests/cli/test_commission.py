@@ -31,7 +31,7 @@ def test_a_function_that_was_not_seen_is_reported_and_no_longer_counts(shop: Sho
     assert commission(shop, WAITS).returncode == 0
     assert "abort" in shown(shop)["proven"]
 
-    # A terminal that denies a running payment loses the proof of this function.
+    # If a terminal denies a running payment, posd discards the proof of this function.
     done = commission(shop, DENIES, "--no-print")
     assert done.returncode == 1
     (abort,) = (row for row in done.rows if row[0] == "abort")
@@ -40,7 +40,7 @@ def test_a_function_that_was_not_seen_is_reported_and_no_longer_counts(shop: Sho
     assert re.search(r"The card was charged 9000\.73 by payment (\S+)\. .* posd void \1", done.stdout)
     assert "abort" not in shown(shop)["proven"]
 
-    # A terminal that accepts no payment proves nothing. The earlier record stays.
+    # If a terminal accepts no payment, posd gets no proof. The earlier record stays.
     before = shown(shop)
     done = commission(shop, REFUSED, "--json")
     assert (done.returncode, done.stdout) == (1, "")

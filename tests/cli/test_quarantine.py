@@ -1,4 +1,4 @@
-"""Quarantined messages are shown without control of the screen. Reprocess reports its corrections."""
+"""A quarantined message does not control the screen that shows it. Reprocess reports its corrections."""
 
 import base64
 from typing import Any

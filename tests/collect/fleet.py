@@ -30,9 +30,9 @@ from tests.support.proxy import Lan, Proxy
 from tests.support.shop import Payment, Shop, answering
 from tests.support.terminal import scripted_terminal
 
-#: Most seconds until the table is complete after the last fault.
+#: Maximum time until the table is complete after the last fault, in seconds.
 PATIENCE_SECONDS = 180.0
-#: A day before all payments.
+#: The day before all payments.
 FIRST = (datetime.now(UTC).date() - timedelta(days=300)).isoformat()
 
 

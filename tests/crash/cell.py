@@ -14,7 +14,7 @@ from tests.crash.scenarios import OPEN, SCENARIOS
 from tests.crash.verdict import offline_faults, online_faults
 from tests.crash.world import World
 
-#: Most seconds of a cell on a busy machine. A cell usually takes a few seconds.
+#: Maximum duration of a cell on a busy machine, in seconds. A cell usually takes a few seconds.
 CELL_SECONDS = 90.0
 
 OK, NOT_REACHED, FAILED = "ok", "not reached", "FAILED"

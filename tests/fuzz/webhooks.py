@@ -19,7 +19,7 @@ from tests.support.daemon import Daemon
 from tests.support.https import connect, post, status_of
 from tests.support.webhooks import chunked, disk, faults, key_file, quarantined, recorded
 
-#: Most seconds of a call, and most seconds until posd admits a refused caller.
+#: Maximum duration of a call, and maximum time until posd admits a refused caller, in seconds.
 PATIENCE_SECONDS = 60.0
 #: Seconds until a refused connection is tried again.
 AGAIN_SECONDS = 0.1

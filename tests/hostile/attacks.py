@@ -384,7 +384,7 @@ class Attack:
 
 #: Number of addresses of a distributed attack.
 EVERYWHERE = 240
-#: Most rows of events of one payment.
+#: Maximum number of rows of events of one payment.
 EVENTS = limits.EVENTS_OF_TRANSACTION.value + limits.FINALS_OF_TRANSACTION.value
 
 ATTACKS: Mapping[str, Attack] = {

@@ -11,20 +11,21 @@ if TYPE_CHECKING:
 #: Factor by which the till may wait longer than in the quiet time. The waits last milliseconds, so a cashier sees no
 #: difference.
 TIMES_AS_LONG = 3.0
-#: Most milliseconds of a read during an attack by an admitted till or terminal.
+#: Maximum duration of a read during an attack by an admitted till or terminal, in milliseconds.
 INSIDER_READ_MS = 500.0
-#: Most additional resident memory since the first quiet time, in megabytes. A small machine has this amount to spare.
+#: Maximum growth of resident memory since the first quiet time, in megabytes. A small machine has this amount to spare.
 MEMORY_MB = 25.0
-#: Most additional resident memory in an attack by an admitted till or terminal, in megabytes.
+#: Maximum growth of resident memory in an attack by an admitted till or terminal, in megabytes.
 INSIDER_MEMORY_MB = 32.0
-#: Most additional descriptors: the connections of the LAN, and some descriptors that posd opens for honest work.
-DESCRIPTORS = 512 + 40
-#: Most additional descriptors of each till: the refused connections, and some descriptors that posd opens for honest
+#: Maximum number of additional descriptors: the connections of the LAN, and some descriptors that posd opens for honest
 #: work.
+DESCRIPTORS = 512 + 40
+#: Maximum number of additional descriptors of each till: the refused connections, and some descriptors that posd opens
+#: for honest work.
 TURNED_AWAY = MAX_TURNED_AWAY + 40
-#: Most log lines in a minute. posd logs each of the nine kinds of disturbance once a minute.
+#: Maximum number of log lines in a minute. posd logs each of the nine kinds of disturbance once a minute.
 KINDS = 9
-#: Most lines that name an address which refuses the certificate (one for each address in an hour).
+#: Maximum number of lines about addresses that refuse the certificate. posd logs one line for each address in an hour.
 DISTRUSTED = 32
 
 

@@ -21,17 +21,18 @@ from tests.support.usage import MIB, descriptors, forget_peak, processor_seconds
 
 #: Seconds for which attackers run before the till begins.
 BEFORE_SECONDS = 1.0
-#: Most seconds until an attacker's process makes its first connection.
+#: Maximum time until an attacker's process makes its first connection, in seconds.
 BEGIN_SECONDS = 60.0
 #: Seconds between two counts of descriptors.
 EVERY_SECONDS = 0.1
-#: Most seconds until posd has closed the connections of ended attackers. posd gets little time on a busy machine.
+#: Maximum time until posd has closed the connections of ended attackers, in seconds. posd gets little time on a busy
+#: machine.
 GIVEN_BACK_SECONDS = 120.0
-#: Most additional descriptors after posd has closed the connections.
+#: Maximum number of additional descriptors after posd has closed the connections.
 SPARE_DESCRIPTORS = 4
 #: Seconds until memory is measured again. posd returns memory two seconds after the end of many connections.
 SETTLE_SECONDS = 3.0
-#: Most seconds until an attacker's process ends after its time.
+#: Maximum time until an attacker's process ends after its last second, in seconds.
 END_SECONDS = 60.0
 #: Journal entries of an undisturbed payment, and entries that calls may add in a minute (each call and its reply).
 HONEST_ENTRIES = 20
@@ -69,7 +70,7 @@ class Result:
 
     name: str
     seconds: float
-    quiet: Phase | None  # None if times are not judged
+    quiet: Phase | None  # None if the times are not judged
     attack: Phase
     memory_quiet_mb: float
     memory_peak_mb: float

@@ -3,9 +3,9 @@
 Each machine has one network card, `eth0`. The card is one end of a veth pair. The other end is a port of the switch (a
 bridge). A test can therefore repeat faults of shops: a pulled cable, a terminal that is cut off, a new address of a
 machine, a network that appears long after the start of the machine. The rest of the computer does not see these
-networks. Nothing remains afterwards, even if the test process is killed. A namespace has no name. A namespace exists
-until its holder ends. The holder is a `cat` that ends when its input is closed. The kernel kills the programs of a
-namespace together with the test process. Cables disappear with the namespaces that they connect. Every command runs
+networks. After the test no network remains, even if the test process is killed. A namespace has no name. A namespace
+exists until its holder ends. The holder is a `cat` that ends when its input is closed. The kernel kills the programs of
+a namespace together with the test process. Cables disappear with the namespaces that they connect. Every command runs
 inside a namespace, so the computer's own interfaces do not change.
 """
 

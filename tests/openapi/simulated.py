@@ -12,7 +12,7 @@ from tests.support.simulated import simulated
 from tests.support.threaded import in_thread
 
 SERIAL = "SN-0001"
-#: Most seconds of a response. A longer wait fails the test.
+#: Maximum duration of a response, in seconds. A longer wait fails the test.
 STUCK_SECONDS = 30.0
 
 

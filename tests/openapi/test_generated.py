@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 CLIENTS = Path(__file__).with_name("clients")
 NODE_MODULES = CLIENTS / "node_modules"
-#: Most seconds of a generator, a compiler or a client.
+#: Maximum duration of a generator, a compiler or a client, in seconds.
 STUCK_SECONDS = 250.0
 
 

@@ -58,7 +58,7 @@ WRONG: dict[str, str | dict[str, Any]] = {
 ABSENT = {"get_report": "?shift=99"}
 #: Calls whose example of `not_found` is about an existing payment.
 OTHERWISE = {"acknowledge_transaction", "acknowledge_print_job", "get_report"}
-#: Most seconds of a response. A longer wait fails the test.
+#: Maximum duration of a response, in seconds. A longer wait fails the test.
 STUCK_SECONDS = 60.0
 ROUTES = [route for route in routes.ALL if route.path != "/metrics"]
 

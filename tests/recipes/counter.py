@@ -17,7 +17,7 @@ from tests.support.daemon import Daemon
 from tests.support.leftovers import owned_by, owner
 from tests.support.simulated import simulated
 
-#: Terminal seconds, longer than any payment.
+#: Terminal seconds that exceed any payment.
 A_WHILE = 120.0
 
 

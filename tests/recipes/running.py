@@ -18,9 +18,9 @@ from tests.support.needs import PHP_CURL, needs, needs_paths
 
 RECIPES = Path(__file__).parents[2] / "docs" / "guides" / "recipes"
 
-#: Most seconds until a recipe prints a line or ends. The start takes time on a busy machine.
+#: Maximum time until a recipe prints a line or ends, in seconds. The start takes time on a busy machine.
 PATIENCE_SECONDS = 60.0
-#: Most seconds of a compilation. Go compiles its library once on each machine.
+#: Maximum duration of a compilation, in seconds. Go compiles its library once on each machine.
 COMPILING_SECONDS = 280.0
 
 #: File extension -> required commands, and the command line before the file's name.

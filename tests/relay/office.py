@@ -22,7 +22,7 @@ from tests.relay.lane import Lane
 from tests.relay.nats_server import STREAM, NatsServer
 
 LANES = Path(__file__).parents[2] / "packaging" / "nats" / "lanes"
-#: Most seconds to wait for a reply of the server.
+#: Maximum wait for a reply of the server, in seconds.
 PATIENCE_SECONDS = 30.0
 SETTINGS = ("--server", "tls://nats.example.org:4222", "--certificate", "/x.pem", "--private-key", "/x.key")
 

@@ -1,5 +1,5 @@
-"""A cluster of three servers. The relay sends nothing to an old version, because its check of the last sequence is
-unsafe. With a newer version nothing is lost.
+"""A cluster of three servers. The relay sends nothing to an old version of the server, because the old server's check
+of the last sequence is unsafe. A newer version loses no message.
 """
 
 import asyncio

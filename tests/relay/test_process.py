@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-#: Most seconds until the process ends.
+#: Maximum time until the process ends, in seconds.
 PATIENCE_SECONDS = 60
 
 #: Program that swallows the first CancelledError. `asyncio.wait_for` of Python 3.11 can do this if the awaited result

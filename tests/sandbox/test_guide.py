@@ -17,7 +17,7 @@ from tests.support.needs import needs
 TEXT = (Path(__file__).parents[2] / "docs" / "guides" / "testing.md").read_text("utf-8")
 #: The files of the page. Each file is a block that begins with the file's name.
 FILES = dict(re.findall(r"^```(?:python|bash)\n# (\S+)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
-#: Most seconds of the page's programs.
+#: Maximum duration of the page's programs, in seconds.
 PATIENCE = 120
 
 #: Code of the page's till -> faulty replacement, and tests of the page that find the fault.

@@ -19,7 +19,7 @@ from tests.simulation.world import World
 
 #: Interval of the progress lines, in seconds.
 PROGRESS_SECONDS = 60.0
-#: Most kinds of failures that are shrunk.
+#: Maximum number of kinds of failures that the command shrinks.
 SHRUNK = 3
 
 

@@ -34,11 +34,11 @@ SUSPICIOUS: Final = {
 }
 
 
-#: Most stored events of one payment: the events within the limits, and the first event of each state.
+#: Maximum number of stored events of one payment: the events within the limits, and the first event of each state.
 MOST_EVENTS: Final = machine.MOST_EVENTS + limits.FINALS_OF_TRANSACTION.value + 7
 #: Serial of a terminal of another shop.
 FOREIGN: Final = b"SN-FOREIGN"
-#: Most seconds for a call that waits for nothing, and most seconds for which a past fault has an effect.
+#: Maximum duration of a call that waits for nothing, and maximum time for which a past fault has an effect, in seconds.
 ANSWER_SECONDS: Final = 1.0
 RECOVERY_SECONDS: Final = 30.0
 #: Faults during which posd may fail to complete every start in time at a stop.
@@ -47,19 +47,20 @@ UNWELL: Final = ("disk-full", "disk-error", "disk-slow", "disk-still", "sync-err
 LAST_WORDS: Final = ("outcome", "draining", "cut_off", "problem")
 #: A call that began this many seconds before a stop has certainly arrived.
 STOP_SECONDS: Final = 0.01
-#: Most seconds until a follower of the feed gets a change.
+#: Maximum time until a follower of the feed gets a change, in seconds.
 STREAM_SECONDS: Final = 2.0
-#: Most seconds until posd searches for a missing event. The time of a search under way is added.
+#: Maximum time until posd searches for a missing event, in seconds. The time of a search under way is added.
 GAP_SECONDS: Final = 3.0
-#: Most searches for other payments of the terminal that posd may send before this search. These searches may get no
-#: reply.
+#: Maximum number of searches for other payments of the terminal that posd may send before this search. These searches
+#: may get no reply.
 GAP_SEARCHES: Final = 4
-#: Most seconds until a waiting till gets an end that a search finds. The longest pause between two searches is shorter.
+#: Maximum time until a waiting till gets an end that a search finds, in seconds. This time is longer than the longest
+#: pause between two searches.
 WAIT_SECONDS: Final = 450.0
-#: Most seconds until a person is asked.
+#: Maximum time until a person is asked, in seconds.
 SHOWN_SECONDS: Final = 2400.0
-#: Most seconds until a till gets the end of a print job. The time is the longest pause between two polls, plus a
-#: margin.
+#: Maximum time until a till gets the end of a print job, in seconds. The time is the longest pause between two polls,
+#: plus a margin.
 PRINT_SECONDS: Final = 90.0
 
 

@@ -32,10 +32,11 @@ OUTSIDE: Final = contextvars.Context()
 #: The monotonic clock at the beginning, in seconds. The machine was booted before the run.
 BEGIN: Final = 1000.0
 
-#: Most turns of the loop without progress of time. A burst of a thousand connections takes some hundred turns.
+#: Maximum number of turns of the loop without progress of time. A burst of a thousand connections takes some hundred
+#: turns.
 MOST_TURNS: Final = 50_000
 
-#: Most attempts to close a coroutine. A coroutine may wait again while it is being closed.
+#: Maximum number of attempts to close a coroutine. A coroutine may wait again while it is being closed.
 MOST_CLOSES: Final = 100
 
 

@@ -48,7 +48,8 @@ from tests.simulation.still import Log, Manager, log_of
 MEMORY = Path("/dev/shm")
 #: A database of each released schema.
 RELEASED = Path(__file__).parent.parent / "store" / "released"
-#: Most events that posd keeps for one payment. The product's own number is larger than the number of events in any run.
+#: Maximum number of events that posd keeps for one payment. The product's own number is larger than the number of
+#: events in any run.
 MOST_EVENTS = 60
 #: Numbers of database functions between two checkpoints. Each run draws one number. The numbers are small, so that a
 #: short run has power cuts between checkpoints.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Latency of a Unix socket, in seconds.
 LOCAL_SECONDS: Final = 0.00002
-#: Most unread bytes that the kernel buffers. The buffer of a Unix socket has about this size.
+#: Maximum number of unread bytes that the kernel buffers. The buffer of a Unix socket has about this size.
 KERNEL_BYTES: Final = 208 * 1024
 #: Seconds after which the kernel reports that a host in the same network is unreachable.
 UNREACHABLE_SECONDS: Final = 3.06

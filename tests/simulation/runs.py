@@ -25,7 +25,7 @@ SIZES: Final = {20: 10, 100: 50, 400: 40}
 UNREST: Final = {0.1: 40, 0.4: 35, 1.0: 25}
 #: Number of runs after which a worker process is replaced.
 RUNS_OF_A_WORKER: Final = 200
-#: Most processor seconds of one sale. A run that takes longer counts as endless.
+#: Maximum processor time of one sale, in seconds. A run that takes longer counts as endless.
 SECONDS_FOR_A_SALE, SECONDS_FOR_A_RUN = 2.0, 120.0
 
 

@@ -16,7 +16,7 @@ from tests.simulation.world import World
 _PARTICULARS: Final = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|SN-\d+|\d+"
 )
-#: Most runs of one search.
+#: Maximum number of runs in one search.
 MOST_RUNS: Final = 60
 
 

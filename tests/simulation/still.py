@@ -13,7 +13,7 @@ from pathlib import Path
 from posd.logs.writer import LogWriter
 from tests.support.standing import fill_manager
 
-#: Most bytes that wait for the reader beyond the pipe, about the size of a few lines.
+#: Maximum number of bytes that wait for the reader beyond the pipe, about the size of a few lines.
 MAX_BYTES = 2048
 PIPE_BYTES = 4096
 #: Seconds in which the thread may write before the reader reads more.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Share of sales for which a person releases the terminal too early.
 HASTY: Final = 0.03
-#: Most ids of one sale. After the last id the customer leaves.
+#: Maximum number of ids of one sale. After the last id the customer leaves.
 TRIES: Final = 3
 #: Number of refusals after which a sale counts as refused for ever. No fault causes so many refusals.
 MOST_REFUSALS: Final = 5000

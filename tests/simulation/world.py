@@ -36,7 +36,7 @@ from tests.simulation.trouble import TROUBLES
 #: Seconds from the last sale and the last fault until no message may be under way. These seconds cover the terminals'
 #: window of 15 minutes, the silence before a search, and the person's time.
 QUIET_SECONDS: Final = 2400.0
-#: Most virtual seconds of a run beyond its plan. A longer run counts as stuck.
+#: Maximum virtual time of a run beyond its plan, in seconds. A longer run counts as stuck.
 MOST_SECONDS: Final = 14 * 86_400.0
 
 
@@ -50,7 +50,7 @@ DISTURBING: Final = frozenset(
 CALM_SECONDS: Final = 120.0
 #: Seconds after a fault in which a situation still counts as during the fault, since many faults end at once.
 FELT_SECONDS: Final = 5.0
-#: Most seconds to wait for a sync that is to fail.
+#: Maximum wait for a sync that is to fail, in seconds.
 FAILING_SECONDS: Final = 120.0
 #: Faults during which posd cannot work or cannot call any terminal. During these faults nothing counts as late. The
 #: next constant has the faults during which posd cannot call one terminal.
@@ -71,7 +71,8 @@ SLOW_ABORTS: Final = 0.3
 #: Shares of bad payments that are floods, and that lose some events. The habits add more payments of both kinds.
 FLOODS: Final = 0.006
 SOME_LOST: Final = 0.05
-#: Most restarts of a daemon that cannot start, one every few seconds. A fault of the disk ends before the last restart.
+#: Maximum number of restarts of a daemon that cannot start, one every few seconds. A fault of the disk ends before the
+#: last restart.
 MOST_STARTS: Final = 400
 
 
@@ -454,7 +455,7 @@ class World:
         failing: int | None = None,
     ) -> None:
         """Kill the daemon at once or in the middle of a disk operation. Start the daemon again after a while. `away`:
-        seconds until the restart. None means the seconds of the fault. `failing`: number of the sync from this moment
+        seconds until the restart. None means the duration of the fault. `failing`: number of the sync from this moment
         that fails. The count of operations begins at that sync.
         """
         async with self.life_lock:

@@ -30,7 +30,7 @@ SPEED = 200.0
 QUICK_SPEED = 2000.0
 #: Factor that lets a test act between two states. The first event comes after 50 to 100 ms.
 SLOW_SPEED = 20.0
-#: Most real seconds of a wait.
+#: Maximum real time of a wait, in seconds.
 PATIENCE = 30.0
 
 #: Function that returns the status of the reply to a delivery. None disconnects without a reply.

@@ -12,7 +12,7 @@ from tests.support import forks
 
 Line = dict[str, Any]
 Process = forks.Process | asyncio.subprocess.Process
-#: Most real seconds until the next line. The first line comes when the process is ready.
+#: Maximum real time until the next line, in seconds. The first line comes when the process is ready.
 PATIENCE = 30.0
 
 

@@ -93,7 +93,7 @@ async def test_the_fifteen_minutes_continue_without_the_network(
 
 
 async def test_an_untried_event_waits_for_the_network_without_limit(post: Delivering) -> None:
-    """Afterwards all delayed events are sent once and in the order of each transaction. No attempt is lost."""
+    """At the end all delayed events are sent once, in the order of each transaction. No attempt is lost."""
     book = Book(post.clock, post.receiver, lambda _: 200)
     post.sender.pause()
     made: dict[str, list[str]] = {"a": [], "b": []}

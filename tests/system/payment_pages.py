@@ -257,8 +257,8 @@ def at_the_bank(page: Page) -> None:
 
 
 def receipt_says_approved(page: Page) -> None:
-    """Follow the page for a terminal that cannot report to posd. One payment is found by a search, one is not found,
-    and one terminal contradicts itself.
+    """Follow the page for a terminal that cannot report to posd. A search finds one payment and does not find another
+    payment. One terminal contradicts itself.
     """
     machine = page.machine
     found = begin(machine, "6.00", ONE, "webhook-never-accepted")

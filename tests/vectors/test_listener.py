@@ -30,9 +30,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 JOB = "job-1042"
 #: Connections over which vectors are sent at the same time.
 LINES = 8
-#: Most seconds of a wait for a reply.
+#: Maximum duration of a wait for a reply, in seconds.
 PATIENCE_SECONDS = 60.0
-#: Most replies 503 to one vector.
+#: Maximum number of replies 503 to one vector.
 MOST_REFUSALS = 100
 
 

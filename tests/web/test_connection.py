@@ -21,7 +21,7 @@ from posd.httpd.messages import MAX_AT_ONCE, RequestParser
 from posd.httpd.server import HttpListener
 from tests.support.webhooks import Answer, parse
 
-#: Most seconds of a wait.
+#: Maximum duration of a wait, in seconds.
 PATIENCE = 30.0
 #: Seconds after which an idle connection ends, for tests that wait for the end.
 SHORT = 0.1

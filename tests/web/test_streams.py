@@ -36,7 +36,7 @@ from posd.storage.store import Store
 from posd.upkeep import retention_rows as retention
 from tests.support.streams import Connection, Message, ask, messages
 
-#: Most seconds of a wait.
+#: Maximum duration of a wait, in seconds.
 PATIENCE = 30.0
 #: Replacements of `TAKE_SECONDS` and `LINGER_SECONDS` for tests that wait until these times are over, in seconds.
 SHORT = 0.2

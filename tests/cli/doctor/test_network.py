@@ -15,7 +15,7 @@ from posd.tls import issue
 from tests.cli.doctor.healthy import SERIAL, STOPPED, Found, SetUp, Terminal, failures, running
 from tests.support.daemon import Daemon
 
-#: Most seconds of a wait.
+#: Maximum duration of a wait, in seconds.
 PATIENCE_SECONDS = 60.0
 
 

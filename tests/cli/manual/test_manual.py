@@ -158,7 +158,7 @@ def test_groff_accepts_every_page_without_a_message(manual: Path) -> None:
         assert sections <= set(shown.splitlines()), file.name
 
 
-@pytest.mark.slow  # each page needs a process
+@pytest.mark.slow  # groff runs a process for each page
 @needs("man")
 def test_man_shows_every_page_without_a_warning(manual: Path) -> None:
     environment = os.environ | {"MANWIDTH": "80", "LC_ALL": "C.UTF-8", "MANPAGER": "cat"}

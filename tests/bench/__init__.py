@@ -1,1 +1,3 @@
-"""The benchmark: `python -m tests.bench`. Real processes over real TLS and Unix sockets, compared within one run."""
+"""The benchmark: `python -m tests.bench`. Benchmark of real processes over real TLS and Unix sockets. Figures are
+compared within one run.
+"""

@@ -1,8 +1,8 @@
 """Measure posd against its bounds. Exit code 1 if a bound does not hold.
 
-Real processes over real TLS and Unix sockets, on the loopback interface and on a real disk. The machine must be idle. A
-run takes some ten minutes. A run with --quick takes a minute and compares a few ratios with tests/bench/reference.json,
-as CI does.
+The benchmark uses real processes over real TLS and Unix sockets, on the loopback interface and on a real disk. The
+machine must be idle. A run takes some ten minutes. A run with --quick takes a minute and compares a few ratios with
+tests/bench/reference.json, as CI does.
 """
 
 import argparse

@@ -76,10 +76,8 @@ async def one_by_one(shop: Shop) -> AsyncIterator["Alone"]:
 
 
 class Alone:
-    """Payments one after the other.
-
-    Each has a start, the terminal's acknowledgement, four events, a till that waits for the outcome, and a reader of
-    the feed that gets the changes.
+    """Measurement of payments that run one after the other. Each payment has a start, the terminal's acknowledgement,
+    four events, a till that waits for the outcome, and a reader of the feed that gets the changes.
     """
 
     def __init__(self, shop: Shop, own: Wire, waiter: Wire, lan: Wire) -> None:

@@ -1,4 +1,5 @@
-"""Quick run (--quick): ratios that hardly depend on how busy the machine is, compared with tests/bench/reference.json.
+"""Quick run (--quick). The run compares ratios with tests/bench/reference.json. These ratios hardly depend on the load
+of the machine.
 
 The run compares processor time, memory and bytes written to the disk. Other processes on the machine change rates, and
 hardly change these values.

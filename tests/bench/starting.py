@@ -27,7 +27,9 @@ FLEET = "".join(f'[[terminals]]\nserial = "SN-{number:04}"\n' for number in rang
 
 
 async def measure(bench: Bench) -> Sequence[Row]:
-    """Measure with all files in the page cache, the bytecode written, and the database made by the first start."""
+    """Measure starts. Before the measurement, a first start loads all files into the page cache, writes the bytecode
+    and makes the database.
+    """
     found = await starts(bench, bench.pick(STARTS, 1))
     ready, bare = ([median(pair[side].seconds for pair in pairs) for pairs in found] for side in (0, 1))
     ratios = [one / other for one, other in zip(ready, bare, strict=True)]

@@ -1,4 +1,4 @@
-"""The results of a run: a row for each figure, judged by the median of its rounds."""
+"""The results of a run. Each figure has a row, and the median of its rounds is compared with the limit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

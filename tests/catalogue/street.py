@@ -79,8 +79,8 @@ def _gives_up(scenario: Scenario) -> bool:
 
 
 def _asked_soon(scenario: Scenario) -> bool:
-    """Return whether a scenario needs the daemon that searches soon. Its end comes by a search or a time-out, or the
-    terminal moves.
+    """Return whether a scenario needs the daemon that searches soon. The end of such a scenario comes by a search or a
+    time-out, or the terminal moves.
     """
     expect = expect_of(scenario)
     brought = expect.phase == "final" and expect.evidence in ("event", "refusal", "unsent")

@@ -24,7 +24,7 @@ from tests.support.webhooks import disk
 #: Events that the daemon can log.
 EVENTS = events()
 
-#: Attentions that a slow machine can raise where none is expected.
+#: Attentions that a slow machine can raise in addition to the expected attentions.
 BY_TIME = {"in_doubt", "gap", "stalled", "no_callback"}
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -111,7 +111,7 @@ async def test_a_scenario_is_chosen_by_amount_or_else_by_metadata_or_option(
 
 
 async def test_the_end_does_not_change(opened: Streets, playing: Playing) -> None:
-    """posd has continued to search for open payments. Neither open nor ended payments have changed."""
+    """posd has continued to search for open payments. Open and ended payments are unchanged."""
     for name, task in playing.items():
         scenario = payments()[name]
         document = await opened[name].daemon.transaction((await task).identity)

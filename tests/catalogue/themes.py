@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Theme:
-    """Scenarios that belong together, in reading order, with a sentence about them."""
+    """A group of scenarios in reading order, with a sentence about the group."""
 
     sentence: str
     names: tuple[str, ...]

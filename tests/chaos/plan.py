@@ -60,13 +60,14 @@ class Kind(StrEnum):
     DAEMON = "daemon_killed"
     #: The daemon dies at a crash point.
     DAEMON_AT_POINT = "daemon_killed_at_point"
-    #: SIGTERM of the daemon, which is a restart and not a fault.
+    #: SIGTERM of the daemon. The daemon is restarted, and this counts as no fault.
     DAEMON_STOP = "daemon_stopped"
     TERMINAL = "terminal_without_power"
     TILL = "till_killed"
     #: Daemon and terminals cannot reach each other. The terminals queue their events.
     LAN = "lan_outage"
-    #: The daemon can call terminals, but their events do not arrive. Later the events of many payments arrive at once.
+    #: The daemon can call terminals, but their events do not arrive. After the fault the events of many payments arrive
+    #: at once.
     CALLBACKS = "callbacks_outage"
     #: The daemon cannot call one terminal. The terminal's events arrive.
     UNREACHABLE = "terminal_unreachable"
@@ -83,8 +84,8 @@ PAYMENTS_FOR_ONE = {
     Kind.CALLBACKS: 100,
     Kind.UNREACHABLE: 50,
 }
-#: In runs of more payments than this, faults are rarer by the square root. With more frequent faults, which follow each
-#: other, the shop would always be down and make no payment.
+#: If a run has more payments than this number, the frequency of faults falls with the square root. With more frequent
+#: faults, which follow each other, the shop would always be down and make no payment.
 DENSE = 1500
 #: Number of payments from which a run has time for long outages.
 MANY = 100
@@ -143,8 +144,8 @@ class Fault:
     moment: tuple[str, str | None] | None
     #: Duration in seconds.
     seconds: float
-    #: Crash point of the daemon (see POSD_CRASH). For a cut: "cut" or "freeze" open connections, "refuse" or "freeze"
-    #: new connections.
+    #: Crash point of the daemon (see POSD_CRASH). For a cut: The effect on open connections ("cut" or "freeze"), and
+    #: the effect on new connections ("refuse" or "freeze").
     detail: str
 
 

@@ -1,4 +1,6 @@
-"""A run. The tills pay, faults happen by the plan, an operator helps, and at the end the shop becomes quiet."""
+"""A run. One run of the plan. The tills pay, the planned faults happen, an operator helps, and at the end the shop
+becomes quiet.
+"""
 
 import asyncio
 import signal

@@ -123,7 +123,7 @@ class Records:
         """Make posd reply 201 to the till twice."""
         self.repeat("answer", status=201)
         self.repeat("answer", status=201)
-        self.repeat("outcome")  # the last line of the till stays the outcome
+        self.repeat("outcome")  # the last line of the till is still the outcome
 
     def send_unknown(self) -> None:
         """Remove the payment from posd, and the final event from the ledger, so that only the start is left."""

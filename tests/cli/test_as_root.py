@@ -1,4 +1,6 @@
-"""Commands of root in a state folder of another account do not change the targets of links in the folder."""
+"""Root runs commands in a state folder of another account. The commands do not change the targets of links in the
+folder.
+"""
 
 import gzip
 import json
@@ -193,8 +195,8 @@ def test_files_that_root_creates_belong_to_the_owner_of_the_folder(shop: OthersS
         assert done.returncode in (0, 1 if command == "tls status" else 0), done
 
 
-#: Commands in posd's messages, checks and documents. A command whose message names another command is followed by that
-#: command.
+#: Commands in posd's messages, checks and documents. If the message of a command names another command, the other
+#: command comes next.
 ADVISED = (
     *("tls init", "tls init --if-missing", "tls init --force", "tls init --name till.lan", "tls status", "tls ca"),
     *("tls ca --fingerprint", "tls renew", "tls renew --if-needed", "tls renew --new-ca", "tls renew --end-old-ca"),

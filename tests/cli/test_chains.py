@@ -69,5 +69,5 @@ def test_a_second_operation_is_refused_and_sent_only_with_repeat(shop: Shop, com
     assert f"\n  posd show {first}\n" in refused.stderr
     assert shop.run("show", again).returncode == 1
     repeated = shop.run(command, *original, "5", "--additional", "--id", again)
-    # The terminal itself refuses a second operation, so this test does not cover the effect.
+    # The terminal itself refuses a second operation. This test therefore does not cover the effect.
     assert (repeated.returncode, repeated.labels["transaction"]) == (1, again)

@@ -180,8 +180,8 @@ def test_each_reason_of_a_health_check_has_a_spanish_text() -> None:
 
 
 def test_the_advice_on_a_reason_has_only_the_commands_of_this_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`posd restore --seen` confirms that a person has compared the payments. A full disk needs no such
-    confirmation.
+    """`posd restore --seen` confirms that a person has compared the payments. posd asks for no confirmation after a
+    full disk.
     """
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
     document = well()
@@ -193,7 +193,7 @@ def test_the_advice_on_a_reason_has_only_the_commands_of_this_reason(monkeypatch
 
 @every("name", read(Language.ES)["check"])
 def test_a_status_with_many_faults_has_no_text_of_the_daemon(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """The daemon's text is shown only for a reason of a newer posd."""
+    """The screen shows the daemon's text only for a reason that a newer posd has added."""
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
     rows = read(Language.ES)["doubt"] if name == "clock" else read(Language.ES)["check"][name]["found"]
     for reason in (*rows, "of_a_newer_posd"):

@@ -58,7 +58,7 @@ def test_reconcile_of_a_forgotten_payment_names_the_command_for_a_person() -> No
 def test_reconcile_shows_the_result_and_the_next_step_and_exits_4_while_open(
     result: str, terminal: Answer, first: str, words: str
 ) -> None:
-    """The text claims no reply of a terminal that may not have received the search."""
+    """The terminal may not have received the search. The text does not say that the terminal replied."""
     found = transaction(last_search={"at": AT, "result": result}, next_step="wait")
     done = asked([answer(found), terminal], "reconcile", ID)
     more = [] if result == "found" else [("GET", "/terminals/SN-0001", None)]

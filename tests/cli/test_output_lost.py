@@ -13,7 +13,7 @@ from tests.cli.stub import Answer, Stub
 from tests.support import forks
 from tests.support.tables import every
 
-#: Text that only UTF-8 can encode completely. Latin-1 can encode only the first letter.
+#: Text that only UTF-8 can encode completely. Latin-1 can encode only the first letter of this text.
 STRANGE = "é字\N{LATIN SMALL LETTER TURNED A}"
 EVIDENCE = {"kind": "event", "event_id": "e-1"}
 

@@ -75,7 +75,7 @@ def test_a_decision_applies_to_the_found_payment_and_names_it(shop: Shop) -> Non
 
 def test_an_operation_on_money_needs_eight_characters_or_more(shop: Shop) -> None:
     assert "its first characters, 8 at least" in shop.run("refund", "7f3cfff").stderr
-    # A refund without its ORIGINAL must not match a payment by chance.
+    # A refund command without its ORIGINAL must not find a payment by chance.
     assert "neither ORIGINAL nor --reference is given" in shop.run("refund", DIGITS[:7]).stderr
     several = shop.run("void", "7f3c0001")
     assert (several.returncode, "several ids" in several.stderr) == (2, True)

@@ -1,5 +1,5 @@
-"""A charge that a restore lost, from the card to the report. posd and a simulated terminal are processes. The test uses
-only commands.
+"""The course of a charge that a restore lost, from the card to the report. posd and a simulated terminal are processes.
+The test uses only commands.
 """
 
 import uuid

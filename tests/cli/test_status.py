@@ -143,7 +143,7 @@ def test_a_payment_without_a_reply_of_its_terminal_names_the_command_for_a_perso
 
 
 def test_an_untrusted_clock_is_shown_with_its_year() -> None:
-    """Only the year of the clock may be wrong."""
+    """The year of the clock may be the only error."""
     now = time.strftime("%Y")
     document = well()
     check("clock", "degraded", f"the clock says {now}-06-15 12:00:00 UTC, and that is wrong. Payments go on")(document)
@@ -155,7 +155,7 @@ def test_an_untrusted_clock_is_shown_with_its_year() -> None:
         assert f" Jun {now} " in found[label].text
 
 
-#: Remark without a fault -> change of the status, label of the line, and command.
+#: Remark that is no fault -> change of the status, label of the line, and command.
 REMARKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str, str]] = {
     "commissioning": (
         terminal(commissioned=None, commission_lapsed={"at": "2026-11-17T03:00:00.000Z"}),

@@ -236,7 +236,7 @@ def test_init_if_missing_creates_only_the_first_certificate(config: Path) -> Non
 
 
 def test_init_if_missing_does_not_call_the_daemon(config: Path, tmp_path: Path) -> None:
-    """systemd holds the till's socket while the service starts, so a call would wait for ever."""
+    """systemd holds the till's socket while the service starts, so a call would never return."""
     (tmp_path / "run").mkdir()
     with socket.socket(socket.AF_UNIX) as held:
         held.bind(str(tmp_path / "run" / "till.sock"))

@@ -34,7 +34,7 @@ NO_MORE = "Do not start this payment again before you know its outcome."
 NO_PRINT = "Do not print it again under another id before you know the result."
 
 
-#: A waiting command -> responses before the fault.
+#: Command that waits -> responses before the fault.
 WAITING = {CHARGE: [RUNS], AWAIT: [RUNS], PRINT: [answer(print_job(), 201)]}
 
 

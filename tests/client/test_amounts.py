@@ -1,4 +1,4 @@
-"""The client's checks of an amount before a call equal those of the daemon."""
+"""The client checks an amount before a call with the same rules as the daemon."""
 
 from decimal import Decimal
 from typing import Any

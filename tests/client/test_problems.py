@@ -1,4 +1,4 @@
-"""The client's errors follow the members of a problem, not its code."""
+"""The members of a problem decide the client's error, not the problem's code."""
 
 from pathlib import Path
 

@@ -67,7 +67,7 @@ def test_after_the_patience_the_error_says_what_is_known_and_what_to_do(
 
 
 def test_a_full_disk_proves_nothing_about_an_earlier_lost_call(tmp_path: Path) -> None:
-    """A full disk at the first call means that nothing was sent. After a lost call, that call may have been sent."""
+    """A full disk at the first call means that nothing was sent. If a call is lost, posd may have sent the payment."""
     with (
         Stub(tmp_path / "s", [LOST, *[FULL] * 20]) as stub,
         Posd(stub.socket, patience=0.6) as client,

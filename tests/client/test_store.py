@@ -37,7 +37,7 @@ TILL = Path(__file__).with_name("stored_till.py")
 
 @pytest.fixture
 def store(tmp_path: Path) -> PaymentStore:
-    """Yield a store in a folder that it has created."""
+    """Yield a store in a folder that the store has created."""
     return PaymentStore(tmp_path / "open-payments")
 
 
@@ -99,7 +99,7 @@ def fails(_: StoredPayment) -> None:
 
 
 class Later:
-    """Store whose coroutine must be awaited before the start."""
+    """A store with a coroutine that must be awaited before the start."""
 
     def __call__(self, _: StoredPayment) -> Awaitable[None]:
         return self

@@ -49,7 +49,7 @@ async def build_go(directory: Path) -> Path:
     program = directory / "check"
     environment = os.environ | {"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": ""}
     if not {"HOME", "XDG_CACHE_HOME", "GOCACHE"} & environment.keys():
-        # without this directory Go uses its own cache, where its library is compiled once on each machine
+        # without this directory Go uses its own cache, and compiles its library once on each machine
         environment["GOCACHE"] = str(directory / "cache")
     process = await asyncio.create_subprocess_exec(
         "go", "build", "-o", str(program), str(HERE / "check.go"), env=environment, stderr=asyncio.subprocess.PIPE

@@ -185,7 +185,7 @@ class Fleet:
     async def complete(self) -> None:
         """Wait until head office has all data of the lanes, including the data of earlier databases.
 
-        A message that a collector held when its database crashed is delivered again after ACK_SECONDS.
+        If the database crashes while a collector has a message, the message is delivered again after ACK_SECONDS.
         """
         async with asyncio.timeout(PATIENCE_SECONDS):
             for post in self.posts:
@@ -199,7 +199,7 @@ class Fleet:
                     await asyncio.sleep(0.1)
 
     async def end(self) -> None:
-        """Stop relays and collectors in order. SIGTERM kills a process that has not begun."""
+        """Stop relays and collectors in order. SIGTERM kills a process that has not set its signal handler."""
         for process in [*self.collectors, *(relay for post in self.posts for relay in post.relays)]:
             await process.log_line("collect.connected" if process in self.collectors else "relay.connected")
             assert await process.stop() == 0, process.lines

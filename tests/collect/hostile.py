@@ -1,5 +1,5 @@
-"""Messages of lanes that try to harm others. Any field of any message is replaced, repeated, cut or copied from another
-lane.
+"""Messages of lanes that try to harm other lanes. Any field of any message is replaced, repeated, cut or copied from
+another lane.
 """
 
 import copy

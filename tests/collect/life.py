@@ -41,7 +41,7 @@ class LaneLife:
     #: (kind, id) -> newest change, and all outcomes in order.
     newest: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     outcomes: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    #: client_transaction_id -> outcome in force. A database without the payment does not withdraw the outcome.
+    #: client_transaction_id -> outcome in force. If a new database lacks the payment, the outcome stays in force.
     standing: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     lost: int = 0
 

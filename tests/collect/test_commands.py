@@ -121,7 +121,7 @@ async def test_a_check_says_whether_it_has_counted_the_rows(office: Path, store:
 
 
 async def test_totals_name_the_data_that_they_may_lack(office: Path, store: CollectorStore) -> None:
-    """Without this text a reader takes the sum of some lanes for the sum of all lanes."""
+    """Without this text a reader would mistake the sum of some lanes for the sum of all lanes."""
     lane = short_life(3)
     assert await store.write(parsed(as_messages(lane.sent))) == 0
     payments = [identity for kind, identity in lane.newest if kind == "transaction"]

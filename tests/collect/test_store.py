@@ -217,7 +217,7 @@ async def test_a_lane_is_complete_only_as_far_as_its_changes_are_known(store: Co
 
 
 async def test_a_lane_whose_clock_was_ahead_is_complete_only_as_far_as_it_sent(store: CollectorStore) -> None:
-    """The next state counts again, so a missing change is reported."""
+    """After the reset the next state counts again, so a missing change is reported."""
     lane = LaneLife(Random(1))
     lane.begin()
     lane.live(2)
@@ -288,7 +288,7 @@ CHANGE = {
 }
 RUN = HEAD | {"kind": "changes", "first_seq": 1, "last_seq": 1}
 STATE = HEAD | {"kind": "state", "last_seq": 1, "version": "1", "health": {"status": "ok"}, "open": 0, "attention": {}}
-#: The text is random, because PostgreSQL would compress other text until it fits into the index.
+#: The text is random. PostgreSQL would compress other text, and the text would fit into the index.
 INCOMPRESSIBLE = Random(1).randbytes(1352).hex()
 STRANGE: dict[str, tuple[Any, str]] = {
     "nonsense": (b"nonsense", "JSON is malformed"),
@@ -476,7 +476,7 @@ async def test_a_lane_cannot_report_the_end_of_the_database_of_another_lane(stor
 
 
 async def test_the_number_of_databases_of_a_lane_is_limited(store: CollectorStore) -> None:
-    """Each new database is the first in order, so the lane's data is sorted again each time."""
+    """Each new database comes first in the order, so the collector sorts the lane's data again each time."""
     lane = life(1)
     begins = [
         HEAD | {"kind": "begin", "database_id": f"x{number}", "first_seq": 1, "previous": None}

@@ -95,7 +95,7 @@ def test_the_example_marks_every_assumption() -> None:
 
 
 def test_every_key_has_a_comment() -> None:
-    """Each key is below a comment, or below a key with the same comment."""
+    """Each key is below a comment, or below another key that shares the comment."""
     explained = False
     for line in EXAMPLE.read_text().partition("[profile.charge]")[0].splitlines():
         if " = " in line and not line.startswith("#"):

@@ -330,7 +330,7 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_one_mistake_causes_no_second_problem(tmp_path: Path) -> None:
-    """A wrong value is not compared with other values, because a default replaces it."""
+    """posd does not compare a wrong value with other values, because a default replaces the wrong value."""
     (tmp_path / "there").touch()
     text = '[webhooks]\ncertificate = "there"\nprivate_key = "none"'
     assert [problem.key for problem in problems(text, tmp_path)] == ["webhooks.private_key"]

@@ -31,7 +31,7 @@ class Cell:
 
     @property
     def row(self) -> str:
-        """The crashes as one text."""
+        """All crashes of the cell in one text."""
         return "+".join(self.lives)
 
     @property

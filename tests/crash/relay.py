@@ -56,7 +56,7 @@ class Relay:
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     async def start(self, *, cut: bool = False) -> None:
-        """Open the listener. With `cut` close every connection without a byte."""
+        """Open the listener. With `cut` the relay closes every connection without a byte."""
         if cut:
             self._server = await asyncio.start_server(self._hang_up, sock=self.sock)
         else:
@@ -129,6 +129,6 @@ async def _close(writer: asyncio.StreamWriter) -> None:
 
 
 def _cut(writer: asyncio.StreamWriter) -> None:
-    # in Python 3.11.2 (Debian 12) a TLS transport fails like this after the end of its connection
+    # in Python 3.11.2 (Debian 12) a TLS transport raises this error after the end of its connection
     with suppress(AttributeError):
         writer.transport.abort()

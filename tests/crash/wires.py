@@ -56,7 +56,7 @@ async def reply_after_abort(world: World, exchange: Exchange) -> bytes | None:
 
 
 async def refused_after_event(world: World, exchange: Exchange) -> bytes | None:
-    """Accept the start and report an event, then reply with a refusal, as the terminal."""
+    """Act as the terminal: accept the start, report an event, and then reply with a refusal."""
     await world.wire.forward(exchange)
     identity = world.payment.identity
     await world.terminal.ledger.wait_for("attempt", client_transaction_id=identity, retry_in_seconds=None)
@@ -105,18 +105,18 @@ async def blocked(world: World, exchange: Exchange) -> bytes | None:
 
 
 async def astray(_world: World, _exchange: Exchange) -> bytes | None:
-    """Reply to the callbacks from another device, so that the terminal gives up each event."""
+    """Let another device reply to the callbacks, so that the terminal gives up each event."""
     return GONE
 
 
 async def creation_lost(world: World, exchange: Exchange) -> bytes | None:
-    """Accept a print job as the terminal, and lose the reply."""
+    """Act as the terminal: accept a print job, and lose the reply."""
     reply = await to_terminal(world, exchange)
     return None if creates(exchange) else reply
 
 
 async def webhooks_astray(world: World, exchange: Exchange) -> bytes | None:
-    """Reply to the print webhooks from another device, so that posd never gets a webhook."""
+    """Let another device reply to the print webhooks, so that posd never gets a webhook."""
     return GONE if exchange.path.startswith(WEBHOOKS) else await to_daemon(world, exchange)
 
 

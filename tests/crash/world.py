@@ -170,7 +170,7 @@ class World:
         assert living.result() == 0
 
     def stop(self) -> None:
-        """End `watch`. Stop the daemon, and stop it again if a crash was faster."""
+        """End `watch`. Stop the daemon. If a crash came before the stop, stop the restarted daemon."""
         self._stopping = True
         self._terminate()
 

@@ -97,8 +97,8 @@ def check_event(case: Case) -> None:
 
 
 def check_step(before: Transaction, after: Transaction) -> None:
-    """Check one step of a transaction. A final state of the terminal stays. A transaction has an outcome if and only if
-    it is final.
+    """Check one step of a transaction. A final state of the terminal does not change. A transaction has an outcome if
+    and only if it is final.
     """
     assert (after.phase is Phase.FINAL) == (after.outcome is not None)
     if before.outcome is not None and before.outcome.stated_by_terminal:

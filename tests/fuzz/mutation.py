@@ -10,11 +10,11 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from tests.fuzz.trees import Literal, Members, nested, places, tree, write
 
-#: Levels of nesting just below and above the limits of posd (64 and 256), of msgspec and of the interpreter (1000), and
-#: far larger.
+#: Levels of nesting: just below and above the limits of posd (64 and 256), of msgspec and of the interpreter (1000),
+#: and far above all limits.
 LEVELS = (1, 2, 63, 64, 65, 255, 256, 257, 990, 1000, 5000)
 
-#: Values that are easily confused with another value.
+#: Values that a reader can easily take for another value.
 STRANGE: tuple[Any, ...] = (
     None,
     True,

@@ -30,9 +30,9 @@ def beside(bodies: SearchStrategy[bytes], *given: SearchStrategy[Any]) -> Search
 
 
 def refused_alone(error: type[Exception], function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function twice. Check that both calls return the same value, or both raise the permitted error. Return the
-    value, or None after an error. The second call runs deep in the stack, close to the recursion limit. The depth must
-    not change the result.
+    """Call a function twice. Check that both calls have the same result: the same value, or the permitted error. Return
+    the value, or None after an error. The second call runs deep in the stack, close to the recursion limit. The depth
+    must not change the result.
     """
     first = _call(error, function, *arguments)
     second = _deeper(DEEPER, lambda: _call(error, function, *arguments))

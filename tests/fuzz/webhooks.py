@@ -71,9 +71,9 @@ async def check(posd: Daemon, case: Case) -> None:
 
 
 async def _deliver(posd: Daemon, path: str, body: bytes, method: str = "POST", size: int | None = None) -> int:
-    """Call the listener with the body in chunks of this size, if given. Return the HTTP status, or 0 without a
-    response. posd refuses a caller before TLS after too many calls without a valid token. A refused caller calls again,
-    as a terminal does.
+    """Call the listener. If a size is given, send the body in chunks of this size. Return the HTTP status, or 0 without
+    a response. posd refuses a caller before TLS after too many calls without a valid token. A refused caller calls
+    again, as a terminal does.
     """
     data = post(f"https://127.0.0.1{path}", body, method=method)
     if size is not None:

@@ -1,4 +1,4 @@
-"""The attacks. An attack has the repeated action of one worker on one connection, and the number of workers."""
+"""Attacks on posd. An attack has an action, which one worker repeats on one connection, and the number of workers."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000"
 HTTP2_FRAMES = (bytes.fromhex("000000040000000000") + bytes.fromhex("000008060000000000") + bytes(8)) * 2000
 
 
-#: Announced instance names: names that the mDNS library refuses, names in other cases, and wrong types.
+#: Announced instance names: names that the mDNS library refuses, names in upper or lower case, and wrong types.
 ANNOUNCED = (f"a\r\n.{TYPE}", f"a.{TYPE}\r\n.", f"B.{TYPE.upper()}", "c._other._tcp.local.", "local.", f"d\x00.{TYPE}")
 #: Seconds between two packets of one worker. A LAN carries some hundred packets a second.
 ANNOUNCED_SECONDS = 0.02
@@ -227,7 +227,7 @@ async def replays(attacker: Attacker) -> None:
 
 
 async def large_replays(attacker: Attacker) -> None:
-    """Use a captured callback URL, with bodies that never end and announce the largest accepted size."""
+    """Use a captured callback URL. The bodies announce the largest accepted size and never end."""
     async with attacker.secure() as (reader, writer):
         writer.write(head(attacker.path, "content-length: 1000000"))
         for _ in range(15):
@@ -327,7 +327,7 @@ async def endless_events(attacker: Attacker) -> None:
 
 
 async def written_anew(attacker: Attacker) -> None:
-    """Repeat a callback of a terminal with the members in another order and a number of the attempt."""
+    """Repeat a callback of a terminal. Each attempt has the members in another order, and has its number."""
     event = json.loads(attacker.body)
     async with attacker.secure() as (reader, writer):
         for number in range(REPLAYS):
@@ -368,8 +368,8 @@ async def heavy_events(attacker: Attacker) -> None:
 class Attack:
     """An attack: the action, the number of workers, addresses and processes, and the permitted cost for posd. `tills`:
     number of tills that use all their connections. `events`: permitted rows of events. `insider`: whether the attacker
-    is no stranger. An attack by an insider is not part of the combined attack. `log_stands_still`: whether nothing
-    reads posd's log during the attack.
+    is an admitted till or terminal. An attack by an insider is not part of the combined attack. `log_stands_still`:
+    whether nothing reads posd's log during the attack.
     """
 
     do: Callable[[Attacker], Awaitable[None]]

@@ -18,7 +18,7 @@ HOST = "127.0.0.1"
 PATIENCE = 20.0
 #: Seconds until a refused worker tries again.
 AGAIN_SECONDS = 0.001
-#: Buffers of an attacker's sockets, in bytes. The kernel keeps sent bytes that are not read.
+#: Buffers of an attacker's sockets, in bytes. The kernel keeps sent bytes until they are read.
 SOCKET_BUFFER = 65_536
 
 #: Line that an attacker's process prints at its first connection.

@@ -1,4 +1,4 @@
-"""What posd shows to others, recorded: calls of the local API and commands, on a day with many kinds of events.
+"""Record of posd's output: calls of the local API and commands, on a day with many kinds of events.
 
 The day has one daemon and one scripted terminal. Ids, times, places and durations are replaced by numbers in the order
 in which they appear, so that two records of the same behaviour are equal byte for byte:
@@ -28,7 +28,7 @@ AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
 RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
 SIGNED = {"operator": "Ana", "note": "seen at the terminal"}
 
-#: Each command with its arguments. `ID` and `JOB` stand for a payment and a print job.
+#: Each command with its arguments. `ID` is replaced by the id of a payment, and `JOB` by the id of a print job.
 COMMANDS = """
 show APPROVED | show APPROVED --json | show APPROVED --history | show APPROVED --events | show DOUBT | show RESOLVED
 show VOID | show CAPTURE | show 00000000-0000-4000-8000-00000000ffff | show nonsense

@@ -40,7 +40,7 @@ MAY = {
 #: Folders and files that are not part of the daemon.
 OTHERS = ("posd.cli", "posd.client", "posd.collect", "posd.relay", "posd.simulator", "posd.sandbox", "posd.testing")
 
-#: Words with which no docstring of a function begins, because they are no verbs of programming or not in the
+#: Words that must not begin the docstring of a function. Such a word is no verb of programming, or is not in the
 #: imperative.
 NO_VERBS = frozenset(
     (

@@ -99,7 +99,9 @@ class Namespace:
 
     @staticmethod
     def _deadly(*command: str) -> Sequence[str]:
-        """Return the prefix of a command that the kernel kills at any end of the test process."""
+        """Return the prefix of a command. With this prefix the kernel kills the command when the test process ends in
+        any way.
+        """
         return (find("setpriv") or "setpriv", "--pdeathsig", "KILL", "--", *command)
 
 

@@ -114,8 +114,9 @@ class Program(Output):
 
 class Terminal(Program):
     """A simulated terminal as a process. The terminal listens on all addresses of its machine. `mdns`: addresses of the
-    cards on which it announces itself. An empty list means all cards, and None means no announcement. `certificates`:
-    the terminal's certificate. `trust`: CA of the webhook receivers. The lines of its output are the ledger.
+    cards on which the terminal announces itself. An empty list means all cards, and None means no announcement.
+    `certificates`: the terminal's certificate. `trust`: CA of the webhook receivers. The lines of the program's output
+    are the ledger.
     """
 
     def __init__(

@@ -19,11 +19,11 @@ from tests.support.shop import AMOUNT
 #: posd's two addresses, the addresses of two terminals, and the second address of the first terminal.
 POS, POS_LATER = "10.77.0.1", "10.77.0.21"
 TERMINAL, TERMINAL_LATER, OTHER = "10.77.0.2", "10.77.0.22", "10.77.0.3"
-#: The same addresses on an IPv6 network (unique local), and on a network without DHCP (link-local).
+#: Addresses of the same machines on an IPv6 network (unique local), and on a network without DHCP (link-local).
 POS_6, TERMINAL_6 = "fd77::1", "fd77::2"
 POS_LINK, TERMINAL_LINK = "169.254.77.1", "169.254.77.2"
 SERIAL = "SN-LAN-1"
-#: Phases in which the terminal cannot have sent its final event, because it sends one event after the other.
+#: Phases in which the terminal cannot have sent its final event, because the terminal sends events one after the other.
 BEFORE_THE_ACQUIRER = ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED")
 
 #: posd soon searches for a payment without events. A call on a busy computer does not time out.

@@ -98,5 +98,5 @@ def test_each_terminal_gets_the_address_that_it_can_reach() -> None:
         }
         *said, scoped = pos.run(sys.executable, "-c", TOLD, *expected, "https://[fe80::2%25eth0]:6869").splitlines()
     assert dict(zip(expected, said, strict=True)) == expected
-    # The link-local address has no name of this machine's network card, because the name is useless to the terminal.
+    # The link-local address has no name of this machine's network card. The terminal cannot use this name.
     assert re.fullmatch(r"\[(fe80::[0-9a-f:]+)\]:8443 \1", scoped)

@@ -44,7 +44,7 @@ class Line:
 
 
 class NotPlain(AssertionError):
-    """Error for a use of the logger that cannot be compared with the table."""
+    """Error for a log call that cannot be compared with the table."""
 
 
 def modules() -> Iterator[Path]:

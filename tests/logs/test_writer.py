@@ -1,4 +1,4 @@
-"""The writer of the log. Its reader may stop, read slowly, or disappear. Another process may make the pipe
+"""The writer of the log. The reader of the log may stop, read slowly, or disappear. Another process may make the pipe
 non-blocking.
 """
 

@@ -1,4 +1,4 @@
-"""The mutations. A mutation changes one place in a function. The function is then compiled with the rest of its
+"""The mutations. A mutation changes one place in a function. The function is then compiled with the other code of its
 module.
 """
 
@@ -87,7 +87,7 @@ def functions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, Function]]
 
 
 def codes(code: CodeType) -> Iterator[tuple[Place, CodeType]]:
-    """Yield the code objects inside a code object, each with its place."""
+    """Yield the code objects inside a code object, and the place of each."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield (constant.co_qualname, constant.co_firstlineno), constant

@@ -24,7 +24,7 @@ def near(module: str) -> tuple[str, ...]:
     found = {
         file
         for file, names in _imported().items()
-        # the other tests of the users cannot run in parallel
+        # other tests of the users cannot run in parallel
         if module in names or (file.startswith(PURE) and users & names)
     }
     return tuple(sorted(found | {VECTORS}))

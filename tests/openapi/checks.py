@@ -112,7 +112,7 @@ def _listed(failure: Failure, case: Any, response: Any) -> bool:
         kind == "AcceptedNegativeData" and response.status_code == 410
     ):  # posd replies to a known id before it checks the request
         return True
-    # the response states that it differs from the description
+    # this response says itself that it differs from the description
     if kind == "JsonSchemaError" and case.query.get("amounts") == "text":
         return True
     if kind == "AcceptedNegativeData" and "in header - object with unexpected properties" in str(failure):

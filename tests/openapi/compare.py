@@ -1,4 +1,5 @@
-"""Breaks of an older description of the API by a new one (docs/reference/api-versions.md).
+"""Comparison of an older description of the API with a new description. The comparison finds breaks
+(docs/reference/api-versions.md).
 
 A reader of a response knows the old description. A response must have everything that the old description promises, and
 nothing that it excludes. A caller also knows the old description. posd must accept everything that the old description
@@ -10,7 +11,7 @@ from typing import Any
 
 from tests.support.described import OPEN_WORDS, Schema
 
-#: Limits, by the direction in which they become stricter. A new limit is stricter than no limit.
+#: Limits, in groups by the direction in which a limit becomes stricter. A new limit is stricter than no limit.
 UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 LOWER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 #: Keywords that must be equal in requests, since another value accepts other requests.
@@ -216,7 +217,7 @@ class Comparison:
 
 
 def branches(document: Schema, schema: Schema) -> Iterator[Schema]:
-    """Yield the kinds that a schema can be, each with one type and without references."""
+    """Yield the possible kinds of a schema. Each kind has one type and no reference."""
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[1]
         rest = {word: value for word, value in schema.items() if word != "$ref"}

@@ -10,7 +10,7 @@ POSD = Path(__file__).parents[2] / "posd"
 #: A text in the code with fewer fixed characters would match almost anything.
 MEANS_SOMETHING = 20
 
-#: A field of a text that is filled later.
+#: Field that posd fills later, in a text.
 FIELD = re.compile(r"\{\w+\}")
 
 #: Parts that vary: ids, serials, the sale of the examples, addresses, times, numbers, and ends.

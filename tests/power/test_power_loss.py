@@ -125,7 +125,7 @@ async def pay(street: Street, serial: str, random: Random) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def recording() -> AsyncIterator[Recording]:
-    """Return the record of a daemon that makes payments, stops, is killed, and starts twice."""
+    """Return the record of a daemon. The daemon makes payments, stops, is killed, and starts twice."""
     random = Random(SEED)
     with TemporaryDirectory(prefix="posd-") as directory:
         async with recorded(Path(directory)) as (street, _, recording):
@@ -245,8 +245,8 @@ async def test_the_daemon_starts_after_a_power_loss_in_its_first_start(recording
 
 @dataclass
 class Liar:
-    """A disk that never syncs one file. With `late` the disk stops syncing after the first event. The empty name stands
-    for the directory.
+    """A disk that ignores each sync of one file. With `late` the disk stops syncing after the first event. The empty
+    name stands for the directory.
     """
 
     name: str
@@ -280,7 +280,9 @@ def test_a_disk_without_honest_syncs_loses_acknowledged_data(recording: Recordin
 
 
 async def test_unsynced_data_of_a_killed_daemon_is_synced_before_it_is_acknowledged(home: Path, scratch: Path) -> None:
-    """The next daemon can read the data, because the kernel's memory has it. A power loss would still lose the data."""
+    """The next daemon can read the data, because the data is in the kernel's memory. A power loss would still lose the
+    data.
+    """
     async with recorded(home) as (street, shim, recording):
         identity = await street.started(street.serials[0])
         first, *_, last = bodies(identity, street.serials[0])

@@ -130,7 +130,7 @@ async def command(name: str, programs: Path) -> Sequence[str]:
 def _for_go(programs: Path) -> Mapping[str, str]:
     environment = os.environ | {"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": ""}
     if not {"HOME", "XDG_CACHE_HOME", "GOCACHE"} & environment.keys():
-        # without this directory Go uses its own cache, where its library is compiled once on each machine
+        # without this directory Go uses its own cache, and compiles its library once on each machine
         environment["GOCACHE"] = str(programs / "cache")
     return environment
 

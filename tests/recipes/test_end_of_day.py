@@ -25,7 +25,7 @@ async def counter(programs: Path) -> AsyncIterator[Counter]:
 def zone_where_it_is_noon() -> str:
     """Return a time zone in which midnight is far from this test."""
     ahead = 12 - datetime.now(UTC).hour
-    return f"Etc/GMT{-ahead:+d}"  # the sign is the opposite of the offset
+    return f"Etc/GMT{-ahead:+d}"  # the sign in the name is the opposite of the offset
 
 
 @pytest.mark.slow

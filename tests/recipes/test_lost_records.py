@@ -69,7 +69,7 @@ def store_ahead(till: Path) -> None:
 
 @in_each_language
 async def test_an_old_copy_of_the_database_loses_no_payment(counter: Counter, name: str) -> None:
-    """The witness file has the ids, and the terminal has the ends of the payments."""
+    """The witness file has the ids of the payments, and the terminal has their ends."""
     await counter.daemon.stop()
     copy = counter.till / "posd.db"
     shutil.copy2(counter.daemon.database, copy)

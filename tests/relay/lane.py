@@ -79,7 +79,7 @@ class Lane:
             after = page["next_after"]
 
     async def until_complete(self) -> list[dict[str, Any]]:
-        """Wait until a state says that the whole feed was sent. Return the messages."""
+        """Wait until a state on the stream says that the whole feed was sent. Return the messages."""
         newest = max((change["seq"] for change in await self.feed()), default=0)
         await self.server.until(self.subject, lambda last: last["kind"] == "state" and last["last_seq"] >= newest)
         return await self.messages()
@@ -94,7 +94,7 @@ def once_each(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def sent(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the changes of messages in order. Check that each message is one contiguous run."""
+    """Return the changes of messages in order. Check that each message has changes with consecutive numbers."""
     found: list[dict[str, Any]] = []
     for message in messages:
         if message["kind"] == "changes":

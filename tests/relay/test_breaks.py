@@ -74,8 +74,8 @@ async def test_the_relay_continues_after_a_kill_and_a_restart_of_posd(own: Shop,
 
 
 async def test_a_restored_backup_is_another_database_that_names_the_previous_one(own: Shop, tmp_path: Path) -> None:
-    """Unsent changes of the old feed that are in the backup are sent under the old database_id. The other changes are
-    in the new feed.
+    """The backup has unsent changes of the old feed. The relay sends these changes under the old database_id. The other
+    changes are in the new feed.
     """
     async with nats_server(tmp_path) as server:
         await server.make_stream()
@@ -151,7 +151,7 @@ async def test_metadata_is_sent_only_if_it_is_configured(own: Shop, tmp_path: Pa
             assert last["outcome"].get("metadata") == wanted
 
 
-#: Exactly the permissions that a lane needs.
+#: The user has exactly the permissions that a lane needs.
 PERMISSIONS = """{ publish: { allow: ["posd.m1.%s", "$JS.API.DIRECT.GET.POSD.posd.m1.%s"] },
                    subscribe: { allow: ["_I.m1.%s.>"] } }"""
 

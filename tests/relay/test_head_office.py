@@ -198,7 +198,7 @@ async def test_the_administrator_can_make_collect_read_all_messages_again(office
         await read_all(office, queue)
 
 
-#: Operations that a lane must not do and collect may do.
+#: Operations that a lane must not do, and that `posd collect` may do.
 COLLECT_MAY = {"messages of collect", "acknowledge for collect", "hear the answers of collect"}
 
 

@@ -74,7 +74,7 @@ def test_a_terminal_has_its_own_budgets_for_events_and_for_the_quarantine() -> N
         (65 * MIB, 20_000 * MIB, True, True),
         (63 * MIB, 20_000 * MIB, False, True),
         (15 * MIB, 20_000 * MIB, False, False),
-        (11 * MIB, 1000 * MIB, True, True),  # on a small disk the budget is a part of the disk
+        (11 * MIB, 1000 * MIB, True, True),  # on a small disk the budget is a share of the disk
         (6 * MIB, 1000 * MIB, False, True),
         (4 * MIB, 1000 * MIB, False, False),
     ],

@@ -1,4 +1,6 @@
-"""A callback of an ended payment or job has its own budget. Such a callback uses no budget of open payments or jobs."""
+"""Callbacks of ended payments and jobs have their own budget. Such a callback uses no budget of open payments or
+jobs.
+"""
 
 import json
 from collections.abc import AsyncIterator

@@ -42,6 +42,6 @@ async def test_a_stop_does_not_wait_for_a_terminal_to_be_announced(tmp_path: Pat
         inside.fleet.withdraw("a")
         inside.fleet.state.announced_until = float("inf")  # only a stop ends this wait
         choosing = asyncio.create_task(inside.fleet.of(inside.terminal.serial).choose())
-        await asyncio.sleep(0)  # the task waits from its first step
+        await asyncio.sleep(0)  # the task begins to wait at its first step
         inside.fleet.cancel_calls()
         assert await choosing is None

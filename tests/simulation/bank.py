@@ -111,7 +111,7 @@ class Bank:
     def wrong(self, base: Truth, asked: Truth) -> str | None:
         """Return why an operation exceeds the limits of its original, or None.
 
-        The rules are those of the local API (Amounts, Chains).
+        The rules are in the local API (Amounts, Chains).
         """
         if base.kind not in ORIGINALS[asked.kind] or not base.charged:
             return f"{base.identity} is a {base.kind} that ended as {base.end}"

@@ -3,7 +3,7 @@ fault.
 
 A break changes the product in this process only, for one run. The break edits the text of a function and compiles the
 function again. The table (breaks.toml) therefore shows the mistake itself. A text that is not in the product is an
-error, so the table follows the product.
+error, so the table must follow the product.
 """
 
 import builtins

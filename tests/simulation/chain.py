@@ -20,7 +20,8 @@ from tests.simulation.plan import SOON
 if TYPE_CHECKING:
     from tests.simulation.till import Basket, Till
 
-#: Last part of a path of the terminal's API -> the operation's name in posd, and its name in the terminal's events.
+#: Last part of a path of the terminal's API -> name of the operation in posd, and name of the operation in the
+#: terminal's events.
 PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "charge": ("charge", "CHARGE"),
     "authorization": ("pre-auth", "PREAUTH"),
@@ -249,7 +250,7 @@ class Chain:
             )
 
     async def _refused(self, link: Link, reply: Reply, *, alone: bool) -> None:
-        """Check a refusal: the rules must allow it, and the obstacle must exist."""
+        """Check a refusal. The rules must allow the refusal, and its cause must exist."""
         link.state = "refused"
         code = reply.json["code"]
         checks = self._world.checks

@@ -167,7 +167,7 @@ class Checks:
         """Check that the follower of the feed has received the change of an acknowledged event."""
         world, identity = self.world, payment.identity
         if world.follower is None or world.follower.since > since or identity in world.terminal(payment.serial).found:
-            return  # the payment was searched, so the event may change nothing
+            return  # a search found the payment, so the event may change nothing
         if world.felt("crowd"):
             return  # the follower is still reading hundreds of earlier changes
         told = (identity, f"event:{status}") in self._streamed
@@ -284,7 +284,7 @@ class Checks:
         self.world.refused[identity] = None
 
     def unexpected_problem(self, basket: "Basket", reply: Reply) -> None:
-        """Record a broken promise. A till got a problem that its call cannot have."""
+        """Record a broken promise. A till got a problem that posd must not send for this call."""
         self.fail(f"posd replied {reply.status} to sale {basket.sale.number}: {reply.body[:300]!r}")
 
     def acquirer_asked(self, identity: str) -> bool:
@@ -459,9 +459,7 @@ class Checks:
                 self.holds(message == "ok", f"the backup is damaged: {message}")
 
     def gone_back(self, before: Path, after: Path) -> None:
-        """Record that a snapshot replaces a database. Records that the snapshot lacks are lost, apart from their
-        ids.
-        """
+        """Record that a snapshot replaces a database. Records that the snapshot lacks are lost. Their ids are kept."""
         self.printed_before = set(self.world.printed)
         self._went_back = self.world.loop.time()
         with self.world.machine.disk.without_faults():
@@ -555,7 +553,7 @@ class Checks:
             self.stated[identity] = result
 
     def nothing_left(self, terminals: list[dict[str, Any]], metrics: str, known: list[dict[str, Any]]) -> None:
-        """Check the end of the run: no finished payment holds a terminal, and no connection is open."""
+        """Check at the end of the run that no finished payment holds a terminal, and no connection is open."""
         open_ones = {item["client_transaction_id"] for item in known if item["phase"] != "final"}
         failing = any(fault.kind in ("disk-full", "disk-error") for fault in self.world.plan.faults)
         for terminal in terminals:
@@ -680,7 +678,7 @@ class Checks:
                 f"{identity} is open without a reason: {document['phase']} {document['status']} {sorted(attention)}"
             )
         habit = self.world.habit_of(identity)
-        # If several devices may be the terminal, posd asks none of them until a person has decided.
+        # If several devices may be the terminal, posd asks no device until a person has decided.
         if truth.end in FINALS and habit.search == "usual" and not truth.lied and "identity_conflict" not in attention:
             told = f"{document['phase']} {document['status']}, last search {document['last_search']}"
             self.fail(f"{identity} is open, although a search would find its end {truth.end}: {told}")

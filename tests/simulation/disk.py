@@ -1,8 +1,8 @@
 """The disk of the simulated machine. SQLite and the module `os` use an active disk. `recorded` describes the
 assumptions about the disk. `vfs` describes SQLite's access to the disk. This module replaces functions of `os`, which
-`pathlib`, `tempfile` and asyncio use. Only operations in the machine's directory are changed. A file object writes
-without these functions, so no fault affects its writes. The disk records these writes when the file is synced or the
-machine crashes. All calls must come from one thread.
+`pathlib`, `tempfile` and asyncio use. The replacements change only operations in the machine's directory. A file object
+writes without these functions, so no fault affects its writes. The disk records these writes when the file is synced or
+the machine crashes. All calls must come from one thread.
 """
 
 import errno

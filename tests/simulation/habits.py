@@ -107,8 +107,8 @@ FOLLOWED: Final = frozenset(EVENTS) - {"other-amount", "unlikely", "no-reference
 #: Share of bad payments without any event. The two tables after it have the replies to the starts and the searches of
 #: these payments.
 MUTE: Final = 0.08
-#: The same share if the configuration lets posd conclude `not_started`. For these payments posd must not conclude
-#: `not_started`.
+#: Share of these payments if the configuration lets posd conclude `not_started`. For these payments posd must not
+#: conclude `not_started`.
 MUTE_PROVABLE: Final = 0.4
 MUTE_REPLIES: Final = ("lost-runs", "silent-runs", "cut-runs", "failed-runs")
 MUTE_SEARCHES: Final = ("usual", "none", "failed", "late-index", "late-index")
@@ -127,7 +127,7 @@ class Habit:
 
     @property
     def runs(self) -> bool:
-        """Whether the payment runs, for any reply to its start."""
+        """Whether the payment runs. The reply to its start does not decide this."""
         return self.reply in ("ack", "slow", "late-ack", "wrong-serial") or self.reply.endswith("-runs")
 
 

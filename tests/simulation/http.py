@@ -1,5 +1,5 @@
-"""HTTP/1.1 for terminals and tills. The code is small, so that the daemon uses most of the time. This module shares no
-code with the daemon. A response that is not HTTP is a fault of the daemon.
+"""HTTP/1.1 for terminals and tills. The code is small, so that most processor time goes to the daemon. This module
+shares no code with the daemon. A response that is not HTTP is a fault of the daemon.
 """
 
 import asyncio

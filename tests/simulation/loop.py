@@ -26,10 +26,10 @@ Ts = TypeVarTuple("Ts")
 #: Number of the daemon's life to which the running code belongs. The world around the daemon has the number 0.
 LIFE: contextvars.ContextVar[int] = contextvars.ContextVar("life", default=0)
 
-#: A context that belongs to no life.
+#: Context outside all lives of the daemon.
 OUTSIDE: Final = contextvars.Context()
 
-#: The monotonic clock at the beginning, in seconds. The machine was booted before the run.
+#: The monotonic clock at the beginning, in seconds. The value is not 0, because the machine was booted before the run.
 BEGIN: Final = 1000.0
 
 #: Maximum number of turns of the loop without progress of time. A burst of a thousand connections takes some hundred
@@ -41,7 +41,7 @@ MOST_CLOSES: Final = 100
 
 
 class Stuck(Exception):
-    """Error of a loop that makes no progress. No timer is set, or the loop runs without progress of time."""
+    """Error of a loop that makes no progress. Either no timer is set, or time does not advance while the loop runs."""
 
 
 class _Selector:

@@ -271,7 +271,7 @@ class Machine:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Record the daemon's connections to its database. `kill` closes them, as the kernel does."""
+        """Record the daemon's connections to its database. `kill` closes these connections, as the kernel does."""
         connect, begin = sqlite3.connect, aiosqlite.Connection.__init__
 
         def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:
@@ -434,9 +434,7 @@ class Machine:
             restore.commit()
 
     def move(self, address: str) -> None:
-        """Set another address. Change the address of the machine. All connections end, and listeners move to the new
-        address.
-        """
+        """Set another address of the machine. All connections end, and listeners move to the new address."""
         self.network.move(address)
         self.addresses = {"eth0": frozenset({address})}
         self._changed.set()

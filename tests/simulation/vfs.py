@@ -77,8 +77,8 @@ class _Vfs(Structure):
             for name in (
                 *("open", "delete", "access", "full_path", "dl_open", "dl_error", "dl_symbol", "dl_close"),
                 *("randomness", "sleep", "time", "last_error"),
-                "time_ms",  # fields fields methods from version 2 on
-                *("set_system_call", "get_system_call", "next_system_call"),  # fields methods from version 3 on
+                "time_ms",  # fields from version 2 on
+                *("set_system_call", "get_system_call", "next_system_call"),  # fields from version 3 on
             )
         ),
     ]
@@ -94,8 +94,8 @@ class _Methods(Structure):
             for name in (
                 *("close", "read", "write", "truncate", "sync", "file_size", "lock", "unlock", "reserved", "control"),
                 *("sector_size", "characteristics"),
-                *("map", "shm_lock", "barrier", "unmap"),  # from version 2 on
-                *("fetch", "unfetch"),  # from version 3 on
+                *("map", "shm_lock", "barrier", "unmap"),  # methods from version 2 on
+                *("fetch", "unfetch"),  # methods from version 3 on
             )
         ),
     ]

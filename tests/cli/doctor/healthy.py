@@ -26,7 +26,7 @@ from tests.support.daemon import Daemon, toml
 from tests.support.ports import reserve
 
 SERIAL = "SN-0001"
-#: A time-out so long that no test reaches it, even on a busy machine.
+#: A time-out that no test reaches, even on a busy machine.
 PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 60\n"
 
 Found = dict[str, Any]

@@ -35,7 +35,7 @@ NOBODY = pwd.getpwnam("nobody")
 
 
 class Fault(NamedTuple):
-    """A fault, with check, subject and text of the only failure or warning, and with the way to cause it.
+    """A fault, with check, subject and text of the only failure or warning, and with the commands that cause the fault.
 
     `key`: key of the configuration that keeps posd from starting or working, or None. `cured`: whether the named
     commands repair the fault. `root`: whether root causes the fault in a set-up of another user. {home}, {state},
@@ -368,9 +368,9 @@ def test_a_person_who_used_sudo_gets_commands_with_sudo(
 def test_a_ca_that_is_not_valid_yet_asks_for_the_clock_before_a_new_ca(
     setup: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The machine's clock is behind. A new CA on every terminal would not help."""
+    """The machine's clock is behind. A new CA on every terminal would not repair the fault."""
     monkeypatch.setattr(authority, "BACKDATED", timedelta(days=-1))
-    with suppress(tls.TlsError):  # the finding names the dates in the future
+    with suppress(tls.TlsError):  # the finding names the dates that are in the future
         issue.init(setup.state / "tls", names=["localhost"], addresses=["127.0.0.1"], overwrite=True)
     (ca,) = (one for one in failures(setup.findings()) if one["subject"] == str(setup.state / "tls" / "ca.crt"))
     assert ca["commands"] == ["timedatectl"]

@@ -153,7 +153,7 @@ def test_without_a_configuration_doctor_reports_what_it_can(setup: SetUp, text: 
     "text", ["[webhooks\n", "[discovery]\nenabled = false\n[webhook]\n"], ids=["no TOML", "an unknown section"]
 )
 async def test_a_configuration_broken_while_posd_runs_is_a_failure(setup: SetUp, text: str) -> None:
-    """doctor finds the running posd by the named socket, and still reports the failure of the next start."""
+    """doctor finds the running posd by the named socket. doctor also reports that the next start would fail."""
     async with running(setup):
         setup.file.write_text(text)
         done = posd("doctor", "--json", config=setup.file, socket=setup.home / ADMIN_SOCKET)

@@ -217,7 +217,9 @@ async def test_a_lane_is_complete_only_as_far_as_its_changes_are_known(store: Co
 
 
 async def test_a_lane_whose_clock_was_ahead_is_complete_only_as_far_as_it_sent(store: CollectorStore) -> None:
-    """After the reset the next state counts again, so a missing change is reported."""
+    """The state from a clock that was ahead does not count. The next state counts again, so a missing change is
+    reported.
+    """
     lane = LaneLife(Random(1))
     lane.begin()
     lane.live(2)

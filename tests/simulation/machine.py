@@ -171,9 +171,9 @@ class Machine:
     text: str
     life: int = 0
     lines: list[Line] = field(default_factory=list)
-    #: Called with each log line.
+    #: Function that is called with each log line.
     on_line: Callable[[Line], None] = lambda _line: None
-    #: Called with each operation on the disk.
+    #: Function that is called with each operation on the disk.
     on_operation: Callable[[str, str], None] = lambda _kind, _name: None
     #: Class of the receiver of announcements, as a substitute for zeroconf.
     discovery: Callable[..., Discovery] = Discovery
@@ -197,7 +197,7 @@ class Machine:
         self._boot = 1
         self._kill_at: int | None = None
         self._killing = False
-        #: Set after a kill has ended the daemon's life.
+        #: Event that is set after a kill has ended the daemon's life.
         self.killed: asyncio.Event = asyncio.Event()
         self.started: asyncio.Event = asyncio.Event()
         self.power_fails = False
@@ -379,7 +379,7 @@ class Machine:
                     os.close(int(name))
 
     def _begin_to_kill(self) -> None:
-        # The running code continues to its end without any effect.
+        # The running code continues to its end, but has no effect.
         self._killing = True
         self._kill_at = None
         self.disk.dead = True

@@ -1,10 +1,10 @@
 """The network between the machine, the terminals and the tills: connections in memory, with faults.
 
-A connection has two ends. The bytes of one end arrive at the other end in order, after the latency of the way. A way
-that is down holds the bytes, as TCP does. A cut connection ends at both ends. An address without a host does not reply.
-A port without a listener refuses connections. TLS is real if the client uses it. Without TLS the bytes are plain text,
-and the listener treats the bytes as decrypted. Plain text saves half of the time of a payment. Other tests cover
-refusals by TLS on real connections.
+A connection has two ends. The bytes of one end arrive at the other end in order, after the latency of the way. While a
+way is down, it holds the bytes, as TCP does. A cut closes a connection at both ends. An address without a host does not
+reply. A port without a listener refuses connections. TLS is real if the client uses TLS. Without TLS the bytes are
+plain text, and the listener treats the bytes as decrypted. Plain text saves half of the time of a payment. Other tests
+cover refusals by TLS on real connections.
 """
 
 import asyncio
@@ -39,7 +39,9 @@ _MIX = 0xFFFFFFFFFFFFFFFF
 
 
 def mixed(seed: int, count: int) -> float:
-    """Return the n-th number in [0, 1) of a seed (splitmix64). The number is cheap, and the same on every machine."""
+    """Return the n-th number in [0, 1) of a seed (splitmix64). The computation is fast, and the number is the same on
+    every machine.
+    """
     state = (seed + (count + 1) * 0x9E3779B97F4A7C15) & _MIX
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MIX
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MIX
@@ -142,7 +144,7 @@ class End(asyncio.Transport):
         self._inbox: deque[Any] = deque()
         self._paused = False
         self._last_arrival = 0.0
-        self._untaken = 0  # bytes that the peer has not read
+        self._untaken = 0  # Bytes that the peer has not read.
         self._limit = KERNEL_BYTES + 65536
         self._writing_paused = False
         self._reader: tuple[Callable[..., object], tuple[Any, ...]] | None = None
@@ -546,7 +548,7 @@ class Network:
         return Listening(self, (host, port), socket.AF_INET)
 
     def unix_socket(self, path: Any, _group: str = "") -> Any:
-        """Return a Unix socket bound to a path, with a file at that path."""
+        """Return a Unix socket that is bound to a path, and make a file at that path."""
         path.touch()
         return Listening(self, str(path), socket.AF_UNIX)
 
@@ -636,7 +638,7 @@ async def _secured(end: End, protocol: Any, context: ssl_module.SSLContext, **op
 
 
 def hash_of(text: str) -> int:
-    """Return a number for a text, the same on every machine (FNV-1a, 64 bit)."""
+    """Return a number for a text. The number is the same on every machine (FNV-1a, 64 bit)."""
     found = 0xCBF29CE484222325
     for byte in text.encode():
         found = ((found ^ byte) * 0x100000001B3) & _MIX

@@ -34,7 +34,7 @@ class Person:
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def look(self, identity: str) -> None:
-        """Resolve a payment that does not end, after a while."""
+        """After a while, resolve a payment that does not end."""
         if identity in self._asked:
             return
         self._asked[identity] = None
@@ -48,7 +48,7 @@ class Person:
             self.world.broke(error)
 
     async def asked(self, problem: Mapping[str, Any]) -> None:
-        """Read a problem that only a person can solve, and follow its text."""
+        """Read a problem that only a person can solve, and follow the instructions in its text."""
         code = problem["code"]
         await asyncio.sleep(10.0)
         if code == "restore_unseen":

@@ -14,10 +14,11 @@ from zoneinfo import ZoneInfo
 BORN: Final = datetime(2027, 1, 4, 13, 0, tzinfo=UTC)
 #: Days on which the clocks of Madrid change.
 CHANGES: Final = (datetime(2027, 3, 28, tzinfo=UTC), datetime(2027, 10, 31, tzinfo=UTC))
-#: Validity of the listener's certificate, and the time before its end at which posd renews it.
+#: Validity of the listener's certificate. The next constant is the time before its end at which posd renews the
+#: certificate.
 CERTIFICATE: Final = timedelta(days=397)
 RENEWAL: Final = timedelta(days=30)
-#: One of this many runs lasts for weeks.
+#: One run out of this number lasts for weeks.
 WEEKS_IN: Final = 15
 #: Share of runs in which posd finds terminals by their announcements.
 ANNOUNCED: Final = 0.2
@@ -96,7 +97,7 @@ class Sale:
     manner: str
     #: Share of the values in the payment's habit that are not ordinary.
     bad: float
-    #: The first operation, and how many operations follow its approval.
+    #: The first operation, and the number of operations after its approval.
     first: str = "charge"
     follows: int = 0
 
@@ -110,7 +111,7 @@ class Fault:
     kind: str
     target: int
     seconds: float
-    #: A number whose meaning depends on the kind.
+    #: A number. Its meaning depends on the kind of fault.
     value: int
 
 
@@ -128,7 +129,7 @@ class Plan:
     timezone: str
     #: Numbers of the terminals with TLS.
     secure: frozenset[int]
-    #: Share of the person's decisions that are wrong.
+    #: Share of wrong decisions among the person's decisions.
     wrong_words: float
     #: Shortest and longest duration of a step on a thread, in seconds.
     disk: tuple[float, float]

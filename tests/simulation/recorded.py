@@ -35,15 +35,15 @@ DISK_BYTES = 16 << 30
 FREE_BYTES = 8 << 30
 
 _EIO, _ENOSPC = errno.EIO, errno.ENOSPC
-_replace, _unlink = os.replace, os.unlink  # the original functions, which an active disk replaces
+_replace, _unlink = os.replace, os.unlink  # the original functions; an active disk replaces these functions
 
 
 class File:
     """A file's durable content and the later changes. A change is (offset, data), or (length, None) for a truncation.
 
     `size`: length that processes see. `reserved`: greatest length on a full disk. `recorded`: whether every write is
-    recorded. `whole`: whether the durable content and the later changes give what processes see. False after a failed
-    sync.
+    recorded. `whole`: whether the durable content and the later changes together give the content that processes see.
+    False after a failed sync.
     """
 
     __slots__ = ("certain", "inode", "name", "recorded", "reserved", "size", "stat", "unsynced", "whole")
@@ -126,7 +126,8 @@ class Recorded:
         if directory != directory.resolve():
             raise ValueError(f"{directory} is reached by way of {directory.resolve()}; name that one")
         self.directory = directory
-        #: Called before each operation with the kind and the file's name. The function may set `dead`.
+        #: Function that is called before each operation, with the kind of operation and the file's name. The function
+        #: may set `dead`.
         self.on_operation: Callable[[Kind, str], None] | None = None
         #: Whether the disk is full. On a full disk a file cannot be made or lengthened, and statvfs reports no free
         #: space.
@@ -139,7 +140,7 @@ class Recorded:
         self._random = random
         self._prefix = f"{directory}/"
         self._failures: dict[Kind, int] = {}
-        #: Called when a fault refuses an operation.
+        #: Function that is called when a fault refuses an operation.
         self.on_failure: Callable[[], None] | None = None
         self._dead = False
         self._left: dict[str, tuple[bytes, os.stat_result]] = {}  # the content of files when the process died
@@ -204,7 +205,9 @@ class Recorded:
     # Completed operations.
 
     def relative(self, path: str) -> str | None:
-        """Return a path's name in the machine's directory. "" for the directory itself, None for a path outside."""
+        """Return a path's name in the machine's directory. The name is "" for the directory itself, and None for a path
+        outside the directory.
+        """
         if not path.startswith(self._prefix):
             return "" if path == self._prefix[:-1] else None
         return None if path.endswith(SHARED_MEMORY) else path[len(self._prefix) :]
@@ -257,7 +260,7 @@ class Recorded:
         file.whole = True
 
     def unlink(self, name: str) -> int:
-        """Remove a file. Return the `errno` of a refusal, else 0. Raise OSError."""
+        """Remove a file. Return the `errno` of a refusal, or 0. Raise OSError."""
         if refused := self.refusal("unlink", name):
             return refused
         self._gone(name, _unlink)
@@ -265,7 +268,7 @@ class Recorded:
         return 0
 
     def rename(self, name: str, target: str) -> int:
-        """Rename a file. Return the `errno` of a refusal, else 0. Raise OSError."""
+        """Rename a file. Return the `errno` of a refusal, or 0. Raise OSError."""
         if refused := self.refusal("rename", name):
             return refused
         if self.find(target) is None:
@@ -292,7 +295,7 @@ class Recorded:
             self._names.setdefault(folder, []).append(there)
 
     def sync(self, file: File) -> int:
-        """Make a file's changes durable. Return the `errno` of a refusal, else 0."""
+        """Make a file's changes durable. Return the `errno` of a refusal, or 0."""
         refused = self.refusal("sync", file.name)
         if refused:
             if not self._dead:

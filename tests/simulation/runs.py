@@ -19,7 +19,7 @@ from tests.simulation.breaks import applied
 from tests.simulation.plan import BORN, FAULTS, Plan, make_plan
 from tests.simulation.world import World
 
-#: Sales in a run, and the frequency of each number.
+#: Number of sales in a run -> frequency of this number.
 SIZES: Final = {20: 10, 100: 50, 400: 40}
 #: Factor for the frequency of faults -> share of runs. In a calm run nearly every check has its strictest time limit.
 UNREST: Final = {0.1: 40, 0.4: 35, 1.0: 25}

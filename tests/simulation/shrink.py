@@ -39,7 +39,7 @@ class Shrunk:
 
 
 class _Enough(Exception):
-    """Error of a search that has used all permitted runs."""
+    """Error if a search has used all permitted runs."""
 
 
 def shrink(plan: Plan, wanted: frozenset[str], most: int = MOST_RUNS) -> Shrunk:
@@ -82,7 +82,7 @@ def failures_of(plan: Plan) -> list[str]:
 
 
 def _fewer(items: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> None:
-    """Omit smaller and smaller parts while the run still fails (delta debugging)."""
+    """Omit parts of the plan while the run still fails. The parts become smaller (delta debugging)."""
     left = list(items)
     if left and fails([]):
         return

@@ -70,7 +70,7 @@ WIRE: Final = dict(PATHS.values())
 
 
 def _sent_under(truth: Truth, kinds: tuple[str, ...]) -> dict[str, str | None]:
-    """Return the request's reference for operations whose events repeat the reference (spec 2.1, 2.2)."""
+    """Return the request's reference, if the operation's events repeat the reference (spec 2.1, 2.2)."""
     return {"transaction_reference": truth.sent_under} if truth.kind in kinds else {}
 
 
@@ -172,8 +172,8 @@ class Terminal:
     # Power.
 
     async def power_cycle(self, seconds: float, *, forgets: bool) -> None:
-        """Lose the power for a while. Running payments are lost, and the acquirer keeps its records. Waiting events are
-        in a queue. A terminal with the habit `forgets` also loses the queue.
+        """Lose the power for a while. The terminal loses running payments. The acquirer keeps its records. Waiting
+        events are in a queue. A terminal with the habit `forgets` also loses the queue.
         """
         self.on = False
         way = self.world.network.way(self.address)
@@ -268,7 +268,7 @@ class Terminal:
             del self.starting[identity]
 
     def _derive(self, truth: Truth) -> None:
-        """Find the original of an operation by its reference, as the acquirer does."""
+        """Find the original of an operation by the request's reference, as the acquirer does."""
         bank = self.world.bank
         truth.original = bank.references.get(truth.sent_under or "")
         base = truth.base
@@ -355,7 +355,7 @@ class Terminal:
 
     async def _with_card(self, payment: Payment) -> str:
         random, habit = payment.random, payment.habit
-        # A payment without events ends quickly, before the first search for it.
+        # A payment without events ends quickly, before the first search for the payment.
         longest = 3.0 if habit.events == "none-comes" else 15.0
         if end := await self._until_aborted(payment, random.uniform(2.0, longest)):
             return end
@@ -524,7 +524,7 @@ class Terminal:
         await work
 
     async def _deliver_all(self, payment: Payment) -> None:
-        """Deliver a payment's events in order, until it has ended and all are delivered."""
+        """Deliver a payment's events in order, until the payment has ended and all events are delivered."""
         while True:
             if payment.queue.empty() and payment.ended.is_set():
                 return
@@ -560,7 +560,7 @@ class Terminal:
             await asyncio.sleep(delay)
 
     def repeat_final(self, identity: str) -> None:
-        """Send the final event of a payment again. A terminal sends it again if the terminal was offline when the
+        """Send the final event of a payment again. A terminal repeats this event if the terminal was offline when the
         payment ended.
         """
         payment = self.known.get(identity)
@@ -635,7 +635,7 @@ class Terminal:
         if payment.habit.abort == "slow":
             await asyncio.sleep(self.world.plan.reply_timeout * 0.8)
             if server.over:
-                return  # the daemon that called was killed, and the new daemon has no call under way
+                return  # the daemon that made the call was killed, and the new daemon has no call under way
             if (payment := self.running) is None:
                 server.answer(409)
                 return

@@ -1,4 +1,4 @@
-"""The simulation finds deliberate faults. The whole table takes long and runs by hand only."""
+"""The simulation finds deliberate faults. A run of the whole table takes long, so a person starts it by hand."""
 
 import subprocess
 import sys

@@ -23,7 +23,7 @@ class _Queue:
     def put_nowait(self, item: tuple[Any, Callable[[], Any]]) -> None:
         """Run a function after the earlier functions."""
         if self._loop.is_closed():
-            return  # Python collects an object of an ended daemon late
+            return  # Python can collect the object after the end of its daemon
         self._waiting.append(item)
         if not self._busy:
             self._busy = True

@@ -203,8 +203,8 @@ class Till:
         return over
 
     async def _release(self, identity: str, seconds: float) -> None:
-        """Let a person release the terminal too early, then request an abort. posd must refuse the abort, which could
-        stop another payment.
+        """Let a person release the terminal too early, then request an abort. posd must refuse the abort, because the
+        abort could stop another payment.
         """
         await asyncio.sleep(seconds)
         if not await self.world.person.release(identity):
@@ -260,14 +260,14 @@ class Till:
 
     async def _reuse(self, path: str, request: dict[str, Any]) -> None:
         reply = await self._call("PUT", path, request | {"amount": {"subtotal_iva0": "1234567.89"}})
-        # For an operation taken over from the witness, only the id is known.
+        # If posd took over an operation from the witness, posd knows only the id.
         orphan = reply.status == 200 and any(item["code"] == "orphan" for item in reply.json["attention"])
         if reply.status != 503 and not orphan:
             said = (reply.status, reply.json.get("code"))
             self.world.checks.holds(said == (409, "id_reused"), "posd accepted an id twice")
 
     async def _careless(self, basket: Basket, request: dict[str, Any]) -> None:
-        """Send faulty calls. posd refuses each with a different code, and no call has an effect."""
+        """Send faulty calls. posd refuses each call with a different code, and no call has an effect."""
         identity = str(UUID(int=self.world.random("careless", basket.sale.number).getrandbits(128), version=4))
         path = f"/v1/transactions/{identity}"
         good = json.dumps(request).encode()
@@ -288,7 +288,7 @@ class Till:
                 self.world.checks.refused_start(identity, reply)
 
     async def _await(self, basket: Basket, identity: str) -> str:
-        """Wait for the outcome. Return the next step that posd or a person gives."""
+        """Wait for the outcome. Return the next step that posd or a person names."""
         path = f"/v1/transactions/{identity}"
         while True:
             if basket.sale.manner == "listen":
@@ -432,7 +432,7 @@ class Till:
 
 
 class _Listener(asyncio.Protocol):
-    """Reader of a stream of events until the outcome comes."""
+    """Reader of a stream of events. The reader stops at the outcome."""
 
     def __init__(self, end: Any) -> None:
         self._end = end

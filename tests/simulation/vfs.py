@@ -117,7 +117,7 @@ def _library() -> ctypes.CDLL:
 
 
 class Vfs:
-    """The VFS of this process. `shared` returns it. `install` it for one disk, and `remove` it afterwards."""
+    """The VFS of this process. `shared` returns it. Call `install` for one disk, and `remove` at the end of the use."""
 
     def __init__(self) -> None:
         self._library = _library()

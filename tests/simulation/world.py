@@ -42,13 +42,13 @@ MOST_SECONDS: Final = 14 * 86_400.0
 
 #: An event of the run: the time in seconds, the subject, the kind, and details.
 Note = tuple[float, tuple[object, ...]]
-#: Faults during which a terminal may not reply at its address. For CALM_SECONDS afterwards posd may treat the terminal
-#: as gone.
+#: Faults during which a terminal may not reply at its address. For CALM_SECONDS after such a fault, posd may treat the
+#: terminal as gone.
 DISTURBING: Final = frozenset(
     {"link-down", "links-down", "link-cut", "link-slow", "terminal-off", "terminal-forgets", "move", "machine-moves"}
 )
 CALM_SECONDS: Final = 120.0
-#: Seconds after a fault in which a situation still counts as during the fault, since many faults end at once.
+#: Seconds after a fault. A situation in this time still counts as during the fault, since many faults end at once.
 FELT_SECONDS: Final = 5.0
 #: Maximum wait for a sync that is to fail, in seconds.
 FAILING_SECONDS: Final = 120.0
@@ -68,7 +68,8 @@ HOLDS_UP_ONE: Final = frozenset(
 FOLLOWED: Final = 0.3
 #: Share of aborted payments whose terminal is slow to abort.
 SLOW_ABORTS: Final = 0.3
-#: Shares of bad payments that are floods, and that lose some events. The habits add more payments of both kinds.
+#: Share of bad payments with a flood of events, and share of bad payments that lose some events. The habits add more
+#: payments of both kinds.
 FLOODS: Final = 0.006
 SOME_LOST: Final = 0.05
 #: Maximum number of restarts of a daemon that cannot start, one every few seconds. A fault of the disk ends before the
@@ -187,7 +188,7 @@ class World:
 
     @property
     def disturbed(self) -> bool:
-        """Whether a fault may keep a terminal from replying at its address, at present or recently."""
+        """Whether a present or recent fault may keep a terminal from replying at its address."""
         now = any(kind in DISTURBING for kind in self.now_wrong.values())
         return now or self.loop.time() - self._calm_since < CALM_SECONDS
 

@@ -48,7 +48,7 @@ class Delivery:
 
 @dataclass
 class Receiver:
-    """A small HTTP(S) server. `answer` can be changed at any time."""
+    """A small HTTP(S) server. A test can change `answer` at any time."""
 
     answer: Script = lambda _: 200
     location: str = ""

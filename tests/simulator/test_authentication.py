@@ -16,7 +16,7 @@ from tests.support.tables import every
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "vendor_auth.json").read_text("utf-8"))["schemes"]
 HASHED = {case["id"]: case for part in ("cases", "alternatives") for case in VECTORS["hash-encrypt"][part]}
 HMACS = {case["id"]: case for case in VECTORS["hmac"]["cases"]}
-#: The signature covers the text as sent. A verifier with only the parsed object cannot accept it.
+#: The signature covers the text as sent. A verifier that has only the parsed object cannot accept the signature.
 AS_SENT = "alt-decimals-as-sent"
 CODE, SERIAL = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135", "SN-0001"
 NOW = 1_710_000_000.0

@@ -19,7 +19,7 @@ from tests.support.signing import Signer
 
 @pytest.fixture(autouse=True)
 def kept_signals() -> Iterator[None]:
-    """Restore the signal handlers, since the command installs its own in the tests' process."""
+    """Restore the signal handlers, because the command installs its own handlers in the tests' process."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)

@@ -142,4 +142,4 @@ async def test_finals_are_known_after_a_restart_and_the_payment_in_progress_is_n
         till = Till(terminal, client)
         assert {transaction: (await till.search(transaction)).content for transaction in told} == told
         assert (await till.search(UUID)).content == b"[]"
-        assert terminal.ledger.of("final") == []  # a ledger in memory has the events of its own lifetime
+        assert terminal.ledger.of("final") == []  # a ledger in memory has only the events since its creation

@@ -111,8 +111,8 @@ async def test_an_untried_event_waits_for_the_network_without_limit(post: Delive
 
 
 async def test_only_the_specified_replies_are_retried(post: Delivering) -> None:
-    """Each status in the specification is tested with its own event. Other statuses are tested in the same way. A
-    status outside the specification is not retried.
+    """Each status in the specification is tested with its own event. Other statuses are tested in the same way. After a
+    status outside the specification, the terminal does not try again.
     """
     post.receiver.location = post.receiver.url + "/elsewhere"  # the terminal does not follow redirects
     book = Book(post.clock, post.receiver, lambda event: event["say"] if book.first(event) else 200)
@@ -170,7 +170,7 @@ async def test_an_event_sent_alone_waits_for_no_event_and_delays_no_event(post: 
 async def test_the_queue_survives_the_terminal_with_counts_window_and_order(
     tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver
 ) -> None:
-    """Over several power cycles the terminal makes ten attempts in all, and the delays continue."""
+    """Over several power cycles the terminal makes ten attempts in total, and continues the sequence of delays."""
     book = Book(clock, receiver, lambda event: 503 if event["event_id"] == first else 200)
     attempts: list[int] = []
     first, others = "", []

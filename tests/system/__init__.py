@@ -1,1 +1,1 @@
-"""The tests that need root or a second system. `python -m tests.system` runs them (docs/guides/install.md)."""
+"""The tests that need root or a second system. `python -m tests.system` runs these tests (docs/guides/install.md)."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from tests.system.report import Skipped
 
 CACHE = Path(os.environ.get("POSD_SYSTEM_CACHE") or "/var/cache/posd-system-tests")
-#: Packages of a minimal installation that the smallest variant lacks. Python is not in the list, because posd's package
-#: must depend on Python.
+#: Packages that a minimal installation has, and that mmdebstrap's smallest variant lacks. Python is not in the list,
+#: because posd's package must depend on Python.
 INCLUDED = "systemd,systemd-sysv,dbus,iproute2"
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

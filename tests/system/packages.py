@@ -41,8 +41,8 @@ def source(scratch: Path) -> list[Path]:
 
 def later(scratch: Path, package: Path, name: str, *, migrates: bool = False) -> Path:
     """Make the package of a later version from a built package. Return the package. The function changes the version in
-    Python and in the control files, and with `migrates` the schema. The function does not compile the package again, so
-    the function takes only seconds.
+    Python and in the control files. With `migrates` it also changes the schema. The function does not compile the
+    package again, so the function takes only seconds.
     """
     tree, now = scratch / f"tree-{name}", package.name.split("_")[1]
     host("dpkg-deb", "-R", str(package), str(tree))

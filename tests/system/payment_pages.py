@@ -1,4 +1,4 @@
-"""The pages of docs/guides/operations.md about money at stake, followed on a real machine.
+"""Checks that follow the pages of docs/guides/operations.md about money at stake on a real machine.
 
 Each page is a check. The check makes the situation of the page on a simulated terminal or on the machine. Then a user
 of the group posd-admin types each command of the page unchanged. The check compares output and result with the page and
@@ -20,7 +20,7 @@ from tests.system.machine import Machine, until
 from tests.system.report import Report
 
 PART = "payments"
-#: Serials of the terminals. A payment that is silent for minutes has its own terminal.
+#: Serials of the terminals. A payment without events for minutes has its own terminal.
 SERIALS = ONE, TWO, BANK = ("SN-0001", "SN-0002", "SN-0003")
 CONTROL = "127.0.0.1:6900"
 #: Factor by which people and printers are faster than in a shop. posd's own times are unchanged.
@@ -161,7 +161,7 @@ def reversals(machine: Machine, serial: str) -> int:
 
 
 def shows(shown: str, *texts: str) -> None:
-    """Check that these texts are in the output in this order, for any line breaks."""
+    """Check that these texts are in the output in this order. Line breaks do not matter."""
     place = 0
     for each in texts:
         found = shown.find(each, place)

@@ -38,7 +38,7 @@ class Report:
 
     @contextmanager
     def check(self, part: str, name: str) -> Iterator[Check]:
-        """Check one promise in the block. The report records a failure, and the next check runs."""
+        """Check one promise by the code of the block. The report records a failure, and the next check runs."""
         check, began = Check(f"{part} on {self.suite}" if self.suite else part, name), time.monotonic()
         try:
             yield check

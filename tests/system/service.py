@@ -14,7 +14,7 @@ PART = "systemd"
 RESTARTS = 20
 #: Drop-in with a shorter watchdog time, so that the test does not wait a minute. The unit has WatchdogSec=60.
 WATCHDOG = "[Service]\nWatchdogSec=6\n"
-#: Drop-in for a start that fails until its cause is gone. systemd repeats the start every 50 ms.
+#: Drop-in for a start that fails until the cause is removed. systemd repeats the start every 50 ms.
 FAILING = "[Service]\nRestartSec=50ms\nExecStartPre=/bin/sh -c 'test -e /run/mended'\n"
 FAILED_STARTS = 200
 
@@ -173,8 +173,7 @@ def killed(machine: Machine, check: Check) -> None:
             _active(machine)
     check.note(str(told))
     assert told["refused"] == 0
-    # posd cannot distinguish a start that was interrupted before it was sent from a sent start. Such a start stays in
-    # doubt until a person resolves it.
+    # posd cannot know whether an interrupted start was sent. Such a start stays in doubt until a person resolves it.
     assert set(told["outcomes"]) <= {"approved", "in doubt"}
     _settled(machine, check)
 

@@ -26,7 +26,7 @@ def configure(machine: Machine) -> None:
 
 @contextmanager
 def configuration(machine: Machine) -> Iterator[str]:
-    """Let the block change the configuration. Afterwards restore the configuration and restart posd."""
+    """Let the block change the configuration. After the block restore the configuration and restart posd."""
     text = machine.out("cat", CONFIG) + "\n"
     try:
         yield text
@@ -50,7 +50,7 @@ def open_shop(machine: Machine) -> float:
 
 
 def network(machine: Machine) -> None:
-    """Bring the network up. Call this after each boot."""
+    """Bring the network up. Call this function after each boot."""
     machine.run("ip", "link", "add", "shop0", "type", "veth", "peer", "name", "shop1")
     machine.run("ip", "addr", "add", f"{ADDRESS}/24", "dev", "shop0")
     for interface in ("shop0", "shop1"):
@@ -58,7 +58,7 @@ def network(machine: Machine) -> None:
 
 
 def terminal(machine: Machine, serial: str, address: str) -> None:
-    """Start a simulated terminal instead of the running one."""
+    """Replace the running simulated terminal by another simulated terminal."""
     machine.run("systemctl", "stop", "terminal", check=False)
     options = ["--http", "--listen", f"{address}:6868", "--state", "/var/lib/terminal", "--speed", "50"]
     trust = ["--trust", "/var/lib/posd/tls/ca.crt", "--ledger", "/root/ledger.jsonl"]

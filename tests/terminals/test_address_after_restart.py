@@ -31,7 +31,7 @@ class Counter:
     announcer: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     async def announce(self, port: int = 0) -> None:
-        """Announce the terminal on one of its ports instead of another."""
+        """Announce the terminal on one of its ports, and withdraw the earlier announcement."""
         await self.announcer.aclose()
         network = AsyncZeroconf(interfaces=["127.0.0.1"])
         self.announcer.push_async_callback(network.async_close)
@@ -68,7 +68,7 @@ def bearing_the_serial(authority: trustme.CA) -> trustme.LeafCert:
 async def open_counter(
     home: Path, trusted: Callable[[ScriptedTerminal], str] = by_pin, *, charged: bool = True
 ) -> AsyncIterator[Counter]:
-    """Run a daemon that has found its terminal by mDNS and charged once, and kill it."""
+    """Run a daemon that has found its terminal by mDNS and charged once, and kill the daemon."""
     async with AsyncExitStack() as stack:
         terminal = await stack.enter_async_context(scripted_terminal(home, SERIAL, bearing_the_serial, ports=2))
         entry = f'[[terminals]]\nserial = "{SERIAL}"\n{trusted(terminal)}\n'

@@ -62,7 +62,7 @@ async def test_a_terminal_is_used_from_its_announcement_to_its_goodbye(home: Pat
             known = (await posd.call("GET", f"/terminals/{BY_KEY}")).json
             assert (known["brand"], known["model"]) == ("B", "M")
 
-            # The stranger is listed with `all`, and never used.
+            # The list shows the unknown device only with `all`, and posd never uses this device.
             assert await charge(posd, STRANGER) == (422, "unknown_terminal")
             fleet_only = (await posd.call("GET", "/terminals")).json["terminals"]
             assert [item["serial"] for item in fleet_only] == [BY_KEY, BY_OTHER_KEY, BY_NAME]
@@ -161,8 +161,8 @@ async def test_a_stop_during_resolution_leaves_nothing_behind(home: Path, networ
 async def test_the_systems_cas_verify_a_discovered_terminal_only_if_the_configuration_says_so(
     home: Path, network: AsyncZeroconf
 ) -> None:
-    """A certificate of a public CA is no proof, because anyone can get such a certificate. A public CA still verifies a
-    configured address.
+    """A certificate of a public CA is no proof, because anyone can get such a certificate. A certificate of a public CA
+    still verifies a configured address.
     """
     plain, written, named = (f"SN-{MARK}-{name}" for name in ("plain", "written", "named"))
     async with scripted_terminal(home, ports=3) as terminal:

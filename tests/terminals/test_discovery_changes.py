@@ -1,5 +1,5 @@
-"""Terminals that appear, disappear, move, send false announcements and flap, over real mDNS, daemon and TLS (design
-8).
+"""Terminals that appear, disappear, move, send false announcements, or change often, with real mDNS, daemon and TLS
+(design 8).
 """
 
 import asyncio
@@ -113,7 +113,7 @@ async def test_an_abort_goes_only_to_the_device_that_was_sent_the_payment(
         await posd.log_line("discovery.found", terminal=serial)
         payment = await charge(posd, serial)
         await first.unplug()
-        # Another device with an equally valid certificate replaces the first device. Then the first device has another
+        # Another device with an equally valid certificate replaces the first device. Later the first device has another
         # address.
         for url, aborted in ((second.base_url, (503, 0)), (first.base_urls[1], (202, 1))):
             seen = len(posd.lines)
@@ -171,7 +171,7 @@ async def test_a_flapping_terminal_is_used_at_its_last_address_and_does_not_floo
 
 
 def malformed(*records: Any) -> list[bytes]:
-    """Return the packets of a malformed response with these records."""
+    """Return the packets of a malformed mDNS response with these records."""
     out = DNSOutgoing(_FLAGS_QR_RESPONSE)
     for record in records:
         out.add_answer_at_time(record, 0)

@@ -423,7 +423,7 @@ async def test_a_reload_keeps_the_state_of_a_terminal(fleet: Fleet, tmp_path: Pa
     assert shown(fleet) == before
     assert fleet.of(SERIAL).same_device(right.base_url, "https://elsewhere") == right.fingerprint
 
-    # The trusted CA has changed: the address stays, but the terminal must prove itself again.
+    # The trusted CA has changed. The address stays, but the terminal must prove its identity again.
     pinned = f'[[terminals]]\nserial = "{SERIAL}"\nfingerprint_sha256 = "{"0" * 64}"\n{PATIENT}'
     fleet.adopt(resolve_settings(configured(tmp_path, pinned)), EDITIONS)
     assert (shown(fleet)["base_url"], shown(fleet)["reachable"]) == (before["base_url"], None)
@@ -449,7 +449,7 @@ async def test_an_added_terminal_has_its_announcement_and_a_removed_one_is_a_str
     assert shown(fleet)["reachable"] is True
     looking.cancel()
     await asyncio.wait({looking})
-    # A call that was about to use the removed terminal still can.
+    # If a call has chosen the removed terminal, the call can still use the terminal.
     assert fleet.of(SERIAL).device is not None
     assert fleet.of(SERIAL).access_mode == "local"
     fleet.adopt(resolve_settings(configured(tmp_path, entry + f'[[terminals]]\nserial = "{SERIAL}"\n')), EDITIONS)

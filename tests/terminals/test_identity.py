@@ -34,7 +34,9 @@ def serial() -> str:
 
 @pytest.fixture
 async def devices(home: Path, serial: str) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedTerminal]]:
-    """Yield two devices with plain HTTP. The first is the terminal, with a second port to which it can move."""
+    """Yield two devices with plain HTTP. The first device is the terminal. It has a second port to which it can
+    move.
+    """
     async with AsyncExitStack() as stack:
         right = await stack.enter_async_context(scripted_terminal(home, serial, ports=2, plain=True))
         other = await stack.enter_async_context(scripted_terminal(home, f"{serial}-other", plain=True))
@@ -417,7 +419,7 @@ async def test_another_terminal_that_is_announced_at_a_configured_address_is_sen
         assert f"terminal {new}, not {serial}: no payment is sent there" in check["detail"]
         assert check["reason"] == "serial"
         assert f"write {new} in place of {serial} into [[terminals]]" in check["todo"]
-        # The section of the terminal is named with its file and line.
+        # The message names the section of the terminal with file and line.
         lines = posd.config_file.read_text().split("\n")
         line = next(number for number, line in enumerate(lines, 1) if line == f'serial = "{serial}"')
         assert check["commands"][0]["command"] == f"sudo editor +{line} {posd.config_file}"
@@ -438,8 +440,8 @@ async def test_another_terminal_that_is_announced_at_a_configured_address_is_sen
 async def test_an_announcement_at_another_address_or_with_proof_blocks_nothing(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
-    """The conflict ends when the other announcement is withdrawn. It also ends when the terminal is announced later
-    than the other device.
+    """The conflict ends when the other announcement is withdrawn. The conflict also ends when the terminal is announced
+    later than the other device.
     """
     right, other = devices
     configured = f"{plain(serial)}base_url = '{right.base_url}'\n"

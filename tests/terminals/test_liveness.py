@@ -1,4 +1,4 @@
-"""posd's own checks of terminals. Each check has a reason, or checks are rare (design 8). The connections over TLS are
+"""posd's own checks of terminals. Checks are rare unless posd has a reason (design 8). The connections over TLS are
 real.
 """
 

@@ -106,7 +106,7 @@ CASES = REFUSED | TRUSTED
 
 @dataclass
 class Shop:
-    """A daemon, with the terminal and the complete texts of each case."""
+    """A daemon, with the terminal of each case and the complete texts of each case."""
 
     posd: Daemon
     terminals: dict[str, Recorder]

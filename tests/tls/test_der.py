@@ -141,7 +141,7 @@ def of_version_1(name: bytes) -> bytes:
 
 
 def test_a_certificate_of_version_1_is_read() -> None:
-    """The certificate has no field for the version. The fields after the version are read."""
+    """The certificate has no field for the version. The parser still reads the fields after the version."""
     found = read_certificate(of_version_1(bytes.fromhex("300f 310d 300b 0603550403 0c04 6c656166")))  # CN=leaf
     assert (found.subject, found.self_signed) == ("CN=leaf", True)
     assert found.not_before == found.not_after == datetime(2027, 3, 1, 12, 30, 1, tzinfo=UTC)

@@ -114,8 +114,8 @@ class Line:
 
 async def replies(daemon: Daemon, cases: Sequence[Case], address: str = "") -> dict[str, tuple[int, int]]:
     """Deliver each vector over several connections at once. Return the vectors with an unexpected reply. All vectors
-    belong to one payment, and posd does not hold so many large bodies of one payment at once. After a 503 a vector is
-    sent again later, as by a terminal (spec 6.2).
+    belong to one payment. posd does not hold so many large bodies of one payment at once. After a 503 the test sends
+    the vector again later, as a terminal does (spec 6.2).
     """
     left, wrong, refused = list(reversed(cases)), {}, Counter[str]()
 

@@ -1,4 +1,4 @@
-"""posd's codecs and decisions, compared with every vector through public functions of posd's pure rules."""
+"""Comparison of posd's codecs and decisions with every vector. The tests call public functions of posd's pure rules."""
 
 from decimal import Decimal
 from typing import Any
@@ -10,7 +10,7 @@ from tests.vectors.case import HERE, Case, load
 from tests.vectors.posd_says import KINDS, says
 
 FILES = sorted(path for path in HERE.glob("*/*.json"))
-#: Statuses that the codec cannot give. Only the listener has the terminals, the merchant, and the largest size of a
+#: Statuses that the codec cannot give. Only the listener knows the terminals, the merchant, and the largest size of a
 #: body.
 LISTENER_ALONE = frozenset({403, 413})
 

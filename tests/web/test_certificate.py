@@ -17,7 +17,7 @@ from posd.base.problems import RemedyStep, remedy
 from posd.tls import issue
 from tests.support.daemon import toml
 
-#: Interval of checks of the files here, in seconds.
+#: Interval at which these tests check the files, in seconds.
 OFTEN = 0.02
 
 

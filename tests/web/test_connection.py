@@ -257,14 +257,14 @@ async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
 
 @pytest.fixture(params=[True, False], ids=["in turn", "beside"])
 async def hasty(request: pytest.FixtureRequest) -> AsyncIterator[House]:
-    """Yield a house that soon ends idle connections."""
+    """Yield a house that ends idle connections after a short time."""
     async for house in run(House(in_turn=request.param, keep_alive_seconds=SHORT)):
         yield house
 
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the time in which a refused sender may still send."""
+    """Shorten the time for which a refused sender may continue to send."""
     monkeypatch.setattr(bodies, "DRAIN_SECONDS", SHORT)
 
 
@@ -570,8 +570,8 @@ async def test_a_response_before_the_body_ends_the_connection(house: House, path
 
 @pytest.mark.parametrize("path", BEFORE)
 async def test_a_response_without_reading_an_arrived_body(house: House, path: str) -> None:
-    """The whole request has arrived when the app starts. The connection stays open whether the app reads the request or
-    not.
+    """The whole request has arrived when the app starts. The connection stays open, even if the app does not read the
+    request.
     """
     answers = await house.talk(request(path, b"abc") + request("/a", b"", "connection: close"))
     assert statuses(answers) == ([200, 200] if path == "/keep" else [BEFORE[path]])

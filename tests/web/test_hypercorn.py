@@ -1,4 +1,4 @@
-"""Assumptions of `posd.httpd.connection` about Hypercorn. A failed test here means that Hypercorn has changed.
+"""Assumptions of `posd.httpd.connection` about Hypercorn. If one of these tests fails, Hypercorn has changed.
 
 tests/web/test_connection.py checks on real sockets that Hypercorn's server reads and closes a connection.
 """

@@ -18,7 +18,7 @@ async def pieces() -> BodyChannel:
 
 
 async def begun(work: Any) -> "asyncio.Task[Any]":
-    """Return a task that has run until it waits."""
+    """Return a task that has run to its first wait."""
     task = asyncio.create_task(work)
     await asyncio.sleep(0)
     return task

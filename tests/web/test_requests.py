@@ -48,7 +48,7 @@ def read(*pieces: bytes) -> list[Event]:
 
 
 def outline(events: list[Event]) -> list[object]:
-    """Return the events of bytes, with the target in place of a head and the status in place of a refusal."""
+    """Return the events of bytes. The target replaces each head, and the status replaces each refusal."""
     made: list[object] = []
     for event in events:
         if isinstance(event, RequestHead):
@@ -222,7 +222,7 @@ def test_requests_that_arrive_together_are_parsed_up_to_the_limit(one: bytes) ->
     more = read(one * (2 * MAX_AT_ONCE))
     assert (
         sum(isinstance(event, RequestHead) for event in more) == MAX_AT_ONCE + 1
-    )  # the address of the request over the limit is logged
+    )  # posd logs the address of the request that exceeds the limit
     assert outline(more)[-2:] == ["/", 503]
 
 
@@ -291,7 +291,9 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 def plainly(events: list[Event]) -> list[object]:
-    """Return events without the texts of refusals. The pieces decide which of two faults is found first."""
+    """Return events without the texts of refusals. If bytes have two faults, the pieces decide which fault is found
+    first.
+    """
     return [RefusedRequest if isinstance(event, RefusedRequest) else event for event in events]
 
 

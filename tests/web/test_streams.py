@@ -40,7 +40,7 @@ from tests.support.streams import Connection, Message, ask, messages
 PATIENCE = 30.0
 #: Replacements of `TAKE_SECONDS` and `LINGER_SECONDS` for tests that wait until these times are over, in seconds.
 SHORT = 0.2
-#: More changes than kernel and posd buffer for a client that does not read.
+#: Number of changes that exceeds the buffers of kernel and posd for a client that does not read.
 MANY = 4000
 #: Factor for the growth of asyncio's buffer by an eighth.
 SPARE = 1.125
@@ -288,7 +288,9 @@ async def test_a_response_that_the_client_does_not_read_ends_its_connection(
 async def test_a_client_that_reads_a_large_response_slowly_gets_all_of_it(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader may be very slow. In this test each check finds that the time has passed and that bytes were read."""
+    """The reader may be very slow. In this test each check finds two facts: the time has passed, and the client has
+    read bytes.
+    """
     looks = iter(range(10**9, 0, -1))
     monkeypatch.setattr(connection, "TAKE_SECONDS", 0.0)
     monkeypatch.setattr(connection, "untaken", lambda _transport: next(looks))

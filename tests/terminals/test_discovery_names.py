@@ -71,7 +71,7 @@ async def browsing(home: Path, network: AsyncZeroconf) -> AsyncIterator[Browsing
     try:
         with capture_logs() as lines:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while not any(line["event"] == "discovery.started" for line in lines):  # noqa: ASYNC110 - no event for it
+                while not any(line["event"] == "discovery.started" for line in lines):  # noqa: ASYNC110 - no event exists
                     await asyncio.sleep(0.01)
             yield made
     finally:

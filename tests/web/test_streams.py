@@ -333,7 +333,7 @@ async def test_an_unread_last_batch_does_not_count_as_a_delivered_outcome(
     monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     slow = await ask(house.socket, "/ending", "accept: text/event-stream\r\n")
     async with asyncio.timeout(PATIENCE):
-        while not (counted := house.context.streams.ended)["events", "cut_off"]:  # noqa: ASYNC110 - no event reports it
+        while not (counted := house.context.streams.ended)["events", "cut_off"]:  # noqa: ASYNC110 - no event exists
             await asyncio.sleep(0.001)
     assert counted["events", "outcome"] == 0
     assert b"event: cut_off" in await slow.reader.read(-1)
@@ -348,7 +348,7 @@ async def test_unread_responses_of_many_requests_stay_bounded(house: House, monk
     for _ in range(20):
         till.writer.write(b"GET /v1/feed?limit=500 HTTP/1.1\r\nhost: posd\r\n\r\n")
     async with asyncio.timeout(PATIENCE):
-        while not house.noise.counts["untaken_answer"]:  # noqa: ASYNC110 - no event reports it
+        while not house.noise.counts["untaken_answer"]:  # noqa: ASYNC110 - no event exists
             await asyncio.sleep(0.001)
     await house.empty()
     till.hang_up()
@@ -375,7 +375,7 @@ async def test_a_stop_of_posd_ends_streams_with_a_reason_and_refuses_new_ones(ho
 async def test_a_database_that_cannot_be_read_ends_a_stream_with_a_problem(house: House) -> None:
     async with house.follow() as reader:
         async with asyncio.timeout(PATIENCE):
-            while not house.reads:  # noqa: ASYNC110 - no event reports it
+            while not house.reads:  # noqa: ASYNC110 - no event exists
                 await asyncio.sleep(0.001)
         await house.record(1)
         source = messages(reader.reader)
@@ -595,7 +595,7 @@ async def test_each_of_a_hundred_readers_gets_a_change(house: House) -> None:
         await reader.reader.readuntil(b"retry: 1000")
         await reader.reader.readuntil(b"\r\n")
     async with asyncio.timeout(PATIENCE):
-        while len(house.store.hub.waiters.get(changes.ANY, ())) < 100:  # noqa: ASYNC110 - no event reports it
+        while len(house.store.hub.waiters.get(changes.ANY, ())) < 100:  # noqa: ASYNC110 - no event exists
             await asyncio.sleep(0.001)
     await house.record(1, "shared")
     await asyncio.gather(*(until_there(reader) for reader in readers))

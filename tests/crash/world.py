@@ -46,8 +46,8 @@ class Payment:
 
 @dataclass
 class World:
-    """World of a cell, created by `open_world`. `lives`: POSD_CRASH of the daemon's lives. The life after these lives
-    is not killed.
+    """World of a cell, created by `open_world`. `lives`: value of POSD_CRASH for each life of the daemon. The life
+    after these lives is not killed.
     """
 
     scenario: "Scenario"

@@ -1,6 +1,6 @@
 """The story of a run. The story has the events of the payments with broken promises, in order of time.
 
-The notes of the world are the source. A note has a time, a subject, a kind, and details.
+The story is made from the notes of the world. A note has a time, a subject, a kind, and details.
 """
 
 import re

@@ -150,7 +150,7 @@ class Vfs:
         self._vfs.time_ms = self._pointer(_Result, self._time_ms)
 
     def install(self, disk: Recorded, seed: int, now: Callable[[], float]) -> None:
-        """Make new connections use the disk. `now`: seconds since 1970. `seed`: for SQLite's randomness."""
+        """Make new connections use the disk. `now`: seconds since 1970. `seed`: seed of SQLite's randomness."""
         if self._disk is not None:
             raise RuntimeError("another disk is in force")
         self._disk, self._seed, self._now = disk, seed, now

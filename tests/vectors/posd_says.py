@@ -36,7 +36,7 @@ GRACE = timedelta(seconds=10)
 
 
 def says(case: Case) -> dict[str, Any]:
-    """Return posd's answer, in the shape of `case.expect`."""
+    """Return posd's result, in the form of `case.expect`."""
     return KINDS[case.kind](case.given)
 
 

@@ -27,7 +27,7 @@ WORDS = {
     "watch": (("8.00", "12.50", "[ack]·card·bank·end"), ("8.00", "12.50", "P8-2026-ECUADOR-QUITO-0000000123")),
     "help": (("charge", "doctor"), ("charge", "doctor")),
 }
-#: Words for both widths.
+#: Words that must not be broken at both widths.
 ALWAYS = {
     "list": (
         "12345678.99",

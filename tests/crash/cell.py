@@ -71,7 +71,7 @@ def parse(text: str) -> Cell:
 
 
 async def run(cell: Cell, seed: int) -> Result:
-    """Run the cell. Return a result with every fault."""
+    """Run the cell. Return a result that has all faults."""
     result = Result(str(cell))
     began = time.monotonic()
     with TemporaryDirectory(prefix="posd-") as home:

@@ -14,8 +14,8 @@ class Pairs(list[tuple[str, Any]]):
 
 
 def pairs(body: bytes) -> Any:
-    """Read a body that the codec has read. Objects become pairs. Numbers become Decimal. A number that does not fit
-    becomes text.
+    """Read a body that the codec has also read. Objects become pairs. Numbers become Decimal. A number that does not
+    fit becomes text.
     """
     return json.loads(body, object_pairs_hook=Pairs, parse_float=_number, parse_int=_number)
 

@@ -15,8 +15,8 @@ class Case(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Strategy of cases, and `check`. `check` raises AssertionError if an invariant does not hold. Any other exception
-    is a fault too.
+    """A target: the strategy that makes cases, and the function `check`. `check` raises AssertionError if an invariant
+    does not hold. Any other exception is a fault too.
     """
 
     name: str

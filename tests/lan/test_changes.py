@@ -59,7 +59,7 @@ async def test_this_machine_gets_another_address_during_a_payment(certified: boo
         await street.daemon.wait_for(identity, lambda item: "address_changed" in attention(item))
         terminal.thaw()
         outcome = await street.approved(identity)
-        assert {item["kind"] for item in outcome["evidence"]} == {"search"}  # no device can call the old address
+        assert {item["kind"] for item in outcome["evidence"]} == {"search"}  # no device can reach the old address
         assert started(identity, terminal) == [1]
         if not certified:
             await street.daemon.log_line("certificate.renewed")

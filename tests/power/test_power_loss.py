@@ -268,7 +268,7 @@ LIARS = (
 
 @pytest.mark.parametrize("liar", LIARS, ids=lambda liar: f"{liar.name or 'directory'}{'-late' if liar.late else ''}")
 def test_a_disk_without_honest_syncs_loses_acknowledged_data(recording: Recording, scratch: Path, liar: Liar) -> None:
-    """The check can fail. If one kind of sync has no effect, acknowledged data is lost."""
+    """This test shows that the check can fail. If one kind of sync has no effect, acknowledged data is lost."""
     said = Promises()
     platter = Platter(recording.initial, believes=lambda name: liar.believes(name, said))
     for number, (promises, before_sync) in enumerate(cuts(recording, platter)):

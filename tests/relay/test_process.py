@@ -9,8 +9,8 @@ import pytest
 #: Maximum time until the process ends, in seconds.
 PATIENCE_SECONDS = 60
 
-#: Program that swallows the first CancelledError. `asyncio.wait_for` of Python 3.11 can do this if the awaited result
-#: arrives at the same time. The second CancelledError arrives during the end or the close.
+#: Program that swallows the first CancelledError. `asyncio.wait_for` of Python 3.11 can also swallow it if the awaited
+#: result arrives at the same time. The second CancelledError arrives during the end or the close.
 SCRIPT = """
 import asyncio, sys
 from posd.relay import process

@@ -82,7 +82,7 @@ def failures_of(plan: Plan) -> list[str]:
 
 
 def _fewer(items: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> None:
-    """Omit parts of the plan while the run still fails. The parts become smaller (delta debugging)."""
+    """Omit parts of the plan while the run still fails, first large parts and then smaller parts (delta debugging)."""
     left = list(items)
     if left and fails([]):
         return

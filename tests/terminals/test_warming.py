@@ -84,7 +84,7 @@ def test_the_loop_and_a_thread_that_ask_at_once_get_the_same_client(tmp_path: Pa
     both = threading.Barrier(2)
 
     def make() -> Any:
-        with suppress(threading.BrokenBarrierError):  # in Python 3.11 only one thread enters this function
+        with suppress(threading.BrokenBarrierError):  # in Python 3.11 only one thread at a time enters this function
             both.wait(0.2)
         return object()
 

@@ -12,7 +12,7 @@ SECONDS = 15.0
 
 
 def rounded_down(seconds: float) -> float:
-    """Return a moment for a timer of this many seconds. Rounding makes the difference slightly less than these
+    """Return a start for a timer of this many seconds. By rounding, end minus start is slightly less than these
     seconds.
     """
     return next(since for since in (1000 + number / 7 for number in range(10_000)) if since + seconds - since < seconds)

@@ -87,7 +87,7 @@ PAYMENTS_FOR_ONE = {
 #: If a run has more payments than this number, the frequency of faults falls with the square root. With more frequent
 #: faults, which follow each other, the shop would always be down and make no payment.
 DENSE = 1500
-#: Number of payments from which a run has time for long outages.
+#: Least number of payments in a run that has time for long outages.
 MANY = 100
 #: No fault begins after this share of the payments.
 LAST = 0.9

@@ -35,7 +35,7 @@ _posd_completion posd "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
-#: zsh completes only on a terminal, so functions that write their arguments replace its completion system.
+#: zsh completes only on a terminal. Functions that write their arguments therefore replace zsh's completion system.
 ZSH = """
 compdef() { :; }
 _describe() { print -l -- "${(@P)3}"; }

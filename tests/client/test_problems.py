@@ -1,4 +1,4 @@
-"""The members of a problem decide the client's error, not the problem's code."""
+"""The client chooses its error by the members of a problem. The problem's code does not matter."""
 
 from pathlib import Path
 

@@ -29,8 +29,8 @@ from tests.support.terminal import scripted_terminal
 
 pytestmark = [pytest.mark.slow, needs("postgres", "initdb", "nats-server")]
 
-#: Maximum time until the end without a suspended peer, in seconds. The clients of both servers wait for at most two
-#: seconds.
+#: Maximum time in which a process must end if no peer is suspended, in seconds. The clients of both servers wait for at
+#: most two seconds.
 END_SECONDS = 20.0
 #: Open descriptors of the two processes, without Unix sockets (the loop's own pair, and feed.sock or PostgreSQL).
 KNOWN = {"the log", "nats", "metrics", "unix", "its own", "a file"}

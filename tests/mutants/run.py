@@ -18,8 +18,8 @@ import pytest
 
 from tests.mutants.mutate import Mutant, Place, codes, mutants, watched
 
-#: Factor and seconds of the time limit. A mutant is dead if its tests take longer than factor times the normal time
-#: plus these seconds.
+#: Factor and seconds of the time limit. A mutant is dead if its tests exceed the time limit: the normal time,
+#: multiplied by the factor, plus the seconds.
 TIMES, MORE_SECONDS = 10, 30.0
 #: A test that takes longer than this time is left out.
 LONGEST_SECONDS = 1.0

@@ -31,8 +31,8 @@ CYCLES = 8
 #: Number of refused calls before space is freed, and number of successful calls before the disk is filled again.
 REFUSALS = 20
 SUCCESSES = 30
-#: Maximum number of pages of SQLite for which the ballast leaves space. With these pages the disk becomes full in the
-#: middle of a COMMIT.
+#: Maximum number of SQLite's pages that fit into the space beside the ballast. With these pages the disk becomes full
+#: in the middle of a COMMIT.
 SPARE_PAGES = 40
 SEED = 5
 PAGE = 4096

@@ -13,6 +13,7 @@ import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -264,9 +265,8 @@ def test_a_second_of_the_view_writes_few_bytes(shop: Counter) -> None:
     payment = shop.charge(9, scenario="by-hand")
     with on_terminal(shop.socket, "watch") as view:
         view.writes(DRAWN)
-        for _ in range(4):  # the first read covers the frames of the start, and the second read takes two seconds
-            written = view.writes("  SN-0001  charge")
-        assert len(written) < 2000
+        # Two of these reads are longer: the first covers the start, and a busy machine can delay another.
+        assert median(len(view.writes("  SN-0001  charge")) for _ in range(5)) < 2000
         os.write(view.keys, b"\x03")
         assert view.ends() == 0
     shop.hand("present-card")

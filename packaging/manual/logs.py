@@ -52,6 +52,16 @@ GROUPS = {
     "discovery": "Terminals on the network",
     "interfaces": "Addresses of this machine",
     "store": "The database",
+    "start": "Calls of tills",
+    "stream": "Streams",
+    "metrics": "The metrics",
+    "limit": "Limits of one sender",
+    "feed": "The feed",
+    "terminal": "Terminals",
+    "clock": "The clock",
+    "witness": "The witness file",
+    "relay": "The relay",
+    "collect": "The collector",
 }
 
 

@@ -272,6 +272,7 @@ class LocalApp:
         queue = self._turns_of_pages if call.route.pages else self._turns
         async with queue.turn(scope["state"].get("sender")):
             if call.route.starts and scope["state"]["hung_up"]():
+                log.info("start.dropped", detail=scope["path"])
                 raise ClientGone
             with held.page() if call.route.pages else nullcontext():
                 response = await call.handler(request)

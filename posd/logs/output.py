@@ -165,6 +165,7 @@ LIMITS: Final[Mapping[str, LineLimit]] = {
     "webhook.unreadable": LineLimit(5, MINUTE, SUBJECT),
     # Calls that a till or an operator may make in a loop.
     "stream.cut_off": LineLimit(5, MINUTE, ("kind",)),
+    "start.dropped": LineLimit(30, MINUTE),
     "payment.abort": LineLimit(10, MINUTE, SUBJECT),
     "payment.operator": LineLimit(10, MINUTE, SUBJECT),
     "print.operator": LineLimit(10, MINUTE, SUBJECT),

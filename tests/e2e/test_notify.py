@@ -189,6 +189,8 @@ async def test_a_till_that_left_before_posd_started_has_started_nothing(home: Pa
         unknown = await posd.call("GET", f"/transactions/{left}")
         assert (unknown.status, unknown.json["never_started"]) == (404, True)
         assert (terminal.starts_of(left), terminal.starts_of(waiting)) == (0, 1)
+        dropped = await posd.log_line("start.dropped")
+        assert left in dropped["detail"]
         await posd.stop()
 
 

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from decimal import Decimal
@@ -107,40 +106,13 @@ class SandboxFailed(Exception):
     """Failure of the sandbox, or an impossible action. The message has the reason."""
 
 
-class OutputSignal:
-    """Notice to waiting threads that a process has written output, or has ended."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._count = 0
-
-    def tell(self) -> None:
-        """Wake the waiting threads."""
-        with self._changed:
-            self._count += 1
-            self._changed.notify_all()
-
-    def wait_for(self, look: Callable[[], T | None], seconds: float | None) -> T | None:
-        """Return the first result of `look` that is not None, or None after `seconds` (None: no limit).
-
-        `look` is called at each notice.
-        """
-        deadline = None if seconds is None else time.monotonic() + seconds
-        while True:
-            seen = self._count
-            found = look()
-            if found is not None:
-                return found
-            left = None if deadline is None else deadline - time.monotonic()
-            with self._changed:
-                if not self._changed.wait_for(lambda seen=seen: self._count != seen, left):  # type: ignore[misc]
-                    return None
-
-
 class Program:
-    """A command of posd as a process. The output goes to a file, and JSON lines also to `lines`."""
+    """A command of posd as a process. The output goes to a file, and JSON lines also to `lines`.
 
-    def __init__(self, name: str, arguments: list[str], log_path: Path, news: OutputSignal) -> None:
+    `news` is notified of each output, and of the end.
+    """
+
+    def __init__(self, name: str, arguments: list[str], log_path: Path, news: threading.Condition) -> None:
         self.name = name
         self.log_path = log_path
         self.lines: list[dict[str, Any]] = []
@@ -166,9 +138,13 @@ class Program:
                 kept.write(line)
                 if line.startswith(b"{"):
                     self.lines.append(json.loads(line, parse_float=Decimal))
-                    self._news.tell()
+                    self._notify()
         self.process.wait()
-        self._news.tell()
+        self._notify()
+
+    def _notify(self) -> None:
+        with self._news:
+            self._news.notify_all()
 
     def check(self) -> None:
         """Raise SandboxFailed if the process has ended."""
@@ -295,7 +271,7 @@ class Sandbox:
         self._announce = announce
         self._address_known = address_known
         self._programs: dict[str, Program] = {}
-        self._news = OutputSignal()
+        self._news = threading.Condition()
         self._closing = ExitStack()
 
     def __enter__(self) -> Self:
@@ -428,7 +404,7 @@ class Sandbox:
         return self.wait_for(look, timeout, f"posd has logged no {event} {fields or ''}")
 
     def wait_for(self, look: Callable[[], T | None], seconds: float, otherwise: str) -> T:
-        """Return the first result of `look` that is not None. `look` is called again after each output of a process.
+        """Return the first result of `look` that is true. `look` is called again after each output of a process.
 
         Raise TimeoutError, or SandboxFailed if a process ends. The notes of the errors contain the last lines of the
         logs.
@@ -440,7 +416,8 @@ class Sandbox:
                 self.check()
             return found
 
-        found = self._news.wait_for(look_and_check, seconds)
+        with self._news:
+            found = self._news.wait_for(look_and_check, seconds)
         if found is None:
             error = TimeoutError(f"{otherwise} within {seconds:g} s")
             error.add_note("\n".join(self.tails()))
@@ -458,13 +435,13 @@ class Sandbox:
         Raise SandboxFailed if the terminal has ended.
         """
 
-        def ended() -> int | None:
+        def ended() -> bool:
             self._programs[TERMINAL].check()
-            return self._programs[DAEMON].process.poll()
+            return self._programs[DAEMON].process.poll() is not None
 
-        code = self._news.wait_for(ended, None)
-        assert code is not None  # noqa: S101 - it waits without limit
-        return code
+        with self._news:
+            self._news.wait_for(ended)
+        return self._programs[DAEMON].process.wait()
 
     def tails(self) -> list[str]:
         """Return the last lines of the logs."""

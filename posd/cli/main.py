@@ -17,7 +17,7 @@ from posd.cli.app.lazy import READABLE_COLUMNS, LazyGroup, groups
 #: command -> "module:attribute" of its click command. `groups.toml` has the order in `posd --help`.
 COMMANDS: Mapping[str, str] = {
     "run": "posd.cli.main:run",
-    "demo": "posd.cli.demo.command:demo",
+    "demo": "posd.cli.demo:demo",
     "simulate": "posd.cli.simulate:simulate",
     "charge": "posd.cli.payments.start:charge",
     "preauth": "posd.cli.payments.start:preauth",

@@ -15,7 +15,7 @@ from posd.payments import reprocess
 from posd.payments.accounting import FeedOutcome
 from posd.printing.reprocess import PrintReport
 from posd.records.model import Phase
-from posd.storage.database_id import FeedDatabase
+from posd.storage.changes import FeedDatabase
 from posd.storage.marks import GoneBack, Restored
 from posd.terminals.documents import Terminal
 from posd.upkeep.restore_guard import UnknownPayment

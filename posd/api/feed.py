@@ -25,7 +25,7 @@ from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, CallContext, Mes
 from posd.payments.accounting import feed_outcome
 from posd.payments.model import Result
 from posd.records.pages import FeedPosition, removed_up_to
-from posd.storage import batch, changes, database_id
+from posd.storage import batch, changes
 
 NO_METADATA = (
     "this socket does not give metadata: leave it out of `with`, or write `metadata = true` under [relay] in the "
@@ -125,7 +125,7 @@ def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWit
     found = [] if back else changes.after(db, after, limit)
     last = found[-1].seq if found else after
     behind = FeedPosition.of(found[-1], checked=True) if found else FeedPosition.behind(db, last)
-    databases = database_id.ranges(db)
+    databases = changes.ranges(db)
     present = databases[-1]
     numbers = metrics.read_gauges(db) if adds is not None and len(found) < limit else None
     return FeedPage(

@@ -8,7 +8,6 @@ import base64
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -94,23 +93,21 @@ class PruneRequest(msgspec.Struct, frozen=True):
 def read_backup(body: bytes) -> BackupRequest:
     """Read the body of `POST /backup`. Raise Problem."""
     reader = read_body(BackupRequest, body, "no backup was made")
-    path, into, keep, send = (reader.members.get(name) for name in BackupRequest.__struct_fields__)
-    for name, value in (("path", path), ("into", into)):
-        if value is not None and (not isinstance(value, str) or not value):
-            reader.fault(f"/{name}", "must be a string: an absolute path")
-    if not isinstance(send, bool | None):
-        reader.fault("/send", "must be true or false")
-    if keep is not None:
-        if not _is_whole(keep, 1, MOST_KEPT):
-            reader.fault("/keep", f"must be a whole number of 1 to {MOST_KEPT}")
-        elif into is None:
-            reader.fault("/keep", "needs /into: it is the number of backups to keep in that directory")
-    if [bool(path), bool(into), bool(send)].count(True) != 1 and not reader.faults:
+    path, into = reader.parsed("path", _path), reader.parsed("into", _path)
+    keep, send = reader.whole("keep", 1, MOST_KEPT), bool(reader.flag("send"))
+    if keep is not None and into is None:
+        reader.fault("/keep", "needs /into: it is the number of backups to keep in that directory")
+    if [bool(path), bool(into), send].count(True) != 1 and not reader.faults:
         message = "is required, or `into` (a directory), or `send`: one of them, once; the absolute path of the file"
         reader.fault("/path", message)
     check(reader.faults, "nothing was done")
-    kept = KEEP if keep is None else int(keep)
-    return BackupRequest(Path(path) if path else None, Path(into) if into else None, kept, bool(send))
+    return BackupRequest(path, into, KEEP if keep is None else keep, send)
+
+
+def _path(value: Any) -> Path:
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be a string: an absolute path")
+    return Path(value)
 
 
 def read_prune(body: bytes, configured: int) -> PruneRequest:
@@ -119,25 +116,12 @@ def read_prune(body: bytes, configured: int) -> PruneRequest:
     `configured`: days for which the configuration keeps records; 0: without limit.
     """
     reader = read_body(PruneRequest, body or b"{}", "nothing was removed")
-    days, dry_run = reader.members.get("older_than_days"), reader.members.get("dry_run", False)
-    if days is None:
-        days = configured
-        if not days and not reader.faults:
-            message = "is required, because the configuration keeps everything (database.retention_days is 0)"
-            reader.fault("/older_than_days", message)
-    elif not _is_whole(days, 0, MOST_DAYS):
-        reader.fault("/older_than_days", f"must be a whole number of 0 to {MOST_DAYS}")
-    if not isinstance(dry_run, bool):
-        reader.fault("/dry_run", "must be true or false")
+    days, dry_run = reader.whole("older_than_days", 0, MOST_DAYS), bool(reader.flag("dry_run"))
+    if days is None and not configured and not reader.faults:
+        message = "is required, because the configuration keeps everything (database.retention_days is 0)"
+        reader.fault("/older_than_days", message)
     check(reader.faults, "nothing was removed")
-    return PruneRequest(int(days), bool(dry_run))
-
-
-def _is_whole(value: Any, least: int, most: int) -> bool:
-    """Return whether a JSON number is an integer from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        return False
-    return least <= value <= most and value == int(value)
+    return PruneRequest(configured if days is None else days, dry_run)
 
 
 #: Work that waits while the clock is not trusted.

@@ -71,7 +71,7 @@ class ReportCalls:
 
     async def get_report(self, request: Request) -> Response:
         """`GET /report`: sums of the payments of a span or of a shift."""
-        from posd.api import shift_reports
+        from posd.api import shifts
         from posd.payments import report
 
         query = request.state.query
@@ -86,11 +86,11 @@ class ReportCalls:
         elif query["since"] or query["until"]:
             raise invalid("shift", "replaces `since` and `until`: omit them")
         else:
-            options = shift_reports.ReportOptions(context, zone, clock, terminal)
+            options = shifts.ReportOptions(context, zone, clock, terminal)
             number = which if isinstance(which, int) else None
-            read = partial(shift_reports.of_open, options=options)
+            read = partial(shifts.of_open, options=options)
             if which != OPEN:
-                read = partial(shift_reports.of_closed, options=options, number=number)
+                read = partial(shifts.of_closed, options=options, number=number)
         async with self._reading:
             return await page_response(await self._context.read_in_steps(read, request.state.pieces))
 
@@ -105,14 +105,14 @@ class ReportCalls:
 
     async def close_shift(self, request: Request) -> Response:
         """`POST /shifts`: 201 with the closed shift, or 200 with the last shift if there is nothing to close."""
-        from posd.api import shift_reports, shifts
+        from posd.api import shifts
 
         asked = shifts.read_close(request.state.body)
-        counting = partial(shift_reports.count, asked=asked, context=self._row_context(None), uid=request.state.uid)
+        counting = partial(shifts.count, asked=asked, context=self._row_context(None), uid=request.state.uid)
         async with self._closing:
             shift, fresh = await self._context.read_in_steps(counting, request.state.pieces)
             if fresh:
-                shift, fresh = await self._close(partial(shift_reports.close, shift=shift))
+                shift, fresh = await self._close(partial(shifts.close, shift=shift))
         return json_response(shift, 201 if fresh else 200)
 
     async def _close(self, closing: Any) -> Any:

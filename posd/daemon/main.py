@@ -37,7 +37,7 @@ from posd.printing.model import PrintJob
 from posd.records import terminals
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
 from posd.records.model import Phase
-from posd.storage import CommitUncertain, StorageUnavailable, StoreError, database_id
+from posd.storage import CommitUncertain, StorageUnavailable, StoreError, changes
 from posd.storage.connection import refuse_lost, unusable
 from posd.storage.database_files import closed_to_us
 from posd.storage.store import Store
@@ -160,7 +160,7 @@ async def _start(
     daemon = Daemon(surroundings, store, clock, certificate, in_force, noise)
     stack.push_async_callback(daemon.fleet.close)
     listening = surroundings.tcp_socket(config.webhooks.host, config.webhooks.port, "webhooks.listen")
-    used = config.database.witness.exists() or await store.read(database_id.last_seq) > 0
+    used = config.database.witness.exists() or await store.read(changes.last_seq) > 0
     keys = load_keys(config.database.callback_key, may_make=not used)
     REDACTOR.keys = keys
     given, port = config.webhooks, listening.getsockname()[1]

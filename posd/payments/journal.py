@@ -10,7 +10,7 @@ from posd.payments.entries import Entry, Resolved, Searched
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import Transaction
 from posd.payments.wire import TransactionEvent
-from posd.storage import StaleState, database_id
+from posd.storage import StaleState, changes
 from posd.storage.batch import WriteTransaction
 
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
@@ -28,7 +28,7 @@ class Journaled(msgspec.Struct, frozen=True):
 
 _APPEND = (
     "INSERT INTO journal (seq, client_transaction_id, at, events_before, entry)"  # noqa: S608 - of this file
-    f" VALUES ({database_id.next_number('journal')}, :id, :at,"
+    f" VALUES ({changes.next_number('journal')}, :id, :at,"
     " (SELECT count(*) FROM payment_events WHERE client_transaction_id = :id), :entry)"
 )
 
@@ -81,7 +81,7 @@ BLOCK = 64
 CLOSED = -1
 #: SQL: the newest number of the block of a transaction `t`, or None.
 NEWEST = (
-    f"(SELECT CASE WHEN max(seq) < {database_id.used_outside('events')}"  # noqa: S608
+    f"(SELECT CASE WHEN max(seq) < {changes.used_outside('events')}"  # noqa: S608
     f" OR max(seq) % {BLOCK} = {BLOCK - 1} THEN {CLOSED}"
     f" ELSE max(seq) END FROM events WHERE seq >= t.first_event AND seq < t.first_event + {BLOCK})"
 )
@@ -159,7 +159,7 @@ def _next(db: sqlite3.Connection, client_transaction_id: str, newest: int | None
 
 def next_block(db: sqlite3.Connection) -> int:
     """Return the first number of the next free block."""
-    return (database_id.newest_number(db, "events") // BLOCK + 1) * BLOCK
+    return (changes.newest_number(db, "events") // BLOCK + 1) * BLOCK
 
 
 def remove_events(db: sqlite3.Connection, client_transaction_id: str) -> None:

@@ -40,7 +40,7 @@ from posd.payments.report_documents import (
     ShiftState,
     TerminalResults,
 )
-from posd.storage import database_id
+from posd.storage import changes
 
 #: Payments read in one step, which blocks other reads for a few milliseconds.
 STEP = 5
@@ -302,7 +302,7 @@ def document(
         timezone=span.zone.key,
         terminal=span.terminal,
         made_at=iso(context.now),
-        up_to=database_id.last_seq(db),
+        up_to=changes.last_seq(db),
         **msgspec.structs.asdict(totals or tally.totals()),
         shift=shift,
         in_question=tally.marked["in_question"],

@@ -166,14 +166,6 @@ class _StartReader(FieldReader):
         #: Members as the till wrote them.
         self.raw = _RAW.decode(body) if self.readable else {}
 
-    def flag(self, name: str) -> bool | None:
-        """Return a boolean member, or None if it is missing."""
-        value = self.members.get(name)
-        if value is None or isinstance(value, bool):
-            return value
-        self.fault(f"/{name}", "must be true or false")
-        return None
-
     def object(self, name: str) -> bytes:
         """Return an object of the till as bytes, or `{}` if it is missing."""
         value = self.members.get(name)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from posd.records.model import Phase
-from posd.storage import changes, database_id
+from posd.storage import changes
 from posd.storage.batch import RecordedChange, WriteTransaction
 
 #: Bytes of rows at which a page ends. The size limits the data read for one response.
@@ -185,7 +185,7 @@ class FeedPosition(msgspec.Struct, frozen=True):
         if found is not None:
             same = self.check in ("", _check(found))
             return same, self.seq if same else 0
-        if self.seq > database_id.last_seq(db):
+        if self.seq > changes.last_seq(db):
             return False, 0  # the place is from a database that was ahead of this one
         return self.seq <= removed_up_to(db), self.seq  # otherwise the number is between those of two databases
 

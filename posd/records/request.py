@@ -1,6 +1,7 @@
 """Shared parts of the parsers of requests: fields and faults by JSON Pointer, limits, comparison by value."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
@@ -198,6 +199,24 @@ class FieldReader:
             self.fault(f"/{name}", f"is required: a text of 1 to {most} characters")
             return ""
         return value.strip(BLANKS)
+
+    def flag(self, name: str) -> bool | None:
+        """Return a boolean member, or None if it is missing."""
+        value = self.members.get(name)
+        if value is None or isinstance(value, bool):
+            return value
+        self.fault(f"/{name}", "must be true or false")
+        return None
+
+    def whole(self, name: str, least: int, most: int) -> int | None:
+        """Return an integer from `least` to `most` in any notation, or None if it is missing."""
+        value = self.members.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, Decimal) or not least <= value <= most or value % 1:
+            self.fault(f"/{name}", f"must be a whole number of {least} to {most}")
+            return None
+        return int(value)
 
     def choice(self, name: str, words: Sequence[Word]) -> Word:
         """Return one of the allowed words, or the first word if the field is missing."""

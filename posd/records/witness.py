@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from posd.storage.database_id import DatabaseIdentity, IdentityCause
+from posd.storage.changes import DatabaseIdentity, IdentityCause
 
 
 class StartedPayment(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ from posd.base.crashpoints import crash_point
 from posd.base.ids import KEY_BYTES
 from posd.base.json_types import Moment
 from posd.base.times import iso
-from posd.storage import StorageUnavailable, StoreError, database_files, integrity, marks
+from posd.storage import StorageUnavailable, StoreError, connection, database_files, marks
 from posd.storage.connection import KEY_TABLE, connect_reader, identify, is_damage, open_file, schema_version
 
 #: Pages of 4 KiB copied between two checks of `stop`.
@@ -128,7 +128,7 @@ def _write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: C
             _copy(database, part, look)
             _add(part, keys, at)
             crash_point("backup.copied")
-            transactions = integrity.check(part, stop)
+            transactions = connection.check_file(part, stop)
             if packed != part:
                 _pack(part, packed, look)
             files.sync(packed)
@@ -273,7 +273,7 @@ def _connect_copy(part: Path) -> sqlite3.Connection:
 
 
 def _trouble(error: sqlite3.Error) -> str:
-    if not hasattr(error, "sqlite_errorcode") or is_damage(error):  # no code: `integrity.check` found it
+    if not hasattr(error, "sqlite_errorcode") or is_damage(error):  # no code: `connection.check_file` found it
         return (
             f"the copy is not sound ({error}): the database is damaged; keep your existing backups, and check it: "
             "posd verify"

@@ -24,7 +24,7 @@ from posd.printing import rows as print_jobs
 from posd.printing.rows import KIND as PRINT_JOB
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
-from posd.storage import database_id, marks
+from posd.storage import changes, marks
 from posd.storage.batch import WriteTransaction
 from posd.upkeep import retention_rows
 
@@ -208,11 +208,9 @@ def number_above(db: sqlite3.Connection, *, known: bool) -> None:
     `known`: whether `old` has the newest number that it used.
     """
     for table in NUMBERED:
-        newest = max(database_id.newest_number(db, table, schema) for schema in ("main", "old"))
-        database_id.advance_sequence(db, table, newest if known else newest + NUMBERS_LEFT_OUT)
-    database_id.advance_sequence(
-        db, EVENTS.table, journal.next_block(db) - 1
-    )  # skip all numbers in the block of a payment
+        newest = max(changes.newest_number(db, table, schema) for schema in ("main", "old"))
+        changes.advance_sequence(db, table, newest if known else newest + NUMBERS_LEFT_OUT)
+    changes.advance_sequence(db, EVENTS.table, journal.next_block(db) - 1)  # skip all numbers in the block of a payment
 
 
 def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
@@ -221,7 +219,7 @@ def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
     `given_out`: highest known number of a change in that file.
     """
     for table in NUMBERED:
-        database_id.advance_sequence(db, table, max(database_id.newest_number(db, table), given_out) + NUMBERS_LEFT_OUT)
+        changes.advance_sequence(db, table, max(changes.newest_number(db, table), given_out) + NUMBERS_LEFT_OUT)
 
 
 def newer(db: sqlite3.Connection, kind: MergedKind) -> dict[str, int]:
@@ -345,7 +343,7 @@ def append(db: sqlite3.Connection, rows: MergedRows, ids: Iterable[str]) -> tupl
         here[tuple(row[name] for name in rows.same)].append(row["seq"])
     insert = (
         f"INSERT INTO main.{rows.table} (seq, {', '.join(rows.columns)})"
-        f" VALUES ({database_id.next_number(rows.table)}, {', '.join('?' * len(rows.columns))})"
+        f" VALUES ({changes.next_number(rows.table)}, {', '.join('?' * len(rows.columns))})"
     )
     numbers, grown = dict[int | None, int](), set[str]()
     for row in _select(db, "old", rows):

@@ -20,7 +20,7 @@ from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.records.callback_urls import KeyFileError, load_keys, make_key
 from posd.records.witness import StartedPayment
-from posd.storage import StoreError, backup, changes, connection, database_files, database_id, integrity, marks
+from posd.storage import StoreError, backup, changes, connection, database_files, marks
 from posd.storage.backup import Contents, NotABackup
 from posd.storage.batch import WriteTransaction
 from posd.storage.connection import KEY_TABLE, connect_reader, migrate, open_file, schema_version
@@ -159,9 +159,9 @@ class Restore:
                     latest=rows.latest_start(db),
                 )
                 marks.add(db, mark.at, marks.RESTORED, mark)
-                database_id.renew(db, mark.at, taken.first_seq, database_id.IdentityCause.RESTORED)
+                changes.renew(db, mark.at, taken.first_seq, changes.IdentityCause.RESTORED)
             look("checking the new database", 0, 0)
-            integrity.check(self._fresh)
+            connection.check_file(self._fresh)
             files.sync(self._fresh)
         except (OSError, sqlite3.Error) as error:
             why = error.strerror if isinstance(error, OSError) else error
@@ -226,7 +226,7 @@ class Restore:
         contents = backup.read(plain, file)
         look("checking the backup", 0, 0)
         try:
-            integrity.check(plain)
+            connection.check_file(plain)
         except sqlite3.Error as error:
             raise NotABackup(f"{file} is damaged ({error}); nothing was changed. Take another backup") from error
         return contents
@@ -283,7 +283,7 @@ class Restore:
             return None  # SQLite would delete the WAL of an empty file, but the WAL may contain all data
         self._database.open("rb").close()
         try:
-            integrity.check(self._database)
+            connection.check_file(self._database)
             schema = backup.read(self._database).schema
         except (NotABackup, sqlite3.Error):
             return None
@@ -311,4 +311,4 @@ class Restore:
 def _nothing(db: sqlite3.Connection) -> TakeoverResult:
     """Return an empty result, for a file that may have used any numbers."""
     merge.leave_out_numbers(db)
-    return TakeoverResult(first_seq=database_id.last_seq(db) + 1)
+    return TakeoverResult(first_seq=changes.last_seq(db) + 1)

@@ -27,9 +27,9 @@ from posd.records import witness
 from posd.records.model import Phase
 from posd.records.witness import StartedPayment, WitnessContents
 from posd.records.witness_file import KEPT, WitnessFile
-from posd.storage import changes, database_id, marks
+from posd.storage import changes, marks
 from posd.storage.batch import RecordedChange, WriteTransaction
-from posd.storage.database_id import DatabaseIdentity, IdentityCause
+from posd.storage.changes import DatabaseIdentity, IdentityCause
 from posd.storage.marks import GoneBack, MissingRecords, Restored
 from posd.storage.store import Store
 
@@ -208,7 +208,7 @@ def _compare(
     If the database has gone back in time, record the missing payments under a new identity.
     """
     db = unit.db
-    known, seq = database_id.all_of(db), database_id.last_seq(db)
+    known, seq = changes.identities(db), changes.last_seq(db)
     unknown = not_in(db, left.started)
     why = witness.why_gone_back(left, known, seq, len(unknown))
     gone_back, newest_at = None, changes.newest_at(db)
@@ -219,14 +219,14 @@ def _compare(
         from posd.upkeep.takeover import take_over_by_id
 
         merge.leave_out_numbers(db, left.seq)
-        known.append(database_id.renew(db, iso(at), database_id.last_seq(db) + 1, IdentityCause.GONE_BACK))
+        known.append(changes.renew(db, iso(at), changes.last_seq(db) + 1, IdentityCause.GONE_BACK))
         take_over_by_id(unit, unknown.values(), at, "the witness beside the database shows")
         gone_back = GoneBack(iso(at), why, len(unknown), newest_at, rows.latest_start(db))
         marks.add(db, iso(at), marks.GONE_BACK, gone_back)
     witnessed = marks.newest(db, marks.WITNESSED) is not None
     if not witnessed:
         marks.add(db, iso(at), marks.WITNESSED, None)
-    return known[-1], database_id.last_seq(db), gone_back, witnessed
+    return known[-1], changes.last_seq(db), gone_back, witnessed
 
 
 def not_in(db: sqlite3.Connection, started: Mapping[str, StartedPayment]) -> dict[str, StartedPayment]:
@@ -248,7 +248,7 @@ def _write(db: sqlite3.Connection, path: Path) -> None:
     )
     newest = (StartedPayment(*row) for row in db.execute(query, (KEPT - 1,)))
     with path.open("ab") as file:
-        file.writelines(witness.whole(database_id.present(db).database_id, database_id.last_seq(db), newest))
+        file.writelines(witness.whole(changes.present_identity(db).database_id, changes.last_seq(db), newest))
 
 
 def taken_over(db: sqlite3.Connection) -> list[UnknownPayment]:
@@ -273,6 +273,6 @@ def _first_unseen(db: sqlite3.Connection) -> int | None:
     (first,) = db.execute(
         "SELECT min(detail ->> 'first_seq') FROM marks WHERE kind = ? AND detail ->> 'cause' <> 'made'"
         " AND rowid > (SELECT coalesce(max(rowid), 0) FROM marks WHERE kind = ?)",
-        (database_id.KIND, marks.SEEN),
+        (changes.IDENTITY, marks.SEEN),
     ).fetchone()
     return first

@@ -36,7 +36,7 @@ from posd.printing.model import PrintJob
 from posd.records.model import Phase, TakenOver
 from posd.records.service import CallsInFlight
 from posd.records.witness import StartedPayment
-from posd.storage import StoreError, database_id
+from posd.storage import StoreError, changes
 from posd.storage.batch import WriteTransaction
 from posd.storage.connection import connect_reader
 from posd.upkeep import merge
@@ -187,7 +187,7 @@ def take_over(
     with closing(connect_reader(old)) as reader, merge.attached(db, old):
         reader.text_factory = merge.text
         merge.number_above(db, known=sound and not behind)
-        first_seq = database_id.last_seq(db) + 1
+        first_seq = changes.last_seq(db) + 1
         for kind in (merge.PAYMENTS, merge.PRINT_JOBS):
             merge.keep_removed(db, kind)
         payments, prints = _Payments(db, reader, now, sound), _PrintJobs(db, reader, now, sound)

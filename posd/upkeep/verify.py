@@ -19,10 +19,17 @@ from posd.printing.entries import Called
 from posd.printing.model import FINALS, NOT_ACCEPTED
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
-from posd.storage import StoreError, database_files, integrity
+from posd.storage import StoreError, connection, database_files
 from posd.storage.backup import unpacked
-from posd.storage.connection import KEY_TABLE, connect_reader, identify, is_damage, schema_version
-from posd.storage.integrity import OPERATIONS_AT_A_TIME, FileFault
+from posd.storage.connection import (
+    KEY_TABLE,
+    OPERATIONS_AT_A_TIME,
+    FileFault,
+    connect_reader,
+    identify,
+    is_damage,
+    schema_version,
+)
 from posd.upkeep.merge import (
     EVENTS,
     JOURNAL,
@@ -165,7 +172,7 @@ class _Check:
     def run(self, schema: int) -> VerifyReport:
         self._look("checking the file", 0, 0)
         parts: dict[str, Callable[[], None]] = {
-            name: partial(self._whole_file, test) for name, test in integrity.TESTS.items()
+            name: partial(self._whole_file, test) for name, test in connection.FILE_TESTS.items()
         }
         parts["the key"] = self._key
         if schema == schema_version():

@@ -13,7 +13,7 @@ from typing import Literal
 import httpx2
 
 from posd.records.callback_urls import make_key
-from posd.storage import backup, integrity
+from posd.storage import backup, connection
 from tests.crash import wires
 from tests.crash.printing import prints
 from tests.crash.wires import Wire, events_are, start_is
@@ -198,7 +198,7 @@ async def is_backed_up_again(world: World) -> None:
     kept = sorted(path.name for path in directory.iterdir())
     assert kept == [newest.name], f"the directory has {kept} instead of {newest.name} alone"
     with backup.unpacked(newest) as plain:
-        count = integrity.check(plain)
+        count = connection.check_file(plain)
     assert count == 1, f"the backup has {count} payments instead of 1"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage import StorageUnavailable, backup, integrity
+from posd.storage import StorageUnavailable, backup, connection
 from posd.storage.backup import BackupFolder, BackupStopped, BadTarget, NotABackup, Written
 from posd.storage.connection import PAGE_BYTES, open_database
 from posd.upkeep.verify import verify
@@ -99,7 +99,7 @@ def test_the_previous_backup_is_replaced_when_the_new_one_is_complete(
         raise sqlite3.DatabaseError("not sound")
 
     with monkeypatch.context() as patch:
-        patch.setattr(integrity, "check", not_sound)
+        patch.setattr(connection, "check_file", not_sound)
         with pytest.raises(StorageUnavailable):
             write(database, tmp_path / "b.db")
     assert (tmp_path / "b.db").read_bytes() == before
@@ -127,7 +127,7 @@ def test_a_stop_during_the_check_of_the_copy_stops_the_backup(
         asked.append(1)
         return len(asked) > 2
 
-    monkeypatch.setattr(integrity, "OPERATIONS_AT_A_TIME", 100)
+    monkeypatch.setattr(connection, "OPERATIONS_AT_A_TIME", 100)
     with pytest.raises(BackupStopped):
         backup.write(database, tmp_path / "b.db", KEYS, AT, stop)
     assert {path.name for path in tmp_path.iterdir()} == {"state"}

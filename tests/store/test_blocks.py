@@ -13,7 +13,7 @@ from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.payments.lifecycle import Verdict
 from posd.payments.wire import read_event
-from posd.storage import database_id, integrity
+from posd.storage import changes, connection
 from posd.storage.batch import WriteTransaction
 from posd.storage.connection import migrate
 from posd.upkeep import retention_rows
@@ -65,8 +65,8 @@ def test_each_payment_finds_its_events_in_order_after_any_steps(steps: list[tupl
             elif what == "scatter":
                 journal.scatter(db, name(number))
             elif what == "leave out":
-                given_out.append(database_id.newest_number(db, "events") + 10)
-                database_id.advance_sequence(db, "events", given_out[-1])
+                given_out.append(changes.newest_number(db, "events") + 10)
+                changes.advance_sequence(db, "events", given_out[-1])
             else:
                 journal.remove_events(db, name(number))
                 expected[number] = []
@@ -81,18 +81,18 @@ def test_each_payment_finds_its_events_in_order_after_any_steps(steps: list[tupl
 @pytest.mark.parametrize("table", ["events", "journal", "changes"])
 def test_a_number_is_not_used_again_after_the_newest_row_was_removed(filled: Filled, table: str) -> None:
     filled.pay(0)
-    before = database_id.newest_number(filled.db, table)
+    before = changes.newest_number(filled.db, table)
     assert before > 0
     filled.db.execute(f"DELETE FROM {table} WHERE seq > ?", (before - 2,))
-    assert database_id.newest_number(filled.db, table) == before
+    assert changes.newest_number(filled.db, table) == before
     filled.db.execute(f"DELETE FROM {table}")
-    assert database_id.newest_number(filled.db, table) == before
+    assert changes.newest_number(filled.db, table) == before
     filled.pay(1)
     (first,) = filled.db.execute(f"SELECT min(seq) FROM {table}").fetchone()
     assert first > before
-    database_id.advance_sequence(filled.db, table, first + 10**6)
+    changes.advance_sequence(filled.db, table, first + 10**6)
     filled.pay(2)
-    assert database_id.newest_number(filled.db, table) > first + 10**6
+    assert changes.newest_number(filled.db, table) > first + 10**6
 
 
 def test_events_from_before_the_upgrade_are_found_and_later_ones_too(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_verify_finds_an_event_that_no_payment_names(tmp_path: Path, statement: 
     found = verify(path, lambda *_: None)
     assert found.counts["dangling"] == (1 if statement.endswith("+ 1") else lost)
     with pytest.raises(sqlite3.DatabaseError, match=r"events \d+: there is no payment .* that names it"):
-        integrity.check(path)
+        connection.check_file(path)
 
 
 def test_a_payment_is_removed_with_its_events_without_a_scan_of_a_table(filled: Filled) -> None:

@@ -24,7 +24,7 @@ from posd.records import quarantine
 from posd.records.model import Phase
 from posd.records.service import CallsInFlight
 from posd.records.witness import StartedPayment
-from posd.storage import StoreError, backup, changes, connection, database_id, marks
+from posd.storage import StoreError, backup, changes, connection, marks
 from posd.storage.backup import NotABackup
 from posd.storage.batch import WriteTransaction
 from posd.storage.connection import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
@@ -663,7 +663,7 @@ def test_ids_that_neither_file_has_are_in_doubt_and_the_others_stay_unchanged(st
         assert "SN-77" not in rows.leases(db)
         feed = [number for number in numbers(db, "changes") if number > newest]
         assert feed[0] > newest + 1, "an older file does not contain all used numbers"
-        assert feed == list(range(database_id.present(db).first_seq, feed[-1] + 1))
+        assert feed == list(range(changes.present_identity(db).first_seq, feed[-1] + 1))
         assert [item.client_transaction_id for item in taken_over(db)][-2:] == [name(77), name(78)]
 
 

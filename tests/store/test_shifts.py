@@ -12,9 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from posd.api import shift_reports, shifts
-from posd.api.shift_reports import ReportOptions
-from posd.api.shifts import Shift, ShiftRequest
+from posd.api import shifts
+from posd.api.shifts import ReportOptions, Shift, ShiftRequest
 from posd.payments.accounting import read_row
 from posd.payments.counting import Section
 from posd.payments.report_documents import PaymentReport
@@ -49,16 +48,16 @@ steps = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(STATES)) | st.none
 
 
 def close(shop: Book, **asked: Any) -> tuple[Shift, bool]:
-    shift, fresh = whole(shift_reports.count(shop.db, ShiftRequest("Ana", **asked), context(AT), 1000))
-    return shift_reports.close(shop.unit, shift) if fresh else (shift, False)
+    shift, fresh = whole(shifts.count(shop.db, ShiftRequest("Ana", **asked), context(AT), 1000))
+    return shifts.close(shop.unit, shift) if fresh else (shift, False)
 
 
 def printed(shop: Book, number: int | None, **changes: Any) -> PaymentReport:
-    return whole(shift_reports.of_closed(shop.db, ReportOptions(context(AT), ZONE, [], **changes), number))
+    return whole(shifts.of_closed(shop.db, ReportOptions(context(AT), ZONE, [], **changes), number))
 
 
 def opened(shop: Book) -> PaymentReport:
-    return whole(shift_reports.of_open(shop.db, ReportOptions(context(AT), ZONE, [])))
+    return whole(shifts.of_open(shop.db, ReportOptions(context(AT), ZONE, [])))
 
 
 def counted_now(shop: Book) -> Sums:
@@ -154,13 +153,13 @@ def test_removed_payments_keep_their_amount_terminal_and_type() -> None:
 def test_a_shift_counted_while_another_was_closed_is_not_stored() -> None:
     with book() as shop:
         shop.put(1, AT, authorized=D("11.20"))
-        counts = [whole(shift_reports.count(shop.db, ShiftRequest(name), context(AT), 1)) for name in ("Ana", "Ben")]
-        assert [shift_reports.close(shop.unit, shift)[1] for shift, _ in counts] == [True, False]
+        counts = [whole(shifts.count(shop.db, ShiftRequest(name), context(AT), 1)) for name in ("Ana", "Ben")]
+        assert [shifts.close(shop.unit, shift)[1] for shift, _ in counts] == [True, False]
         assert [shift.operator for shift in shifts.page(shop.db, None, 9)] == ["Ana"]
 
 
 def test_payments_beyond_the_limit_of_a_shift_belong_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shift_reports, "MOST", 2)
+    monkeypatch.setattr(shifts, "MOST", 2)
     with book() as shop:
         for number in range(5):
             shop.put(number, AT + timedelta(seconds=number), authorized=D("1.10"))

@@ -14,9 +14,9 @@ import pytest
 from posd.records import witness
 from posd.records.witness import StartedPayment
 from posd.records.witness_file import WitnessFile
-from posd.storage import CommitUncertain, StorageUnavailable, changes, database_id
+from posd.storage import CommitUncertain, StorageUnavailable, changes
 from posd.storage.batch import RecordedChange, WriteTransaction
-from posd.storage.database_id import IdentityCause
+from posd.storage.changes import IdentityCause
 from posd.storage.store import Store
 from tests.support.disk import broken_disk
 from tests.support.folders import folders_not_synced
@@ -222,15 +222,15 @@ async def test_no_number_of_the_feed_is_skipped(store: Store, tmp_path: Path) ->
 
 
 async def test_a_new_database_identity_begins_at_its_stated_number(store: Store) -> None:
-    first = await store.read(database_id.present)
+    first = await store.read(changes.present_identity)
     assert first.first_seq == 1
     await store.write(lambda unit: changes.record(unit, CHANGE))
 
     def renew(unit: WriteTransaction) -> None:
-        database_id.renew(unit.db, "at", database_id.last_seq(unit.db) + 1, IdentityCause.RESTORED)
+        changes.renew(unit.db, "at", changes.last_seq(unit.db) + 1, IdentityCause.RESTORED)
 
     await store.write(renew)
-    again = await store.read(database_id.present)
+    again = await store.read(changes.present_identity)
     assert again.database_id != first.database_id
     assert again.first_seq == 2
-    assert [item.cause for item in await store.read(database_id.all_of)] == [IdentityCause.MADE, IdentityCause.RESTORED]
+    assert [item.cause for item in await store.read(changes.identities)] == [IdentityCause.MADE, IdentityCause.RESTORED]

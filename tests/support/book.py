@@ -26,7 +26,7 @@ from posd.payments.outcomes import inferred
 from posd.payments.report_documents import PaymentReport
 from posd.payments.wire import read_element
 from posd.records.model import Phase
-from posd.storage import changes, database_id
+from posd.storage import changes
 from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.connection import migrate
 
@@ -166,7 +166,7 @@ def book() -> Iterator[Book]:
     """Yield an empty database."""
     with closing(sqlite3.connect(MEMORY, isolation_level=None)) as db:
         db.deserialize(_empty())
-        database_id.renew(db, "2026-11-20T00:00:00.000Z", 1, database_id.IdentityCause.MADE)
+        changes.renew(db, "2026-11-20T00:00:00.000Z", 1, changes.IdentityCause.MADE)
         yield Book(db)
 
 

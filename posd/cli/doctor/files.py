@@ -19,7 +19,7 @@ from posd.cli.doctor.service import barrier, being, group_id, group_name, of_id,
 from posd.config import ConfigProblem, HeaderValue, examine
 from posd.daemon.sockets import SOCKET_MODE
 from posd.records.callback_urls import CREDENTIAL, KeyFileError, load_keys
-from posd.storage import StoreError, database_id
+from posd.storage import StoreError, changes
 from posd.storage.connection import KEY_TABLE, is_damage, open_file, refuse_lost, schema_version
 from posd.storage.database_files import closed_to_us
 from posd.terminals import trust
@@ -329,7 +329,7 @@ def _used(shop: DoctorContext) -> bool:
     if shop.settings.database.witness.exists():
         return True
     with suppress(OSError, sqlite3.Error), open_unchanged(shop.settings.database.path) as db:
-        return database_id.last_seq(db) > 0
+        return changes.last_seq(db) > 0
     return False  # the check of the database reports it
 
 

@@ -26,7 +26,7 @@ from posd.cli.app.tables import Id, Number
 from posd.cli.app.times import TimeCell, moment
 from posd.cli.explain.catalogue import chosen, named, say
 from posd.cli.operate.config import is_own_file
-from posd.storage import StorageUnavailable, StoreError, integrity
+from posd.storage import StorageUnavailable, StoreError, connection
 from posd.storage import backup as backup_file
 
 #: Seconds, far above what the largest database needs, so that a hanging call ends too.
@@ -108,7 +108,7 @@ def _receive(api: Api, output: Output, file: Path) -> None:
                 for piece in pieces:
                     backup_file.check_room(fresh.parent, len(piece))
                     content.write(piece)
-            transactions, contents = integrity.check(fresh), backup_file.read(fresh)
+            transactions, contents = connection.check_file(fresh), backup_file.read(fresh)
             written = backup_file.Written(
                 str(file), fresh.stat().st_size, transactions, contents.made_at or "", backup_file.sync_name(fresh)
             )

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posd.api import shift_reports
+from posd.api import shifts
 from posd.api.shifts import ShiftRequest
 from posd.base.json_types import encode
 from posd.base.negotiation import Language
@@ -83,9 +83,9 @@ def test_a_correction_is_in_every_format(shop: Book) -> None:
     shop.put(1, NOON, authorized=Decimal("11.20"))
     for changed in ({}, {"result": "declined"}):
         shop.put(1, NOON, **({"authorized": Decimal("11.20")} | changed))
-        shift, _ = whole(shift_reports.count(shop.db, ShiftRequest("Ana", "<late>"), context(NOON), 1))
-        shift_reports.close(shop.unit, shift)
-    made = whole(shift_reports.of_closed(shop.db, shift_reports.ReportOptions(context(NOON), ZONE, []), None))
+        shift, _ = whole(shifts.count(shop.db, ShiftRequest("Ana", "<late>"), context(NOON), 1))
+        shifts.close(shop.unit, shift)
+    made = whole(shifts.of_closed(shop.db, shifts.ReportOptions(context(NOON), ZONE, []), None))
     report = ReportView(decode(encode(made)))
     text = page.write(report)
     assert "hift 2, closed by Ana" in text

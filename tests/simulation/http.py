@@ -4,6 +4,7 @@ shares no code with the daemon. A response that is not HTTP is a fault of the da
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -126,6 +127,69 @@ class Client(_Reading):
     def abort(self) -> None:
         """Reset the connection."""
         self._end.abort()
+
+
+class Stream(asyncio.Protocol):
+    """Reader of server-sent events from the pieces of an HTTP response. `take`: function that is called with the kind,
+    the place and the data of each message. The reader stops at the outcome.
+    """
+
+    def __init__(self, end: Any, take: Callable[[str, str, bytes], None]) -> None:
+        self._end, self._take = end, take
+        self._over = asyncio.Event()
+        self._received, self._text = b"", b""
+        #: Status of the response, kind of the last message, and whether the connection has ended.
+        self.status, self.last, self.ended = 0, "", False
+        #: Time at which the stream began, in seconds of the loop.
+        self.since = math.inf
+        end.attach(self)
+
+    async def run(self, target: str, headers: str = "") -> None:
+        """Request a stream, and read until it ends."""
+        head = f"GET {target} HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n{headers}\r\n"
+        self._end.write(head.encode())
+        await self._over.wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Receive bytes."""
+        self._received += data
+        if not self.status:
+            head, separator, rest = self._received.partition(b"\r\n\r\n")
+            if not separator:
+                return
+            self.status, self._received = int(head.split(b" ")[1]), rest
+            if self.status != 200:
+                self.connection_lost(None)
+                return
+            self.since = self._end._loop.time()
+        while b"\r\n" in self._received:
+            length, _, rest = self._received.partition(b"\r\n")
+            size = int(length, 16)
+            if len(rest) < size + 2:
+                return
+            self._text += rest[:size]
+            self._received = rest[size + 2 :]
+            self._read()
+
+    def _read(self) -> None:
+        *messages, self._text = self._text.split(b"\n\n")
+        for message in messages:
+            said = dict(line.partition(b": ")[::2] for line in message.split(b"\n"))
+            if b"event" in said:
+                self.last = said[b"event"].decode()
+                self._take(self.last, said.get(b"id", b"").decode(), said[b"data"])
+                if self.last == "outcome":
+                    self._over.set()
+
+    def eof_received(self) -> bool:
+        """Handle the end of the peer's data."""
+        self.connection_lost(None)
+        return False
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Handle the end of the connection."""
+        self.ended = True
+        self._over.set()
 
 
 Handler = Callable[[Asked, "Server"], Coroutine[Any, Any, None]]

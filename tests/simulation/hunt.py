@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from tests.simulation.breaks import BREAKS
-from tests.simulation.runs import Job, play, play_all, processors, said
+from tests.simulation.runs import Job, play, play_all
 
 #: Sales in a run. A short run finds common faults sooner. A long run finds faults that need many events together.
 SIZES: Final = (40, 100, 100, 200)
@@ -32,16 +32,13 @@ class Found:
 
 def hunt(name: str, payments: int) -> Found:
     """Run seeds with a break until a check fails or this many payments were made."""
-    BREAKS[name]
     made = 0
     sizes = ((seed, Random(f"hunt/{seed}").choice(SIZES)) for seed in count())
     jobs = (Job(seed, size, mistake=name, unrest=1.0, until_failure=True) for seed, size in sizes)
-    for played in play_all(jobs, processors()):
-        if played is None:
-            continue
-        made += played.payments
-        if played.failed and not play(replace(played.job, mistake=None)).failed:
-            return Found(name, made, played.job.seed, said(played)[0], played.job.size)
+    for played in play_all(jobs):
+        made += 0 if played.result is None else played.result.payments
+        if played.failures and not play(replace(played.job, mistake=None)).failures:
+            return Found(name, made, played.job.seed, played.failures[0].splitlines()[-1], played.job.size)
         if made >= payments:
             break
     return Found(name, made)

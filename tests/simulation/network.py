@@ -487,12 +487,11 @@ class Network:
 
     loop: "VirtualLoop"
 
-    def __init__(self, seed: int, machine: str = "10.0.0.2") -> None:
+    def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.machine = machine
+        self.machine = "10.0.0.2"
         self.listeners: dict[Any, Listening] = {}
         self.ways: dict[str, Way] = {}
-        self.names: dict[str, str] = {}
         self.local = Way(seed, (LOCAL_SECONDS, LOCAL_SECONDS * 2))
         #: Error that each `accept` raises, for example for a lack of descriptors. None without a fault.
         self.accept_error: OSError | None = None
@@ -562,16 +561,14 @@ class Network:
     async def resolve(self, host: Any, port: Any) -> Any:
         """Resolve a name. Raise OSError."""
         host = host.decode() if isinstance(host, bytes) else host
-        address = self.names.get(host, host)
-        if not address[:1].isdigit() and ":" not in address:
+        if not host[:1].isdigit() and ":" not in host:
             await asyncio.sleep(0.02)
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return resolved(address, int(port or 0))
+        return resolved(host, int(port or 0))
 
     async def connect(self, factory: Callable[[], Any], host: Any, port: Any, **options: Any) -> Any:
         """Connect from the machine, like the loop's create_connection. Raise OSError."""
         ssl, name = options.get("ssl"), options.get("server_hostname")
-        host = self.names.get(host, host)
         if host == "127.0.0.1":
             host = self.machine
         end = await self.dial(self.machine, (host, port), encrypted=ssl is not None)

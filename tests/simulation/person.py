@@ -21,6 +21,8 @@ SLOWLY: Final = (600.0, 1500.0)
 SLOW: Final = 0.15
 #: Share of resolved payments whose end the terminal sends afterwards.
 TERMINAL_SAYS_LATER: Final = 0.3
+#: Paths whose replies differ between processes, for example by the certificate's key or by the memory.
+OF_PROCESS: Final = ("/v1/health", "/v1/metrics", "/v1/backup")
 #: Command in a problem's text by which a person decides which device is a terminal.
 IDENTITY: Final = re.compile(r"posd terminals identity (SN-\d+)")
 
@@ -31,21 +33,13 @@ class Person:
     def __init__(self, world: "World") -> None:
         self.world = world
         self._asked: dict[str, None] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def look(self, identity: str) -> None:
         """After a while, resolve a payment that does not end."""
         if identity in self._asked:
             return
         self._asked[identity] = None
-        task = asyncio.get_running_loop().create_task(self._see_to(identity))
-        self._tasks[task] = None
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.world.broke(error)
+        self.world.spawn(self, self._see_to(identity), f"person {identity}")
 
     async def asked(self, problem: Mapping[str, Any]) -> None:
         """Read a problem that only a person can solve, and follow the instructions in its text."""
@@ -130,43 +124,26 @@ class Person:
         world.checks.holds(not (under_way and waited_for), f"posd released {identity} during its start")
         return True
 
-    async def call_once(self, method: str, path: str, body: Any = None) -> Reply | None:
-        """Call on the operators' socket. Return None without a reply."""
-        client = None
+    async def call_once(self, method: str, path: str, body: Any = None, socket: str = "") -> Reply | None:
+        """Call on a socket, by default on the operators' socket. Return None without a reply."""
+        client, door = None, socket or self.world.machine.admin_socket
         try:
             async with asyncio.timeout(60):
-                end = await self.world.network.dial("person", self.world.machine.admin_socket, credentials=(900, 0, 0))
-                client = Client(end)
+                client = Client(await self.world.network.dial("person", door, credentials=(900, 0, 0)))
                 reply = await client.call(method, path, b"" if body is None else json.dumps(body).encode())
         except (OSError, Broken, TimeoutError):
             return None
         finally:
             if client is not None:
                 client.close()
-        self.world.note("person", method, path, reply.status)
+        self.world.note("person", method, path, reply.status, b"" if path in OF_PROCESS else reply.body)
         self.world.checks.reply(reply)
         return reply
 
     async def call(self, method: str, path: str, body: Any = None, socket: str = "") -> Reply:
         """Repeat a call until there is a reply, by default on the operators' socket."""
         while True:
-            client = None
-            try:
-                async with asyncio.timeout(60):
-                    door = socket or self.world.machine.admin_socket
-                    client = Client(await self.world.network.dial("person", door, credentials=(900, 0, 0)))
-                    reply = await client.call(method, path, b"" if body is None else json.dumps(body).encode())
-            except (OSError, Broken, TimeoutError):
-                await asyncio.sleep(2.0)
-                continue
-            finally:
-                if client is not None:
-                    client.close()
-            # Replies with values that differ between processes, such as the certificate's key and the memory.
-            of_process = path in ("/v1/health", "/v1/metrics")
-            self.world.note("person", method, path, reply.status, b"" if of_process else reply.body)
-            self.world.checks.reply(reply)
-            if reply.status == 503:
-                await asyncio.sleep(2.0)
-                continue
-            return reply
+            reply = await self.call_once(method, path, body, socket)
+            if reply is not None and reply.status != 503:
+                return reply
+            await asyncio.sleep(2.0)

@@ -156,8 +156,8 @@ class Plan:
         )
 
 
-def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS), unrest: float = 1.0) -> Plan:
-    """Draw a plan. `faults`: permitted kinds of faults. `unrest`: factor for the frequency of faults."""
+def make_plan(seed: int, payments: int, unrest: float = 1.0) -> Plan:
+    """Draw a plan. `unrest`: factor for the frequency of faults."""
     random = Random(f"plan/{seed}")
     tills = random.choice((1, 2, 4, 8, 8, 12))
     bad = random.choice((0.0, 0.03, 0.1, 0.3, 0.7))
@@ -170,7 +170,7 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS),
         seed,
         tills,
         sales,
-        tuple(_faults(seed, payments * unrest, lasts, faults)),
+        tuple(_faults(seed, payments * unrest, lasts)),
         confirmed=random.random() < 0.5,
         probes=random.random() < 0.3,
         reply_timeout=random.choice((2.0, 5.0, 20.0)),
@@ -229,24 +229,13 @@ def _sale(seed: int, number: int, tills: int, bad: float, pace: float, chains: f
     return replace(sale, first=chain.choice(("charge", "pre-auth")), follows=chain.randrange(1, 5))
 
 
-def _faults(seed: int, payments: float, lasts: float, allowed: Collection[str]) -> Sequence[Fault]:
-    found = []
-    number = 0
+def _faults(seed: int, payments: float, lasts: float) -> Sequence[Fault]:
+    found: list[Fault] = []
     for kind, often in FAULTS.items():
         random = Random(f"faults/{seed}/{kind}")
         count = int(often * payments / 100 * random.choice((0, 0.5, 1, 3)) + random.random())
         for _ in range(count):
-            number += 1
-            if kind in allowed:
-                at, length = random.uniform(0, lasts), random.choice((1.0, 8.0, 40.0, 200.0, 900.0))
-                found.append(
-                    Fault(
-                        number,
-                        at,
-                        kind,
-                        random.randrange(64),
-                        random.uniform(0.1, 1) * length,
-                        random.randrange(1 << 30),
-                    )
-                )
+            at, length = random.uniform(0, lasts), random.choice((1.0, 8.0, 40.0, 200.0, 900.0))
+            target, seconds = random.randrange(64), random.uniform(0.1, 1) * length
+            found.append(Fault(len(found) + 1, at, kind, target, seconds, random.randrange(1 << 30)))
     return sorted(found, key=lambda fault: (fault.at, fault.number))

@@ -3,30 +3,27 @@
 import multiprocessing
 import os
 import signal
-import time
 import traceback
-from collections import Counter
-from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import islice
 from random import Random
 from typing import Final
 
 from tests.simulation import machine
 from tests.simulation.breaks import applied
-from tests.simulation.plan import BORN, FAULTS, Plan, make_plan
-from tests.simulation.world import World
+from tests.simulation.plan import BORN, Plan, make_plan
+from tests.simulation.world import Result, World
 
 #: Number of sales in a run -> frequency of this number.
 SIZES: Final = {20: 10, 100: 50, 400: 40}
 #: Factor for the frequency of faults -> share of runs. In a calm run nearly every check has its strictest time limit.
 UNREST: Final = {0.1: 40, 0.4: 35, 1.0: 25}
-#: Number of runs after which a worker process is replaced.
-RUNS_OF_A_WORKER: Final = 200
-#: Maximum processor time of one sale, in seconds. A run that takes longer counts as endless.
-SECONDS_FOR_A_SALE, SECONDS_FOR_A_RUN = 2.0, 120.0
+#: Maximum duration of one sale and of the rest of a run, in seconds. A run that takes longer is killed.
+SECONDS_FOR_A_SALE, SECONDS_FOR_A_RUN = 2, 120
 
 
 def seed_of(start: int, number: int) -> int:
@@ -46,11 +43,10 @@ def unrest_of(seed: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run to be played, with `size` sales and these kinds of faults."""
+    """A run to be played, with `size` sales."""
 
     seed: int
     size: int
-    faults: tuple[str, ...] = tuple(FAULTS)
     #: Name of the deliberate fault in the product, if any.
     mistake: str | None = None
     #: Factor for the frequency of faults. 0 takes the factor from the seed.
@@ -64,145 +60,54 @@ class Job:
 
     def plan(self) -> Plan:
         """Return the plan of the run."""
-        return make_plan(self.seed, self.size, self.faults, self.unrest or unrest_of(self.seed))
+        return make_plan(self.seed, self.size, self.unrest or unrest_of(self.seed))
 
 
 @dataclass(slots=True)
 class Played:
-    """The result of a run. `failures`: broken promises. `broken`: error of the simulation itself, if any."""
+    """A run with its result. `failures`: broken promises, or the error of the simulation itself."""
 
     job: Job
-    failures: list[str] = field(default_factory=list)
-    broken: str = ""
-    digest: str = ""
-    payments: int = 0
-    lives: int = 0
-    virtual_seconds: float = 0.0
-    seen: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    @property
-    def failed(self) -> bool:
-        """Whether a promise was broken or the simulation failed."""
-        return bool(self.failures or self.broken)
-
-
-def said(played: Played) -> list[str]:
-    """Return the broken promises of a run and the errors of the simulation itself."""
-    return [*played.failures, *([played.broken.splitlines()[-1]] if played.broken else [])]
+    failures: list[str]
+    #: None if the simulation itself failed.
+    result: Result | None = None
 
 
 def play(job: Job) -> Played:
     """Play a run in this process."""
+    signal.alarm(SECONDS_FOR_A_RUN + SECONDS_FOR_A_SALE * job.size)
     try:
         with job.changed():
             result = World(job.plan(), until_failure=job.until_failure).run()
     except Exception:  # noqa: BLE001 - the error is a part of the run's result
-        return Played(job, broken=traceback.format_exc(limit=-6))
-    return Played(
-        job,
-        result.failures,
-        "",
-        result.digest,
-        result.payments,
-        result.lives,
-        result.virtual_seconds,
-        result.seen,
-    )
-
-
-class _Worker:
-    """Process that plays runs, one after the other."""
-
-    def __init__(self) -> None:
-        here, there = multiprocessing.get_context("fork").Pipe()
-        self.pipe: Connection = here
-        self.process: BaseProcess = multiprocessing.get_context("fork").Process(target=_work, args=(there, here))
-        self.process.daemon = True
-        self.process.start()
-        there.close()
-        self.job: Job | None = None
-        self.until = 0.0
-        self.played = 0
-
-    def give(self, job: Job) -> None:
-        """Start a run in the worker."""
-        self.job = job
-        self.until = time.monotonic() + SECONDS_FOR_A_RUN + SECONDS_FOR_A_SALE * job.size
-        self.pipe.send(job)
-
-    def take(self) -> Played | None:
-        """Return the result of the run, or None if the process died. Kill a process that is too slow."""
-        job, self.job = self.job, None
-        assert job is not None
-        try:
-            played: Played = self.pipe.recv()
-        except (EOFError, OSError):
-            return None
-        self.played += 1
-        return played
-
-    def end(self) -> None:
-        """End the process."""
-        with suppress(OSError):
-            self.pipe.close()
-        self.process.kill()
-        self.process.join()
-        machine.remove_homes(self.process.pid)
-
-
-def _work(pipe: Connection, other: Connection) -> None:
-    other.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when the process ends
-    with suppress(EOFError, OSError):
-        while True:
-            pipe.send(play(pipe.recv()))
-
-
-def play_all(jobs: Iterator[Job], processes: int, tick: float = 1.0) -> Iterator[Played | None]:
-    """Play runs on several processes. Yield None after each `tick` seconds without a result. If a process dies or is
-    too slow, the run counts as broken.
-    """
-    machine.certificate_files(BORN)  # most runs use this certificate, so it is made once for all processes
-    workers: list[_Worker] = []
-    jobs = iter(jobs)
-    try:
-        for job in jobs:
-            workers.append(_Worker())
-            workers[-1].give(job)
-            if len(workers) == processes:
-                break
-        while busy := [worker for worker in workers if worker.job is not None]:
-            ready = wait([worker.pipe for worker in busy], timeout=tick)
-            if not ready:
-                yield None
-            for number, worker in enumerate(workers):
-                late = worker.job is not None and time.monotonic() > worker.until
-                if worker.job is None or (worker.pipe not in ready and not late):
-                    continue
-                job = worker.job
-                played = worker.take() if worker.pipe in ready else None
-                if played is None:
-                    worker.end()
-                    how = f"ended with {worker.process.exitcode}" if not late else "did not end in its time"
-                    played = Played(job, broken=f"the process {how}")
-                if played.broken or worker.played >= RUNS_OF_A_WORKER:
-                    worker.end()
-                    worker = workers[number] = _Worker()
-                yield played
-                if (following := next(jobs, None)) is not None:
-                    worker.give(following)
-                else:
-                    worker.job = None
+        return Played(job, [traceback.format_exc(limit=-6)])
     finally:
-        for worker in workers:
-            worker.end()
+        signal.alarm(0)
+    return Played(job, result.failures, result)
 
 
-def processors() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def chosen(faults: Collection[str]) -> tuple[str, ...]:
-    """Return kinds of faults in the order of the table."""
-    return tuple(kind for kind in FAULTS if kind in faults)
+def play_all(jobs: Iterator[Job]) -> Iterator[Played]:
+    """Play runs on all processors. Raise BrokenProcessPool if a process dies. Kill the processes at the end."""
+    machine.certificate_files(BORN)  # most runs use this certificate, so it is made once for all processes
+    fork, count = multiprocessing.get_context("fork"), len(os.sched_getaffinity(0))
+    # the parent decides at Ctrl-C when the processes end
+    pool = ProcessPoolExecutor(count, fork, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    processes: list[int] = []
+    try:
+        busy = {pool.submit(play, job): job for job in islice(jobs, count)}
+        while busy:
+            processes = [*pool._processes]
+            for future in wait(busy, return_when=FIRST_COMPLETED).done:
+                try:
+                    job = busy.pop(future)
+                    yield future.result()
+                except BrokenProcessPool:
+                    yield Played(job, ["the process of this run or of another run died, or was too slow"])
+                    raise
+                busy |= {pool.submit(play, job): job for job in islice(jobs, 1)}
+    finally:
+        for process in multiprocessing.active_children():
+            process.kill()
+        pool.shutdown(cancel_futures=True)
+        for number in processes:
+            machine.remove_homes(number)

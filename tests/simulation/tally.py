@@ -9,7 +9,7 @@ from tests.simulation.runs import Played
 
 @dataclass
 class Tally:
-    """Totals of runs."""
+    """Totals of runs, without the runs in which the simulation itself failed."""
 
     began: float = field(default_factory=time.monotonic)
     runs: int = 0
@@ -22,11 +22,12 @@ class Tally:
     def add(self, played: Played) -> None:
         """Count a run."""
         self.runs += 1
-        self.payments += played.payments
-        self.lives += played.lives
-        self.virtual_seconds += played.virtual_seconds
-        self.seen += played.seen
-        if played.failed:
+        if (result := played.result) is not None:
+            self.payments += result.payments
+            self.lives += result.lives
+            self.virtual_seconds += result.virtual_seconds
+            self.seen += result.seen
+        if played.failures:
             self.failed.append(played)
 
     def line(self) -> str:

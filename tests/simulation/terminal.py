@@ -69,9 +69,9 @@ RESULTS_OF_END: Final = {
 WIRE: Final = dict(PATHS.values())
 
 
-def _sent_under(truth: Truth, kinds: tuple[str, ...]) -> dict[str, str | None]:
+def _sent_under(truth: Truth) -> dict[str, str | None]:
     """Return the request's reference, if the operation's events repeat the reference (spec 2.1, 2.2)."""
-    return {"transaction_reference": truth.sent_under} if truth.kind in kinds else {}
+    return {"transaction_reference": truth.sent_under} if truth.kind in ("re-auth", "capture") else {}
 
 
 @dataclass
@@ -113,7 +113,6 @@ class Terminal:
     def __post_init__(self) -> None:
         #: The configured address.
         self.home = self.address
-        self._tasks: dict[asyncio.Task[Any], str] = {}
         self._listening: Listening | None = None
         self.jobs: dict[str, dict[str, Any]] = {}
         #: id -> time of an unanswered start. id -> time of the last search. Ids that a search has found.
@@ -160,14 +159,7 @@ class Terminal:
             server.end = transport
 
     def _spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=f"{self.serial} {name}")
-        self._tasks[task] = name
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.world.broke(error)
+        self.world.spawn(self, work, f"{self.serial} {name}")
 
     # Power.
 
@@ -181,8 +173,7 @@ class Terminal:
         if self._listening is not None:
             self._listening.close()
         way.cut()
-        for task in list(self._tasks):
-            task.cancel()
+        self.world.cancel(self)
         if (payment := self.running) is not None:
             self.running = None
             truth = self.world.bank.of(payment.identity)
@@ -288,7 +279,7 @@ class Terminal:
             "previous_status": "",
             "event_id": str(UUID(int=random.getrandbits(128), version=4)),
             "client_transaction_id": payment.identity,
-            "operation": {"type": truth.kind} | _sent_under(truth, ("re-auth", "capture")),
+            "operation": {"type": truth.kind} | _sent_under(truth),
             "terminal": {"serialNumber": self.serial, "model": "M", "terminal_id": "T"},
         }
         await asyncio.sleep(0.05 + random.random() * 0.2)
@@ -498,7 +489,7 @@ class Terminal:
                 "client_transaction_id": payment.identity,
                 "amount": amount,
                 "metadata": payment.request.get("metadata") or {},
-            } | _sent_under(truth, ("re-auth", "capture"))
+            } | _sent_under(truth)
         if status == "APPROVAL":
             reference = str(UUID(int=random.getrandbits(128), version=4))
             self.world.bank.references[reference] = truth

@@ -26,7 +26,7 @@ from tests.simulation.plan import Fault, make_plan
 from tests.simulation.world import World
 
 faults = Fault(1, 3.0, "log-still", 0, 400.0, 1), Fault(2, 5.0, "manager-still", 0, 100.0, 1)
-plan = replace(make_plan(2, 20, ()), faults=(*faults, Fault(3, 30.0, "restart", 0, 10.0, 1)))
+plan = replace(make_plan(2, 20), faults=(*faults, Fault(3, 30.0, "restart", 0, 10.0, 1)))
 sound = World(plan, until_failure=True).run()
 met = {name for name, _ in sound.seen}
 print(sound.failures, met & {"log: log.dropped", "log: manager.not_reading"})

@@ -39,7 +39,7 @@ _DIGESTS = """
 import json, sys
 from tests.simulation import runs
 from tests.simulation.runs import Job
-print(json.dumps([runs.play(Job(int(seed), int(sys.argv[1]))).digest for seed in sys.argv[2:]]))
+print(json.dumps([runs.play(Job(int(seed), int(sys.argv[1]))).result.digest for seed in sys.argv[2:]]))
 """
 
 
@@ -50,8 +50,13 @@ def _certificates() -> Iterator[None]:
 
 
 def _held(played: Played) -> None:
-    said = [*played.failures, *([played.broken] if played.broken else [])]
-    assert not said, "\n".join((command.command(played.job), *said))
+    assert not played.failures, "\n".join((command.command(played.job), *played.failures))
+
+
+def _digest(seed: int, size: int) -> str:
+    result = runs.play(Job(seed, size)).result
+    assert result is not None
+    return result.digest
 
 
 def _digests(python: str, size: int, numbers: Sequence[int], **environment: str) -> list[str]:
@@ -75,15 +80,13 @@ def test_all_promises_hold_in_a_short_run(number: int) -> None:
 
 @pytest.mark.slow
 def test_all_promises_hold_in_a_longer_run() -> None:
-    found = list(runs.play_all((Job(seed, 100) for seed in (runs.seed_of(2, n) for n in range(40))), runs.processors()))
-    for played in found:
-        if played is not None:
-            _held(played)
+    for played in runs.play_all(Job(runs.seed_of(2, number), 100) for number in range(40)):
+        _held(played)
 
 
 def test_a_seed_gives_the_same_digest_in_each_process_and_after_another_run() -> None:
     first, second = runs.seed_of(START, 100), runs.seed_of(START, 101)
-    here = [runs.play(Job(seed, 6)).digest for seed in (first, second, first)]
+    here = [_digest(seed, 6) for seed in (first, second, first)]
     there = _digests(sys.executable, 6, (second, first), PYTHONHASHSEED="11")
     assert here[0] == here[2]
     assert there == [here[1], here[0]]
@@ -99,7 +102,7 @@ def test_another_python_gives_the_same_digests(python: str) -> None:
     if subprocess.run([path, "-c", "import aiosqlite, hypercorn, trustme"], capture_output=True).returncode:
         pytest.skip(f"{python} lacks packages that posd and its tests need")
     numbers = [runs.seed_of(START, number) for number in range(200, 203)]
-    assert _digests(path, 60, numbers) == [runs.play(Job(seed, 60)).digest for seed in numbers]
+    assert _digests(path, 60, numbers) == [_digest(seed, 60) for seed in numbers]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from tests.simulation.chain import Chain, Link
-from tests.simulation.http import Broken, Client, Reply
+from tests.simulation.http import Broken, Client, Reply, Stream
 from tests.simulation.plan import Sale
 
 if TYPE_CHECKING:
@@ -61,27 +61,16 @@ class Till:
         self.baskets = [Basket(sale) for sale in world.plan.sales if sale.till == number]
         self._client: Client | None = None
         self._called_at = 0.0  # time at which the till sent the newest call
-        self._task: asyncio.Task[None] | None = None
-        self._aside: dict[asyncio.Task[Any], None] = {}
         self.done = asyncio.Event()
 
     def start(self) -> None:
         """Switch the till on."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"till {self.number}")
-        self._task.add_done_callback(self._ended)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.world.broke(error)
-            self.done.set()
+        self.world.spawn(self, self._run(), f"till {self.number}")
 
     async def crash(self, seconds: float) -> None:
         """Crash the till at any point. Continue after a while from the stored data."""
-        if self._task is None or self._task.done():
+        if not self.world.cancel(self):
             return
-        self._task.cancel()
-        for task in list(self._aside):
-            task.cancel()
         self._drop()
         await asyncio.sleep(seconds)
         self.start()
@@ -322,17 +311,17 @@ class Till:
         began, life = asyncio.get_running_loop().time(), self.world.machine.life
         with suppress(OSError):
             end = await self._dial()
-            listener = _Listener(end)
+            stream = Stream(end, lambda _kind, _place, _data: None)
             try:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(120):
-                        await listener.run(f"/v1/transactions/{identity}")
+                        await stream.run(f"/v1/transactions/{identity}/events")
             finally:
                 end.abort()
-            if listener.heard or not listener.ended:
+            if stream.last == "outcome" or not stream.ended:
                 self.world.checks.told(identity, began)
-            elif listener.streams:
-                self.world.checks.stream_ended(identity, life, began, listener.last)
+            elif stream.status == 200:
+                self.world.checks.stream_ended(identity, life, began, stream.last)
 
     async def _print(self, basket: Basket) -> None:
         identity = f"ticket-{basket.sale.number}"
@@ -373,9 +362,7 @@ class Till:
     # Calls.
 
     def _beside(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._aside[task] = None
-        task.add_done_callback(lambda done: self._aside.pop(done, None))
+        self.world.spawn(self, work, f"till {self.number} aside")
 
     async def _dial(self) -> Any:
         return await self.world.network.dial(
@@ -429,38 +416,3 @@ class Till:
                 client.close()
         self.world.note(f"till {self.number}", "aside", method, path, reply.status, reply.body)
         return reply
-
-
-class _Listener(asyncio.Protocol):
-    """Reader of a stream of events. The reader stops at the outcome."""
-
-    def __init__(self, end: Any) -> None:
-        self._end = end
-        self._over = asyncio.Event()
-        self._tail = b""
-        #: Whether the response is a stream, whether the outcome arrived, and whether the stream has ended. The last
-        #: value is the last message.
-        self.streams = self.heard = self.ended = False
-        self.last = ""
-        end.attach(self)
-
-    async def run(self, path: str) -> None:
-        self._end.write(f"GET {path}/events HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n\r\n".encode())
-        await self._over.wait()
-
-    def data_received(self, data: bytes) -> None:
-        self._tail = (self._tail + data)[-200_000:]
-        self.streams |= self._tail.startswith(b"HTTP/1.1 200 ")
-        self.last = self._tail.rpartition(b"event: ")[2].partition(b"\n")[0].decode("latin-1")
-        if self.last == "outcome":
-            self.heard = True
-            self._over.set()
-
-    def eof_received(self) -> bool:
-        self.ended = True
-        self._over.set()
-        return False
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        self.ended = True
-        self._over.set()

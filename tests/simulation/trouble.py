@@ -6,6 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from posd.clock.rules import Kernel
@@ -27,14 +28,6 @@ def _terminal(world: "World", fault: Fault) -> "Terminal":
     return world.terminals[fault.target % len(world.terminals)]
 
 
-async def _kill(world: "World", fault: Fault) -> None:
-    await world.crash(fault, power=False)
-
-
-async def _kill_at_operation(world: "World", fault: Fault) -> None:
-    await world.crash(fault, power=False, operations=1 + fault.value % 60)
-
-
 async def _kill_at_start(world: "World", fault: Fault) -> None:
     """Kill the daemon or cut the power during a request to a terminal. Sometimes the machine stays down until all
     events are lost.
@@ -43,18 +36,6 @@ async def _kill_at_start(world: "World", fault: Fault) -> None:
         return
     await asyncio.sleep(fault.value % 20 / 100)
     await world.crash(fault, power=fault.value % 2 == 0, away=1000.0 if fault.value % 7 == 0 else None)
-
-
-async def _power(world: "World", fault: Fault) -> None:
-    await world.crash(fault, power=True)
-
-
-async def _power_at_operation(world: "World", fault: Fault) -> None:
-    await world.crash(fault, power=True, operations=1 + fault.value % 60)
-
-
-async def _restart(world: "World", fault: Fault) -> None:
-    await world.restart(fault)
 
 
 async def _disk_full(world: "World", fault: Fault) -> None:
@@ -137,20 +118,10 @@ async def _link_slow(world: "World", fault: Fault) -> None:
     way.latency = Way.latency  # the connections are open even if another such fault continues
 
 
-async def _terminal_off(world: "World", fault: Fault) -> None:
+async def _power_cycle(world: "World", fault: Fault, forgets: bool) -> None:
     terminal = _terminal(world, fault)
     if terminal.on:
-        await terminal.power_cycle(fault.seconds, forgets=False)
-
-
-async def _terminal_forgets(world: "World", fault: Fault) -> None:
-    terminal = _terminal(world, fault)
-    if terminal.on:
-        await terminal.power_cycle(fault.seconds, forgets=True)
-
-
-async def _till_crash(world: "World", fault: Fault) -> None:
-    await world.tills[fault.target % len(world.tills)].crash(min(fault.seconds, 60.0))
+        await terminal.power_cycle(fault.seconds, forgets=forgets)
 
 
 async def _clock(world: "World", fault: Fault, sign: int) -> None:
@@ -180,14 +151,6 @@ async def _look_at_clock(world: "World", began: float, life: int) -> None:
         world.checks.holds(not state["sure"], "posd trusts a clock that jumped two minutes ago")
         refused = pruned is None or pruned.status >= 400
         world.checks.holds(refused, f"posd removed records by an untrusted clock: {pruned and pruned.body!r}")
-
-
-async def _clock_ahead(world: "World", fault: Fault) -> None:
-    await _clock(world, fault, 1)
-
-
-async def _clock_back(world: "World", fault: Fault) -> None:
-    await _clock(world, fault, -1)
 
 
 async def _reload(world: "World", fault: Fault) -> None:
@@ -237,18 +200,6 @@ async def _no_descriptors(world: "World", fault: Fault) -> None:
     world.network.accept_error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     await asyncio.sleep(min(fault.seconds, 60.0))
     world.network.accept_error = None
-
-
-async def _night(world: "World", fault: Fault) -> None:
-    await world.night(fault)
-
-
-async def _backup(world: "World", fault: Fault) -> None:
-    await world.backup(fault)
-
-
-async def _restore(world: "World", fault: Fault) -> None:
-    await world.restore(fault)
 
 
 async def _move(world: "World", fault: Fault) -> None:
@@ -312,11 +263,11 @@ async def _machine_moves(world: "World", fault: Fault) -> None:
 
 
 TROUBLES: Final[Mapping[str, Trouble]] = {
-    "kill": _kill,
-    "kill-at-operation": _kill_at_operation,
-    "power": _power,
-    "power-at-operation": _power_at_operation,
-    "restart": _restart,
+    "kill": lambda world, fault: world.crash(fault, power=False),
+    "kill-at-operation": lambda world, fault: world.crash(fault, power=False, operations=1 + fault.value % 60),
+    "power": lambda world, fault: world.crash(fault, power=True),
+    "power-at-operation": lambda world, fault: world.crash(fault, power=True, operations=1 + fault.value % 60),
+    "restart": lambda world, fault: world.restart(fault),
     "disk-full": _disk_full,
     "disk-error": _disk_error,
     "disk-slow": _disk_slow,
@@ -325,17 +276,17 @@ TROUBLES: Final[Mapping[str, Trouble]] = {
     "links-down": _links_down,
     "link-cut": _link_cut,
     "link-slow": _link_slow,
-    "terminal-off": _terminal_off,
-    "terminal-forgets": _terminal_forgets,
-    "till-crash": _till_crash,
-    "clock-ahead": _clock_ahead,
-    "clock-back": _clock_back,
+    "terminal-off": partial(_power_cycle, forgets=False),
+    "terminal-forgets": partial(_power_cycle, forgets=True),
+    "till-crash": lambda world, fault: world.tills[fault.target % len(world.tills)].crash(min(fault.seconds, 60.0)),
+    "clock-ahead": partial(_clock, sign=1),
+    "clock-back": partial(_clock, sign=-1),
     "reload": _reload,
     "strangers": _strangers,
     "no-descriptors": _no_descriptors,
-    "night": _night,
-    "backup": _backup,
-    "restore": _restore,
+    "night": lambda world, fault: world.night(fault),
+    "backup": lambda world, fault: world.backup(fault),
+    "restore": lambda world, fault: world.restore(fault),
     "kill-at-start": _kill_at_start,
     "move": _move,
     "twin": _twin,

@@ -6,6 +6,7 @@ import math
 import re
 import ssl
 from collections import Counter
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta, tzinfo
@@ -128,6 +129,8 @@ class World:
         self._digest = hashlib.sha256()
         self._notes: list[Note] | None = [] if story else None
         self.errors: list[BaseException] = []
+        #: Running tasks of the parts -> the part.
+        self._parts: dict[asyncio.Task[Any], object] = {}
         #: Lock during a kill, a stop or a start of the daemon.
         self.life_lock = asyncio.Lock()
         self.machine: Machine
@@ -156,20 +159,10 @@ class World:
 
     def note(self, *what: object) -> None:
         """Record an event in the digest, and in the story if a story is wanted."""
-        line = self._line_of(self.loop.time(), what)
-        self._digest.update(line.encode())
+        home = str(self.machine.home)  # the paths of the machine's files differ between runs
+        self._digest.update(f"{self.loop.time():.6f} {' '.join(_text(item, home) for item in what)}".encode())
         if self._notes is not None:
             self._notes.append((self.loop.time(), what))
-
-    @property
-    def story(self) -> list[str]:
-        """Return the events to this moment as text, if a story is wanted."""
-        return [self._line_of(*note) for note in self._notes or ()]
-
-    def _line_of(self, at: float, what: tuple[object, ...]) -> str:
-        # The paths of the machine's files differ between runs.
-        home = str(self.machine.home)
-        return f"{at:.6f} {' '.join(_text(item, home) for item in what)}"
 
     def seen(self, what: str, value: str) -> None:
         """Count a situation, together with the faults that are under way or just over."""
@@ -219,6 +212,26 @@ class World:
         """Record an error of the world itself, which makes the run invalid."""
         self.errors.append(error)
         self.loop.stop()
+
+    def spawn(self, owner: object, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[Any]:
+        """Run a part of the world as a task. An error of the task makes the run invalid."""
+        task = self.loop.create_task(work, name=name)
+        self._parts[task] = owner
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._parts.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.broke(error)
+
+    def cancel(self, owner: object) -> bool:
+        """Cancel all tasks of a part. Return whether the part had a task."""
+        doomed = [task for task, other in self._parts.items() if other is owner]
+        for task in doomed:
+            del self._parts[task]
+            task.cancel()
+        return bool(doomed)
 
     def give_habit(self, identity: str, sale: Sale, attempt: int) -> None:
         """Draw a terminal's behaviour for an id."""
@@ -375,11 +388,10 @@ class World:
             self.seen("upgrade", str(plan.schema))
         machine.start()
         await self._started()
-        reading = asyncio.create_task(self._follow(), name="feed")
+        self.spawn("feed", self._follow(), "feed")
         if self.random("follower").random() < FOLLOWED:
             self.follower = Follower(self)
-            following = asyncio.create_task(self.follower.run(), name="follower")
-            following.add_done_callback(self._follower_ended)
+            self.spawn("feed", self.follower.run(), "follower")
         for till in self.tills:
             till.start()
         troubles = asyncio.create_task(self._troubles(), name="troubles")
@@ -390,9 +402,7 @@ class World:
         async with self.life_lock:
             pass
         await asyncio.sleep(QUIET_SECONDS)
-        reading.cancel()
-        if self.follower is not None:
-            following.cancel()
+        self.cancel("feed")
         await self._follow_once()
         transactions = await self._transactions()
         self.checks.end(transactions)
@@ -626,10 +636,6 @@ class World:
         self.note("fault ends", fault.kind)
 
     # The feed, and the checks at the end.
-
-    def _follower_ended(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.broke(error)
 
     async def _follow(self) -> None:
         while True:

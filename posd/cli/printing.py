@@ -32,7 +32,7 @@ from posd.cli.app.subject import (
 )
 from posd.cli.app.tables import Id
 from posd.cli.app.times import moment
-from posd.cli.explain.catalogue import Advice, advice, chosen, named
+from posd.cli.explain.catalogue import Advice, advice, chosen, named, say
 from posd.cli.payments import words
 from posd.cli.payments.words import known_advice
 from posd.client.documents import Verbatim, encode
@@ -190,7 +190,9 @@ def read_document(ctx: click.Context, file: str, terminal: str | None, *, as_tex
     text = _text(_content(file), file)
     if not as_text and text.lstrip().startswith("{"):
         return _json(text, file)
-    _check_plain(text, file)
+    for number, line in enumerate(text.split("\n"), 1):
+        if (found := next(filter(_steers, line), None)) is not None:
+            raise _refused("not_plain", file, line=number, code=ord(found))
     document = text_document(ctx, text, terminal)
     _check_size(len(msgspec.json.encode(document)), file)
     return document
@@ -214,9 +216,8 @@ def _show_paper(output: Output, document: Any, file: str) -> None:
     try:
         paper = printer.on_paper(wire.decode(encode(document)))
     except ValueError as error:
-        raise _refused(f"{_name(file)} cannot be printed: {error}") from error
-    for line in paper.splitlines():
-        output.verbatim(line)
+        raise _refused("not_printed", file, error=error) from error
+    output.verbatim(*paper.splitlines())
 
 
 def _content(file: str) -> bytes:
@@ -227,40 +228,24 @@ def _content(file: str) -> bytes:
             with Path(file).open("rb") as opened:
                 content = opened.read(MAX_DOCUMENT_BYTES + 1)
     except OSError as error:
-        raise _refused(f"cannot read {_name(file)}: {error.strerror}") from error
+        raise _refused("not_read", file, reason=error.strerror) from error
     _check_size(len(content), file)
     return content
 
 
 def _check_size(size: int, file: str) -> None:
     if size > MAX_DOCUMENT_BYTES:
-        raise _refused(
-            f"{_name(file)} is too large: a document has at most {MAX_DOCUMENT_BYTES // 1024} KiB; print it in parts"
-        )
+        raise _refused("too_large", file, most=MAX_DOCUMENT_BYTES // 1024)
 
 
 def _text(content: bytes, file: str) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _refused(
-            f"{_name(file)} is not UTF-8 text (byte {error.start}). Text in another encoding can be converted "
-            "(iconv -f LATIN1 -t UTF-8); an image or a printer's own commands must be in a JSON document, as the "
-            "terminal expects them"
-        ) from error
+        raise _refused("not_utf8", file, byte=error.start) from error
     if not text.strip():
-        raise _refused(f"{_name(file)} is empty: there is nothing to print")
+        raise _refused("empty", file)
     return text
-
-
-def _check_plain(text: str, file: str) -> None:
-    for number, line in enumerate(text.split("\n"), 1):
-        found = next((char for char in line if not char.isprintable() and _steers(char)), None)
-        if found is not None:
-            raise _refused(
-                f"{_name(file)} is not plain text: line {number} has the control character 0x{ord(found):02x}. "
-                "Printer commands must be in a JSON document, as the terminal expects it"
-            )
 
 
 def _steers(char: str) -> bool:
@@ -271,11 +256,9 @@ def _json(text: str, file: str) -> Verbatim:
     try:
         document = decode(text)
     except (ValueError, RecursionError) as error:
-        raise _refused(
-            f"{_name(file)} begins like a JSON object but is none ({error}). Correct it, or print it with --text"
-        ) from error
+        raise _refused("not_json", file, error=error) from error
     if not document:
-        raise _refused(f"{_name(file)} is an empty JSON object: there is nothing to print")
+        raise _refused("empty_json", file)
     return Verbatim(text)
 
 
@@ -295,12 +278,9 @@ def text_member(ctx: click.Context, terminal: str | None) -> str:
     return config.print_.text_member
 
 
-def _name(file: str) -> str:
-    return "standard input" if file == "-" else file
-
-
-def _refused(why: str) -> click.BadParameter:
-    return click.BadParameter(why, param_hint="FILE")
+def _refused(why: str, file: str, **words: object) -> click.BadParameter:
+    name = named("standard input") if file == "-" else file
+    return click.BadParameter(say("print", why, file=name, **words), param_hint="FILE")
 
 
 @click.command("print")
@@ -345,10 +325,7 @@ def print_(
         _show_paper(output, document, file)
         return
     deadline = deadline_in(timeout)
-    fields = {
-        "terminal": given["terminal"],
-        "external_reference": given["reference"],
-    }
+    fields = {"terminal": given["terminal"], "external_reference": given["reference"]}
     request: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     if given["reprint_of"] is not None:
         _, request["reprint_of"] = find(ctx, output, given["reprint_of"], PRINT_JOB)

@@ -20,7 +20,7 @@ from posd.cli.app.connection import decode
 from posd.cli.app.context import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.tables import SHORT_ID
-from posd.cli.explain.catalogue import language, named
+from posd.cli.explain.catalogue import chosen, language, named
 
 #: the API's bounds of an amount: 12 digits before the point, 4 after it.
 AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,4})?")
@@ -144,6 +144,12 @@ def whole_uuid(text: str) -> str | None:
         return str(uuid.UUID(text))
     except ValueError:
         return None
+
+
+def check_usage(command: str, **faults: object) -> None:
+    """Raise UsageError with the text of [usage] for the first fault that is true."""
+    if (fault := next(filter(faults.get, faults), None)) is not None:
+        raise click.UsageError(chosen("usage")[command][fault])
 
 
 def asks() -> bool:

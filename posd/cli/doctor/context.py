@@ -25,7 +25,7 @@ from posd.cli.doctor.service import Service, User
 from posd.cli.explain.catalogue import language, named, over
 from posd.config import Config, ConfigProblem, TerminalConfig
 from posd.config.layers import where
-from posd.storage import backup
+from posd.storage import backup, database_files
 
 
 class CheckStatus(StrEnum):
@@ -275,17 +275,12 @@ class DoctorContext:
         return ["sudo", "-u", user.name] if user.uid else ["sudo"]
 
 
-def mount_point(path: Path) -> Path:
-    """Return the mount point of a path."""
-    return next(one for one in (path, *path.parents) if one.is_mount())
-
-
 #: Texts for the braces, about the file at `at`, else about the subject.
 OF_FILE: Mapping[str, Callable[[Path], object]] = {
     "mode": lambda path: f"mode {stat.S_IMODE(path.stat().st_mode):04o}",
     "owner": lambda path: user_name(path.stat().st_uid),
     "socket_group": lambda path: service.group_name(path.stat().st_gid),
-    "mount": mount_point,
+    "mount": database_files.mount_point,
 }
 
 

@@ -14,14 +14,15 @@ from urllib.parse import quote
 import msgspec
 
 from posd.base.files import acting_as_owner
-from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings, mount_point, not_seen
+from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings, not_seen
 from posd.cli.doctor.service import barrier, being, group_id, group_name, of_id, of_service
+from posd.cli.explain.catalogue import say
 from posd.config import ConfigProblem, HeaderValue, examine
 from posd.daemon.sockets import SOCKET_MODE
 from posd.records.callback_urls import CREDENTIAL, KeyFileError, load_keys
 from posd.storage import StoreError, changes
-from posd.storage.connection import KEY_TABLE, is_damage, open_file, refuse_lost, schema_version
-from posd.storage.database_files import closed_to_us
+from posd.storage.connection import identify, is_damage, open_file, refuse_lost, schema_version
+from posd.storage.database_files import closed_to_us, mount_point
 from posd.terminals import trust
 from posd.upkeep import known_ca
 
@@ -151,6 +152,8 @@ SHORT_CHECK_SECONDS = 3.0
 OPERATIONS_AT_A_TIME = 100_000
 
 KEY = "database.path"
+#: SQLite's code of an error that is no damage -> the finding.
+UNREAD = {sqlite3.SQLITE_BUSY: "busy", sqlite3.SQLITE_INTERRUPT: "too_large"}
 
 
 def check_database(shop: DoctorContext) -> Findings:
@@ -170,11 +173,9 @@ def check_database(shop: DoctorContext) -> Findings:
         else:
             yield shop.unseen(path, error)
     except sqlite3.Error as error:
-        if is_damage(error):
-            yield shop.tell("database.damaged", path, key=KEY, reason=error)
-        else:
-            busy = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-            yield shop.tell("database.busy" if busy else "database.unopened", path, reason=error)
+        code = "damaged" if is_damage(error) else UNREAD.get(getattr(error, "sqlite_errorcode", 0), "unopened")
+        key, seconds = KEY if code == "damaged" else "", _seconds(shop)
+        yield shop.tell(f"database.{code}", path, key=key, reason=error, seconds=seconds)
 
 
 @contextmanager
@@ -206,37 +207,33 @@ def _missing(shop: DoctorContext) -> CheckFinding:
 
 
 def _contents(db: sqlite3.Connection, shop: DoctorContext, path: Path) -> Findings:
-    version: int = db.execute("PRAGMA user_version").fetchone()[0]
-    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    aside = path.with_name(f"{path.stem}-backup{path.suffix}")
+    known, (version, is_backup) = schema_version(), identify(db)
+    given: dict[str, Any] = {"version": version, "known": known}
     if path.stat().st_size == 0:
-        yield shop.tell("database.empty", path, key=KEY)
-    elif KEY_TABLE in tables:
-        yield shop.tell("database.put_by_hand", path, key=KEY, aside=aside)
-    elif not version or "transactions" not in tables:
-        yield shop.tell("database.foreign", path, key=KEY)
-    elif version > schema_version():
-        yield shop.tell("database.newer", path, key=KEY, version=version, known=schema_version())
+        code = "empty"
+    elif is_backup:
+        code, given["aside"] = "put_by_hand", path.with_name(f"{path.stem}-backup{path.suffix}")
+    elif not version or version > known:
+        code = "newer" if version else "foreign"
+    elif (reason := _damage(db, _seconds(shop))) is not None:
+        code, given["reason"] = "damaged", reason
     else:
-        yield _whole(db, shop, path, version)
+        older = say("doctor", "older", known=known) if version < known else ""
+        yield shop.tell("database.whole", path, version=version, older=older)
+        return
+    yield shop.tell(f"database.{code}", path, key=KEY, **given)
 
 
-def _whole(db: sqlite3.Connection, shop: DoctorContext, path: Path, version: int) -> CheckFinding:
-    seconds = SHORT_CHECK_SECONDS if shop.quick else QUICK_CHECK_SECONDS
+def _seconds(shop: DoctorContext) -> float:
+    return SHORT_CHECK_SECONDS if shop.quick else QUICK_CHECK_SECONDS
+
+
+def _damage(db: sqlite3.Connection, seconds: float) -> str | None:
+    """Return damage that a quick check finds. Raise sqlite3.OperationalError (interrupted) after some seconds."""
     end = time.monotonic() + seconds
     db.set_progress_handler(lambda: int(time.monotonic() > end), OPERATIONS_AT_A_TIME)
-    try:
-        ((found,),) = db.execute("PRAGMA quick_check(1)").fetchall()
-    except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
-            raise
-        return shop.tell("database.too_large", path, seconds=seconds)
-    finally:
-        db.set_progress_handler(None, 0)
-    if found != "ok":
-        return shop.tell("database.damaged", path, key=KEY, reason=found)
-    older = f", {schema_version()} after the next start" if version < schema_version() else ""
-    return shop.tell("database.whole", path, version=version, older=older)
+    ((found,),) = db.execute("PRAGMA quick_check(1)").fetchall()
+    return None if found == "ok" else str(found)
 
 
 # Files and keys: faults, owners and readers.

@@ -16,8 +16,8 @@ from posd.base.text import shown
 from posd.cli.app.context import Context, ExitCode, context
 from posd.cli.app.output import Output, aside, counted, pasted
 from posd.cli.app.tables import wrap
+from posd.cli.explain.catalogue import choose, named, say
 from posd.config import Config, ConfigError, ConfigProblem, load
-from posd.config.profile import AccessMode
 from posd.config.show import ShownValue, entries, profile_entries, toml_lines
 
 if TYPE_CHECKING:
@@ -41,8 +41,10 @@ ABORTABLE = {True: "yes", False: "no", None: "-"}
 
 
 @click.group()
-def config() -> None:
+@click.pass_context
+def config(ctx: click.Context) -> None:
     """Check the configuration file, and show what is in force."""
+    choose(ctx)
 
 
 @config.command()
@@ -76,14 +78,15 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
     elif problems:
         _show_problems(problems)
     else:
-        output.verbatim(f"{loaded.file}: the configuration is right{', except for unchecked files' if notes else ''}.")
+        output.verbatim(say("config", "right_but" if notes else "right", file=loaded.file))
         room = output.stdout.width - SUMMARY_INDENT if output.rich else sys.maxsize
         for label, value in _summary(loaded):
             first, *rest = wrap(shown(value), room)
-            output.verbatim(f"  {label + ':':<12} {first}", *(" " * SUMMARY_INDENT + part for part in rest))
+            output.verbatim(f"  {named(label) + ':':<12} {first}", *(" " * SUMMARY_INDENT + part for part in rest))
         output.verbatim(*(f"  {note}" for note in notes), style="yellow")
         if notes:
-            output.verbatim(f"To check all of it: sudo {shop.command('config', 'check')}", style="yellow")
+            command = shop.command("config", "check")
+            output.verbatim(say("config", "check_all", command=command), style="yellow")
     sys.exit(ExitCode.USAGE if refused else ExitCode.DONE)
 
 
@@ -133,14 +136,15 @@ def act_as_owner(file: Path) -> None:
         raise click.ClickException(f"cannot use {file.absolute().parent}: {error.strerror}") from error
 
 
-def is_own_file(path: Path) -> bool:
-    """Return whether a path is one of posd's files beside its database, which no command may overwrite."""
+def refuse_own_file(path: Path) -> None:
+    """Raise UsageError for one of posd's files beside its database, which no command may overwrite."""
     from posd.config import examine, parse
     from posd.storage.database_files import is_own  # imported here, because few commands write a file
 
     file = Path(context(click.get_current_context()).config_path)
     config = examine(file, check_files=False)[0] or parse("", file=file, check_files=False)
-    return is_own(path, config.database.path)
+    if is_own(path, config.database.path):
+        raise click.UsageError(say("backup", "own_file", file=path))
 
 
 def load_or_exit(config_path: str, *, as_json: bool = False, check_files: bool = True) -> Config:
@@ -162,16 +166,21 @@ def _print_problems(file: Path | str, problems: Sequence[ConfigProblem], notes: 
     click.echo(msgspec.json.encode(document))
 
 
+def translated(problem: ConfigProblem) -> ConfigProblem:
+    """Return a problem with its reason and its cure in the language, if the catalogue has them."""
+    return msgspec.structs.replace(problem, reason=named(problem.reason), cure=named(problem.cure))
+
+
 def _show_problems(problems: Sequence[ConfigProblem]) -> None:
     beside = aside()
     width = beside.stdout.width if beside.rich else sys.maxsize
-    for problem in problems:
+    for problem in map(translated, problems):
         beside.line(problem.what, "red")
         cure, *commands = problem.cure.split("\n")
         if cure:
             beside.line(cure, indent=INDENT)
         beside.verbatim(*(line for command in commands for line in pasted(command, INDENT, width)))
-    beside.line(f"{counted(len(problems), 'problem')}: posd cannot use the configuration until this is corrected.")
+    beside.line(say("config", "refused", problems=counted(len(problems), named("problem"))))
 
 
 def _show_editor(problems: Sequence[ConfigProblem]) -> None:
@@ -184,29 +193,24 @@ def _show_editor(problems: Sequence[ConfigProblem]) -> None:
 def _summary(loaded: Config) -> Iterable[tuple[str, str]]:
     marks = {"local": "", "cloud": " (cloud)"}
     terminals = [f"{terminal.serial}{marks[terminal.access_mode]}" for terminal in loaded.terminals]
-    yield "terminals", ", ".join(terminals) or "none: every payment will be refused until one is configured"
-    zone = loaded.merchant.timezone
-    default = " (the default; the merchant account may have another)"
-    yield "days", f"end at midnight of {zone}{default if loaded.sources['merchant.timezone'] == 'default' else ''}"
-    certificate = loaded.webhooks.certificate or "the one of posd tls init"
-    alone = " (IPv4 alone; [::] takes both)" if loaded.webhooks.host == "0.0.0.0" else ""  # noqa: S104 - compared
-    yield "webhooks", f"https on {loaded.webhooks.listen}{alone}, certificate: {certificate}"
+    yield "terminals", ", ".join(terminals) or say("config", "no_terminal")
+    is_default = loaded.sources["merchant.timezone"] == "default"
+    yield "days", say("config", "default_days" if is_default else "days", zone=loaded.merchant.timezone)
+    certificate = loaded.webhooks.certificate or say("config", "own_certificate")
+    name = "webhooks_of_ipv4" if loaded.webhooks.host == "0.0.0.0" else "webhooks"  # noqa: S104 - compared
+    yield "webhooks", say("config", name, listen=loaded.webhooks.listen, certificate=certificate)
     if loaded.metrics.listen:
-        yield "metrics", f"http on {loaded.metrics.listen}, for everything that reaches it"
-    if any(terminal.access_mode == "cloud" for terminal in loaded.terminals):
-        yield "cloud", f"the service calls back at {loaded.webhooks.public_url}"
+        yield "metrics", say("config", "metrics", listen=loaded.metrics.listen)
+    modes = {terminal.access_mode for terminal in loaded.terminals} or {loaded.terminal_defaults.access_mode}
+    if "cloud" in modes and loaded.terminals:
+        yield "cloud", say("config", "cloud", url=loaded.webhooks.public_url)
     local = loaded.local_api
-    feed = f"{local.feed_socket} (if there is a group {local.feed_group})" if local.feed_group else local.feed_socket
-    yield "sockets", f"{local.till_socket}, {local.admin_socket}, {feed}"
+    feed = say("config", "feed", socket=local.feed_socket, group=local.feed_group)
+    sockets = (local.till_socket, local.admin_socket, feed if local.feed_group else local.feed_socket)
+    yield "sockets", ", ".join(map(str, sockets))
     yield "database", str(loaded.database.path)
-    modes = _access_modes(loaded)
     assumed = sum(entry.row.assumption for entry in profile_entries(loaded) if entry.access_mode in modes)
-    yield "profile", f"{assumed} paths are assumptions (posd config show --profile)" if assumed else "confirmed"
-
-
-def _access_modes(loaded: Config) -> set[AccessMode]:
-    """Return the access modes of the fleet; without terminals the default one."""
-    return {terminal.access_mode for terminal in loaded.terminals} or {loaded.terminal_defaults.access_mode}
+    yield "profile", say("config", "assumed" if assumed else "confirmed", count=assumed)
 
 
 def _document(loaded: Config) -> dict[str, object]:
@@ -258,10 +262,7 @@ def _show_profile(loaded: Config, *, as_json: bool) -> None:
         )
         if output.rich:
             output.line()
-    output.line(
-        "An assumption is used, but its answers prove nothing until it is confirmed: check it with your "
-        "terminal, then set confirmed = true in its section, as in [profile.abort]."
-    )
+    output.line(say("config", "assumption"))
 
 
 @click.command()

@@ -17,15 +17,15 @@ from posd.base.text import escaped
 from posd.cli.app.completion_words import files
 from posd.cli.app.connection import Api, Reply, connect, json_option
 from posd.cli.app.context import ExitCode
-from posd.cli.app.errors import Failure, interruptible
+from posd.cli.app.errors import fail, interruptible
 from posd.cli.app.output import Output, aside, counted, inline, size
-from posd.cli.app.parameters import asks, confirm
+from posd.cli.app.parameters import asks, check_usage, confirm
 from posd.cli.app.private_file import private_file
 from posd.cli.app.subject import COMMANDS_FOR
 from posd.cli.app.tables import Id, Number
 from posd.cli.app.times import TimeCell, moment
 from posd.cli.explain.catalogue import chosen, named, say
-from posd.cli.operate.config import is_own_file
+from posd.cli.operate.config import refuse_own_file
 from posd.storage import StorageUnavailable, StoreError, connection
 from posd.storage import backup as backup_file
 
@@ -56,12 +56,12 @@ def backup(ctx: click.Context, output: Output, path: str | None, into: str | Non
     With --into DIRECTORY posd itself writes a compressed backup, and chooses its name. Backups beyond the newest N are
     removed when the new one is complete, or earlier if the disk lacks space.
     """
-    if (path is None) == (into is None):
-        raise click.UsageError("name the FILE to write, or --into DIRECTORY")
-    if keep is not None and into is None:
-        raise click.UsageError("--keep belongs to --into: the directory that keeps that many backups")
-    if path == "-" and (output.as_json or sys.stdout.isatty()):
-        raise click.UsageError("a backup is bytes: send standard output to a file or another command, without --json")
+    check_usage(
+        "backup",
+        no_file=(path is None) == (into is None),
+        no_directory=keep is not None and into is None,
+        bytes=path == "-" and (output.as_json or sys.stdout.isatty()),
+    )
     with connect(ctx) as api, interruptible(output):
         if path == "-":
             _send(api, output)
@@ -80,19 +80,16 @@ def _rotate(api: Api, output: Output, directory: Path, keep: int) -> None:
         return
     written = reply.body
     _show_written(output, written)
-    removed = len(written["removed"])
-    gone = f", {removed} older removed" if removed else ""
-    output.line(f"{written['kept']} in {directory}{gone} (the newest {keep} are kept).")
+    output.line(
+        say("backup", "rotated", **written | {"removed": len(written["removed"])}, directory=directory, keep=keep)
+    )
     for name in written["unusable"]:
-        output.line(f"{name} in that directory cannot be used. It is not counted and not removed.", "yellow")
+        output.line(say("backup", "unusable", name=name), "yellow")
 
 
 def _show_written(output: Output, written: Mapping[str, Any]) -> None:
-    output.line(
-        f"Written: {written['path']}, {size(written['bytes'])}, {counted(written['transactions'], 'payment')}; "
-        "read back and found sound.",
-        "green",
-    )
+    what = {"size": size(written["bytes"]), "payments": counted(written["transactions"], named("payment"))}
+    output.line(say("backup", "written", path=written["path"], **what), "green")
     output.line(say("backup", "warning"))
     if not written["synced"]:
         output.line(say("backup", "not_synced"), "yellow")
@@ -113,9 +110,7 @@ def _receive(api: Api, output: Output, file: Path) -> None:
                 str(file), fresh.stat().st_size, transactions, contents.made_at or "", backup_file.sync_name(fresh)
             )
     except (OSError, sqlite3.Error, StoreError, StorageUnavailable) as error:
-        reason = getattr(error, "strerror", None) or error
-        words = f"no backup was written to {file} ({reason}); name a file in a directory that you may write to"
-        raise Failure(words, ExitCode.NOT_DONE, output) from error
+        fail(output, say("backup", "not_written", file=file, reason=getattr(error, "strerror", None) or error))
     document = msgspec.json.encode(written)
     output.json(document)
     if not output.as_json:
@@ -124,14 +119,13 @@ def _receive(api: Api, output: Output, file: Path) -> None:
 
 def _refuse_other(file: Path) -> None:
     """Raise UsageError if the target is a file that is not a backup, or is posd's own."""
-    if is_own_file(file):
-        raise click.UsageError(f"{file} is one of posd's own files; name another file")
+    refuse_own_file(file)
     try:
         with acting_as_owner(file):
             if file.exists() and backup_file.read(file).made_at is None:
-                raise click.UsageError(f"{file} is a database that is in use; name another file")
+                raise click.UsageError(say("backup", "in_use", file=file))
     except (OSError, backup_file.NotABackup) as error:
-        raise click.UsageError(f"{file} is there, and no backup of posd; name another file") from error
+        raise click.UsageError(say("backup", "foreign", file=file)) from error
 
 
 def _send(api: Api, output: Output) -> None:
@@ -139,7 +133,7 @@ def _send(api: Api, output: Output) -> None:
     for piece in _stream(api, output):
         count += stream.write(piece)
     stream.flush()
-    output.note(f"Sent: {size(count)}, read back and found sound. {say('backup', 'warning')}")
+    output.note(f"{say('backup', 'sent', size=size(count))} {say('backup', 'warning')}")
 
 
 def _stream(api: Api, output: Output) -> Iterator[bytes]:
@@ -170,8 +164,7 @@ def prune(ctx: click.Context, output: Output, older_than: int | None, dry_run: b
     asked: dict[str, Any] = {} if older_than is None else {"older_than_days": older_than}
     with connect(ctx) as api:
         if not dry_run and not yes:
-            if not asks():
-                raise click.UsageError("give --yes: removed records cannot be brought back (--dry-run shows them)")
+            check_usage("prune", no_yes=not asks())
             beside = aside()
             found = _prune(api, output, "posd searches for old records", {**asked, "dry_run": True}).body
             _show(beside, found)

@@ -15,9 +15,9 @@ from posd.cli.app.connection import connect, json_option
 from posd.cli.app.context import ExitCode, context, drop_lost_output
 from posd.cli.app.errors import Failure
 from posd.cli.app.output import DESCRIPTION, Output, aside, counted
-from posd.cli.app.parameters import asks, caller, confirm
+from posd.cli.app.parameters import asks, caller, check_usage, confirm
 from posd.cli.app.times import in_words, moment
-from posd.cli.explain.catalogue import chosen
+from posd.cli.explain.catalogue import chosen, language, named, say
 from posd.cli.operate.config import act_as_owner, load_as_owner
 from posd.records.callback_urls import NEW_KEY
 from posd.records.witness import StartedPayment
@@ -39,25 +39,20 @@ def _told(output: Output) -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        code = (
-            ExitCode.USAGE
-            if isinstance(error, NotABackup | checking.NothingToVerify | InvalidIdList)
-            else ExitCode.NOT_DONE
-        )
+        wrong = isinstance(error, NotABackup | checking.NothingToVerify | InvalidIdList)
         raw = msgspec.json.encode({"ok": False, "error": str(error)})
-        lines = (
-            error.lines if isinstance(error, InvalidIdList) else (str(error),)
-        )  # a file name in the message can contain a line break
-        raise Failure(lines, code, output, raw) from error
+        # A file name in another message can contain a line break.
+        lines = error.lines if isinstance(error, InvalidIdList) else (str(error),)
+        raise Failure(lines, ExitCode.USAGE if wrong else ExitCode.NOT_DONE, output, raw) from error
 
 
 @contextmanager
 def _progress(output: Output) -> Iterator[Look]:
     """Show on a terminal the present step, and its progress if known."""
-    with output.progress("opening the file", output.spinner(), DESCRIPTION, BarColumn()) as update:
+    with output.progress(named("opening the file"), output.spinner(), DESCRIPTION, BarColumn()) as update:
 
         def look(what: str, done: int, total: int) -> None:
-            update(description=what, completed=done, total=total or None)
+            update(description=named(what), completed=done, total=total or None)
 
         yield look
 
@@ -83,23 +78,19 @@ def verify(ctx: click.Context, output: Output, file: Path | None) -> None:
 
 
 def _show_report(output: Output, report: checking.VerifyReport) -> None:
-    what = "backup" if report.backup else "database"
-    checked = f"{counted(report.transactions, 'payment')}, {report.events} events"
-    if report.print_jobs:
-        checked += f", {counted(report.print_jobs, 'print job')}"
-    checked += f", schema {report.schema}"
-    if not report.counts:
-        output.line(f"{report.file}: nothing is wrong with this {what} ({checked}).", "green")
-        return
-    output.line(f"{report.file}: something is wrong with this {what} ({checked}).", "red")
+    things = {"payment": report.transactions, "event": report.events, "print job": report.print_jobs}
+    checked = [counted(count, named(noun)) for noun, count in things.items() if count or noun != "print job"]
+    words = {"file": report.file, "checked": ", ".join(checked), "schema": report.schema}
+    name = f"{'bad' if report.counts else 'good'}_{'backup' if report.backup else 'database'}"
+    output.line(say("verify", name, **words), "red" if report.counts else "green")
     for kind, count in report.counts.items():
         found = [finding for finding in report.findings if finding.kind == kind]
-        output.line(f"{kind}: {found[0].means}", "bold")
+        output.line(f"{kind}: {named(found[0].means)}", "bold")
         for finding in found:
             output.line(f"{finding.subject}: {finding.detail}", indent=2)
         if count > len(found):
-            output.line(f"and {count - len(found)} more", indent=2)
-        output.line(f"What to do: {found[0].cure}", "yellow", indent=2)
+            output.line(say("verify", "more", more=count - len(found)), indent=2)
+        output.line(say("verify", "todo", todo=named(found[0].cure)), "yellow", indent=2)
 
 
 @click.command()
@@ -149,8 +140,7 @@ def restore(
     and are never sent again. --ids without a FILE implies --without-backup.
     """
     restores = without_backup or (ids is not None and file is None)
-    if [file is not None, restores, seen, new_callback_key].count(True) != 1:
-        raise click.UsageError("name the backup FILE, or give --without-backup, --ids, --seen or --new-callback-key")
+    check_usage("restore", kinds=[file is not None, restores, seen, new_callback_key].count(True) != 1)
     if seen:
         _confirm_seen(ctx, output, operator, note)
         return
@@ -158,12 +148,12 @@ def restore(
         _make_key(ctx, output, operator, yes)
         return
     with _told(output):
-        named = _read_list(ids) if ids is not None else {}
+        listed = _read_list(ids) if ids is not None else {}
     database = load_as_owner(context(ctx).config_path, as_json=output.as_json).database
-    named |= _witnessed(named, database.witness)
+    listed |= _witnessed(listed, database.witness)
     with _told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
         with _progress(output) as look:
-            prepared = restoring.prepare(file, look, named)
+            prepared = restoring.prepare(file, look, listed)
         asked = asks() and not yes
         if asked:
             _show_plan(aside(), database.path, prepared)
@@ -172,8 +162,8 @@ def restore(
         restoring.commit()
     mark, keys = msgspec.structs.asdict(prepared.mark), msgspec.structs.asdict(prepared.keys)
     output.json(msgspec.json.encode({"database": str(database.path), "restored": mark, "keys": keys}))
-    output.line(f"Restored: {database.path}.", "green")
-    output.line(in_words(prepared.mark.words), "yellow" if prepared.mark.doubtful else "")
+    output.line(say("restore", "restored", path=database.path), "green")
+    output.line(_words(prepared.mark), "yellow" if prepared.mark.doubtful else "")
     for line in () if asked else _key_lines(prepared):
         output.line(line, "yellow")
     output.line("Start posd. It is shown as degraded until a person confirms the restore: posd restore --seen")
@@ -185,7 +175,7 @@ def _read_list(ids: Path) -> dict[str, StartedPayment]:
         with nullcontext(sys.stdin.buffer) if str(ids) == "-" else ids.open("rb") as file:
             return takeover.read_id_list(file)
     except OSError as error:
-        raise InvalidIdList(f"cannot read the list of --ids, {ids} ({error.strerror}); nothing was changed") from error
+        raise InvalidIdList(say("restore", "no_list", file=ids, reason=error.strerror)) from error
 
 
 def _witnessed(named: Mapping[str, StartedPayment], witness: Path) -> dict[str, StartedPayment]:
@@ -207,13 +197,11 @@ def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> N
         drop_lost_output()
         made = restoring.new_key(operator)
     output.json(msgspec.json.encode(made))
-    output.line(f"A new callback key was made: {made.path}.", "green")
+    output.line(say("restore", "made_key", path=made.path), "green")
     if made.aside:
-        output.line(f"The damaged one is kept as {made.aside}.")
+        output.line(say("restore", "kept_key", file=made.aside))
     output.line(chosen("callback_key")["lost"], "yellow")
-    output.line(
-        f"{counted(made.open, 'payment')} open: posd asks the terminals about them when it is started. Start posd."
-    )
+    output.line(say("restore", "open", payments=counted(made.open, named("payment"))))
 
 
 def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
@@ -223,7 +211,7 @@ def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str |
         asked = asks() and not output.as_json
         _show_unseen(aside(), api.get("/restore").body)
         while asked and not note:
-            note = click.prompt("What was found (it is kept with the database)", err=True).strip()
+            note = click.prompt(say("restore", "found"), err=True).strip()
         reply = api.post("/restore/seen", {"operator": operator, "note": note or NO_NOTE})
     output.json(reply.raw)
     output.line("The restore is confirmed. posd now sends a repeated call even if it does not know the id.")
@@ -231,10 +219,9 @@ def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str |
 
 def _show_unseen(beside: Output, found: Mapping[str, Any]) -> None:
     """Write the events, and the id of each payment that was taken over."""
-    happened = [msgspec.convert(item, Restored).words for item in found["restores"]]
-    happened += [msgspec.convert(item, GoneBack).words for item in found["gone_back"]]
-    for words in happened:
-        beside.line(in_words(words), "yellow")
+    happened = [msgspec.convert(item, kind) for kind, name in EVENTS.items() for item in found[name]]
+    for event in happened:
+        beside.line(_words(event), "yellow")
     for payment in found["transactions"]:
         state = payment["result"] or payment["phase"]
         at = moment(payment["created_at"], date=True)
@@ -243,34 +230,52 @@ def _show_unseen(beside: Output, found: Mapping[str, Any]) -> None:
 
 #: Note that is stored if the operator gave none.
 NO_NOTE = "looked at, without a note"
+#: Kind of an event of the database -> its member in the API.
+EVENTS = {Restored: "restores", GoneBack: "gone_back"}
 
 
-def _taken(what: str, by_id: int) -> str:
-    return f"{what}, of {by_id} only the id" if by_id else what
+def _words(event: Restored | GoneBack) -> str:
+    """Return what happened to the database, and the next step: the daemon's words, or in Spanish the catalogue's."""
+    if language() == "en":
+        return in_words(event.words)
+    fields = msgspec.structs.asdict(event) | {"at": moment(event.at, date=True)}
+    if isinstance(event, GoneBack):
+        return say("restore", "gone_back", **fields)
+    parts = {
+        "from_backup" if event.file else "from_nothing": True,
+        f"old_{event.old}": True,
+        "by_id": event.by_id,
+        "print_jobs_by_id": event.print_jobs_by_id,
+        "listed": event.ids,
+        "doubtful": event.doubtful,
+    }
+    return " ".join(say("restore", name, **fields) for name, holds in parts.items() if holds)
+
+
+def _taken(count: int, noun: str, by_id: int) -> str:
+    return say("restore", "taken_by_id" if by_id else "taken", what=counted(count, named(noun)), by_id=by_id)
 
 
 def _show_plan(beside: Output, database: Path, prepared: RestorePlan) -> None:
     """Write what a restore will do."""
     mark, contents = prepared.mark, prepared.backup
-    pairs = [("database", str(database))]
-    if contents is not None:
-        made = moment(contents.made_at, date=True) if contents.made_at else "at an unknown time"
-        newest = moment(contents.newest, date=True) if contents.newest else "none"
-        pairs += [
-            ("backup", f"{mark.file}, made {made}"),
-            ("in it", f"{counted(contents.transactions, 'payment')}, newest {newest}"),
-        ]
+    if contents is None:
+        pairs = [("backup", say("restore", "no_backup"))]
     else:
-        pairs.append(("backup", "none: a new database"))
-    pairs.append(("present database", chosen("old_file")[mark.old]))
-    if mark.replaced:
-        pairs.append(("it is kept as", mark.replaced))
-    pairs.append(("taken over from it", _taken(counted(mark.taken_over, "payment"), mark.by_id)))
-    if mark.print_jobs:
-        pairs.append(("", _taken(counted(mark.print_jobs, "print job"), mark.print_jobs_by_id)))
-    if mark.ids:
-        pairs.append(("ids of the list", f"{mark.ids}, of these {mark.ids_taken_over} not known: taken over in doubt"))
-    beside.panel("restore", pairs, "cyan")
+        made = moment(contents.made_at, date=True) if contents.made_at else named("at an unknown time")
+        newest = moment(contents.newest, date=True) if contents.newest else named("none")
+        payments = counted(contents.transactions, named("payment"))
+        pairs = [("backup", say("restore", "made", file=mark.file, made=made))]
+        pairs.append(("in it", say("restore", "newest", payments=payments, newest=newest)))
+    rows = {
+        "present database": chosen("old_file")[mark.old],
+        "it is kept as": mark.replaced,
+        "taken over from it": _taken(mark.taken_over, "payment", mark.by_id),
+        "": mark.print_jobs and _taken(mark.print_jobs, "print job", mark.print_jobs_by_id),
+        "ids of the list": mark.ids and say("restore", "ids", ids=mark.ids, unknown=mark.ids_taken_over),
+    }
+    pairs += [(label, str(text)) for label, text in rows.items() if text]
+    beside.panel("restore", [("database", str(database)), *pairs], "cyan")
     for line in _key_lines(prepared):
         beside.line(line, "yellow")
 
@@ -279,7 +284,7 @@ def _key_lines(prepared: RestorePlan) -> Iterator[str]:
     """Yield the texts about the callback key."""
     keys = prepared.keys
     if keys.aside:
-        yield f"The callback key could not be read; it is kept as {keys.aside}."
+        yield say("restore", "unread_key", file=keys.aside)
     if not keys.kept and not keys.added:
         yield chosen("callback_key")["none"].format(new_key=NEW_KEY)
     elif not keys.kept and prepared.mark.old is not OldFile.MISSING:

@@ -37,12 +37,12 @@ from posd.base.text import shown
 from posd.cli.app.completion_words import files as offer_files
 from posd.cli.app.connection import Api, Problem, Unreachable, json_option
 from posd.cli.app.context import Context, ExitCode, can_open, context
-from posd.cli.app.errors import Failure
+from posd.cli.app.errors import fail
 from posd.cli.app.output import Output, aside, size
-from posd.cli.app.parameters import asks, confirm
+from posd.cli.app.parameters import asks, check_usage, confirm
 from posd.cli.app.private_file import write_private_file
-from posd.cli.explain.catalogue import events, say
-from posd.cli.operate.config import is_own_file
+from posd.cli.explain.catalogue import chosen, events, say
+from posd.cli.operate.config import refuse_own_file
 from posd.cli.operate.logs import NoLog, of_file, of_journal, read, stripped
 from posd.cli.operate.status import ask as ask_status
 from posd.cli.operate.status import output_of
@@ -126,38 +126,39 @@ def support(ctx: click.Context, output: Output, file: Path, log: str | None, uni
     the content before it writes the archive. The command works without a running posd and with a wrong configuration;
     the archive names the missing parts.
     """
-    if not (yes or asks()):
-        raise click.UsageError("there is no terminal for a question: give --yes to write it")
+    check_usage("support", no_yes=not (yes or asks()))
     _refuse_existing(file, output)
     machine = Machine(context(ctx), log, unit)
-    with output.busy("collecting; posd doctor can take a minute"):
+    with output.busy(say("support", "busy")):
         parts = collect(machine)
     listing = _listing(parts)
     beside = aside() if output.as_json else output
     for line in () if output.as_json and yes else listing:
         beside.line(line.strip(), indent=len(line) - len(line.lstrip()))
     if not yes:
-        confirm(beside, f"Write {file}?", "Nothing was written.")
+        confirm(beside, say("support", "write", file=file), "Nothing was written.")
     try:
         write_private_file(file, archive(parts, datetime.now(UTC)), replaces=False)
     except FileExistsError:
         _refuse_existing(file, output)
     except OSError as error:
-        raise Failure(f"cannot write {file}: {error.strerror}", ExitCode.NOT_DONE, output) from error
+        fail(output, say("support", "not_written", file=file, reason=error.strerror))
     document = {
         "file": str(file),
         "members": {part.name: part.says for part in parts if not part.missing},
         "missing": {part.name: part.missing for part in parts if part.missing},
     }
     output.json(msgspec.json.encode(document))
-    output.line(f"{file} is written ({size(file.stat().st_size)}), readable for its owner alone.", "green")
+    output.line(say("support", "written", file=file, size=size(file.stat().st_size)), "green")
 
 
 def collect(machine: Machine) -> list[ArchivePart]:
     """Collect every available part, without secret data."""
     scrub = Scrubber(machine)
     parts = []
-    for name, (says, take) in PARTS.items():
+    descriptions = chosen("part")
+    for name, take in PARTS.items():
+        says = descriptions[name].format(lines=LOG_LINES)
         try:
             part = ArchivePart(name, says, scrub(_cut(take(machine))))
         except (PartUnavailable, Problem, Unreachable) as error:
@@ -185,19 +186,16 @@ def archive(parts: Sequence[ArchivePart], now: datetime) -> bytes:
 def _listing(parts: Sequence[ArchivePart]) -> list[str]:
     had = [f"  {part.name}: {part.says} ({size(len(part.content.encode()))})" for part in parts if not part.missing]
     lacks = [f"  {part.name}: {part.missing}" for part in parts if part.missing]
-    lines = ["In the archive:", *had]
-    if lacks:
-        lines += ["Could not be had:", *lacks]
-    return [*lines, say("support", "left_out")]
+    missing = [say("support", "missing"), *lacks] if lacks else []
+    return [say("support", "contents"), *had, *missing, say("support", "left_out")]
 
 
 def _refuse_existing(file: Path, output: Output) -> None:
     if os.path.lexists(file):
-        raise Failure(f"{file} is there already; name another file", ExitCode.USAGE, output)
-    if is_own_file(file):
-        raise Failure(f"{file} is one of posd's own files; name another file", ExitCode.USAGE, output)
+        fail(output, say("support", "exists", file=file), ExitCode.USAGE)
+    refuse_own_file(file)
     if not file.absolute().parent.is_dir():
-        raise Failure(f"{file.absolute().parent} is no directory", ExitCode.USAGE, output)
+        fail(output, say("support", "no_directory", folder=file.absolute().parent), ExitCode.USAGE)
 
 
 def _cut(text: str) -> str:
@@ -394,13 +392,13 @@ def _json(document: object) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
-#: File -> its description, and its source.
-PARTS: Mapping[str, tuple[str, Callable[[Machine], str]]] = {
-    "versions.json": ("versions of posd, its packages and this machine", _versions),
-    "config.toml": ("the configuration file without secrets", _configuration),
-    "service.txt": ("systemd's state of the service and its socket", _service),
-    "status.json": ("everything in posd status: checks, disk, backup, configuration, counters, terminals", _status),
-    "doctor.json": ("the findings of posd doctor", _doctor),
-    "metrics.txt": ("the metrics", _metrics),
-    "log.jsonl": (f"the newest lines of the log, at most {LOG_LINES}", _log),
+#: File -> its source. [part] of the catalogue describes it.
+PARTS: Mapping[str, Callable[[Machine], str]] = {
+    "versions.json": _versions,
+    "config.toml": _configuration,
+    "service.txt": _service,
+    "status.json": _status,
+    "doctor.json": _doctor,
+    "metrics.txt": _metrics,
+    "log.jsonl": _log,
 }

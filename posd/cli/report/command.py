@@ -17,9 +17,10 @@ from posd.cli.app import times
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option, merchant_zone
 from posd.cli.app.context import ExitCode
 from posd.cli.app.output import Output, counted
+from posd.cli.app.parameters import check_usage
 from posd.cli.app.private_file import write_private_file
 from posd.cli.explain.catalogue import named, use
-from posd.cli.operate.config import is_own_file
+from posd.cli.operate.config import refuse_own_file
 from posd.cli.report import table, view, words
 from posd.cli.report.view import Comparison, ReportView, read_day, span
 
@@ -79,20 +80,23 @@ def report(
     are listed separately and are in no total. A shift has all payments since the last one was closed, independent of
     the clock. Exit code 0: done. 1: the total differs from --expect.
     """
-    if sum((output.as_json, as_table, html is not None)) > 1:
-        raise click.UsageError("--json, --csv and --html are three formats of the report: choose one")
-    if html == "":
-        raise click.UsageError("--html needs the name of a file, or - to print the page")
-    if html is not None and is_own_file(Path(html)):
-        raise click.UsageError(f"{html} is one of posd's own files; name another file")
-    if sum((closes, since is not None, which is not None, not day is first is last is None)) > 1:
-        raise click.UsageError("--close, --since, --shift and days are four kinds of report: choose one")
-    if begin and (output.as_json or as_table or html is not None or expect is not None):
-        raise click.UsageError("--begin makes no report: use it without --json, --csv, --html and --expect")
+    check_usage(
+        "report",
+        formats=sum((output.as_json, as_table, html is not None)) > 1,
+        no_name=html == "",
+        kinds=sum((closes, since is not None, which is not None, not day is first is last is None)) > 1,
+        begin=begin and (output.as_json or as_table or html is not None or expect is not None),
+        no_operator=closes and not (operator or "").strip(),
+        one_terminal=closes and terminal is not None,
+        no_close=not closes and (begin or operator is not None or note is not None),
+        days=day is not None and (first is not None or last is not None),
+        no_first=last is not None and first is None,
+    )
+    if html is not None:
+        refuse_own_file(Path(html))
     if as_table:  # for programs, so in English
         use(Language.EN)
     shift = _shift(which)
-    _check_close(closes, begin, operator, note, terminal)
     expected = None if expect is None else _sum(expect)
     zone = _zone("UTC" if timezone is None and times.in_utc() else timezone)
     asked_of = {"terminal": terminal, "metadata": metadata, "timezone": zone.key if zone else None}
@@ -202,15 +206,6 @@ def _write_page(output: Output, made: ReportView, html: str) -> None:
         output.line(words.said("page_begins"), "yellow")
 
 
-def _check_close(closes: bool, begin: bool, operator: str | None, note: str | None, terminal: str | None) -> None:
-    if closes and not (operator or "").strip():
-        raise click.UsageError("--close needs --operator NAME: the person who closes the shift")
-    if closes and terminal is not None:
-        raise click.UsageError("a shift has all terminals: close it without --terminal")
-    if not closes and (begin or operator is not None or note is not None):
-        raise click.UsageError("--begin, --operator and --note belong to --close")
-
-
 def _shift(which: str | None) -> str | None:
     """Return the number of a shift, or `last`."""
     if which in (None, "last"):
@@ -242,10 +237,6 @@ def _zone(name: str | None) -> ZoneInfo | None:
 
 
 def _days(day: str | None, first: str | None, last: str | None, today: date) -> tuple[date, date]:
-    if day is not None and (first is not None or last is not None):
-        raise click.UsageError("DAY is one day, --from and --to are several: give one or the other")
-    if last is not None and first is None:
-        raise click.UsageError("--to needs --from: the first of the days")
     begin = _day(first or day or "today", today, "--from" if first else "DAY")
     end = _day(last, today, "--to") if last else (today if first else begin)
     if end < begin:

@@ -1,45 +1,62 @@
 """Real daemons and a simulated terminal for each scenario of the catalogue. Each scenario is played once, many at the
 same time.
 
-The module runs two daemons. The first daemon never searches by itself, so that the ends come from the scenarios on any
-machine. The second daemon searches soon, for scenarios that end by a search. The daemons differ only in these times.
+The module runs two daemons. The first daemon never searches or polls by itself, so that the ends come from the
+scenarios on any machine. The second daemon searches and polls soon, for scenarios that end by a search or by a poll.
+The daemons differ only in these times.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
+from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from posd import tls
 from posd.simulator import Settings, Simulator
-from posd.simulator.scenario import Certificate, Scenario, TerminalAction, payments
+from posd.simulator.scenario import Certificate, PrintScenario, Scenario
 from posd.tls import issue
 from tests.catalogue import schemes
-from tests.catalogue.expected import expect_of
-from tests.catalogue.playing import News, Play, Played
+from tests.catalogue.expected import expect_of, print_expect_of
+from tests.catalogue.playing import News
 from tests.support.daemon import Daemon, running
 from tests.support.ports import reserve
 
+AnyScenario = Scenario | PrintScenario
+
 #: Factor by which terminals are faster than people: an approved cycle takes about a second.
 SPEED = 20.0
-#: Of both daemons.
-DEBUG = '[logging]\nlevel = "debug"\n'
-#: Limits of the daemon that searches soon, in real seconds. These limits are shorter than the default limits, and far
-#: from the times of the scenarios.
+#: Factor by which printers are faster than in a shop: a receipt takes 20 to 60 ms.
+PRINT_SPEED = 50.0
+#: Limits of the daemon that searches and polls soon, in real seconds. These limits are shorter than the default limits,
+#: and far from the times of the scenarios. Polls come long after each timely webhook.
 SOON = """
+[logging]
+level = "debug"
 [reconcile]
 first_event_grace_seconds = 4
 stall_seconds = 12
 stall_after_request_seconds = 6
+[print]
+poll_first_seconds = 2
+poll_max_seconds = 2
+stuck_seconds = 4
 """
-#: Limit that is longer than the time of all scenarios together.
+#: Limits that are longer than the time of all scenarios together. Only a stuck job is reported soon.
 SELDOM = """
+[logging]
+level = "debug"
 [reconcile]
 first_event_grace_seconds = 600
 stall_seconds = 1200
 stall_after_request_seconds = 600
+[print]
+poll_first_seconds = 3600
+poll_max_seconds = 3600
+stuck_seconds = 2
 """
 DISCOVERY = 'enabled = true\ninterfaces = ["127.0.0.1"]'
 #: Time-out in real seconds, long enough for a reply on a busy machine.
@@ -61,47 +78,56 @@ class Street:
     daemon: Daemon
     news: News
     terminals: Mapping[str, Settings]
-    places: asyncio.Semaphore
     #: Terminals that run until the end, because their payments stay open or posd may still search.
     simulators: dict[str, Simulator] = field(default_factory=dict)
 
-    async def play(self, name: str) -> Played:
-        """Play a scenario to its end."""
-        async with self.places:
-            simulator = self.simulators[name] = await Simulator(self.terminals[name]).__aenter__()
-            return await Play(self.daemon, self.news, name, simulator).run()
+    async def switch_on(self, name: str) -> Simulator:
+        """Start the terminal of a scenario, or start it again."""
+        if (before := self.simulators.get(name)) is not None:
+            await before.__aexit__(None, None, None)
+        found = self.simulators[name] = await Simulator(self.terminals[name]).__aenter__()
+        return found
 
 
-def _gives_up(scenario: Scenario) -> bool:
+def _gives_up(scenario: AnyScenario) -> bool:
     """Return whether a call of this scenario must time out."""
+    if isinstance(scenario, PrintScenario):
+        return scenario.creation.fault == "silent"
     replies = (scenario.start, scenario.abort, scenario.search)
     return any(reply.fault == "silent" or _longest(reply.after) > GIVEN_UP_SECONDS for reply in replies)
 
 
-def _asked_soon(scenario: Scenario) -> bool:
-    """Return whether a scenario needs the daemon that searches soon. The end of such a scenario comes by a search or a
-    time-out, or the terminal moves.
+def _asked_soon(scenario: AnyScenario) -> bool:
+    """Return whether a scenario needs the daemon that searches and polls soon. The end of such a scenario comes by a
+    search, a poll or a time-out, or the terminal moves.
     """
+    if isinstance(scenario, PrintScenario):
+        printed = print_expect_of(scenario)
+        return printed.decided_by != "webhook" and "quarantined_event" not in printed.passed
     expect = expect_of(scenario)
     brought = expect.phase == "final" and expect.evidence in ("event", "refusal", "unsent")
     by_time = {"stalled", "no_callback"} & {*expect.attention, *expect.passed}
-    return not brought or bool(by_time) or _gives_up(scenario) or _does(scenario, "move")
+    return not brought or bool(by_time) or _gives_up(scenario) or _moves(scenario)
 
 
 def _longest(span: float | tuple[float, float]) -> float:
     return span[1] if isinstance(span, tuple) else span
 
 
-def _does(scenario: Scenario, deed: TerminalAction) -> bool:
-    return any(step.do is deed for step in scenario.steps)
+def _moves(scenario: AnyScenario) -> bool:
+    return isinstance(scenario, Scenario) and any(step.do == "move" for step in scenario.steps)
 
 
-def _changes_key(scenario: Scenario) -> bool:
-    return Certificate.CHANGED in (scenario.certificate, *(step.certificate for step in scenario.steps))
+def _changes_key(scenario: AnyScenario) -> bool:
+    return isinstance(scenario, Scenario) and Certificate.CHANGED in (
+        scenario.certificate,
+        *(step.certificate for step in scenario.steps),
+    )
 
 
-def _terminal(directory: Path, name: str, scenario: Scenario, made: tls.TlsFiles, trust: Path) -> Settings:
+def _terminal(directory: Path, name: str, scenario: AnyScenario, made: tls.TlsFiles, trust: Path) -> Settings:
     """Return the settings of the terminal that plays a scenario."""
+    prints = isinstance(scenario, PrintScenario)
     state = directory / name
     state.mkdir()
     return Settings(
@@ -113,18 +139,18 @@ def _terminal(directory: Path, name: str, scenario: Scenario, made: tls.TlsFiles
         ca_certificate=made.ca_certificate,
         ca_private_key=made.ca_key,
         trust=trust,
-        speed=SPEED,
+        speed=PRINT_SPEED if prints else SPEED,
         wait_seconds=0,
         delivery_timeout=60,
-        mdns=_does(scenario, "move"),
+        mdns=_moves(scenario),
         mdns_interfaces=("127.0.0.1",),
         move_ports=(reserve(),),
-        **({"scenario": name} if scenario.out_of_reach else {}),
+        **({"scenario": name} if isinstance(scenario, Scenario) and scenario.out_of_reach else {}),
         **schemes.SETTINGS,
     )
 
 
-def _entry(scenario: Scenario, settings: Settings, made: tls.TlsFiles, fingerprint: str, signed: str) -> str:
+def _entry(scenario: AnyScenario, settings: Settings, made: tls.TlsFiles, fingerprint: str, signed: str) -> str:
     """Return the entry of that terminal in posd's configuration."""
     address = "" if settings.mdns else f'base_url = "https://127.0.0.1:{settings.port}"\n'
     # posd follows a terminal that moves during a payment only if the certificate is pinned.
@@ -135,9 +161,7 @@ def _entry(scenario: Scenario, settings: Settings, made: tls.TlsFiles, fingerpri
 
 
 @asynccontextmanager
-async def _street(
-    directory: Path, scenarios: Mapping[str, Scenario], soon: bool, places: asyncio.Semaphore
-) -> AsyncIterator[Street]:
+async def _street(directory: Path, scenarios: Mapping[str, AnyScenario], soon: bool) -> AsyncIterator[Street]:
     """Run a daemon for the block, with a terminal in its fleet for each of these scenarios."""
     made = issue.init(directory / "terminals" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     trust = directory / "state" / "tls" / "ca.crt"
@@ -148,11 +172,11 @@ async def _street(
     signed = schemes.entry(directory)
     fleet = "".join(_entry(item, terminals[name], made, fingerprint, signed) for name, item in scenarios.items())
     fleet += f'[[terminals]]\nserial = "{ANOTHER_SERIAL}"\n'
-    discovery = DISCOVERY if soon else "enabled = false"
-    async with running(directory, fleet, (SOON if soon else SELDOM) + DEBUG, discovery) as daemon:
+    discovery = DISCOVERY if any(map(_moves, scenarios.values())) else "enabled = false"
+    async with running(directory, fleet, SOON if soon else SELDOM, discovery) as daemon:
         news = News()
         following = asyncio.create_task(news.follow(daemon.till_socket))
-        opened = Street(daemon, news, terminals, places)
+        opened = Street(daemon, news, terminals)
         try:
             yield opened
         finally:
@@ -161,17 +185,34 @@ async def _street(
             await asyncio.gather(*(item.__aexit__(None, None, None) for item in opened.simulators.values()))
 
 
+Result = TypeVar("Result")
+
+
 @asynccontextmanager
-async def streets(directory: Path, names: Iterable[str]) -> AsyncIterator[Mapping[str, Street]]:
-    """Run the daemons for the block. Return the daemon for each of these scenarios."""
+async def play_all(
+    scenarios: Mapping[str, AnyScenario], play: Callable[[Street, str], Coroutine[None, None, Result]]
+) -> AsyncIterator[tuple[Mapping[str, Street], Mapping[str, "asyncio.Task[Result]"]]]:
+    """Play these scenarios in parallel for the block. Yield their daemons and tasks."""
     places = asyncio.Semaphore(TOGETHER)
-    async with AsyncExitStack() as stack:
-        found: dict[str, Street] = {}
-        for soon in (False, True):
-            scenarios = {name: payments()[name] for name in names if _asked_soon(payments()[name]) == soon}
-            if scenarios:
-                home = directory / ("soon" if soon else "seldom")
-                home.mkdir()
-                street = await stack.enter_async_context(_street(home, scenarios, soon, places))
-                found |= dict.fromkeys(scenarios, street)
-        yield found
+    opened: dict[str, Street] = {}
+
+    async def one(name: str) -> Result:
+        async with places:
+            return await play(opened[name], name)
+
+    with TemporaryDirectory(prefix="posd-") as directory:
+        async with AsyncExitStack() as stack:
+            for soon in (False, True):
+                chosen = {name: scenario for name, scenario in scenarios.items() if _asked_soon(scenario) == soon}
+                if chosen:
+                    home = Path(directory, "soon" if soon else "seldom")
+                    home.mkdir()  # noqa: ASYNC240 - no other task runs yet
+                    street = await stack.enter_async_context(_street(home, chosen, soon))
+                    opened |= dict.fromkeys(chosen, street)
+            tasks = {name: asyncio.create_task(one(name), name=name) for name in opened}
+            try:
+                yield opened, tasks
+            finally:
+                for task in tasks.values():
+                    task.cancel()
+                await asyncio.gather(*tasks.values(), return_exceptions=True)

@@ -3,8 +3,6 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import pytest_asyncio
@@ -12,9 +10,9 @@ import pytest_asyncio
 from posd.cli.explain.catalogue import events
 from posd.simulator.scenario import payments
 from tests.catalogue.expected import expect_of
-from tests.catalogue.playing import Played, Said
+from tests.catalogue.playing import Play, Played, Said
 from tests.catalogue.schemes import BUSINESS_CODE
-from tests.catalogue.street import Street, streets
+from tests.catalogue.street import Street, play_all
 from tests.catalogue.themes import QUICK
 from tests.support.secrets import Secrets
 from tests.support.shop import nothing_to_correct
@@ -33,28 +31,31 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 CASES = named_quick(payments(), QUICK)
 
 Streets = Mapping[str, Street]
-Playing = dict[str, "asyncio.Task[Played]"]
+Playing = Mapping[str, "asyncio.Task[Played]"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Streets]:
-    """Yield the daemons for the scenarios of this run's tests. If the run has no such test, use the quick scenarios."""
+async def both(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Streets, Playing]]:
+    """Play the scenarios of this run's tests in parallel. If the run has no such test, play the quick scenarios."""
+
+    async def play(street: Street, name: str) -> Played:
+        return await Play(street.daemon, street.news, name, await street.switch_on(name)).run()
+
     names = played_in(request) or [name for name in payments() if name in QUICK]
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with streets(Path(directory), names) as opened:
-            yield opened
+    async with play_all({name: payments()[name] for name in names}, play) as both:
+        yield both
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def playing(opened: Streets) -> AsyncIterator[Playing]:
-    """Play all of these scenarios in parallel."""
-    tasks = {name: asyncio.create_task(street.play(name), name=name) for name, street in opened.items()}
-    try:
-        yield tasks
-    finally:
-        for task in tasks.values():
-            task.cancel()
-        await asyncio.gather(*tasks.values(), return_exceptions=True)
+@pytest.fixture(scope="module")
+def opened(both: tuple[Streets, Playing]) -> Streets:
+    """Return the daemons of the scenarios."""
+    return both[0]
+
+
+@pytest.fixture(scope="module")
+def playing(both: tuple[Streets, Playing]) -> Playing:
+    """Return the tasks of the scenarios."""
+    return both[1]
 
 
 @pytest.mark.quick(3)

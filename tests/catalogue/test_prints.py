@@ -1,9 +1,7 @@
 """The tests play every print scenario of the catalogue against a real daemon. Each scenario ends as its file says."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 import pytest_asyncio
@@ -11,8 +9,9 @@ import pytest_asyncio
 from posd.cli.explain.catalogue import events
 from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, prints
 from tests.catalogue.expected import person_of, print_expect_of
-from tests.catalogue.print_street import PrintPlay, Said, print_street
+from tests.catalogue.printing import PrintPlay, Said
 from tests.catalogue.schemes import BUSINESS_CODE
+from tests.catalogue.street import play_all
 from tests.support.secrets import Secrets
 from tests.support.slow import named_quick, played_in
 from tests.support.tables import every
@@ -20,27 +19,16 @@ from tests.support.tables import every
 #: Scenarios whose end comes by the webhook, by a poll, or by the reply.
 QUICK = {"completes", "fails", "refuses", "out-of-paper", "error-but-prints", "calls-twice", "loses-reply", "stuck"}
 
-Playing = dict[str, "asyncio.Task[PrintPlay]"]
+Playing = Mapping[str, "asyncio.Task[PrintPlay]"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plays(request: pytest.FixtureRequest) -> AsyncIterator[dict[str, PrintPlay]]:
-    """Yield a play for each scenario of this run's tests. If the run has no such test, use the quick scenarios."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with print_street(Path(directory), played_in(request) or QUICK) as opened:
-            yield opened
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def playing(plays: dict[str, PrintPlay]) -> AsyncIterator[Playing]:
-    """Return tasks of all scenarios, which run in parallel."""
-    tasks = {name: asyncio.create_task(play.run(), name=name) for name, play in plays.items()}
-    try:
+async def playing(request: pytest.FixtureRequest) -> AsyncIterator[Playing]:
+    """Play the scenarios of this run's tests in parallel. If the run has no such test, play the quick scenarios."""
+    names = played_in(request) or QUICK
+    scenarios = {name: scenario for name, scenario in prints().items() if name in names}
+    async with play_all(scenarios, lambda street, name: PrintPlay(name, street).run()) as (_, tasks):
         yield tasks
-    finally:
-        for task in tasks.values():
-            task.cancel()
-        await asyncio.gather(*tasks.values(), return_exceptions=True)
 
 
 @pytest.mark.quick(2)
@@ -53,7 +41,7 @@ async def test_posd_reports_the_end_of_the_scenario(playing: Playing, name: str)
     job = await play.job()
     assert Said.of(job) == Said.expected(prints()[name]), job
     assert play.papers() == expect.papers
-    assert play.news.passed[name] >= set(expect.passed)
+    assert play.street.news.passed[name] >= set(expect.passed)
 
 
 @pytest.mark.slow
@@ -70,7 +58,7 @@ async def test_the_end_does_not_change_and_each_job_was_created_once(playing: Pl
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_end_follows_from_the_record(playing: Playing) -> None:
     done = await asyncio.gather(*playing.values())
-    for daemon in {id(play.daemon): play.daemon for play in done}.values():
+    for daemon in {id(play.street.daemon): play.street.daemon for play in done}.values():
         report = (await daemon.call("POST", "/reprocess", socket=daemon.admin_socket)).json["printing"]
         assert (report["differing"], report["differences"]) == (0, []), report
         assert report["print_jobs"] > 0
@@ -99,11 +87,15 @@ def test_the_ordinary_receipt_is_the_default() -> None:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_log_has_only_events_of_the_table_and_no_secret(playing: Playing) -> None:
-    played = [await task for task in playing.values()]
+    done = [await task for task in playing.values()]
     secrets = Secrets({"business code": BUSINESS_CODE})
-    secrets.add_requests(text for play in played for text in play.simulator.print_requests)
+    secrets.add_requests(text for play in done for text in play.simulator.print_requests)
     assert len(secrets.values) >= len(playing) - 5
-    lines = [line for daemon in {id(play.daemon): play.daemon for play in played}.values() for line in daemon.lines]
+    lines = [
+        line
+        for daemon in {id(play.street.daemon): play.street.daemon for play in done}.values()
+        for line in daemon.lines
+    ]
     assert secrets.found_in(lines) == []
     assert {line["event"] for line in lines} <= events().keys()
     assert not [line for line in lines if "dropped" in line]

@@ -14,8 +14,11 @@ from typing import Any
 import click
 
 from posd import tls
+from posd.base.problems import remedy
 from posd.cli.app.connection import Problem, Unreachable, connect
 from posd.cli.app.output import Output, Pair
+from posd.cli.explain.catalogue import say
+from posd.cli.payments.words import check_words
 from posd.client.connection import probe
 from posd.config import Config
 from posd.tls.certificate import digest
@@ -100,8 +103,8 @@ class RunningDaemon:
         """Why no certificate may be made (posd does not trust the clock), and what to do. Empty if one is allowed."""
         if self.clock.get("status", "ok") == "ok":
             return ""
-        detail, todo = self.clock.get("detail"), self.clock.get("todo")
-        return f"no certificate is made, because its dates would be wrong: {detail}. What to do: {todo}"
+        detail, steps = check_words("clock", self.clock)
+        return say("tls", "clock", detail=detail, todo=remedy(steps))
 
     @property
     def address(self) -> str:

@@ -19,7 +19,7 @@ from posd.cli.app.errors import fail
 from posd.cli.app.lazy import LazyGroup, Targets
 from posd.cli.app.output import Output, Pair
 from posd.cli.certificates import document, folded, grouped, own, pair, tell, wanted
-from posd.cli.explain.catalogue import say
+from posd.cli.explain.catalogue import choose, named, say
 from posd.cli.operate.config import load_as_owner
 from posd.config import Config
 from posd.tls import issue
@@ -31,8 +31,10 @@ SUBCOMMANDS: Targets = {name: f"posd.cli.tls:{name}" for name in ("init", "statu
 
 
 @click.group("tls", cls=LazyGroup, targets=SUBCOMMANDS)
-def group() -> None:
+@click.pass_context
+def group(ctx: click.Context) -> None:
     """Make, show and renew the certificates of the webhook listener."""
+    choose(ctx)
 
 
 @click.command()
@@ -47,7 +49,7 @@ def ca(given: Context, output: Output, fingerprint: bool) -> None:
     config = load_as_owner(given.config_path)
     made = own(config)
     if made is None:
-        fail(output, f"there is no CA of posd: {config.file} names a pair of the shop's own PKI, which has its own CA")
+        fail(output, say("tls", "no_ca", file=config.file))
     try:
         path = _readable_ca(made, config.local_api.directory)
         info = tls.describe(path)
@@ -91,10 +93,10 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
     made = tls.files(directory)
     try:
         if if_missing and (present := _present(config, made)):
-            output.verbatim(f"Nothing is made: {present}.")
+            output.verbatim(say("tls", "not_made", present=present))
             return
         if not (force or there(made.ca_certificate)) and (words := lost_beside(config.database.path, made)):
-            fail(output, f"no CA was made: {words}. What to do: {REMEDY}")
+            fail(output, say("tls", "ca_lost", words=words, cure=named(REMEDY)))
         # Not called while the service starts: systemd already holds its socket, and the call would wait.
         daemon = None if if_missing else certificates.find(ctx, config)
         if daemon is not None and daemon.clock_doubt:
@@ -110,7 +112,7 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
         )
         ca, server = tls.describe(made.ca_certificate), tls.describe(made.certificate)
     except sqlite3.Error as error:
-        fail(output, f"cannot tell from {config.database.path} whether the terminals trust a CA ({error}); posd verify")
+        fail(output, say("tls", "no_known_ca", file=config.database.path, error=error))
     except (tls.TlsError, OSError) as error:
         code = ExitCode.USAGE if isinstance(error, tls.SubjectError) else ExitCode.NOT_DONE
         fail(output, error, code)
@@ -119,24 +121,16 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
     serves = daemon is not None and not own_pair and daemon.reload() and daemon.serves(server.fingerprint_sha256)
     next_step = "unused" if own_pair else "served" if serves else "soon" if daemon is not None else "start"
     for name in ("made", "made_ca" if new_ca else "kept_ca", next_step):
-        words = say(
-            "tls",
-            name,
-            directory=directory,
-            file=config.file,
-            **_described(server),
-            ca=made.ca_certificate,
-            subject=ca.subject,
-            ca_until=times.day(ca.not_after),
-        )
-        output.verbatim(*words.split("\n"))
+        where = {"directory": directory, "file": config.file, "ca": made.ca_certificate}
+        of_ca = {"subject": ca.subject, "ca_until": times.day(ca.not_after)}
+        tell(output, say("tls", name, **where, **of_ca, **_described(server)))
 
 
 def _described(info: tls.CertificateInfo) -> dict[str, str]:
     return {
         "until": times.day(info.not_after),
-        "names": ", ".join(info.names) or "none",
-        "addresses": ", ".join(info.addresses) or "none",
+        "names": ", ".join(info.names) or named("none"),
+        "addresses": ", ".join(info.addresses) or named("none"),
         "fingerprint": info.fingerprint_sha256,
     }
 
@@ -144,8 +138,8 @@ def _described(info: tls.CertificateInfo) -> dict[str, str]:
 def _present(config: Config, made: tls.TlsFiles) -> str | None:
     """Return the present certificate; None if there is none."""
     if config.webhooks.certificate is not None:
-        return f"{config.file} names the certificate {config.webhooks.certificate}"
-    return f"there is a certificate in {made.certificate.parent}" if there(made.certificate) else None
+        return say("tls", "configured", file=config.file, certificate=config.webhooks.certificate)
+    return say("tls", "present", directory=made.certificate.parent) if there(made.certificate) else None
 
 
 # `posd tls renew`: a new server certificate, with the same key and CA. The timer and the daemon run the same code.
@@ -176,7 +170,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
         reasons = _reasons(config, made, now)
         if if_needed and not reasons:
             info = tls.describe(made.certificate)
-            tell(output, f"Not needed: valid for {info.days_left(now)} more days, for all names that terminals call.")
+            tell(output, say("tls", "not_needed", days=info.days_left(now)))
             _end(output, {"renewed": False, "reasons": [], "certificate": document(info, made.certificate, now)})
         _wait_for_the_clock(ctx, config, output, if_needed=if_needed, by_daemon=no_reload)
         drop_lost_output()
@@ -194,36 +188,22 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
     if left := tls.renewal_reasons(info, wanted(config), now):
         # The CA ends soon, or the certificate lacks a name by which terminals call this machine.
         ends, future = info.days_left(now) < tls.RENEWAL_DAYS, ca.not_before > now
-        cure = say(
-            "tls",
-            "ends_with_ca" if ends else "ca_of_future" if future else "lacks_name",
-            ca_until=times.day(ca.not_after),
-            from_day=times.day(ca.not_before),
-            ca=made.ca_certificate,
-            lacking=tls.missing(info, wanted(config)),
-        )
-        fail(output, f"the renewed certificate does not help: {'; '.join(left)}; {cure}")
-    _end(
-        output,
-        {
-            "renewed": True,
-            "reasons": list(reasons),
-            "certificate": document(info, made.certificate, now),
-            "served": serves,
-        },
-    )
+        name = "ends_with_ca" if ends else "ca_of_future" if future else "lacks_name"
+        days = {"ca_until": times.day(ca.not_after), "from_day": times.day(ca.not_before)}
+        lacking = tls.missing(info, wanted(config))
+        cure = say("tls", name, **days, ca=made.ca_certificate, lacking=lacking)
+        fail(output, say("tls", "no_help", left="; ".join(left), cure=cure))
+    found = document(info, made.certificate, now)
+    _end(output, {"renewed": True, "reasons": list(reasons), "certificate": found, "served": serves})
 
 
 def _not_ours(config: Config, output: Output, *, if_needed: bool) -> NoReturn:
     """Exit: posd does not renew the pair of the shop's own PKI. With `if_needed` (the timer) the exit code is 0."""
     certificate, private_key = pair(config)
-    words = (
-        f"the certificate is that of the shop's own PKI ({config.file}, [webhooks]); put a new pair into {certificate} "
-        f"and {private_key}: posd uses it by itself"
-    )
+    words = say("tls", "own_pki", file=config.file, certificate=certificate, private_key=private_key)
     if not if_needed:
-        fail(output, f"cannot renew: {words}")
-    tell(output, f"Nothing is renewed here: {words}.")
+        fail(output, say("tls", "cannot_renew", why=words))
+    tell(output, say("tls", "not_renewed", why=words))
     _end(output, {"renewed": False, "reasons": [], "certificate": None})
 
 
@@ -239,7 +219,7 @@ def _wait_for_the_clock(
         return
     if not if_needed:
         fail(output, daemon.clock_doubt)
-    tell(output, f"{daemon.clock_doubt}. posd renews it by itself then.")
+    tell(output, say("tls", "renewed_later", why=daemon.clock_doubt))
     _end(output, {"renewed": False, "reasons": [], "certificate": None})
 
 
@@ -258,12 +238,12 @@ def _taken_up(ctx: click.Context, config: Config, info: tls.CertificateInfo, out
     """Notify the running daemon. Return whether the daemon now serves the certificate; None if no daemon runs."""
     daemon = certificates.find(ctx, config)
     if daemon is None:
-        tell(output, "No posd answers here; a running one uses it within a minute.")
+        tell(output, say("tls", "no_posd"))
         return None
     if daemon.reload() and daemon.serves(info.fingerprint_sha256):
-        tell(output, f"posd serves it now, on {daemon.address}.")
+        tell(output, say("tls", "serves", address=daemon.address))
         return True
-    tell(output, "posd uses it within a minute; check with: posd tls status")
+    tell(output, say("tls", "uses_soon"))
     return False
 
 
@@ -330,8 +310,8 @@ def _info_of(path: Path) -> tls.CertificateInfo | None:
 
 def _pairs(info: tls.CertificateInfo, now: datetime) -> list[Pair]:
     return [
-        ("names", ", ".join(info.names) or "none"),
-        ("addresses", ", ".join(info.addresses) or "none"),
+        ("names", ", ".join(info.names) or named("none")),
+        ("addresses", ", ".join(info.addresses) or named("none")),
         ("issued by", info.issuer),
         ("valid", say("tls", "until", day=times.day(info.not_after), days=info.days_left(now))),
         *folded("fingerprint", info.fingerprint_sha256),

@@ -16,7 +16,7 @@ from posd.cli.app.context import Context, ExitCode, OutputLost, for_problem
 from posd.cli.app.output import Output, inline
 from posd.cli.app.tables import Lines
 from posd.cli.app.times import in_words
-from posd.cli.explain.catalogue import chosen, explained, named
+from posd.cli.explain.catalogue import chosen, explained, named, say
 from posd.cli.payments.words import SPELLINGS, explained_by
 from posd.client.connection import SOCKET_VARIABLE
 
@@ -71,7 +71,7 @@ def explain(error: Exception, context: Context) -> Failure:
         case ForeignAnswer():
             return Failure(error.reason, ExitCode.NOT_DONE, output, error.raw)
         case OutputLost():
-            return Failure(f"cannot write the output: {error}", ExitCode.NOT_DONE, Output(as_json=False))
+            return Failure(say("error", "output", error=error), ExitCode.NOT_DONE, Output(as_json=False))
         case Unreachable():
             lines = [str(error), *([f"  {context.unread}"] if context.unread else [])]
             return Failure(lines, ExitCode.UNREACHABLE, output)
@@ -81,18 +81,16 @@ def explain(error: Exception, context: Context) -> Failure:
                 lines.append(f"  {explained_by([error.code])}")
             return Failure(lines, for_problem(error, starts=context.starts), output, error.raw)
         case ConfigError():
-            lines = ["cannot use the configuration:", *(f"  {problem}" for problem in error.problems)]
-            lines.append("name another file with --config FILE, or the daemon's socket with --socket PATH")
-            return Failure(lines, ExitCode.USAGE, output)
+            from posd.cli.operate.config import translated
+
+            lines = [f"  {translated(problem)}" for problem in error.problems]
+            return Failure([say("error", "config"), *lines, say("error", "other_file")], ExitCode.USAGE, output)
         case _:
             where = traceback.extract_tb(error.__traceback__)[-1]
-            message = (
-                f"a fault of posd itself: {type(error).__name__}: {error} ({where.filename}:{where.lineno}); "
-                "please report it (POSD_DEBUG=1 shows where it happened)"
-            )
+            place = f"{where.filename}:{where.lineno}"
+            message = say("error", "fault", kind=type(error).__name__, error=error, place=place)
             if context.starts:
-                unknown = "Whether it was done is not known. Ask again with the same id before you start it again"
-                return Failure([message, unknown], ExitCode.OPEN, output)
+                return Failure([message, say("error", "unknown")], ExitCode.OPEN, output)
             return Failure(message, ExitCode.NOT_DONE, output)
 
 
@@ -100,10 +98,7 @@ def _directed(problem: Problem, context: Context) -> Iterator[str]:
     """If a shell variable sent an operator's command to the till's socket, print so."""
     path = os.environ.get(SOCKET_VARIABLE)
     if problem.code == "forbidden" and path and context.socket_path == path:
-        yield (
-            f"  {SOCKET_VARIABLE} is set in this shell and names {path}: remove it (unset {SOCKET_VARIABLE}), or "
-            "name the admin socket with --socket"
-        )
+        yield say("error", "variable", name=SOCKET_VARIABLE, path=path)
 
 
 def problem_lines(problem: Problem) -> list[str]:

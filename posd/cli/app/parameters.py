@@ -159,17 +159,23 @@ def asks() -> bool:
 
 def confirm(output: Output, question: str, refused: str = "Nothing was changed.") -> None:
     """Ask a person. Exit with NOT_DONE if the answer is no."""
-    if not _agrees(named(question)):
+    if not agrees(named(question)):
         output.line(refused)
         sys.exit(ExitCode.NOT_DONE)
 
 
-def _agrees(question: str) -> bool:
-    """Return whether a person says yes, in the language of the question or in English."""
+def agrees(question: str, *, usually: bool | None = False) -> bool:
+    """Return whether a person says yes, in the language of the question or in English.
+
+    `usually`: the answer of an empty line. With None the question is repeated.
+    """
     if language() is Language.EN:
-        return click.confirm(question, err=True)
-    typed: str = click.prompt(f"{question} [s/N]", default="", show_default=False, err=True)
-    return typed.strip().lower() in YES
+        return click.confirm(question, default=usually, err=True)
+    marks = {True: "[S/n]", False: "[s/N]", None: "[s/n]"}[usually]
+    while True:
+        typed: str = click.prompt(f"{question} {marks}", default="", show_default=False, err=True)
+        if typed.strip() or usually is not None:
+            return typed.strip().lower() in YES if typed.strip() else bool(usually)
 
 
 def caller() -> str:

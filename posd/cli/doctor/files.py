@@ -17,6 +17,7 @@ from posd.base.files import acting_as_owner
 from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings, not_seen
 from posd.cli.doctor.service import barrier, being, group_id, group_name, of_id, of_service
 from posd.cli.explain.catalogue import say
+from posd.cli.operate.config import translated
 from posd.config import ConfigProblem, HeaderValue, examine
 from posd.daemon.sockets import SOCKET_MODE
 from posd.records.callback_urls import CREDENTIAL, KeyFileError, load_keys
@@ -84,7 +85,8 @@ def _problem(shop: DoctorContext, problem: ConfigProblem, path: Path | None) -> 
         code = "owned" if at.stat().st_uid == shop.user.uid else "closed"
         found = shop.tell(f"configuration.{code}", subject, key=key, **given)
     else:
-        given = {"reason": problem.reason, "cure": problem.cure, "file": problem.file}
+        told = translated(problem)
+        given = {"reason": told.reason, "cure": told.cure, "file": problem.file}
         given["line"] = None if problem.line is None else f"+{problem.line}"
         found = shop.tell("configuration.problem", subject, key=key, **given)
     return msgspec.structs.replace(found, file=problem.file, line=problem.line)

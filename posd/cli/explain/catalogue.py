@@ -100,6 +100,11 @@ def named(word: str) -> str:
     return word if _chosen is Language.EN else str(chosen("label").get(word, word))
 
 
+def named_parts(reason: str) -> str:
+    """Return a reason of the daemon in the chosen language, part by part."""
+    return ": ".join("; ".join(map(named, part.split("; "))) for part in reason.split(": "))
+
+
 def say(command: str, name: str, /, **words: object) -> str:
     """Return a text of a command with its braces filled."""
     template: str = chosen("says")[command][name]

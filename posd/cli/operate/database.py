@@ -3,7 +3,7 @@
 import base64
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -24,7 +24,7 @@ from posd.cli.app.private_file import private_file
 from posd.cli.app.subject import COMMANDS_FOR
 from posd.cli.app.tables import Id, Number
 from posd.cli.app.times import TimeCell, moment
-from posd.cli.explain.catalogue import chosen, named, say
+from posd.cli.explain.catalogue import chosen, named, named_parts, say
 from posd.cli.operate.config import refuse_own_file
 from posd.storage import StorageUnavailable, StoreError, connection
 from posd.storage import backup as backup_file
@@ -247,7 +247,8 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
             params["after"] = str(reply.body["next_after"])
     if entries or not output.rich:
         columns = ("id", "received", "channel", "about", "peer", "bytes", "reason")
-        output.table(columns, map(entry_row, entries))
+        word = named_parts if output.rich else str  # programs read what goes to a pipe
+        output.table(columns, [entry_row(entry, word) for entry in entries])
     else:
         output.line("Nothing is set aside.")
     if entries:
@@ -256,24 +257,25 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
         output.note("there may be more: --all shows them, --limit more of them")
 
 
-def entry_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the row of a quarantined message: its channel, and its payment or print job."""
+def entry_row(entry: Mapping[str, Any], word: Callable[[str], str]) -> tuple[str, ...]:
+    """Return the row of a quarantined message. `word` returns a word or a reason in the language."""
     about = entry["client_transaction_id"] or entry["print_job_id"] or "-"
     return (
         str(entry["id"]),
         TimeCell(entry["received_at"]),
-        CHANNELS.get(entry["channel"], entry["channel"]),
+        word(CHANNELS.get(entry["channel"], entry["channel"])),
         Id(about),
         entry["peer"] or "-",
         Number(len(base64.b64decode(entry["body"]))),
-        entry["reason"],
+        word(entry["reason"]),
     )
 
 
 def show_entry(output: Output, entry: Mapping[str, Any]) -> None:
     """Write a quarantined message, with its body escaped for the screen."""
     body = base64.b64decode(entry["body"])
-    pairs = {**entry, "received_at": moment(entry["received_at"], date=True), "body": f"{len(body)} bytes:"}
+    told = {"reason": named_parts(entry["reason"]), "body": f"{len(body)} bytes:"}
+    pairs = {**entry, **told, "received_at": moment(entry["received_at"], date=True)}
     output.panel("set aside", [(name, inline(value)) for name, value in pairs.items() if inline(value)], "cyan")
     for line in body_lines(body):
         click.echo(f"{MARGIN}{line}")

@@ -372,6 +372,7 @@ def _step_lines(step: RemedyStep, room: int) -> list[str]:
 
 def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
     """Print what is known without the daemon."""
+    from posd.cli.operate.config import translated  # imported here, because a reply needs neither
     from posd.config import examine
 
     file = Path(context(ctx).config_path)
@@ -403,7 +404,8 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
         words = _say("can_be_read" if file.exists() else "not_there", file=file)
         found.append(StatusLine("configuration", words, steps=do("sudo posd config check")))
     elif file.exists() or not context(ctx).socket_path:
-        found += [StatusLine("configuration", each.what, True, [RemedyStep(each.cure)]) for each in problems[:3]]
+        told = map(translated, problems[:3])
+        found += [StatusLine("configuration", each.what, True, [RemedyStep(each.cure)]) for each in told]
     if service:
         runs = service.get("ActiveState") == "active"
         words = f"{service.get('ActiveState')} ({service.get('SubState')}), {named('result')} {service.get('Result')}"
@@ -481,8 +483,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     from click.shell_completion import ShellComplete, get_completion_class
 
     kind = get_completion_class(shell)
-    if kind is None:
-        raise click.UsageError(f"click knows no {shell}")
+    assert kind is not None  # noqa: S101 - click knows the shells of SHELLS
     made = kind(ctx.find_root().command, {}, "posd", "_POSD_COMPLETE")
     # click's own method would run bash to check its version.
     click.echo(ShellComplete.source(made))

@@ -21,6 +21,7 @@ from posd.cli.app.outcome import CurrentState, TimedOut, start
 from posd.cli.app.output import Output, aside, money
 from posd.cli.app.subject import Document, Subject
 from posd.cli.explain import catalogue
+from posd.cli.explain.catalogue import named
 from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.payments.show import PAYMENT, failure_text
 from posd.cli.printing import PRINT_JOB, error_text, text_document
@@ -68,8 +69,7 @@ def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **
     Exit code 0: start, callback, abort and search are proven. 1: one of them is not. 4: a payment is still open.
     """
     asking = not yes and parameters.asks()
-    if not yes and not asking:
-        raise click.UsageError("cannot ask here, and nothing was sent: give --yes if a payment may be started")
+    parameters.check_usage("commission", no_yes=not yes and not asking)
     context(ctx).set_starts()
     with connect(ctx) as api:
         tell = aside() if output.as_json else output
@@ -78,13 +78,13 @@ def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **
             _go(ctx, walk, given)
             reply = walk.record(given["operator"], given["note"])
         except (KeyboardInterrupt, click.Abort):
-            walk.leave("Stopped.")
+            walk.leave(say("stopped"))
             sys.exit(ExitCode.OPEN if walk.open else ExitCode.NOT_DONE)
         except TimedOut:
-            walk.leave("It did not end in time.")
+            walk.leave(say("no_end"))
             sys.exit(ExitCode.OPEN)
         except (Problem, Unreachable):
-            walk.leave("Broken off.")
+            walk.leave(say("broken_off"))
             raise
     output.json(reply.raw)
     proven = reply.body["commissioned"]["proven"]
@@ -103,24 +103,24 @@ def _go(ctx: click.Context, walk: "_CommissionRun", given: Mapping[str, Any]) ->
     """Run all steps. Raise Problem, Unreachable, TimedOut, and KeyboardInterrupt or Abort if a person stops it."""
     walk.check()
     walk.cancel()
-    if walk.wants(given["printing"], "Print a page?", usually=True):
+    if walk.wants(given["printing"], say("print"), usually=True):
         page = f"posd\n{walk.serial}\n{time.strftime('%Y-%m-%d %H:%M:%S')}\n"
         walk.print_page(text_document(ctx, page, walk.serial))
-    if walk.wants(given["pay"], f"Charge a card {money(walk.amount)} as well?", usually=False):
+    if walk.wants(given["pay"], say("pay", amount=money(walk.amount)), usually=False):
         walk.pay()
     for charged in walk.charged[:]:
-        if walk.wants(given["void"], f"Reverse the charge of {money(walk.amount)}?", usually=walk.asking):
+        if walk.wants(given["void"], say("void", amount=money(walk.amount)), usually=walk.asking):
             walk.void(charged)
 
 
 def _row(seen: proofs.WalkProofs, part: str, lack: str) -> tuple[str, str, str]:
     """Return the row of a part: whether it is proven, and what is missing."""
     if not lack:
-        return part, "yes", "-"
+        return part, named("yes"), "-"
     about = next((item.identity for item in seen.payments if not item.acknowledged), "")
     if part == "print" and seen.print_job is not None:
         about = seen.print_job.identity
-    return part, "no", catalogue.say("lacks", lack, id=about, reason=(seen.unknown or {}).get("reason"))
+    return part, named("no"), catalogue.say("lacks", lack, id=about, reason=(seen.unknown or {}).get("reason"))
 
 
 @dataclass
@@ -147,13 +147,13 @@ class _CommissionRun:
         """Whether to run a step: by its option, by the person's answer, or by the default if none can be asked."""
         if given is not None or not self.asking:
             return usually if given is None else given
-        return click.confirm(question, default=usually, err=True)
+        return parameters.agrees(question, usually=usually)
 
     def check(self) -> None:
         """Before the start, refuse a check whose result could not be recorded. Raise Problem."""
         self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS)  # needs a known terminal and the admin socket
         self.tell.line(say("introduction", amount=money(self.amount), serial=self.serial))
-        if self.asking and not click.confirm("Is the terminal in front of you, and free?", default=True, err=True):
+        if self.asking and not parameters.agrees(say("ready"), usually=True):
             raise click.Abort
 
     def cancel(self) -> None:
@@ -161,17 +161,16 @@ class _CommissionRun:
         document = self._start({"type": "charge", "amount": {"subtotal_iva0": self.amount}})
         if document["phase"] != "final":
             if self.asking:
-                question = f"Does the terminal ask for a card, for {money(self.amount)}?"
-                self._shown = click.confirm(question, default=True, err=True)
+                self._shown = parameters.agrees(say("asks_for_card", amount=money(self.amount)), usually=True)
             try:
                 self.api.post(f"{PAYMENT.path(PAYMENT.id(document))}/abort")
-                self.tell.line("The terminal was asked to abort it.")
+                self.tell.line(say("abort_asked"))
             except Problem as problem:
                 self.tell.line(say("press", why=problem.detail), "yellow")
             document = self._follow(PAYMENT, document, CANCEL_SECONDS)
         self._ended(document)
         if self._payments[0].status is None:
-            self.leave("The terminal ended no payment, so nothing is proven.")
+            self.leave(say("nothing_ended"))
             sys.exit(ExitCode.NOT_DONE)
 
     def pay(self) -> None:
@@ -182,8 +181,8 @@ class _CommissionRun:
             document = self._follow(PAYMENT, document, CARD_SECONDS)
         self._ended(document)
         if self.asking and document["outcome"]["result"] == "approved":
-            question = f"Does the slip, or the screen, say exactly {money(self.amount)}?"
-            self._shown = click.confirm(question, default=None, err=True) and self._shown is not False
+            says_so = parameters.agrees(say("exact", amount=money(self.amount)), usually=None)
+            self._shown = says_so and self._shown is not False
 
     def void(self, charged: str) -> None:
         """Reverse a charge of this check."""
@@ -199,7 +198,7 @@ class _CommissionRun:
         """Print a page. If the print job does not end, posd goes on with it."""
         draft = {"print_job_id": str(uuid.uuid4())}
         path = PRINT_JOB.path(PRINT_JOB.id(draft))
-        self.tell.line(f"print job {PRINT_JOB.id(draft)}")
+        self.tell.line(f"{named('print job')} {PRINT_JOB.id(draft)}")
         request = {"terminal": self.serial, "document": content}
         try:
             job = start(self.api, path, request, deadline=time.monotonic() + START_SECONDS, away=self._away).body
@@ -209,7 +208,7 @@ class _CommissionRun:
             job = self.api.get(path).body
         if words := job["reason"] or error_text(job):
             self.tell.line(words, "yellow")
-        with self.tell.busy("asking for the print job"):
+        with self.tell.busy(say("asking_for_job")):
             asked = self.api.post(f"{path}/reconcile", seconds=RECONCILE_SECONDS).body
         self._print_job = proofs.print_job(asked, self.api.get(f"{path}/history").body["history"])
 
@@ -217,7 +216,7 @@ class _CommissionRun:
         """Record the result, and show it. Raise Problem."""
         for charged in self.charged:
             self.tell.line(say("charged", amount=money(self.amount), id=charged), "yellow")
-        with self.tell.busy("searching for a payment that never existed"):
+        with self.tell.busy(say("searching_none")):
             unknown = self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS).body
         seen = proofs.WalkProofs(self._payments, unknown, self._shown, self._print_job)
         lacks = proofs.lacking(seen)
@@ -225,7 +224,7 @@ class _CommissionRun:
         reply = self.api.post(f"{self.path}/commission", {"operator": operator, "note": note, "proven": proven})
         self.tell.line()
         self.tell.table(("part", "proven", "lacks"), [_row(seen, *each) for each in lacks.items()])
-        self.tell.line(f"Recorded for terminal {self.serial}, by {operator}.")
+        self.tell.line(say("recorded", serial=self.serial, operator=operator))
         self.tell.line(say("concludes") if {"abort", "search"} <= set(proven) else say("waits"))
         if "search" in proven and not any(item.status in proofs.OF_ACQUIRER for item in self._payments):
             self.tell.line(say("not_approved"))
@@ -242,7 +241,7 @@ class _CommissionRun:
     def _start(self, request: Document) -> Document:
         """Start a payment. The id is printed before the call. The payment counts as open until it has ended."""
         identity = str(uuid.uuid4())
-        self.tell.line(f"{request['type']} {identity}")
+        self.tell.line(f"{named(request['type'])} {identity}")
         self.open.append(identity)
         try:
             deadline = time.monotonic() + START_SECONDS
@@ -255,7 +254,7 @@ class _CommissionRun:
         return document
 
     def _away(self, reason: str) -> None:
-        self.tell.line(f"posd does not answer; waiting for it: {reason}", "yellow")
+        self.tell.line(say("away", reason=reason), "yellow")
 
     def _follow(self, subject: Subject, document: Document, seconds: float) -> Document:
         """Show the updates until the payment is final. Raise TimedOut."""
@@ -272,11 +271,11 @@ class _CommissionRun:
         identity = PAYMENT.id(document)
         path = PAYMENT.path(identity)
         self.open.remove(identity)
-        self.tell.line(f"ended: {document['outcome']['result']}", "bold")
+        self.tell.line(say("ended", result=catalogue.glossed(document["outcome"]["result"])), "bold")
         searches: list[str] = []
         for pause in SEARCH_PAUSES if document["outcome"]["status"] else ():
             time.sleep(pause)
-            with self.tell.busy("searching for it"):
+            with self.tell.busy(say("searching")):
                 found = self.api.post(f"{path}/reconcile", seconds=RECONCILE_SECONDS).body
             document = found if found["outcome"] else document
             search = found["last_search"]

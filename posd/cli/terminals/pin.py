@@ -21,7 +21,7 @@ from posd.cli.app.connection import Problem, Unreachable, connect, json_option
 from posd.cli.app.context import ExitCode, context
 from posd.cli.app.errors import fail
 from posd.cli.app.output import Output, Pair, aside
-from posd.cli.app.parameters import asks, confirm
+from posd.cli.app.parameters import asks, check_usage, confirm
 from posd.cli.certificates import fields, folded, grouped
 from posd.cli.explain.catalogue import named, say
 from posd.cli.operate.config import act_as_owner, load_or_exit
@@ -107,7 +107,7 @@ def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fi
         words = "same" if same else "another"
         output.line(say("pin", words, pinned=" ".join(grouped(pinned))), style="bold")
     if expected is not None and expected != info.fingerprint_sha256:
-        fail(output, f"it is another certificate: it has fingerprint {info.fingerprint_sha256}, not {expected}")
+        fail(output, say("pin", "another_fingerprint", found=info.fingerprint_sha256, expected=expected))
     if expected is None:
         _compare(output, "--fingerprint HEX")
     _tell(output, config, terminal, serial, info)
@@ -126,10 +126,7 @@ def add(ctx: click.Context, output: Output, serial: str, address: str | None, pi
     posd then trusts the public key of that certificate, also in a renewed certificate. Exit code 1: nothing was
     written.
     """
-    if yes and pinned is None:
-        raise click.UsageError("--yes needs --pin: the SHA-256 that was compared with the terminal itself")
-    if not yes and not asks():
-        raise click.UsageError("cannot ask here: compare the SHA-256 with the terminal, then --yes --pin HEX")
+    check_usage("add", no_pin=yes and pinned is None, no_yes=not yes and not asks())
     config = load_or_exit(context(ctx).config_path, check_files=False)
     file = _own_file(output, config, serial)
     expected = None if pinned is None else _hex(pinned, "--pin")
@@ -137,7 +134,7 @@ def add(ctx: click.Context, output: Output, serial: str, address: str | None, pi
     beside = aside() if output.as_json else output
     _show(beside, serial, where, info, key)
     if expected not in (None, info.fingerprint_sha256, key):
-        fail(output, f"it is another certificate: neither it nor its key has the SHA-256 {expected}")
+        fail(output, say("pin", "another_key", expected=expected))
     if not yes:
         _compare(beside, "--yes --pin HEX")
     lines = [f"serial = {_quoted(serial)}", f'public_key_sha256 = "{":".join(grouped(key))}"']
@@ -159,12 +156,12 @@ def _own_file(output: Output, config: Config, serial: str) -> Path:
     own = [layer.document for layer in config.layers.files if layer.file == file]
     plain = own and own[0].keys() == {"terminals"} and all(item.keys() <= WRITTEN for item in own[0]["terminals"])
     if known and not (there == file and plain):
-        fail(output, f"terminal {serial} is in {there} already. To change its pin there: posd terminals pin {serial}")
+        fail(output, say("pin", "known", serial=serial, file=there))
     if own and not known:
-        fail(output, f"{file} exists and has another terminal; write the section of {serial} by hand")
+        fail(output, say("pin", "exists", serial=serial, file=file))
     folder = next(folder for folder in file.parents if folder.exists())
     if not os.access(folder, os.W_OK):
-        fail(output, f"cannot write into {folder}: Permission denied; as root: sudo posd terminals add {serial}")
+        fail(output, say("pin", "as_root", folder=folder, serial=serial))
     return file
 
 
@@ -179,7 +176,7 @@ def _write(output: Output, config: Config, file: Path, text: str) -> None:
         file.parent.mkdir(mode=0o755, exist_ok=True)
         files.replace(file, text.encode(), mode=0o644)
     except OSError as error:
-        fail(output, f"cannot write {file}: {error.strerror}")
+        fail(output, say("support", "not_written", file=file, reason=error.strerror))
 
 
 def _is_used(ctx: click.Context, serial: str) -> bool:
@@ -202,11 +199,11 @@ def _look(
         der = _ask(where, terminal)
         return where, read_certificate(der), digest(der, "public key")
     except CannotAsk as error:
-        fail(output, f"cannot show the certificate of terminal {serial}: {error}")
+        fail(output, say("pin", "not_shown", serial=serial, why=error))
     except UnusableValueError as error:
         fail(output, _words(error), ExitCode.USAGE)
     except ValueError as error:
-        fail(output, f"cannot show the certificate of terminal {serial}: what it showed is no certificate ({error})")
+        fail(output, say("pin", "not_shown", serial=serial, why=say("pin", "no_certificate", error=error)))
 
 
 def _hex(text: str, option: str) -> str:
@@ -215,12 +212,12 @@ def _hex(text: str, option: str) -> str:
     except UnusableValueError as error:
         raise click.BadParameter(_words(error), param_hint=option) from error
     if not value:
-        raise CannotAsk(f"{option} is empty; leave it out to compare by eye")
+        raise CannotAsk(say("pin", "empty", option=option))
     return value
 
 
 def _words(error: UnusableValueError) -> str:
-    return "; ".join(f"{fault.reason}; {fault.cure}" for fault in error.faults)
+    return "; ".join(f"{named(fault.reason)}; {named(fault.cure)}" for fault in error.faults)
 
 
 def _given(text: str) -> PinAddress:
@@ -234,9 +231,8 @@ def _given(text: str) -> PinAddress:
 
 def _known(ctx: click.Context, terminal: TerminalConfig | None, serial: str) -> PinAddress:
     """Return the address from the configuration or the daemon. Raise CannotAsk."""
-    give = "give its address with --address"
     if terminal is not None and terminal.access_mode == "cloud":
-        raise CannotAsk("it is called through the cloud, so the service's certificate counts")
+        raise CannotAsk(say("pin", "cloud"))
     base_url = terminal.base_url if terminal else ""
     if not base_url:
         try:
@@ -244,13 +240,13 @@ def _known(ctx: click.Context, terminal: TerminalConfig | None, serial: str) -> 
                 found = api.get("/terminals", {"all": "true"}).body["terminals"]
             base_url = next((item["base_url"] or "" for item in found if item["serial"] == serial), "")
         except Unreachable as error:
-            raise CannotAsk(f"its address is not configured, and {error}; or {give}") from error
+            raise CannotAsk(say("pin", "no_posd", error=error)) from error
         except Problem as problem:
-            raise CannotAsk(f"{problem.detail}; {give}") from problem
+            raise CannotAsk(say("pin", "refused", detail=problem.detail)) from problem
     if not base_url:
-        raise CannotAsk(f"posd knows no address of it: is it switched on and in this network? Otherwise {give}")
+        raise CannotAsk(say("pin", "no_address"))
     if urlsplit(base_url).scheme == "http":
-        raise CannotAsk(f"it is called without TLS ({base_url}); write https:// if it speaks TLS")
+        raise CannotAsk(say("pin", "no_tls", url=base_url))
     return PinAddress(base_url)
 
 
@@ -259,7 +255,7 @@ def _ask(where: PinAddress, terminal: TerminalConfig | None) -> bytes:
     try:
         return shown_certificate(where.host, where.port, seconds=ASK_SECONDS, server_name=name)
     except CertificateNotShown as error:
-        raise CannotAsk(f"{where.base_url} {error}; is the terminal switched on, and is that its address?") from error
+        raise CannotAsk(say("pin", "no_answer", url=where.base_url, error=error)) from error
 
 
 def _show(output: Output, serial: str, where: PinAddress, info: tls.CertificateInfo, key: str) -> None:
@@ -267,7 +263,7 @@ def _show(output: Output, serial: str, where: PinAddress, info: tls.CertificateI
     left = f"{days} {named('days')}" if days >= 0 else named("it has ended")
     pairs: list[Pair] = [
         ("shown at", where.base_url),
-        ("subject", info.subject or "an empty name"),
+        ("subject", info.subject or say("doctor", "empty_name")),
         ("issuer", named("itself") if info.self_signed else info.issuer),
         ("names", ", ".join((*info.names, *info.addresses)) or named("none")),
         ("valid from", times.day(info.not_before)),
@@ -281,8 +277,7 @@ def _show(output: Output, serial: str, where: PinAddress, info: tls.CertificateI
 def _compare(output: Output, by_script: str) -> None:
     """Ask a person to compare the fingerprint with the terminal. Raise Failure without a confirmation."""
     if not asks():
-        what = f"compare the fingerprint with the one that the terminal itself shows, and give it: {by_script}"
-        fail(output, f"cannot ask here: {what}", ExitCode.USAGE)
+        fail(output, say("pin", "cannot_ask", options=by_script), ExitCode.USAGE)
     output.line("Compare it with the fingerprint on the terminal itself (settings, certificate), digit by digit.")
     refused = "Nothing was confirmed: do not trust this certificate."
     confirm(output, "Does the terminal show the same fingerprint?", refused)

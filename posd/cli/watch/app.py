@@ -29,7 +29,7 @@ from textual.widgets.option_list import Option
 
 from posd.base.negotiation import Language
 from posd.base.text import shown
-from posd.cli.explain.catalogue import language, say
+from posd.cli.explain.catalogue import language, named, say
 from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.watch import texts
 from posd.cli.watch.state import Kind, ListName, Row, Shop, Source, WatchState
@@ -91,7 +91,7 @@ class Rows(OptionList):
 class RowPage(Screen[None]):
     """Page with all details of one row, or the help."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,escape", "app.pop_screen", "back", key_display="q")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,escape", "app.pop_screen", named("back"), key_display="q")]
 
     def __init__(self, title: str, row: Row | None = None) -> None:
         super().__init__()
@@ -104,13 +104,13 @@ class RowPage(Screen[None]):
         yield from (Static(id=name) for name in ("header", "notice"))
         with VerticalScroll() as area:
             entitle(area, Text(self.heading))
-            yield Static("asking posd …", id="text")
+            yield Static(say("watch", "asking"), id="text")
         yield Static(id="message")
         yield Footer()
 
     def show(self, text: Text | None, problem: str = "") -> None:
         """Show the text of the page, or why it is missing. A closed page shows no text."""
-        told = Text.assemble((shown(f"cannot show it: {problem}"), "red")) if text is None else text
+        told = Text(shown(say("watch", "not_shown", problem=problem)), "red") if text is None else text
         for place in self.query("#text").results(Static):
             place.update(told)
 
@@ -130,22 +130,22 @@ def put(screen: Screen[Any], name: str, text: Text) -> None:
     widget.display = bool(text)
 
 
-def _key(keys: str, action: str, word: str, sign: str, words: str, *, show: bool = True) -> Binding:
-    """Return a key binding: its word on the bottom line, and its help."""
-    return Binding(keys, action, word, key_display=sign, tooltip=words, show=show)
+def _key(keys: str, action: str, word: str, sign: str, *, show: bool = True) -> Binding:
+    """Return a key binding: its word on the bottom line, and its help. `posd watch` chooses the language before."""
+    return Binding(keys, action, named(word), key_display=sign, tooltip=say("watch", f"key_{word}"), show=show)
 
 
 #: Keys that mean yes in any language, and in Spanish.
 YES, YES_IN_SPANISH = ("y", "Y", "upper_y"), ("s", "S", "upper_s")
 #: Keys that a narrow screen must show come first.
 KEYS = (
-    _key("q", "quit", "quit", "q", "quit (also Ctrl-C); on a page: back (also Escape)"),
-    _key("question_mark,h", "help", "help", "?", "this help (also h)"),
-    _key("s,enter", "show", "show", "s", "show all about the selected row (also Enter)"),
-    _key("a", "abort", "abort", "a", "ask the terminal to abort the selected payment; asks first"),
-    _key("r", "reconcile", "reconcile", "r", "ask the terminal now about the selected payment"),
-    _key("up,down", "none", "select", "↑ ↓", "select a row (also PgUp, PgDn, Home, End)", show=False),
-    _key("tab", "app.focus_next", "next", "Tab", "go to the next list", show=False),
+    _key("q", "quit", "quit", "q"),
+    _key("question_mark,h", "help", "help", "?"),
+    _key("s,enter", "show", "show", "s"),
+    _key("a", "abort", "abort", "a"),
+    _key("r", "reconcile", "reconcile", "r"),
+    _key("up,down", "none", "select", "↑ ↓", show=False),
+    _key("tab", "app.focus_next", "next", "Tab", show=False),
 )
 
 
@@ -327,7 +327,7 @@ class Watch(App[None]):
 
     async def action_help(self) -> None:
         """Show the meaning of the lists and the keys."""
-        await self.push_screen(page := RowPage("help"))
+        await self.push_screen(page := RowPage(named("help")))
         page.show(texts.help_page((str(key.key_display), key.tooltip) for key in KEYS))
 
     async def action_show(self) -> None:
@@ -355,10 +355,8 @@ class Watch(App[None]):
 
     def _act(self, row: Row, call: str) -> None:
         def said(document: Mapping[str, Any] | None, problem: str) -> None:
-            if document is None:
-                self.say(f"{texts.what(row)}: {problem}", "bold yellow")
-            else:
-                self.say(*texts.became(row, call, document))
+            failed = (f"{texts.what(row)}: {problem}", "bold yellow")
+            self.say(*(failed if document is None else texts.became(row, call, document)))
 
         self.say(say("watch", f"asking_{call}", terminal=row.document["terminal"], what=texts.what(row)), "cyan")
         path = f"/transactions/{row.identity}/{call}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -207,29 +208,25 @@ def look(api: Api, before: Shop, *, everything: bool = True) -> Shop:
 
     If the daemon cannot read its database, its health says so, and the lists stay unchanged.
     """
-    shop = before
+    found: dict[str, Any] = {}
+    get = partial(api.get, seconds=ANSWER_SECONDS)
     try:
         since = {"since": iso(datetime.now(UTC) - WINDOW)}
         if everything:
-            version, terminals = (api.get(path, seconds=ANSWER_SECONDS).body for path in ("/version", "/terminals"))
-            shop = replace(shop, health=_health(api), version=version["version"], terminals=terminals["terminals"])
-            span = {**since, "until": iso(datetime.now(UTC))}
-            shop = replace(shop, figures=api.get("/report", span, seconds=ANSWER_SECONDS).body)
+            found["health"] = get("/health", also={503}).body
+            found["version"], found["terminals"] = get("/version").body["version"], get("/terminals").body["terminals"]
+            found["figures"] = get("/report", {**since, "until": iso(datetime.now(UTC))}).body
+        cut = set()
         for name, (path, query) in LISTS.items():
-            page = api.get(path, query | since if name == "recent" else query, seconds=ANSWER_SECONDS).body
-            cut = shop.cut - {name} | ({name} if page["next_cursor"] else set())
-            rows = page["print_jobs" if path == "/print-jobs" else "transactions"]
-            shop = replace(shop, cut=frozenset(cut), **{name: rows})
+            page = get(path, query | since if name == "recent" else query).body
+            found[name] = page["print_jobs" if path == "/print-jobs" else "transactions"]
+            cut |= {name} if page["next_cursor"] else set()
+        found["cut"] = frozenset(cut)
     except Problem as problem:
         if problem.code != "storage_unavailable":
             raise
-        shop = replace(shop, health=_health(api))
-    return shop
-
-
-def _health(api: Api) -> Document:
-    health: Document = api.get("/health", also={503}, seconds=ANSWER_SECONDS).body
-    return health
+        found["health"] = get("/health", also={503}).body
+    return replace(before, **found)
 
 
 def words(error: PosdError) -> str:

@@ -16,7 +16,7 @@ from posd.cli.app.connection import Api
 from posd.cli.app.context import RESULT_CODES
 from posd.cli.app.output import WIDE_COLUMNS, Output, Pair, asked, counted, inline
 from posd.cli.app.tables import head, shortened, wrap
-from posd.cli.explain.catalogue import Advice, chosen, named, say
+from posd.cli.explain.catalogue import Advice, chosen, explained, named, say
 from posd.cli.payments import words
 from posd.cli.payments.show import show_all
 from posd.cli.payments.words import attention_advice, next_step, settling, words_of
@@ -66,14 +66,6 @@ def _serial(row: Row, _now: datetime) -> Text:
     return _text(str(row.document.get("serial") or row.document.get("terminal") or "-"))
 
 
-def _reachable(row: Row, _now: datetime) -> Text:
-    return _text(*REACHABLE[row.document["reachable"]])
-
-
-def _seen(row: Row, now: datetime) -> Text:
-    return _text(since(row.document["last_seen"], now, roughly=True) or "not seen", "dim")
-
-
 def _place(row: Row, _now: datetime) -> Text:
     reasons = why(row.document)
     address = str(row.document["base_url"] or "").partition("://")[2] or "no address"
@@ -96,10 +88,6 @@ def _age(row: Row, now: datetime) -> Text:
     if row.outcome is None:
         return _text(since(row.document["created_at"], now))
     return _text(since(row.document["created_at"], decided_at(row.document)), "dim")
-
-
-def _type(row: Row, _now: datetime) -> Text:
-    return _text("print" if row.kind is Kind.PRINT_JOB else str(row.document["type"] or "-"))
 
 
 def _amount(row: Row, _now: datetime) -> Text:
@@ -137,15 +125,14 @@ def _code(row: Row, _now: datetime) -> Text:
     return _text(code, "yellow" if row.document["phase"] == "final" else "bold yellow")
 
 
-def _attention_age(row: Row, now: datetime) -> Text:
-    return _text(since((row.attention or {}).get("since"), now, roughly=True), "dim")
-
-
 def _to_do(row: Row, _now: datetime) -> Text:
-    code = "" if row.attention is None else row.attention["code"]
+    return _text(_attention_advice(row, "" if row.attention is None else row.attention["code"]).words)
+
+
+def _attention_advice(row: Row, code: str) -> Advice:
     if row.kind is Kind.PRINT_JOB:
-        return _text(print_words.attention_advice(code).words)
-    return _text(attention_advice(code, row.document).words)
+        return print_words.attention_advice(code)
+    return attention_advice(code, row.document)
 
 
 class Column(NamedTuple):
@@ -164,21 +151,23 @@ class Column(NamedTuple):
 COLUMNS: Mapping[ListName, Sequence[Column]] = {
     ListName.TERMINALS: (
         Column(_serial, 1, is_serial=True),
-        Column(_reachable, 2),
+        Column(lambda row, _: _text(*REACHABLE[row.document["reachable"]]), 2),
         Column(_runs, 3),
-        Column(_seen, 5),
+        Column(lambda row, now: _text(since(row.document["last_seen"], now, roughly=True) or "not seen", "dim"), 5),
         Column(_place, 4),
     ),
     ListName.OPEN: (
         Column(_age, 2, right=True),
         Column(_serial, 1, is_serial=True),
-        Column(_type, 6),
+        Column(lambda row, _: _text("print" if row.kind is Kind.PRINT_JOB else str(row.document["type"] or "-")), 6),
         Column(_amount, 4, right=True),
         Column(track, 5),
         Column(state, 3),
     ),
     ListName.ATTENTION: (
-        Column(_attention_age, 4, right=True),
+        Column(
+            lambda row, now: _text(since((row.attention or {}).get("since"), now, roughly=True), "dim"), 4, right=True
+        ),
         Column(_code, 1),
         Column(_serial, 2, is_serial=True),
         Column(_amount, 5, right=True),
@@ -234,12 +223,9 @@ def nothing(section: ListName) -> Text:
 
 def header(state: WatchState, now: datetime, room: int) -> Text:
     """Return posd's version and health, and the time."""
-    health = str(state.shop.health.get("status", ""))
+    health = "away" if state.away else str(state.shop.health.get("status", ""))
     left = Text.assemble(("posd", "bold"), f" {shown(state.shop.version)}  ", no_wrap=True)
-    if state.away:
-        left.append("away", "bold red")
-    else:
-        left.append(shown(health), f"bold {STYLES.get(health, 'red')}")
+    left.append(shown(named(health)), f"bold {STYLES.get(health, 'red')}")
     right = times.clock(now) if room < 50 else times.moment(now, date=True)
     gap = room - left.cell_len - len(right)
     return left.append(" " * gap + right) if gap > 0 else left
@@ -262,7 +248,8 @@ def notice(state: WatchState, now: datetime, room: int, most: int) -> Text:
 def _check(name: str, check: Document) -> str:
     """Write a health check: its name, its status, its detail and its advice."""
     detail, steps = words.check_words(name, check)
-    return f"{named(name.replace('_', ' '))} {check['status']}: {'; '.join(filter(None, (detail, remedy(steps))))}"
+    head = f"{named(name.replace('_', ' '))} {named(check['status'])}"
+    return f"{head}: {'; '.join(filter(None, (detail, remedy(steps))))}"
 
 
 def _cut(text: str, room: int, most: int) -> list[str]:
@@ -273,7 +260,7 @@ def _cut(text: str, room: int, most: int) -> list[str]:
 
 def title(section: ListName, shown_rows: Sequence[Row], shop: Shop) -> Text:
     """Return the name of a list and its length."""
-    text = Text.assemble((section.value, "bold"))
+    text = Text.assemble((named(section.value), "bold"))
     match section:
         case ListName.TERMINALS:
             text.append(f" {len(shown_rows)}")
@@ -325,12 +312,10 @@ def advice(row: Row) -> tuple[str, Sequence[str]]:
 def _advice(row: Row) -> tuple[str, Advice]:
     document = row.document
     if row.kind is Kind.TERMINAL:
-        return "", Advice("; ".join(map(named, why(document))) or str(document["base_url"] or "no address is known"))
+        return "", Advice("; ".join(map(named, why(document))) or document["base_url"] or named("no address"))
     if row.attention is not None:
-        detail = str(row.attention.get("detail") or "")
-        if row.kind is Kind.PRINT_JOB:
-            return detail, print_words.attention_advice(row.attention["code"])
-        return detail, attention_advice(row.attention["code"], document)
+        code = row.attention["code"]
+        return explained("attention", code, row.attention.get("detail") or ""), _attention_advice(row, code)
     if row.kind is Kind.PRINT_JOB:
         return print_words.hint(document), print_words.next_step(document)
     if row.outcome is not None:

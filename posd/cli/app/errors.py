@@ -16,7 +16,7 @@ from posd.cli.app.context import Context, ExitCode, OutputLost, for_problem
 from posd.cli.app.output import Output, inline
 from posd.cli.app.tables import Lines
 from posd.cli.app.times import in_words
-from posd.cli.explain.catalogue import chosen, explained, named, say
+from posd.cli.explain.catalogue import chosen, explained, named, say, translated
 from posd.cli.payments.words import SPELLINGS, explained_by
 from posd.client.connection import SOCKET_VARIABLE
 
@@ -81,8 +81,6 @@ def explain(error: Exception, context: Context) -> Failure:
                 lines.append(f"  {explained_by([error.code])}")
             return Failure(lines, for_problem(error, starts=context.starts), output, error.raw)
         case ConfigError():
-            from posd.cli.operate.config import translated
-
             lines = [f"  {translated(problem)}" for problem in error.problems]
             return Failure([say("error", "config"), *lines, say("error", "other_file")], ExitCode.USAGE, output)
         case _:

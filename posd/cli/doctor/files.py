@@ -16,8 +16,7 @@ import msgspec
 from posd.base.files import acting_as_owner
 from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings, not_seen
 from posd.cli.doctor.service import barrier, being, group_id, group_name, of_id, of_service
-from posd.cli.explain.catalogue import say
-from posd.cli.operate.config import translated
+from posd.cli.explain.catalogue import say, translated
 from posd.config import ConfigProblem, HeaderValue, examine
 from posd.daemon.sockets import SOCKET_MODE
 from posd.records.callback_urls import CREDENTIAL, KeyFileError, load_keys

@@ -10,11 +10,15 @@ from collections.abc import Mapping
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from msgspec import structs
 
 from posd.base.negotiation import Language
+
+if TYPE_CHECKING:
+    from posd.config import ConfigProblem
 
 #: Language of the screens, chosen once for this process.
 _chosen = Language.EN
@@ -103,6 +107,11 @@ def named(word: str) -> str:
 def named_parts(reason: str) -> str:
     """Return a reason of the daemon in the chosen language, part by part."""
     return ": ".join("; ".join(map(named, part.split("; "))) for part in reason.split(": "))
+
+
+def translated(problem: "ConfigProblem") -> "ConfigProblem":
+    """Return a fault of the configuration with its reason and its cure in the language, if the catalogue has them."""
+    return structs.replace(problem, reason=named(problem.reason), cure=named(problem.cure))
 
 
 def say(command: str, name: str, /, **words: object) -> str:

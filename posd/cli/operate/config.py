@@ -16,7 +16,7 @@ from posd.base.text import shown
 from posd.cli.app.context import Context, ExitCode, context
 from posd.cli.app.output import Output, aside, counted, pasted
 from posd.cli.app.tables import wrap
-from posd.cli.explain.catalogue import choose, named, say
+from posd.cli.explain.catalogue import choose, named, say, translated
 from posd.config import Config, ConfigError, ConfigProblem, load
 from posd.config.show import ShownValue, entries, profile_entries, toml_lines
 
@@ -164,11 +164,6 @@ def _print_problems(file: Path | str, problems: Sequence[ConfigProblem], notes: 
     """Write the problems of the configuration for programs."""
     document = {"file": str(file), "ok": not problems, "problems": problems, "notes": notes}
     click.echo(msgspec.json.encode(document))
-
-
-def translated(problem: ConfigProblem) -> ConfigProblem:
-    """Return a problem with its reason and its cure in the language, if the catalogue has them."""
-    return msgspec.structs.replace(problem, reason=named(problem.reason), cure=named(problem.cure))
 
 
 def _show_problems(problems: Sequence[ConfigProblem]) -> None:

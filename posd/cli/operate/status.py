@@ -24,7 +24,7 @@ from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output, asked, counted, pasted, size
 from posd.cli.app.tables import short_ids, shortened, width, wrap
 from posd.cli.app.times import age, day, here, in_words, moment, short
-from posd.cli.explain.catalogue import glossed, language, named, say
+from posd.cli.explain.catalogue import glossed, language, named, say, translated
 from posd.cli.operate.logs import sentence
 from posd.cli.payments.words import check_words, started, state
 from posd.client.connection import DEFAULT_SOCKET
@@ -372,7 +372,6 @@ def _step_lines(step: RemedyStep, room: int) -> list[str]:
 
 def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
     """Print what is known without the daemon."""
-    from posd.cli.operate.config import translated  # imported here, because a reply needs neither
     from posd.config import examine
 
     file = Path(context(ctx).config_path)

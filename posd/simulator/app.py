@@ -18,7 +18,6 @@ from posd.simulator.clock import Clock, cancel
 from posd.simulator.messages import Answer, coded, plain, refusal
 from posd.simulator.network import HANG_UP
 from posd.simulator.payment import Parts
-from posd.simulator.printer import Printer
 from posd.simulator.terminal import PaymentTerminal
 from posd.simulator.wire import OPERATIONS, AccessMode, Edition, Refused, SimulatedOperation
 
@@ -71,15 +70,13 @@ def _handlers(
     def start(operation: SimulatedOperation) -> _Handler:
         return lambda body, mode, _query: terminal.start(body, operation, mode)
 
-    def printer() -> Printer:
-        return parts.switchboard.printer  # each power-on creates another printer
-
+    printer = parts.switchboard.printer
     return {
         **{operation.name: (start(operation), bodies["requests"]) for operation in OPERATIONS},
         "abort": (lambda _body, _mode, _query: terminal.abort(), None),
         "search": (lambda body, _mode, _query: terminal.search(body), bodies["searches"]),
-        "print": (lambda body, mode, _query: printer().create(body, mode), bodies["print_requests"]),
-        "print_job": (lambda _body, _mode, query: printer().status(query.get("print_job_id")), None),
+        "print": (lambda body, mode, _query: printer.create(body, mode), bodies["print_requests"]),
+        "print_job": (lambda _body, _mode, query: printer.status(query.get("print_job_id")), None),
     }
 
 

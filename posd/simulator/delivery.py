@@ -16,6 +16,7 @@ twice (see `Sender._detoured`). The terminal API promises only delivery at least
 """
 
 import asyncio
+import itertools
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -25,8 +26,8 @@ from random import Random
 from typing import Any, Literal
 
 import httpx2
+import msgspec
 
-from posd.simulator import wire
 from posd.simulator.clock import Clock, cancel
 from posd.simulator.ledger import Journal, Ledger
 from posd.simulator.wire import SettingsError
@@ -105,16 +106,15 @@ HANDSHAKE_BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionReset
 
 
 class Poster:
-    """Client for POSTs of JSON to webhook receivers. Retries are the policy of each channel.
+    """Client for POSTs of JSON to the webhook receivers of one terminal. Retries are the policy of each channel.
 
     Each attempt has its own connection, because a stale connection would look like a failure of the consumer.
 
     Source: terminal API, Delivery, Printing.
     """
 
-    def __init__(self, tls: ssl.SSLContext, timeout: float, clock: Clock) -> None:
-        """`timeout`: real seconds for a whole attempt. `tls`: verifies the receivers' certificates."""
-        self._timeout = timeout
+    def __init__(self, tls: ssl.SSLContext, clock: Clock) -> None:
+        """`tls`: verifies the receivers' certificates."""
         self._clock = clock
         #: Whether there is no network, so that attempts fail at once.
         self.offline = False
@@ -122,15 +122,16 @@ class Poster:
         # This context trusts no CA, so the handshake ends with the alert unknown_ca.
         self._distrustful = _client(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
-    async def post(self, url: str, body: bytes, *, distrusted: bool = False) -> Outcome:
+    async def post(self, url: str, body: bytes, timeout: float, *, distrusted: bool = False) -> Outcome:
         """Make one attempt and return its outcome, even a failure.
 
-        `distrusted`: fail as a terminal that trusts no receiver's certificate. Over plain HTTP this has no effect.
+        `timeout`: real seconds for the whole attempt. `distrusted`: fail as a terminal that trusts no receiver's
+        certificate. Over plain HTTP this has no effect.
         """
         with self._clock.held():
-            outcome = await self._attempt(self._distrustful if distrusted else self._client, url, body)
+            outcome = await self._attempt(self._distrustful if distrusted else self._client, url, body, timeout)
         if outcome == "timeout":
-            await self._clock.make_up(self._timeout)
+            await self._clock.make_up(timeout)
         return outcome
 
     async def close(self) -> None:
@@ -138,7 +139,7 @@ class Poster:
         await self._client.aclose()
         await self._distrustful.aclose()
 
-    async def _attempt(self, client: httpx2.AsyncClient, url: str, body: bytes) -> Outcome:
+    async def _attempt(self, client: httpx2.AsyncClient, url: str, body: bytes, timeout: float) -> Outcome:
         if self.offline:
             return "unreachable"
         opened = []
@@ -148,7 +149,7 @@ class Poster:
                 opened.append(info["return_value"])
 
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(timeout):
                 # Only the status is read, because the body has no meaning, and can be endless.
                 watch = {"trace": keep}
                 async with client.stream("POST", url, content=body, extensions=watch) as response:
@@ -228,7 +229,7 @@ class QueuedEvent:
 
 
 class Queue:
-    """Waiting events by transaction, each in the order of `put`.
+    """Waiting events, in the order of `put`.
 
     Each line of the file is one change: an added or changed item (`put`), or its removal (`done`). The file is emptied
     when no item waits.
@@ -236,31 +237,28 @@ class Queue:
 
     def __init__(self, path: Path) -> None:
         """Open or create the journal at `path`. Raise OSError, SettingsError."""
-        self._lanes: dict[str, dict[int, QueuedEvent]] = {}
-        self._next = 0
+        #: Number -> item.
+        self.items: dict[int, QueuedEvent] = {}
         self._journal = Journal(path)
         try:
             self._journal.lock()
         except BlockingIOError as error:
             self._journal.close()
             raise SettingsError(f"{path} is in use by another simulator: stop it, or choose another --state") from error
-        self._journal.replay(lambda line: self._apply(**wire.decode(line)))
-        if not self._lanes:
+        self._journal.replay(lambda line: self._apply(**msgspec.json.decode(line)))
+        self._numbers = itertools.count(max(self.items, default=-1) + 1)
+        if not self.items:
             self._journal.empty()
-
-    def items(self) -> Iterator[QueuedEvent]:
-        """Return all waiting items. The items of a transaction are in the order of `put`."""
-        return (item for lane in list(self._lanes.values()) for item in list(lane.values()))
 
     def first(self, client_transaction_id: str) -> QueuedEvent | None:
         """Return the oldest ordered item of a transaction, or None."""
-        lane = self._lanes.get(client_transaction_id, {})
-        return next((item for item in lane.values() if not item.alone), None)
+        items = (item for item in self.items.values() if item.client_transaction_id == client_transaction_id)
+        return next((item for item in items if not item.alone), None)
 
     def put(self, item: QueuedEvent) -> QueuedEvent:
-        """Append an item to its transaction's lane. Return it with its number."""
-        item.number = self._next
-        self._keep(item)
+        """Append an item. Return it with its number."""
+        item.number = next(self._numbers)
+        self.items[item.number] = item
         self._record(item)
         return item
 
@@ -273,10 +271,10 @@ class Queue:
 
     def done(self, item: QueuedEvent) -> None:
         """Remove an item that was delivered or dropped."""
-        self._forget(item.client_transaction_id, item.number)
+        del self.items[item.number]
         change = {"op": "done", "client_transaction_id": item.client_transaction_id, "number": item.number}
         self._journal.append(change)
-        if not self._lanes:
+        if not self.items:
             self._journal.empty()
 
     def close(self) -> None:
@@ -286,31 +284,14 @@ class Queue:
     def _record(self, item: QueuedEvent) -> None:
         self._journal.append({"op": "put", **asdict(item)})
 
-    def _apply(self, op: str, **change: Any) -> None:
+    def _apply(self, op: str, number: int, **change: Any) -> None:
         match op:
             case "put":
-                item = QueuedEvent(**change)
-                item.first_attempt_at, item.due = _moment(item.first_attempt_at), _moment(item.due)
-                self._keep(item)
+                self.items[number] = QueuedEvent(number=number, **change)
             case "done":
-                self._forget(**change)
+                del self.items[number]
             case _:
                 raise ValueError(f"{op} is no change of this version")
-
-    def _keep(self, item: QueuedEvent) -> None:
-        self._lanes.setdefault(item.client_transaction_id, {})[item.number] = item
-        self._next = max(self._next, item.number + 1)
-
-    def _forget(self, client_transaction_id: str, number: int) -> None:
-        lane = self._lanes[client_transaction_id]
-        del lane[number]
-        if not lane:
-            del self._lanes[client_transaction_id]
-
-
-def _moment(value: Any) -> float | None:
-    """Return a time that the journal stores as a float, or None."""
-    return None if value is None else float(value)
 
 
 class Sender:
@@ -322,51 +303,46 @@ class Sender:
     Source: terminal API, Delivery.
     """
 
-    def __init__(self, queue: Queue, ledger: Ledger, clock: Clock, poster: Poster, *, seed: str, unruly: bool) -> None:
-        """`poster` belongs to this sender and is closed with it."""
+    def __init__(
+        self, queue: Queue, ledger: Ledger, clock: Clock, poster: Poster, *, timeout: float, seed: str, unruly: bool
+    ) -> None:
+        """`timeout`: real seconds for an attempt."""
         self._queue = queue
         self._ledger = ledger
         self._clock = clock
         self._poster = poster
+        self._timeout = timeout
         self._seed = seed
         self._unruly = unruly
         #: Transaction, or number of an item that is `alone` -> lane.
         self._lanes: dict[str | int, asyncio.Task[None]] = {}
-        self._connected = asyncio.Event()
-        self._connected.set()
+        self._running = False
 
     def start(self) -> None:
-        """Send the items that an earlier run left in the queue."""
-        for item in self._queue.items():
+        """Send the waiting items, in order within each transaction."""
+        self._running = True
+        for item in self._queue.items.values():
             self._send(item)
 
     def submit(self, item: QueuedEvent) -> None:
-        """Queue an event. The event is in the file on return, and is sent soon after."""
+        """Queue an event. The event is in the file on return, and is sent soon after, or after the next start."""
         for each in self._detoured(item) if self._unruly else [item]:
             self._send(self._queue.put(each))
 
-    def pause(self) -> None:
-        """Stop attempts, as without a network. A running attempt ends normally.
+    async def stop(self) -> None:
+        """Stop at once, as without power or network. Undelivered items stay queued.
 
         The 15 minutes of an event continue if it had an attempt before.
         """
-        self._connected.clear()
-
-    def resume(self) -> None:
-        """Resume attempts. Waiting items are sent, in order within each transaction."""
-        self._connected.set()
-
-    async def stop(self) -> None:
-        """Stop at once. Undelivered items stay queued."""
+        self._running = False
         await cancel(self._lanes.values())
-        await self._poster.close()
+        self._lanes.clear()  # a lane that had not begun does not remove itself
 
     def _send(self, item: QueuedEvent) -> None:
         """Start the lane of an item: the lane of its transaction, or its own lane if it is `alone`."""
         lane = item.number if item.alone else item.client_transaction_id
-        if lane in self._lanes:
-            return
-        self._lanes[lane] = asyncio.create_task(self._run(lane, item))
+        if self._running and lane not in self._lanes:
+            self._lanes[lane] = asyncio.create_task(self._run(lane, item))
 
     async def _run(self, lane: str | int, item: QueuedEvent) -> None:
         try:
@@ -376,7 +352,7 @@ class Sender:
                 while (first := self._queue.first(item.client_transaction_id)) is not None:
                     await self._deliver(first)
         finally:
-            del self._lanes[lane]
+            self._lanes.pop(lane, None)
 
     def _detoured(self, item: QueuedEvent) -> list[QueuedEvent]:
         """Return the deliveries of an event on an unruly network: late, in random order, and some events twice."""
@@ -400,14 +376,14 @@ class Sender:
         if item.due is not None:
             await self._clock.sleep(self._clock.until(item.due))
         while True:
-            await self._connected.wait()
-            gone = self._gone(item)  # the event expired during a restart, or without a network
-            if gone is not None:
-                return gone
+            if item.first_attempt_at is not None:  # the event can expire without power or network
+                gone = exhausted(attempts=item.attempts, elapsed=self._clock.since(item.first_attempt_at))
+                if gone is not None:
+                    return gone
             began = self._clock.now()
             # Record the attempt first, so that a kill does not cause one attempt more.
             self._queue.attempted(item, at=began)
-            outcome = await self._poster.post(item.url, item.body.encode(), distrusted=item.distrusted)
+            outcome = await self._poster.post(item.url, item.body.encode(), self._timeout, distrusted=item.distrusted)
             decision = decide(
                 outcome,
                 attempts=item.attempts,
@@ -424,9 +400,3 @@ class Sender:
             if not isinstance(decision, float):
                 return decision
             await self._clock.sleep(decision)
-
-    def _gone(self, item: QueuedEvent) -> DropReason | None:
-        """Return why no further attempt is allowed, or None."""
-        if item.first_attempt_at is None:
-            return None
-        return exhausted(attempts=item.attempts, elapsed=self._clock.since(item.first_attempt_at))

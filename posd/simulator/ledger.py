@@ -1,5 +1,4 @@
-"""Ledger of the true events of terminal and money, in memory, in a file, and for listeners. The ledger also keeps
-finals over restarts.
+"""Ledger of the true events of terminal and money, in memory, in a file, and for listeners, and the record of finals.
 
 Each line of a file is passed to the operating system at once, so it survives any end of this process. The file is not
 synced, because a simulator need not survive a power cut of its host.
@@ -7,17 +6,14 @@ synced, because a simulator need not survive a power cut of its host.
 
 import asyncio
 import fcntl
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from posd.simulator import wire
 from posd.simulator.wire import BY_NAME, AmountUnit, Processed, Refused, SettingsError, SimulatedOperation
-
-_T = TypeVar("_T")
 
 
 class Journal:
@@ -34,18 +30,13 @@ class Journal:
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def replay(self, apply: Callable[[bytes], object]) -> None:
-        """Call `apply` with each line, the oldest first. Raise as `read`."""
-        for _ in self.read(apply):
-            pass
+        """Call `apply` with each line, the oldest first. Remove an incomplete last line, which a kill left.
 
-    def read(self, read_line: Callable[[bytes], _T]) -> Iterator[_T]:
-        """Yield the result of `read_line` for each line, the oldest first.
-
-        Raise SettingsError, and close the file, if `read_line` raises ValueError, LookupError or TypeError.
+        Raise SettingsError, and close the file, if `apply` raises ValueError, LookupError or TypeError.
         """
-        for number, line in enumerate(take_up(self._path), start=1):
+        for number, line in enumerate(_whole_lines(self._path), start=1):
             try:
-                yield read_line(line)
+                apply(line)
             except (LookupError, TypeError, ValueError) as error:
                 self.close()
                 raise SettingsError(
@@ -66,8 +57,7 @@ class Journal:
         self._file.close()
 
 
-def take_up(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file. Remove an incomplete last line, which a kill left. Raise OSError."""
+def _whole_lines(path: Path) -> Iterator[bytes]:
     with path.open("rb+") as file:
         whole = 0
         for line in file:
@@ -85,9 +75,6 @@ WAIT_SECONDS = 30.0
 Listener = Callable[[Entry], None]
 #: First bytes of each line of the file.
 _HEAD = b'{"at":"'
-#: Text that occurs only in lines of ends, because inside a string the quotation marks are escaped -> field that
-#: identifies the end.
-_ENDS = {b'"kind":"final"': "event_id", b'"kind":"printed"': "slip"}
 
 
 class Ledger:
@@ -143,8 +130,8 @@ class Ledger:
         self._entries: list[Entry] = []
         self._listeners: list[Listener] = []
         self._unit = unit
-        #: Ids of the ends that an earlier process wrote to the file -> their number.
-        self._ends = _ends_in(path) if path else Counter[str]()
+        if path is not None and path.is_file():  # a pipe has no lines of an earlier process
+            _check_ledger(path)
         self._journal = Journal(path) if path else None
 
     def __iter__(self) -> Iterator[Entry]:
@@ -177,28 +164,6 @@ class Ledger:
             transaction_reference=answer.get("transaction_reference"),
             ticket_number=answer.get("ticket_number"),
         )
-
-    def add_missing(self, finals: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        """Record the final events that the file lacks after a kill.
-
-        Each event comes with the name of its operation.
-        """
-        for operation, event in finals:
-            if self.lacks(event["event_id"]):
-                self.add_final(operation, event)
-
-    def lacks(self, end: str) -> bool:
-        """Return whether the file of an earlier process lacks an end. Return False without a file. Each end is counted
-        once.
-
-        `end`: the event id of a final, or the slip of a print job.
-        """
-        if self._journal is None:
-            return False
-        if self._ends[end] == 0:
-            return True
-        self._ends[end] -= 1  # not a set: with a seed, a payment that runs twice has the same ids
-        return False
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` with every later entry."""
@@ -238,19 +203,13 @@ class Ledger:
             self._journal = None
 
 
-def _ends_in(path: Path) -> Counter[str]:
-    """Count the ends in a ledger file by their ids. A pipe or a missing file has none."""
-    if not path.is_file():
-        return Counter()
+def _check_ledger(path: Path) -> None:
+    """Raise SettingsError for a file of another content. Remove an incomplete last line of a ledger."""
     with path.open("rb") as file:
         if not _HEAD.startswith(file.read(len(_HEAD))):
             raise SettingsError(f"{path} is no ledger of a simulated terminal: choose another file with --ledger")
-    try:
-        return Counter(
-            wire.decode(line).get(name) for line in take_up(path) for kind, name in _ENDS.items() if kind in line
-        )
-    except ValueError as error:
-        raise SettingsError(f"{path} is damaged: {error}; choose another file with --ledger") from error
+    for _ in _whole_lines(path):
+        pass
 
 
 def _matches(entry: Entry, kind: str, fields: dict[str, Any]) -> bool:
@@ -299,10 +258,6 @@ class Record:
         """Return the last final event of a transaction, or None."""
         event = self._newest.get(client_transaction_id.lower())
         return None if event is None else wire.encode(event)
-
-    def finals(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield all final events from the file, oldest first, each with its operation's name."""
-        return ((final["operation"], final["event"]) for final in self._journal.read(wire.decode))
 
     def close(self) -> None:
         """Close the file."""

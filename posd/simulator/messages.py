@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import responses
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ import httpx2
 import msgspec
 
 from posd.simulator import wire
-from posd.simulator.scenario import Failure, Fault, Refusal, Reply, Scenario, draw
+from posd.simulator.scenario import Failure, Fault, Reply, Scenario, draw
 from posd.simulator.settings import Settings
 from posd.simulator.wire import (
     CHIP,
@@ -87,7 +88,7 @@ def apply(
     if reply.status is not None:
         status = reply.status
         if status >= 400:
-            said = reply.refusal or Refusal(f"HTTP_{status}", _phrase(status))
+            said = reply.refusal or Failure(f"HTTP_{status}", responses.get(status, "an error without a name"))
             status, body = refusal(settings, Refused(status, said.code, said.message, kind=said.type), transaction)
     if reply.body is not None:
         raw = reply.body.encode()
@@ -122,13 +123,6 @@ def changed(value: Any, members: Mapping[str, Any], removed: Iterable[str]) -> A
         if isinstance(parent, dict):
             parent.pop(name, None)
     return value
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "an error without a name"
 
 
 #: Code of the simulator -> published type and code of the refusal.

@@ -1,4 +1,4 @@
-"""Network of a terminal: address, listener, mDNS announcement and certificate.
+"""Network of a terminal: addresses, listener, mDNS announcement and certificates.
 
 The listener uses hypercorn's protocol with an accept loop of its own. Hypercorn's `serve` does not report its port, and
 an idle TLS connection delays its stop.
@@ -6,13 +6,12 @@ an idle TLS connection delays its stop.
 
 import asyncio
 import ipaddress
-import itertools
 import logging
 import socket
 import ssl
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
@@ -31,7 +30,6 @@ from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
 from hypercorn.typing import LifespanState
-from starlette.applications import Starlette
 from starlette.types import ASGIApp
 from zeroconf import Error, InterfaceChoice, NonUniqueNameException, ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
@@ -223,78 +221,6 @@ EXPIRED_FOR = timedelta(days=30)
 _Issuer = tuple[x509.Name, CertificateIssuerPrivateKeyTypes]
 
 
-class Network:
-    """Address that stays bound, so that the terminal has it again after an outage."""
-
-    def __init__(self, settings: Settings, ledger: Ledger) -> None:
-        """Bind the first address, without listening. Raise SettingsError."""
-        self._settings = settings
-        self._ledger = ledger
-        self._certificates = _certificates(settings)
-        #: Certificate for the next `listen`.
-        self.certificate = Certificate.OWN
-        self._ports: Iterator[int] = itertools.cycle(settings.move_ports or (0,))
-        self._listener: Listener | None = None
-        self._announcer: Announcer | None = None
-        self._bound: socket.socket = bind(settings.host, settings.port)
-        self._port: int = self._bound.getsockname()[1]
-
-    @property
-    def base_url(self) -> str:
-        """Base URL of the terminal, without a slash at the end."""
-        return url("http" if self._certificates is None else "https", self._addresses()[0], self._port)
-
-    async def up(self, app: Starlette) -> None:
-        """Listen and announce. Raise SettingsError if another program listens at the address."""
-        await self.listen(app)
-        if self._settings.mdns and self._announcer is None:
-            self._announcer = Announcer(self._settings, self._ledger, self._addresses(), self._port)
-
-    async def listen(self, app: Starlette) -> None:
-        """Start listening, unless it already listens."""
-        if self._listener is None:
-            tls = None if self._certificates is None else self._certificates.context(self.certificate)
-            listener = Listener(app, tls, clock_offset=self._settings.clock_offset)
-            listener.start(self._bound)
-            self._listener = listener
-
-    async def refuse(self) -> None:
-        """Close every connection and refuse calls. The address stays bound."""
-        if self._listener is not None:
-            listener, self._listener = self._listener, None
-            listener.close()
-            self._bound = bind(self._settings.host, self._port)
-            await listener.stop()
-
-    async def down(self, *, goodbye: bool = False) -> None:
-        """Refuse calls and end the announcement. `goodbye`: whether to announce the end."""
-        await self.refuse()
-        if self._announcer is not None:
-            announcer, self._announcer = self._announcer, None
-            await announcer.stop(goodbye=goodbye)
-
-    def move(self) -> None:
-        """Bind the next address. The network must be down. Raise SettingsError if it is not available."""
-        bound = bind(self._settings.host, next(self._ports))
-        self._bound.close()
-        self._bound, self._port = bound, bound.getsockname()[1]
-
-    def choose(self, which: Certificate) -> None:
-        """Set the certificate for the next `listen`. Raise SettingsError."""
-        if self._certificates is None:
-            raise SettingsError("this terminal speaks plain HTTP and shows no certificate: leave out --http")
-        self._certificates.context(which)  # load it before the stop, so that a failure does not leave the listener down
-        self.certificate = which
-
-    async def close(self) -> None:
-        """Announce the end, and release the address."""
-        await self.down(goodbye=True)
-        self._bound.close()
-
-    def _addresses(self) -> list[str]:
-        return reachable_addresses(self._settings.host, self._settings.mdns_interfaces)
-
-
 def url(scheme: str, host: str, port: int) -> str:
     """Return the URL of an IP address, without a slash at the end."""
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -465,14 +391,3 @@ def _serving(certificates: Iterable[x509.Certificate], key: ec.EllipticCurvePriv
         private_key.touch(mode=0o600)
         private_key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return server_context(chain, private_key)
-
-
-def _certificates(settings: Settings) -> Certificates | None:
-    if settings.certificate is None or settings.private_key is None:
-        return None
-    ca = (
-        None
-        if settings.ca_certificate is None or settings.ca_private_key is None
-        else (settings.ca_certificate, settings.ca_private_key)
-    )
-    return Certificates(settings.certificate, settings.private_key, ca)

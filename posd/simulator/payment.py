@@ -36,55 +36,6 @@ from posd.simulator.wire import CHIP, CONTACTLESS, FINALS, SENT, PaymentStatus, 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Payment:
-    """Mutable state of a payment. `name`: name of the scenario. `seed` determines all random values."""
-
-    start: ReceivedStart
-    amount: Processed
-    name: str
-    scenario: Scenario
-    seed: str
-    status: str | None = None
-    reading_type: str | None = None
-    failure: Failure | None = None
-    event_id: str = ""
-    #: The newest true event, even if another one was sent. Empty before the first event.
-    newest: bytes = b""
-    #: The true event before the newest.
-    previous: bytes = b""
-    #: Whether the payment was sent to the acquirer, so that an abort is impossible.
-    sent: bool = False
-    #: The newest true final event, or empty.
-    final: bytes = b""
-    _aborts: int = 0
-    _searches: int = 0
-
-    @property
-    def transaction(self) -> str:
-        """The client_transaction_id."""
-        return self.start.client_transaction_id
-
-    @property
-    def ended(self) -> bool:
-        """Whether the payment has a final event."""
-        return bool(self.final)
-
-    def next_abort(self) -> tuple[Abort, Random]:
-        """Return the reply to the next abort, and the random source for it."""
-        self._aborts += 1
-        return self.scenario.abort.nth(self._aborts), self.rng(f"abort/{self._aborts}")
-
-    def next_search(self) -> tuple[Search, Random]:
-        """Return the reply to the next search, and the random source for it."""
-        self._searches += 1
-        return self.scenario.search.nth(self._searches), self.rng(f"search/{self._searches}")
-
-    def rng(self, what: str) -> Random:
-        """Return the random source for one purpose. The same seed gives the same values."""
-        return Random(f"{self.seed}/{what}")  # noqa: S311 - reproducible, not secret
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Parts that the payments of one terminal share. `seed` determines all random values."""
@@ -164,9 +115,9 @@ class ManualControl(StrEnum):
 
 #: `type` of failures of the terminal itself: the terminal platform's name (terminal API, Refusals).
 PLATFORM = "SIMULATOR"
-NO_CARD_PRESENTED = Failure(PLATFORM, "CARD_WAIT_EXHAUSTED", "No card was presented in time")
-NO_PIN_ENTERED = Failure(PLATFORM, "PIN_WAIT_EXHAUSTED", "The PIN was not entered in time")
-INSUFFICIENT_FUNDS = Failure("ACQUIRER", "51", "Insufficient funds")
+NO_CARD_PRESENTED = Failure("CARD_WAIT_EXHAUSTED", "No card was presented in time", PLATFORM)
+NO_PIN_ENTERED = Failure("PIN_WAIT_EXHAUSTED", "The PIN was not entered in time", PLATFORM)
+INSUFFICIENT_FUNDS = Failure("51", "Insufficient funds", "ACQUIRER")
 #: Durations of terminal, cardholder and acquirer after a manual action, in terminal seconds.
 _CONTACTLESS = (1.0, 3.0)
 _PIN = (3.0, 9.0)
@@ -219,17 +170,37 @@ def remainder(status: str | None, hand: ManualControl) -> tuple[PaymentStep, ...
     return None if status is None else REMAINDERS.get(status, {}).get(hand)
 
 
-class PaymentRun:
-    """Run of one payment: the steps of its scenario in turn, unless an abort or a manual action changes them."""
+class Payment:
+    """One payment: its state, and the steps of its scenario in turn, unless an abort or a manual action changes them.
 
-    def __init__(self, payment: Payment, parts: Parts, tasks: Tasks, free: Callable[["PaymentRun"], None]) -> None:
-        """`tasks`: runs work after the last step. `free`: called at each final."""
-        self.payment = payment
+    `name`: name of the scenario. `seed` determines all random values.
+    """
+
+    def __init__(
+        self, parts: Parts, start: ReceivedStart, amount: Processed, name: str, scenario: Scenario, seed: str
+    ) -> None:
+        self.start = start
+        self.amount = amount
+        self.name = name
+        self.scenario = scenario
+        self.status: str | None = None
+        self.reading_type: str | None = None
+        #: The newest true event, even if another one was sent. Empty before the first event.
+        self.newest = b""
+        #: The true event before the newest.
+        self.previous = b""
+        #: Whether the payment was sent to the acquirer, so that an abort is impossible.
+        self.sent = False
+        #: The newest true final event, or empty.
+        self.final = b""
         self._parts = parts
-        self._tasks = tasks
-        self._free = free
-        self._rng = payment.rng("course")
-        self._ahead = deque(payment.scenario.steps)
+        self._seed = seed
+        self._failure: Failure | None = None
+        self._event_id = ""
+        self._aborts = 0
+        self._searches = 0
+        self._rng = self.rng("course")
+        self._ahead = deque(scenario.steps)
         #: Steps that replace all remaining steps after the first state.
         self._then: tuple[PaymentStep, ...] = ()
         self._canceling = False
@@ -239,12 +210,39 @@ class PaymentRun:
         self._hurried = 0
 
     @property
+    def transaction(self) -> str:
+        """The client_transaction_id."""
+        return self.start.client_transaction_id
+
+    @property
+    def ended(self) -> bool:
+        """Whether the payment has a final event."""
+        return bool(self.final)
+
+    @property
     def abortable(self) -> bool:
         """Whether an abort still works (terminal API, Lifecycle)."""
-        return not (self.payment.sent or self.payment.ended)
+        return not (self.sent or self.ended)
 
-    async def play(self) -> None:
-        """Run all steps, even those after a final."""
+    def next_abort(self) -> tuple[Abort, Random]:
+        """Return the reply to the next abort, and the random source for it."""
+        self._aborts += 1
+        return self.scenario.abort.nth(self._aborts), self.rng(f"abort/{self._aborts}")
+
+    def next_search(self) -> tuple[Search, Random]:
+        """Return the reply to the next search, and the random source for it."""
+        self._searches += 1
+        return self.scenario.search.nth(self._searches), self.rng(f"search/{self._searches}")
+
+    def rng(self, what: str) -> Random:
+        """Return the random source for one purpose. The same seed gives the same values."""
+        return Random(f"{self._seed}/{what}")  # noqa: S311 - reproducible, not secret
+
+    async def play(self, tasks: Tasks, free: Callable[[], None]) -> None:
+        """Run all steps, even those after a final. `free` is called at each final.
+
+        `tasks`: runs work after the last step.
+        """
         while self._ahead:
             if await self._parts.clock.wait(self._disturbed, self._pause(self._ahead[0])):
                 self._disturbed.clear()
@@ -256,15 +254,15 @@ class PaymentRun:
             step = self._ahead.popleft()
             if step.status is not None:
                 self._enter(step, step.status)
-                if self.payment.ended:
-                    self._free(self)
+                if self.ended:
+                    free()
                 if self._then:
                     self._ahead, self._then = deque(self._then), ()
             elif step.do is not None:
                 try:
-                    await self._do(step, step.do)
+                    await self._do(step, step.do, tasks)
                 except SettingsError as error:
-                    _log.warning("a step of %s is left out: %s", self.payment.name, error)
+                    _log.warning("a step of %s is left out: %s", self.name, error)
 
     def cancel(self, after: Span) -> None:
         """Replace all remaining steps by TERMINAL_CANCELED after `after`. Nothing can change that again."""
@@ -277,12 +275,12 @@ class PaymentRun:
 
         Before the first state, make two steps due, because the first state always comes.
         """
-        self._hurried = 1 if self.payment.status is not None else 2
+        self._hurried = 1 if self.status is not None else 2
         self._disturbed.set()
 
     def take(self, hand: ManualControl) -> bool:
         """Apply a manual action. Return False if it is impossible."""
-        steps = None if self._canceling else remainder(self.payment.status, hand)
+        steps = None if self._canceling else remainder(self.status, hand)
         if steps is None:
             return False
         self._lead(*steps)
@@ -290,7 +288,7 @@ class PaymentRun:
 
     def _lead(self, *steps: PaymentStep) -> None:
         """Replace the remaining steps. Before the first state, TERMINAL_ACKNOWLEDGED still comes first."""
-        if self.payment.status is None:
+        if self.status is None:
             self._then = steps
         else:
             self._ahead = deque(steps)
@@ -317,40 +315,40 @@ class PaymentRun:
 
     def _restate(self) -> dict[str, Any]:
         """Return the newest event with a new id and time."""
-        self.payment.event_id = messages.new_uuid(self._rng)
-        body: dict[str, Any] = wire.decode(self.payment.newest)
-        return body | {"event_id": self.payment.event_id, "occurred_at": self._now()}
+        self._event_id = messages.new_uuid(self._rng)
+        body: dict[str, Any] = wire.decode(self.newest)
+        return body | {"event_id": self._event_id, "occurred_at": self._now()}
 
     def _happen(self, step: PaymentStep, status: str) -> dict[str, Any]:
         """Set the state of the payment, and return the true event."""
-        payment, start, parts = self.payment, self.payment.start, self._parts
-        payment.reading_type = step.reading_type or payment.reading_type
-        payment.failure = step.failure or payment.failure
-        authorized = payment.amount.authorized
+        start, parts = self.start, self._parts
+        self.reading_type = step.reading_type or self.reading_type
+        self._failure = step.failure or self._failure
+        authorized = self.amount.authorized
         if step.authorized_amount is not None:
             authorized = wire.from_main(Decimal(step.authorized_amount), parts.settings.answered_in)
         raw_response = (
-            messages.approval(start, authorized, payment.reading_type, parts.settings.edition, self._rng)
+            messages.approval(start, authorized, self.reading_type, parts.settings.edition, self._rng)
             if status == PaymentStatus.APPROVAL
             else None
         )
         body = messages.transaction_event(
             parts.settings,
             start,
-            payment.amount,
-            event_id=payment.event_id if step.same_event_id else messages.new_uuid(self._rng),
+            self.amount,
+            event_id=self._event_id if step.same_event_id else messages.new_uuid(self._rng),
             occurred_at=self._now(),
             status=status,
-            previous_status=payment.status,
-            reading_type=payment.reading_type,
-            failure=payment.failure,
+            previous_status=self.status,
+            reading_type=self.reading_type,
+            failure=self._failure,
             raw_response=raw_response,
         )
-        payment.previous, payment.newest = payment.newest, wire.encode(body)
-        payment.event_id, payment.status = body["event_id"], status
-        payment.sent = payment.sent or status in SENT
+        self.previous, self.newest = self.newest, wire.encode(body)
+        self._event_id, self.status = body["event_id"], status
+        self.sent = self.sent or status in SENT
         if status in FINALS:
-            payment.final = payment.newest
+            self.final = self.newest
             parts.record.add(start.operation.name, start.transaction_reference, body)
             parts.ledger.add_final(start.operation.name, body)
         return body
@@ -361,15 +359,15 @@ class PaymentRun:
 
     def _say(self, step: PaymentStep, told: str) -> None:
         """Queue all deliveries of the event of a step."""
-        payment, deliver, parts = self.payment, step.deliver, self._parts
-        url, status = payment.start.events_webhook_url, str(payment.status)
+        deliver, parts = step.deliver, self._parts
+        url, status = self.start.events_webhook_url, str(self.status)
         if url is None or deliver.never:
             return
         times = [(deliver.late, False), *((deliver.late + seconds, True) for seconds in deliver.again)]
         for after, again in times:
             item = QueuedEvent(
-                payment.event_id,
-                payment.transaction,
+                self._event_id,
+                self.transaction,
                 status,
                 url,
                 told if deliver.raw is None else deliver.raw,
@@ -379,15 +377,15 @@ class PaymentRun:
                 distrusted=deliver.distrusted,
             )
             parts.switchboard.submit(item)
-        parts.ledger.add("event", client_transaction_id=payment.transaction, event_id=payment.event_id, status=status)
+        parts.ledger.add("event", client_transaction_id=self.transaction, event_id=self._event_id, status=status)
 
-    async def _do(self, step: PaymentStep, deed: TerminalAction) -> None:
+    async def _do(self, step: PaymentStep, deed: TerminalAction, tasks: Tasks) -> None:
         switchboard = self._parts.switchboard
         match deed:
             case "unplug":
                 await switchboard.unplug()
                 if step.seconds:
-                    self._tasks.begin(self._plug_after(step.seconds))
+                    tasks.begin(self._plug_after(step.seconds))
             case "plug":
                 await switchboard.plug()
             case "power-cycle":

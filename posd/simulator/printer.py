@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -95,73 +94,23 @@ _REQUEST = {
 }
 
 
-class PrintRecord:
-    """The accepted jobs, oldest first, with their states.
+class Printer:
+    """Printer that runs each job by its scenario, while it has power.
 
-    Each line of the file is one change: a job `taken`, or a new `state`.
+    Each line of its file is one change: a job `taken`, or a new `state`.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Open or create the file at `path`. Raise OSError. Raise SettingsError if the file has another content."""
-        self._jobs: dict[str, Job] = {}
-        #: Terminal's id -> job, the newest one of a repeated id.
-        self._newest: dict[str, Job] = {}
-        self._journal = Journal(path)
-        self._journal.replay(lambda line: self._apply(wire.decode(line)))
-
-    def __iter__(self) -> Iterator[Job]:
-        return iter(list(self._jobs.values()))
-
-    def newest(self, print_job_id: str) -> Job | None:
-        """Return the job with this terminal's id, or None."""
-        return self._newest.get(print_job_id)
-
-    def take(self, job: Job) -> None:
-        """Record a job. The job is in the file on return, if its scenario stores it there."""
-        request = {member: getattr(job, name) for member, name in _REQUEST.items()}
-        self._write(job, {"op": "taken", **request})
-        self._add(job)
-
-    def enter(self, job: Job, status: PrintStatus) -> None:
-        """Set the state of a job."""
-        at = wire.timestamp() if status in ENDS else None
-        self._write(job, {"op": "state", "slip": job.slip, "status": status, "at": at})
-        job.status, job.ended_at = status, at
-
-    def close(self) -> None:
-        """Close the file."""
-        self._journal.close()
-
-    def _write(self, job: Job, change: dict[str, Any]) -> None:
-        if job.scenario.memory == "on-file":
-            self._journal.append(change)
-
-    def _add(self, job: Job) -> None:
-        self._jobs[job.slip] = self._newest[job.print_job_id] = job
-
-    def _apply(self, change: dict[str, Any]) -> None:
-        if change["op"] == "taken":
-            job = Job(**{name: change[member] for member, name in _REQUEST.items()})
-            job.scenario  # noqa: B018 - raises KeyError if the scenario of the file no longer exists
-            self._add(job)
-        else:
-            job = self._jobs[change["slip"]]
-            job.status, job.ended_at = change["status"], change["at"]
-
-
-class Printer:
-    """Printer that runs each job by its scenario."""
-
     def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, poster: Poster, *, seed: str) -> None:
-        """`poster` belongs to this printer and is closed with it. Raise OSError, SettingsError."""
         self._settings = settings
         #: Scenario of the next job, which overrides the choice by its reference. None: no choice.
         self.armed: str | None = None
         self._ledger = ledger
         self._clock = clock
-        self.poster = poster
+        self._poster = poster
         self._seed = seed
-        self._record = PrintRecord(settings.state / "prints.jsonl")
+        #: The accepted jobs by slip, oldest first. Without power, those from before the power cut.
+        self._jobs: dict[str, Job] = {}
+        self._journal: Journal | None = None
         self._waiting: asyncio.Queue[Job] = asyncio.Queue()
         self._paper = asyncio.Event()
         self._calls = asyncio.Semaphore(MAX_CALLS)
@@ -169,26 +118,42 @@ class Printer:
         self._asked: Counter[tuple[str, str]] = Counter()
         self._tasks = Tasks()
 
-    def catch_up(self) -> None:
-        """Record printed jobs that a killed process did not record. Called once in a process."""
-        for job in self._record:
-            if job.status in ENDS and self._ledger.lacks(job.slip):
-                _add_printed(self._ledger, job)
-
     def start(self) -> None:
-        """Resume the jobs of an earlier run. An interrupted job is printed from its beginning."""
-        for job in self._record:
+        """Resume the jobs of the file, unless the printer runs. An interrupted job is printed from its beginning.
+
+        Raise OSError. Raise SettingsError if the file has another content.
+        """
+        if self._journal is not None:
+            return
+        self._jobs, self._waiting = {}, asyncio.Queue()
+        self._journal = Journal(self._settings.state / "prints.jsonl")
+        self._journal.replay(lambda line: self._apply(wire.decode(line)))
+        for job in self._jobs.values():
             if job.status not in ENDS:
                 self._waiting.put_nowait(job)
         self._tasks.begin(self._print_all())
 
     async def stop(self) -> None:
-        """Stop the printer. Unprinted jobs stay recorded, and pending webhooks are dropped."""
-        try:
-            await self._tasks.stop()
-            await self.poster.close()
-        finally:
-            self._record.close()
+        """Stop the printer, if it runs. Unprinted jobs stay in the file, and pending webhooks are dropped."""
+        await self._tasks.stop()
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    def _apply(self, change: dict[str, Any]) -> None:
+        """Apply a line of the file. Raise LookupError if it names no job, or a scenario that no longer exists."""
+        if change["op"] == "taken":
+            job = Job(**{name: change[member] for member, name in _REQUEST.items()})
+            self._jobs[job.slip] = job
+        else:
+            job = self._jobs[change["slip"]]
+            job.status, job.ended_at = change["status"], change["at"]
+        assert job.scenario  # noqa: S101 - raises KeyError
+
+    def _write(self, job: Job, **change: Any) -> None:
+        """Write a change into the file, if the scenario stores the job there."""
+        if self._journal is not None and job.scenario.memory == "on-file":
+            self._journal.append(change)
 
     def create(self, body: bytes, access_mode: AccessMode) -> Answer:
         """Create a job and return the reply: 202, 400, 422 or 429, or the reply of its scenario.
@@ -207,7 +172,8 @@ class Printer:
         answer = self._answer(creation, "create", request.print_job_id, (HTTPStatus.ACCEPTED, job.told()))
         self._ledger.add("print", **asked, http_status=answer.http_status, code=_code(answer), scenario=request.name)
         if creation.taken and scenario.memory != "none":
-            self._record.take(job)
+            self._write(job, op="taken", **{member: getattr(job, name) for member, name in _REQUEST.items()})
+            self._jobs[job.slip] = job
             self._waiting.put_nowait(job)
             if creation.after_webhook:
                 return replace(answer, awaited=self._tasks.begin(job.called.wait()))
@@ -218,7 +184,7 @@ class Printer:
 
         The job's scenario can change the reply.
         """
-        job = None if print_job_id is None else self._record.newest(print_job_id)
+        job = next((job for job in reversed(self._jobs.values()) if job.print_job_id == print_job_id), None)
         if print_job_id is None:
             answer = plain(refusal(self._settings, invalid("print_job_id", "must be set")))
         elif job is None:
@@ -244,7 +210,7 @@ class Printer:
                 "document": job.document,
                 "text": on_paper(job.document),
             }
-            for job in sorted(self._record, key=lambda job: job.ended_at or "")
+            for job in sorted(self._jobs.values(), key=lambda job: job.ended_at or "")
             if job.status in ENDS and job.scenario.prints
         ]
 
@@ -299,11 +265,21 @@ class Printer:
 
     def _enter(self, job: Job, status: PrintStatus) -> None:
         """Enter a state. The state is recorded before the webhook is sent, so that a query finds the reported state."""
-        self._record.enter(job, status)
+        at = wire.timestamp() if status in ENDS else None
+        self._write(job, op="state", slip=job.slip, status=status, at=at)
+        job.status, job.ended_at = status, at
         if status == "IN_PROGRESS":
             self._ledger.add("printing", print_job_id=job.print_job_id)
         else:
-            _add_printed(self._ledger, job)
+            fault = job.scenario.fault
+            self._ledger.add(
+                "printed",
+                print_job_id=job.print_job_id,
+                slip=job.slip,
+                status=job.status,
+                error_code=None if fault is None else fault.code,
+                text=on_paper(job.document) if job.scenario.prints else None,
+            )
 
     async def _tell(self, job: Job) -> None:
         """Call the webhook as often as the scenario requires. A failed call is not repeated.
@@ -321,7 +297,7 @@ class Printer:
         said = messages.changed(job.told(), call.set, call.remove)
         body = wire.encode(said) if call.raw is None else call.raw.encode()
         async with self._calls:
-            outcome = await self.poster.post(url, body, distrusted=call.distrusted)
+            outcome = await self._poster.post(url, body, WEBHOOK_SECONDS, distrusted=call.distrusted)
         self._ledger.add(
             "print_webhook",
             print_job_id=job.print_job_id,
@@ -369,19 +345,6 @@ def _code(answer: Answer) -> str | None:
     except Refused:  # the body is no JSON
         return None
     return code if isinstance(code, str) else None
-
-
-def _add_printed(ledger: Ledger, job: Job) -> None:
-    """Record the end of a job, and the printed text."""
-    fault = job.scenario.fault
-    ledger.add(
-        "printed",
-        print_job_id=job.print_job_id,
-        slip=job.slip,
-        status=job.status,
-        error_code=None if fault is None else fault.code,
-        text=on_paper(job.document) if job.scenario.prints else None,
-    )
 
 
 def on_paper(document: Any) -> str:

@@ -63,14 +63,17 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Failure(Strict, frozen=True):
-    """A `failure_reason`. The real codes are not published, so these are the simulator's own.
+    """A `failure_reason`, the content of a refusal, or the reason of a failed print job.
 
-    Source: terminal API, Refusals.
+    The real codes are not published, so these are the simulator's own. A refusal has the form of the terminal's
+    edition. With a `type` it is a LinkFailure in every edition.
+
+    Source: terminal API, Refusals, Printing.
     """
 
-    type: str
     code: str
     message: str
+    type: str | None = None
 
 
 #: Failure of a reply on its way, independent of the effect of the call.
@@ -82,17 +85,6 @@ Fault = Literal[
     # The reply breaks off in the middle of its body.
     "cut",
 ]
-
-
-class Refusal(Strict, frozen=True):
-    """Content of a refusal, in the form of the terminal's edition. With a `type` it is a LinkFailure in every edition.
-
-    Source: terminal API, Refusals.
-    """
-
-    code: str
-    message: str
-    type: str | None = None
 
 
 class Reply(Strict, frozen=True):
@@ -108,7 +100,7 @@ class Reply(Strict, frozen=True):
     fault: Fault | None = None
     status: int | None = None
     body: str | None = None
-    refusal: Refusal | None = None
+    refusal: Failure | None = None
     content_type: str = "application/json"
     set: dict[str, Any] = {}
     remove: tuple[str, ...] = ()
@@ -367,15 +359,6 @@ Memory = Literal[
 ]
 
 
-class PrinterFault(Strict, frozen=True):
-    """Reason of a failed job (terminal API, Printing). The real codes are not published, so these are the simulator's
-    own.
-    """
-
-    code: str
-    message: str
-
-
 class Call(Strict, frozen=True):
     """One call of the webhook, after `after` terminal seconds.
 
@@ -401,7 +384,7 @@ class PrintScenario(Story, frozen=True, kw_only=True):
     creation: Creation = Creation()
     takes: Span = (1.0, 3.0)
     jam: Jam | None = None
-    fault: PrinterFault | None = None
+    fault: Failure | None = None
     paper: bool | None = None
     own_id: bool = False
     memory: Memory = "on-file"

@@ -11,7 +11,6 @@ from typing import Self
 from posd.simulator.app import make_app
 from posd.simulator.clock import Clock, VirtualClock
 from posd.simulator.ledger import Ledger, Record
-from posd.simulator.network import Network
 from posd.simulator.payment import Parts
 from posd.simulator.printer import Printer
 from posd.simulator.scenario import CHOICE, Certificate
@@ -39,7 +38,6 @@ class Simulator:
         self.ledger: Ledger
         #: Part that replies to starts, aborts and searches. `hand` and `arm` are manual controls.
         self.terminal: PaymentTerminal
-        self._network: Network
         #: Its switches.
         self.switchboard: Switchboard
         self._running = AsyncExitStack()
@@ -53,16 +51,16 @@ class Simulator:
     @property
     def base_url(self) -> str:
         """Base URL of the terminal, without a slash at the end. A move changes it."""
-        return self._network.base_url
+        return self.switchboard.base_url
 
     @property
     def certificate(self) -> Certificate | None:
         """Certificate that the terminal shows, or None over plain HTTP."""
-        return None if self.settings.certificate is None else self._network.certificate
+        return None if self.settings.certificate is None else self.switchboard.certificate
 
     @property
     def printer(self) -> Printer:
-        """Printer of the terminal. Each power-on creates another printer."""
+        """Printer of the terminal."""
         return self.switchboard.printer
 
     def arm(self, name: str | None) -> asyncio.Task[None] | None:
@@ -90,9 +88,12 @@ class Simulator:
         await self.switchboard.power_on()
 
     async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as started:
-            await self._start(started)
-            self._running = started.pop_all()
+        try:
+            async with AsyncExitStack() as started:
+                await self._start(started)
+                self._running = started.pop_all()
+        except OSError as error:
+            raise SettingsError(str(error)) from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -101,23 +102,17 @@ class Simulator:
     async def _start(self, stack: AsyncExitStack) -> None:
         settings, clock = self.settings, self.clock
         seed = secrets.token_hex(8) if settings.seed is None else f"{settings.seed}/{settings.serial}"
-        try:
-            self.ledger = ledger = Ledger(settings.ledger_file, settings.answered_in)
-            stack.callback(ledger.close)
-            self._network = network = Network(settings, ledger)
-            stack.push_async_callback(network.close)
-            self.switchboard = switchboard = Switchboard(settings, ledger, clock, network, seed=seed)
-            stack.push_async_callback(switchboard.close)
-            record = Record(settings.state / "transactions.jsonl")
-            stack.callback(record.close)
-        except OSError as error:
-            raise SettingsError(str(error)) from error
-        ledger.add_missing(record.finals())
+        self.ledger = ledger = Ledger(settings.ledger_file, settings.answered_in)
+        stack.callback(ledger.close)
+        self.switchboard = switchboard = Switchboard(settings, ledger, clock, seed=seed)
+        stack.push_async_callback(switchboard.close)
+        record = Record(settings.state / "transactions.jsonl")
+        stack.callback(record.close)
         parts = Parts(settings, seed, clock, ledger, record, switchboard)
         self.terminal = terminal = PaymentTerminal(parts)
         stack.push_async_callback(terminal.stop)
         # Stop the network first, so that no call arrives during the stop.
-        stack.push_async_callback(network.down, goodbye=True)
+        stack.push_async_callback(switchboard.disconnect, goodbye=True)
         bodies = {"requests": self.requests, "searches": self.searches, "print_requests": self.print_requests}
         await switchboard.start(make_app(terminal, parts, bodies))
         try:

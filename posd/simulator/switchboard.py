@@ -1,7 +1,9 @@
 """Switches of one running terminal: power, network, address and certificate, with their effects."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import itertools
+import socket
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
@@ -9,8 +11,16 @@ from starlette.applications import Starlette
 from posd.simulator.clock import Clock
 from posd.simulator.delivery import Poster, Queue, QueuedEvent, Sender
 from posd.simulator.ledger import Ledger
-from posd.simulator.network import Network, client_context
-from posd.simulator.printer import WEBHOOK_SECONDS, Printer
+from posd.simulator.network import (
+    Announcer,
+    Certificates,
+    Listener,
+    bind,
+    client_context,
+    reachable_addresses,
+    url,
+)
+from posd.simulator.printer import Printer
 from posd.simulator.scenario import Certificate
 from posd.simulator.settings import Settings
 from posd.simulator.wire import SettingsError
@@ -19,24 +29,38 @@ from posd.simulator.wire import SettingsError
 class Switchboard:
     """Power, network, address and certificate of one terminal. Its sender and printer need the power.
 
-    Each power-on creates a new sender and printer from the files in the state directory. To set the present state again
-    has no effect. A scenario, a person and the control API can use the switches at the same time. So changes are made
-    one after the other.
+    To set the present state again has no effect. A scenario, a person and the control API can use the switches at the
+    same time. So changes are made one after the other.
     """
 
-    def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, network: Network, *, seed: str) -> None:
+    def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, *, seed: str) -> None:
         """Open and lock the queue of events. Raise OSError, SettingsError."""
         self._settings = settings
         self._ledger = ledger
         self._clock = clock
-        self._network = network
-        self._seed = seed
-        self._trust = client_context(settings.trust)
+        self._certificates = _certificates(settings)
+        #: Certificate for the next connections.
+        self.certificate = Certificate.OWN
+        self._poster = Poster(client_context(settings.trust), clock)
+        self.printer = Printer(settings, ledger, clock, self._poster, seed=seed)
         self._queue = Queue(settings.state / "queue.jsonl")
-        self._sender: Sender | None = None
-        self._printer: Printer | None = None
+        self._sender = Sender(
+            self._queue,
+            ledger,
+            clock,
+            self._poster,
+            timeout=settings.delivery_timeout,
+            seed=seed,
+            unruly=settings.unruly,
+        )
         #: App that serves the calls.
         self._app: Starlette
+        #: The bound socket of the present address, which stays bound over an outage.
+        self._bound: socket.socket | None = None
+        self._port = settings.port
+        self._ports: Iterator[int] = itertools.cycle(settings.move_ports or (0,))
+        self._listener: Listener | None = None
+        self._announcer: Announcer | None = None
         self._powered = asyncio.Event()
         self._plugged = True
         self._switching = asyncio.Lock()
@@ -54,29 +78,30 @@ class Switchboard:
     @property
     def waiting_events(self) -> int:
         """Number of events that wait for delivery."""
-        return sum(1 for _ in self._queue.items())
+        return len(self._queue.items)
 
     @property
-    def printer(self) -> Printer:
-        """The printer. Without power, the last printer, with everything that it has printed."""
-        assert self._printer is not None  # noqa: S101 - it is set when the terminal is started
-        return self._printer
+    def base_url(self) -> str:
+        """Base URL of the terminal, without a slash at the end."""
+        return url("http" if self._certificates is None else "https", self._addresses()[0], self._port)
 
     def submit(self, item: QueuedEvent) -> None:
-        """Queue an event. The event is in the file on return. A terminal without power stores it until power-on."""
-        if self._sender is None:
-            self._queue.put(item)
-        else:
-            self._sender.submit(item)
+        """Queue an event. The event is in the file on return. Without power or network it waits."""
+        self._sender.submit(item)
 
     async def close(self) -> None:
-        """Stop sender and printer permanently. Undelivered and unprinted work stays in the files."""
-        await self._stop_work()
+        """Stop permanently. Undelivered and unprinted work stays in the files."""
+        await self.disconnect()
+        await self.printer.stop()
+        await self._poster.close()
         self._queue.close()
+        if self._bound is not None:
+            self._bound.close()
 
     async def start(self, app: Starlette) -> None:
-        """Switch the terminal on for the first time. `app` serves its calls. Raise SettingsError."""
+        """Switch the terminal on for the first time. `app` serves its calls. Raise OSError, SettingsError."""
         self._app = app
+        self._bind(self._port)
         async with self._one_at_a_time():
             self._powered.set()
             await self._settle()
@@ -138,11 +163,12 @@ class Switchboard:
         Raise SettingsError if the next address is not available.
         """
         async with self._one_at_a_time():
-            await self._network.down()
+            await self._refuse()
             try:
-                self._network.move()
-                self._ledger.add("moved", base_url=self._network.base_url)
+                self._bind(next(self._ports))
+                self._ledger.add("moved", base_url=self.base_url)
             finally:
+                await self._stop_announcing()
                 await self._settle()
 
     async def show_certificate(self, which: Certificate) -> None:
@@ -151,76 +177,90 @@ class Switchboard:
         Raise SettingsError over plain HTTP.
         """
         async with self._one_at_a_time():
-            if which is self._network.certificate:
+            if which is self.certificate:
                 return
-            self._network.choose(which)
+            if self._certificates is None:
+                raise SettingsError("this terminal speaks plain HTTP and shows no certificate: leave out --http")
+            self._certificates.context(which)  # it fails here, and not while the terminal refuses calls
+            self.certificate = which
             self._ledger.add("certificate", which=which)
-            await self._network.refuse()
+            await self._refuse()
             await self._settle()
+
+    async def disconnect(self, *, goodbye: bool = False) -> None:
+        """Refuse calls, and end the announcement and the deliveries. `goodbye`: whether to announce the end."""
+        self._poster.offline = True  # print webhooks are lost
+        await self._refuse()
+        await self._stop_announcing(goodbye=goodbye)
+        await self._sender.stop()
 
     async def _settle(self) -> None:
         """Apply the switches."""
-        online = self.powered and self._plugged
-        if not online:
-            await self._network.down()
-        self._connect(online=online)
         if not self.powered:
-            await self._stop_work()
+            await self.disconnect()
+            await self.printer.stop()
             return
-        self._start_work(online=online)
-        if not online:
+        self.printer.start()
+        if not self._plugged:
+            await self.disconnect()
             return
         try:
-            await self._network.up(self._app)
+            self._listen()
         except SettingsError:  # another program uses the address; the terminal can be plugged in again when it is free
             self._plugged = False
-            self._connect(online=False)
             self._ledger.add("unplugged")
+            await self.disconnect()
             raise
+        self._poster.offline = False
+        self._sender.start()
 
-    def _start_work(self, *, online: bool) -> None:
-        """Start sender and printer if they do not run, and continue the waiting work. Raise SettingsError."""
-        if self._sender is None:
-            self._sender = self._make_sender()
-            self._connect(online=online)
-            self._sender.start()
-            self.printer.start()
+    def _listen(self) -> None:
+        """Listen and announce, unless this is so already. Raise SettingsError."""
+        assert self._bound is not None  # noqa: S101 - it is bound at the start
+        if self._listener is None:
+            tls = None if self._certificates is None else self._certificates.context(self.certificate)
+            listener = Listener(self._app, tls, clock_offset=self._settings.clock_offset)
+            listener.start(self._bound)
+            self._listener = listener
+        if self._settings.mdns and self._announcer is None:
+            self._announcer = Announcer(self._settings, self._ledger, self._addresses(), self._port)
 
-    def _connect(self, *, online: bool) -> None:
-        """Connect to the network, or disconnect. While disconnected, events wait, and print webhooks are lost."""
-        if self._sender is not None:
-            self.printer.poster.offline = not online
-            if online:
-                self._sender.resume()
-            else:
-                self._sender.pause()
+    async def _refuse(self) -> None:
+        """Close every connection and refuse calls. The address stays bound."""
+        if self._listener is not None:
+            listener, self._listener = self._listener, None
+            listener.close()
+            self._bind(self._port)
+            await listener.stop()
 
-    async def _stop_work(self) -> None:
-        """Stop sender and printer, if they run. Undelivered and unprinted work stays in the files."""
-        if self._sender is not None:
-            sender, self._sender = self._sender, None
-            try:
-                await sender.stop()
-            finally:  # the simulator may end during a power cut
-                await self.printer.stop()
+    def _bind(self, port: int) -> None:
+        """Bind a port without listening. Raise SettingsError if it is not available."""
+        bound = bind(self._settings.host, port)
+        if self._bound is not None:
+            self._bound.close()
+        self._bound, self._port = bound, bound.getsockname()[1]
 
-    def _make_sender(self) -> Sender:
-        """Make printer and sender, and return the sender."""
-        before, settings = self._printer, self._settings
-        poster = Poster(self._trust, WEBHOOK_SECONDS, self._clock)
-        try:
-            self._printer = Printer(settings, self._ledger, self._clock, poster, seed=self._seed)
-        except OSError as error:
-            raise SettingsError(str(error)) from error
-        if before is None:
-            self._printer.catch_up()
-        else:
-            self._printer.arm(before.armed)
-        poster = Poster(self._trust, settings.delivery_timeout, self._clock)
-        return Sender(self._queue, self._ledger, self._clock, poster, seed=self._seed, unruly=settings.unruly)
+    async def _stop_announcing(self, *, goodbye: bool = False) -> None:
+        if self._announcer is not None:
+            announcer, self._announcer = self._announcer, None
+            await announcer.stop(goodbye=goodbye)
+
+    def _addresses(self) -> list[str]:
+        return reachable_addresses(self._settings.host, self._settings.mdns_interfaces)
 
     @asynccontextmanager
     async def _one_at_a_time(self) -> AsyncIterator[None]:
         async with self._switching:
             with self._clock.held():  # it takes real time, so virtual time stops during it
                 yield
+
+
+def _certificates(settings: Settings) -> Certificates | None:
+    if settings.certificate is None or settings.private_key is None:
+        return None
+    ca = (
+        None
+        if settings.ca_certificate is None or settings.ca_private_key is None
+        else (settings.ca_certificate, settings.ca_private_key)
+    )
+    return Certificates(settings.certificate, settings.private_key, ca)

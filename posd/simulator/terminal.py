@@ -14,7 +14,7 @@ from posd.simulator import messages, wire
 from posd.simulator.clock import Tasks
 from posd.simulator.ledger import Entry
 from posd.simulator.messages import START_IDS, Answer, ReceivedStart, claims, plain, read_search, read_start, refusal
-from posd.simulator.payment import Choice, ManualControl, Parts, Payment, PaymentRun
+from posd.simulator.payment import Choice, ManualControl, Parts, Payment
 from posd.simulator.scenario import AbortEffect, Failure, Reply, Search, SearchFinds, SearchShape, Start
 from posd.simulator.wire import (
     ACQUIRERS,
@@ -40,19 +40,14 @@ class PaymentTerminal:
         self._ledger = parts.ledger
         self.choice = Choice(parts.settings, parts.switchboard)
         self._started = 0
-        #: Run of the present payment, which has no final and further steps.
-        self._course: PaymentRun | None = None
+        #: The running payment, which has no final and further steps.
+        self.running: Payment | None = None
         #: Runs of payments, and their background work.
         self._tasks = Tasks()
         #: Id in lower case -> payment whose scenario has its own reply to a search.
         self._found_otherwise: dict[str, Payment] = {}
         #: Id in lower case -> number of starts for which a scenario limits its reply.
         self._starts: Counter[str] = Counter()
-
-    @property
-    def running(self) -> Payment | None:
-        """The running payment."""
-        return self._course.payment if self._course else None
 
     def arm(self, name: str | None) -> asyncio.Task[None]:
         """Set the scenario of the next payment. None clears it.
@@ -83,7 +78,7 @@ class PaymentTerminal:
         self._started += 1
         # The seed is derived for each payment. So the same seed gives the same payment, whatever other payments run.
         seed = f"{self._parts.seed}/{start.client_transaction_id}/{self._started}"
-        payment = Payment(start, amount, name, self.choice.scenarios[name], seed)
+        payment = Payment(self._parts, start, amount, name, self.choice.scenarios[name], seed)
         reply = self._start_reply(payment)
         rng = payment.rng("start")
         usual = HTTPStatus.OK, messages.acknowledgement(self._parts.settings, start, messages.new_uuid(rng))
@@ -105,7 +100,7 @@ class PaymentTerminal:
         """
         settings = self._parts.settings
         start = read_start(body, operation, self.choice.scenarios, settings.amount_unit)
-        if self._course is not None:
+        if self.running is not None:
             raise Refused(HTTPStatus.CONFLICT, "TERMINAL_BUSY", "another payment is running on this terminal")
         if settings.edition == "2026" and not operation.originals and total(start.amount or {}) == 0:
             raise Refused(422, "PAR-003", "the amount must be above 0", kind="PARAMETER", param="amount")
@@ -134,36 +129,35 @@ class PaymentTerminal:
         The reply to an abort after APPROVAL_REQUESTED is not published. Here it is a 409 as from an idle terminal, with
         another code. The payment continues (terminal API, Lifecycle).
         """
-        course = self._course
-        if course is None:
+        payment = self.running
+        if payment is None:
             idle = Refused(HTTPStatus.CONFLICT, "NOTHING_RUNNING", "no payment is running")
             return self._aborted(plain(refusal(self._parts.settings, idle)), None, None)
-        reply, rng = course.payment.next_abort()
-        transaction = course.payment.transaction
-        if not course.abortable:
+        reply, rng = payment.next_abort()
+        if not payment.abortable:
             late = Refused(HTTPStatus.CONFLICT, "PAST_POINT_OF_NO_RETURN", "sent to the acquirer")
-            usual = refusal(self._parts.settings, late, transaction)
-            return self._aborted(self._apply(reply, usual, rng, transaction), course, None)
+            usual = refusal(self._parts.settings, late, payment.transaction)
+            return self._aborted(self._apply(reply, usual, rng, payment.transaction), payment, None)
         match reply.effect:
             case "cancels":
-                course.cancel(reply.cancels_after)
+                payment.cancel(reply.cancels_after)
             case "raced":
-                course.hurry()
+                payment.hurry()
             case "ignored":
                 pass
         aborted = messages.coded(HTTPStatus.OK, "ABORTED", "the payment is being canceled")
-        return self._aborted(self._apply(reply, aborted, rng, transaction), course, reply.effect)
+        return self._aborted(self._apply(reply, aborted, rng, payment.transaction), payment, reply.effect)
 
-    def _aborted(self, answer: Answer, course: PaymentRun | None, effect: AbortEffect | None) -> Answer:
-        transaction = course.payment.transaction if course else None
+    def _aborted(self, answer: Answer, payment: Payment | None, effect: AbortEffect | None) -> Answer:
+        transaction = payment.transaction if payment else None
         self._ledger.add("abort", client_transaction_id=transaction, http_status=answer.http_status, effect=effect)
         return answer
 
     def hand(self, hand: ManualControl) -> bool:
         """Apply a manual action to the running payment. Return False if it is impossible."""
-        course = self._course
-        taken = course is not None and course.take(hand)
-        transaction = course.payment.transaction if course else None
+        payment = self.running
+        taken = payment is not None and payment.take(hand)
+        transaction = payment.transaction if payment else None
         self._ledger.add("hand", hand=hand, client_transaction_id=transaction, taken=taken)
         return taken
 
@@ -210,8 +204,8 @@ class PaymentTerminal:
     async def stop(self) -> None:
         """Stop. A running payment is lost, as without power. The terminal can be used again."""
         await self._tasks.stop()
-        if self._course is not None:  # cancelled before it began
-            self._end(self._course)
+        if self.running is not None:  # cancelled before it began
+            self._end(self.running)
 
     def _run(self, payment: Payment) -> None:
         transaction = payment.transaction.lower()
@@ -219,26 +213,25 @@ class PaymentTerminal:
             self._found_otherwise.pop(transaction, None)
         else:
             self._found_otherwise[transaction] = payment
-        self._course = PaymentRun(payment, self._parts, self._tasks, self._free)
-        self._tasks.begin(self._play(self._course))
+        self.running = payment
+        self._tasks.begin(self._play(payment))
 
-    async def _play(self, course: PaymentRun) -> None:
+    async def _play(self, payment: Payment) -> None:
         try:
-            await course.play()
+            await payment.play(self._tasks, partial(self._free, payment))
         finally:
-            self._end(course)
+            self._end(payment)
 
-    def _end(self, course: PaymentRun) -> None:
-        self._free(course)
-        payment = course.payment
+    def _end(self, payment: Payment) -> None:
+        self._free(payment)
         if not payment.ended:
             self._ledger.add("forgotten", client_transaction_id=payment.transaction, status=payment.status)
         self._ledger.add("over", client_transaction_id=payment.transaction)
 
-    def _free(self, course: PaymentRun) -> None:
+    def _free(self, payment: Payment) -> None:
         """Accept the next payment, although the steps of this one may continue."""
-        if self._course is course:
-            self._course = None
+        if self.running is payment:
+            self.running = None
 
 
 def _delivered(payment: Payment, status: str) -> Callable[[Entry], bool]:
@@ -252,7 +245,7 @@ def _delivered(payment: Payment, status: str) -> Callable[[Entry], bool]:
 
 
 #: Failure in a search that contradicts an approval.
-CONTRADICTED = Failure("ACQUIRER", "05", "Do not honor")
+CONTRADICTED = Failure("05", "Do not honor", "ACQUIRER")
 
 
 def find(finds: SearchFinds, payment: Payment, usual: bytes | None, parts: Parts) -> bytes | None:

@@ -81,16 +81,15 @@ async def delivering(
     receiver: Receiver,
     *,
     timeout: float = 30.0,
-    paused: bool = False,
 ) -> AsyncIterator[Delivering]:
     """Run a sender on the queue of this directory. The end of the block is like a power cut."""
     queue, ledger = Queue(directory / "queue.jsonl"), Ledger()
-    sender = Sender(queue, ledger, clock, Poster(client_context(trust), timeout, clock), seed="policy", unruly=False)
-    if paused:
-        sender.pause()
+    poster = Poster(client_context(trust), clock)
+    sender = Sender(queue, ledger, clock, poster, timeout=timeout, seed="policy", unruly=False)
     sender.start()
     try:
         yield Delivering(sender, queue, ledger, clock, receiver)
     finally:
         await sender.stop()
+        await poster.close()
         queue.close()

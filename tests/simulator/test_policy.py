@@ -82,10 +82,10 @@ async def test_the_fifteen_minutes_continue_without_the_network(
     await post.clock.advance(20)
     before = len(book.arrivals)
     assert before in (3, 4)  # the terminal makes attempts at 0, 2 to 4, 6 to 10, 14 to 20 seconds
-    post.sender.pause()
+    await post.sender.stop()
     await post.clock.advance(away_until - 20)
     assert len(book.arrivals) == before
-    post.sender.resume()
+    post.sender.start()
     await post.clock.advance(3600)
     assert len(book.arrivals) == before + tried
     assert len(post.attempts(event)) == before + tried
@@ -95,14 +95,14 @@ async def test_the_fifteen_minutes_continue_without_the_network(
 async def test_an_untried_event_waits_for_the_network_without_limit(post: Delivering) -> None:
     """At the end all delayed events are sent once, in the order of each transaction. No attempt is lost."""
     book = Book(post.clock, post.receiver, lambda _: 200)
-    post.sender.pause()
+    await post.sender.stop()
     made: dict[str, list[str]] = {"a": [], "b": []}
     for _ in range(4):
         for transaction, events in made.items():
             events.append(post.submit(transaction))
         await post.clock.advance(WINDOW)
     assert book.arrivals == []
-    post.sender.resume()
+    post.sender.start()
     await post.clock.advance(0)
     for events in made.values():
         assert [event for event in book.order() if event in events] == events

@@ -39,7 +39,7 @@ def test_the_state_of_an_item_is_known_after_a_restart(path: Path) -> None:
     for at in (1000.5, 1003.5):
         queue.attempted(tried, at=at)
     queue = reopened(queue, path)
-    (alone, tried) = queue.items()
+    (alone, tried) = queue.items.values()
     assert (alone.alone, alone.due, alone.distrusted, alone.again) == (True, 1000.25, True, True)
     assert (tried.attempts, tried.first_attempt_at, tried.body) == (2, 1000.5, '{"iva":10.10}')
     assert drain(queue, "a") == ["a-1"]  # an event that is sent alone has no order

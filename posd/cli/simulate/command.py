@@ -234,7 +234,7 @@ async def _run(terminals: Sequence[Settings], control: str | None, lines: Output
             }
             lines.write(ready)
             write = partial(_write, lines, {"serial": serial} if several else {})
-            for entry in terminal.ledger:  # final events of payments that a kill of an earlier process interrupted
+            for entry in terminal.ledger:  # the entries of the start
                 write(entry)
             terminal.ledger.listen(write)
         if keys:

@@ -103,16 +103,8 @@ def _all(counts: CollectorCounters, waiting: int | None, fleet: FleetSummary | N
     yield "posd_collect_waiting_messages", waiting
     yield "posd_fleet_readable", fleet is not None
     if fleet is not None:
-        yield "posd_fleet_lanes", fleet.lanes
-        yield "posd_fleet_lanes_silent", fleet.silent
-        yield "posd_fleet_lanes_away", fleet.away
-        yield "posd_fleet_lanes_incomplete", fleet.incomplete
-        yield "posd_fleet_lanes_health", fleet.health
-        yield "posd_fleet_payments_open", fleet.open
-        yield "posd_fleet_payments_in_doubt", fleet.in_doubt
-        yield "posd_fleet_attention", fleet.attention
-        yield "posd_fleet_lost_changes", fleet.lost
-        yield "posd_fleet_unreadable_messages", fleet.unreadable
+        for name, value in fleet._asdict().items():
+            yield f"posd_fleet_{name}", value
     yield from process_values("posd_collect", counts.started, output.writer.dropped)
 
 

@@ -59,20 +59,21 @@ class LaneStatus(NamedTuple):
 
 
 class FleetSummary(NamedTuple):
-    """Totals over all lanes. `open`, `health` and the numbers of problems do not count closed lanes.
+    """Totals over all lanes. Each field is the metric `posd_fleet_` with its name.
 
-    `health` and `attention` count by posd's own words. Any other word counts as `other`.
+    `lanes_health`, `payments_open` and the numbers of problems do not count closed lanes. `lanes_health` and
+    `attention` count by posd's own words. Any other word counts as `other`.
     """
 
     lanes: int
-    silent: int
-    away: int
-    incomplete: int
-    open: int
-    in_doubt: int
-    lost: int
-    unreadable: int
-    health: Mapping[str, int]
+    lanes_silent: int
+    lanes_away: int
+    lanes_incomplete: int
+    payments_open: int
+    payments_in_doubt: int
+    lost_changes: int
+    unreadable_messages: int
+    lanes_health: Mapping[str, int]
     attention: Mapping[str, int]
 
 
@@ -153,12 +154,10 @@ async def fleet(connection: AsyncConnection[Any]) -> FleetSummary:
           (SELECT count(*) FROM posd.unreadable)
         """,
     )
-    lanes, silent, away, incomplete, opened, in_doubt, lost, unreadable = map(int, numbers)
     query = "SELECT health ->> 'status', count(*) FROM posd.lanes WHERE retired_at IS NULL GROUP BY 1"
     health = await _rows(connection, query)
     attention = await _rows(connection, "SELECT code, count(*) FROM posd.attention GROUP BY 1")
-    by_word = _known(health, STATUSES), _known(attention, CODES)
-    return FleetSummary(lanes, silent, away, incomplete, opened, in_doubt, lost, unreadable, *by_word)
+    return FleetSummary._make([*map(int, numbers), _known(health, STATUSES), _known(attention, CODES)])
 
 
 def _known(found: list[Any], known: Sequence[str]) -> Mapping[str, int]:

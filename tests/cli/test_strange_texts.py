@@ -18,7 +18,7 @@ from posd.cli.app.output import Output
 from posd.cli.app.tables import Layout
 from posd.cli.main import main
 from posd.cli.payments.show import PaymentProgress
-from posd.cli.simulate.screen import as_words
+from posd.cli.simulator_screen import as_words
 from posd.cli.watch.state import Away, Shop, WatchState
 from tests.cli.documents import answer, attention, transaction
 from tests.cli.processes import asked, asked_on_terminal

@@ -206,7 +206,7 @@ async def test_no_lane_can_add_a_metric_label(store: CollectorStore) -> None:
     rows = await (await store.connection.execute("SELECT code FROM posd.attention")).fetchall()
     codes = Counter(code for (code,) in rows)
     assert codes["made_up"] > 1
-    assert fleet.health == {"ok": 0, "degraded": 0, "failing": 0, "unreachable": 0, "other": 1}
+    assert fleet.lanes_health == {"ok": 0, "degraded": 0, "failing": 0, "unreachable": 0, "other": 1}
     assert fleet.attention["other"] == codes["made_up"]
     assert fleet.attention["in_doubt"] == codes["in_doubt"]
     text = metrics.metrics_text(metrics.CollectorCounters(), None, fleet)

@@ -192,12 +192,12 @@ async def test_a_row_deleted_below_the_frontier_is_reported_until_it_arrives_aga
 async def test_rows_that_head_office_deletes_are_not_reported_as_missing(store: CollectorStore) -> None:
     lane = life(1)
     await write(store, as_messages(lane.sent))
-    lost = (await questions.fleet(store.connection)).lost
+    lost = (await questions.fleet(store.connection)).lost_changes
     early = BEGAN + (lane.at - BEGAN) / 2
     ((deleted,),) = await rows(store, f"SELECT posd.delete_changes('{iso(early)}')")
     assert 0 < deleted < len(lane.changes)
     assert (await questions.check(store.connection, counted=True)).gaps == []
-    assert (await questions.fleet(store.connection)).lost == lost
+    assert (await questions.fleet(store.connection)).lost_changes == lost
     await store.connection.execute("DELETE FROM posd.changes WHERE seq = (SELECT max(seq) FROM posd.changes)")
     assert len((await questions.check(store.connection, counted=True)).gaps) == 1
 
@@ -261,9 +261,9 @@ async def test_changes_sent_before_the_lane_removed_them_are_not_lost(store: Col
     again = {"v": 1, "kind": "lost", "merchant": lane.merchant, "lane": lane.lane, "database_id": lane.databases[-1]}
     again |= {"at": iso(lane.at), "from_seq": 1, "to_seq": lane.seq, "reason": "not in the feed"}
     await write(store, as_messages([again], 1000))
-    assert (await questions.fleet(store.connection)).lost == 0
+    assert (await questions.fleet(store.connection)).lost_changes == 0
     await write(store, as_messages([again | {"to_seq": lane.seq + 1}], 1001))
-    assert (await questions.fleet(store.connection)).lost == 1
+    assert (await questions.fleet(store.connection)).lost_changes == 1
 
 
 async def test_a_lane_without_messages_is_silent(store: CollectorStore) -> None:
@@ -600,7 +600,11 @@ async def test_a_closed_lane_is_reported_again_once_it_sends(store: CollectorSto
     (found,) = await lanes(store)
     assert not found.wanting
     fleet = await questions.fleet(store.connection)
-    assert (await questions.gaps(store.connection), fleet.incomplete, sum(fleet.health.values())) == ([], 0, 0)
+    assert (await questions.gaps(store.connection), fleet.lanes_incomplete, sum(fleet.lanes_health.values())) == (
+        [],
+        0,
+        0,
+    )
     await write(store, sent)
     assert not (await lanes(store))[0].wanting, "repeated messages do not reopen the lane"
     lane.live(1)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx2
 
-from posd.cli.simulate.screen import KEYS, SCENARIO_KEY
+from posd.cli.simulator_screen import KEYS, SCENARIO_KEY
 from posd.simulator.control import DEEDS, HELP
 from tests.simulator.conftest import CHARGE, PATIENCE, request
 
@@ -96,7 +96,7 @@ def test_keys_control_a_payment_and_the_switches_and_the_terminal_is_restored(tm
     with screen("--scenario", "by-hand", tmp=tmp_path) as shown:
         base_url = shown.base_url()
         help_text = shown.read_until("Ctrl-C ends\r\n")
-        assert all(f"{letter} {key.words}" in help_text for letter, key in KEYS.items())
+        assert all(f"{letter} {words}" in help_text for letter, (words, _) in KEYS.items())
         shown.settled(cooked=False)
         shown.press("p")
         shown.read_until("hand: present-card, not now")

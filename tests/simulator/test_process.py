@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx2
 from click import unstyle
 
-from posd.cli.simulate.screen import as_words
+from posd.cli.simulator_screen import as_words
 from tests.simulator.conftest import CHARGE, PATIENCE, Receiver, request
 from tests.simulator.processes import lines_of, simulate, until
 from tests.support.ports import reserve

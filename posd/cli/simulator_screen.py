@@ -7,8 +7,6 @@ import signal
 import termios
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 import click
@@ -194,112 +192,15 @@ _STDIN = 0
 #: Index in the result of `termios.tcgetattr`.
 _LOCAL_MODES = 3
 _CONTROL = 6
-
-
-@dataclass
-class Keyboard:
-    """Reader of single keys from stdin while the block runs, and of a line of text on request.
-
-    `pressed` is called with each key. The terminal is restored when the block ends, and while the process is stopped or
-    in the background.
-    """
-
-    pressed: Callable[[str], None]
-    _typed: Callable[[str], None] | None = field(default=None, init=False)
-    _before: list[Any] = field(default_factory=lambda: termios.tcgetattr(_STDIN), init=False)
-    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
-
-    def __enter__(self) -> Self:
-        self._loop.add_signal_handler(signal.SIGTSTP, self._stop)
-        self._loop.add_signal_handler(signal.SIGCONT, self._take)
-        self._take()
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._loop.remove_signal_handler(signal.SIGTSTP)
-        self._loop.remove_signal_handler(signal.SIGCONT)
-        self._give_back()
-
-    def ask(self, typed: Callable[[str], None]) -> None:
-        """Read lines with echo and editing; call `typed` with each."""
-        self._typed = typed
-        self._set(_unflushed(self._before))
-
-    def _take(self) -> None:
-        if _in_foreground():
-            self._typed = None
-            self._single_keys()
-            self._loop.add_reader(_STDIN, self._read)
-        else:
-            self._loop.remove_reader(_STDIN)  # reading in the background would stop the process
-
-    def _give_back(self) -> None:
-        self._loop.remove_reader(_STDIN)
-        self._set(self._before)
-
-    def _stop(self) -> None:
-        """Ctrl-Z: restore the terminal for the shell, and stop."""
-        self._give_back()
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-    def _read(self) -> None:
-        try:
-            text = os.read(_STDIN, _CHUNK).decode(errors="replace")
-        except OSError:
-            text = ""  # the terminal was closed
-        typed, self._typed = self._typed, None
-        if typed is not None:
-            self._single_keys()
-            typed(text.strip())
-        elif text:
-            for key in text:
-                self.pressed(key)
-        else:
-            self._loop.remove_reader(_STDIN)
-
-    def _single_keys(self) -> None:
-        """Read each key at once. Set in one step: otherwise Ctrl-C could drop earlier input."""
-        attributes = _unflushed(termios.tcgetattr(_STDIN))
-        attributes[_LOCAL_MODES] &= ~(termios.ECHO | termios.ICANON)  # Ctrl-C and Ctrl-Z keep their effect
-        attributes[_CONTROL][termios.VMIN], attributes[_CONTROL][termios.VTIME] = 1, 0
-        self._set(attributes)
-
-    def _set(self, attributes: list[Any]) -> None:
-        if _in_foreground():
-            termios.tcsetattr(_STDIN, termios.TCSANOW, attributes)
-
-
-def _unflushed(attributes: list[Any]) -> list[Any]:
-    """Ctrl-C and Ctrl-Z keep the input that was typed before them.
-
-    Reads are non-blocking. Otherwise a read of dropped input would wait for the next key and block the loop.
-    """
-    kept = list(attributes)
-    kept[_LOCAL_MODES] |= termios.NOFLSH
-    return kept
-
-
-def _in_foreground() -> bool:
-    """Whether this process is in the foreground. A background process that uses the terminal is stopped."""
-    try:
-        return os.tcgetpgrp(_STDIN) == os.getpgrp()
-    except OSError:
-        return False  # the terminal was closed
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    words: str
-    do: Callable[[Simulator], Awaitable[None]]
+#: Words of a key, and its action.
+_Key = tuple[str, Callable[[Simulator], Awaitable[None]]]
 
 
 def _hand(words: str, hand: ManualControl) -> _Key:
     async def do(terminal: Simulator) -> None:
         terminal.terminal.hand(hand)  # the ledger's line shows whether it was possible
 
-    return _Key(words, do)
+    return words, do
 
 
 async def _network(terminal: Simulator) -> None:
@@ -324,46 +225,99 @@ KEYS: Mapping[str, _Key] = {
     "d": _hand("decline", ManualControl.DECLINE),
     "r": _hand("reject", ManualControl.REJECT),
     "c": _hand("cancel", ManualControl.CANCEL),
-    "u": _Key("unplug, plug", _network),
-    "o": _Key("power off, on", _power),
-    "y": _Key("power cycle", lambda terminal: terminal.power_cycle(POWER_CYCLE_SECONDS)),
-    "m": _Key("move", lambda terminal: terminal.switchboard.move()),
-    "e": _Key("next certificate", _certificate),
-    "w": _Key("put paper in", put_paper_in),
+    "u": ("unplug, plug", _network),
+    "o": ("power off, on", _power),
+    "y": ("power cycle", lambda terminal: terminal.power_cycle(POWER_CYCLE_SECONDS)),
+    "m": ("move", lambda terminal: terminal.switchboard.move()),
+    "e": ("next certificate", _certificate),
+    "w": ("put paper in", put_paper_in),
 }
 #: Request for the scenario of the next payment.
 SCENARIO_KEY = "s"
 
 
 class Keys:
-    """Handler of keys for the selected terminal, while the block runs."""
+    """Keys of a person for the selected terminal, read from stdin one by one while the block runs.
+
+    The modes of stdin are restored when the block ends, and while the process is stopped or in the background.
+    """
 
     def __init__(self, shop: TerminalGroup, say: Callable[[str], None]) -> None:
         """`say` writes a line on the screen."""
         self._terminals = list(shop.terminals.values())
         self._selected = self._terminals[0]
         self._say = say
-        self._keyboard = Keyboard(self._pressed)
+        #: Whether the next input is a line: the name of a scenario.
+        self._typing = False
+        self._before: list[Any] = termios.tcgetattr(_STDIN)
+        self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
 
     async def __aenter__(self) -> Self:
         self._say(self._help())
-        self._keyboard.__enter__()
+        self._loop.add_signal_handler(signal.SIGTSTP, self._stop)
+        self._loop.add_signal_handler(signal.SIGCONT, self._take)
+        self._take()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._keyboard.__exit__(None, None, None)
+        self._loop.remove_signal_handler(signal.SIGTSTP)
+        self._loop.remove_signal_handler(signal.SIGCONT)
+        self._give_back()
         await self._tasks.stop()
 
-    def _pressed(self, key: str) -> None:
+    def _take(self) -> None:
+        if _in_foreground():
+            self._read_keys()
+            self._loop.add_reader(_STDIN, self._read)
+        else:
+            self._loop.remove_reader(_STDIN)  # reading in the background would stop the process
+
+    def _give_back(self) -> None:
+        self._loop.remove_reader(_STDIN)
+        self._set(self._before)
+
+    def _stop(self) -> None:
+        """Ctrl-Z: restore the terminal for the shell, and stop."""
+        self._give_back()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _read(self) -> None:
+        try:
+            text = os.read(_STDIN, _CHUNK).decode(errors="replace")
+        except OSError:
+            text = ""  # the terminal was closed
+        if self._typing:
+            self._read_keys()
+            self._arm(text.strip())
+        elif text:
+            for key in text:
+                self._press(key)
+        else:
+            self._loop.remove_reader(_STDIN)
+
+    def _read_keys(self) -> None:
+        """Read each key at once. Set in one step: otherwise Ctrl-C could drop earlier input."""
+        self._typing = False
+        attributes = _unflushed(termios.tcgetattr(_STDIN))
+        attributes[_LOCAL_MODES] &= ~(termios.ECHO | termios.ICANON)  # Ctrl-C and Ctrl-Z keep their effect
+        attributes[_CONTROL][termios.VMIN], attributes[_CONTROL][termios.VTIME] = 1, 0
+        self._set(attributes)
+
+    def _set(self, attributes: list[Any]) -> None:
+        if _in_foreground():
+            termios.tcsetattr(_STDIN, termios.TCSANOW, attributes)
+
+    def _press(self, key: str) -> None:
         if key.isdecimal() and 0 < int(key) <= len(self._terminals):
             self._selected = self._terminals[int(key) - 1]
             self._say(f"The keys are for {self._selected.settings.serial}.")
         elif key == SCENARIO_KEY:
             self._say(f"Scenario of the next payment, or {CHOICE}NAME of the next print job (Enter alone: as usual):")
-            self._keyboard.ask(self._arm)
+            self._typing = True
+            self._set(_unflushed(self._before))  # with echo and editing
         elif key in KEYS:
-            self._tasks.begin(self._do(KEYS[key], self._selected))
+            self._tasks.begin(self._do(key, self._selected))
         else:
             self._say(self._help())
 
@@ -376,17 +330,36 @@ class Keys:
             what = "print job" if name.startswith(CHOICE) else "payment"
             self._say(f"The next {what}: {name or 'as usual'}.")
 
-    async def _do(self, key: _Key, terminal: Simulator) -> None:
+    async def _do(self, key: str, terminal: Simulator) -> None:
+        _, do = KEYS[key]
         try:
-            await key.do(terminal)
+            await do(terminal)
         except SettingsError as error:
             self._say(str(error))
 
     def _help(self) -> str:
-        keys = [f"{letter} {key.words}" for letter, key in KEYS.items()]
+        keys = [f"{letter} {words}" for letter, (words, _) in KEYS.items()]
         lines = [f"Keys: {'   '.join(keys[:6])}", f"      {'   '.join(keys[6:])}"]
         lines.append(f"      {SCENARIO_KEY} scenario of the next payment   ? this help   Ctrl-C ends")
         if len(self._terminals) > 1:
             numbered = (f"{number} {item.settings.serial}" for number, item in enumerate(self._terminals[:9], start=1))
             lines.append(f"Terminals: {'   '.join(numbered)}")
         return "\n".join([*lines, ""])
+
+
+def _unflushed(attributes: list[Any]) -> list[Any]:
+    """Ctrl-C and Ctrl-Z keep the input that was typed before them.
+
+    Reads are non-blocking. Otherwise a read of dropped input would wait for the next key and block the loop.
+    """
+    kept = list(attributes)
+    kept[_LOCAL_MODES] |= termios.NOFLSH
+    return kept
+
+
+def _in_foreground() -> bool:
+    """Whether this process is in the foreground. A background process that uses the terminal is stopped."""
+    try:
+        return os.tcgetpgrp(_STDIN) == os.getpgrp()
+    except OSError:
+        return False  # the terminal was closed

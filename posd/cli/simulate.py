@@ -22,8 +22,8 @@ from posd.base.text import shown
 from posd.cli.app.context import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Layout
-from posd.cli.simulate.screen import Keys, OutputThread, as_words
-from posd.cli.simulate.screen import as_json as line_as_json
+from posd.cli.simulator_screen import Keys, OutputThread, as_words
+from posd.cli.simulator_screen import as_json as line_as_json
 from posd.simulator import Settings, SettingsError, TerminalGroup
 from posd.simulator.control import controlled, listed_scenarios
 from posd.simulator.ledger import Entry

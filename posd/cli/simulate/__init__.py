@@ -1,5 +1,0 @@
-"""`posd simulate`: simulated terminals, alone."""
-
-from posd.cli.simulate.command import simulate
-
-__all__ = ["simulate"]

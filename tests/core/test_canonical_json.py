@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from posd.base.canonical_json import NotCanonical, canonical, faults
 from posd.base.json_types import Place, encode, pointer
+from posd.simulator.authentication import parse_javascript, stringify_javascript
 from tests.support.needs import needs
 from tests.support.tables import every
 
@@ -35,6 +36,7 @@ from tests.support.tables import every
 def test_values_have_the_form_of_javascript(text: str, expected: str) -> None:
     assert canonical(text.encode()) == expected.encode()
     assert canonical(expected.encode()) == expected.encode()
+    assert stringify_javascript(parse_javascript(text)) == expected
 
 
 @every(

@@ -16,20 +16,15 @@ import pytest
 import trustme
 
 from posd.simulator import Settings, Simulator
-from posd.simulator.clock import VirtualClock
-from tests.simulator.own import write
 from tests.support.chains import PATHS
 from tests.support.connections import Connections
 
 CHARGE = PATHS["charge"]
-ABORT = "/terminal/v1/abort"
 SEARCH = "/terminal/v1/transaction_search_online"
 #: Terminal seconds in a real second. An approved cycle takes 40 to 170 ms.
 SPEED = 200.0
 #: Factor that is fast enough for chains of payments.
 QUICK_SPEED = 2000.0
-#: Factor that lets a test act between two states. The first event comes after 50 to 100 ms.
-SLOW_SPEED = 20.0
 #: Maximum real time of a wait, in seconds.
 PATIENCE = 30.0
 
@@ -55,21 +50,19 @@ class Receiver:
     silent: bool = False
     deliveries: list[Delivery] = field(default_factory=list)
     port: int = 0
-    scheme: str = "https"
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _server: asyncio.Server | None = None
     _connections: Connections = field(init=False)
 
     @property
     def url(self) -> str:
-        return f"{self.scheme}://127.0.0.1:{self.port}/hook"
+        return f"https://127.0.0.1:{self.port}/hook"
 
     @property
     def statuses(self) -> list[str]:
         return [delivery.event["status"] for delivery in self.deliveries]
 
-    async def open(self, context: ssl.SSLContext | None) -> None:
-        self.scheme = "https" if context else "http"
+    async def open(self, context: ssl.SSLContext) -> None:
         self._connections = Connections(self._connected)
         self._server = await asyncio.start_server(self._connections, "127.0.0.1", self.port, ssl=context)
         self.port = self._server.sockets[0].getsockname()[1]
@@ -79,12 +72,9 @@ class Receiver:
         await self._connections.close(self._server)
 
     async def wait_for(self, count: int) -> list[Delivery]:
-        await self.until(lambda: len(self.deliveries) >= count)
-        return self.deliveries
-
-    async def until(self, enough: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE), self._changed:
-            await self._changed.wait_for(enough)
+            await self._changed.wait_for(lambda: len(self.deliveries) >= count)
+        return self.deliveries
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, ssl.SSLError, asyncio.IncompleteReadError):
@@ -115,16 +105,13 @@ def ca() -> trustme.CA:
 
 @pytest.fixture(scope="session")
 def pem(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return the files `ca`, `certificate`, `private_key` (for 127.0.0.1), and `other_ca`. The other CA has signed
-    nothing.
-    """
+    """Return the files `ca`, `certificate` and `private_key` (for 127.0.0.1)."""
     directory = tmp_path_factory.mktemp("pem")
     leaf = ca.issue_cert("127.0.0.1", "localhost")
-    files = {name: directory / f"{name}.pem" for name in ("ca", "certificate", "private_key", "other_ca")}
+    files = {name: directory / f"{name}.pem" for name in ("ca", "certificate", "private_key")}
     ca.cert_pem.write_to_path(str(files["ca"]))
     leaf.cert_chain_pems[0].write_to_path(str(files["certificate"]))
     leaf.private_key_pem.write_to_path(str(files["private_key"]))
-    trustme.CA().cert_pem.write_to_path(str(files["other_ca"]))
     return files
 
 
@@ -168,11 +155,6 @@ class Till:
         self.terminal = terminal
         self._client = client
 
-    async def advance(self, seconds: float) -> None:
-        """Advance the virtual time."""
-        assert isinstance(self.terminal.clock, VirtualClock)
-        await self.terminal.clock.advance(seconds)
-
     async def post(self, body: bytes, path: str = CHARGE) -> httpx2.Response:
         return await self._client.post(self.terminal.base_url + path, content=body)
 
@@ -194,14 +176,8 @@ class Till:
         found: dict[str, Any] = event
         return found
 
-    async def abort(self) -> httpx2.Response:
-        return await self._client.get(self.terminal.base_url + ABORT)
-
     async def search(self, transaction: str) -> httpx2.Response:
-        return await self.search_for(json.dumps({"client_transaction_id": transaction}).encode())
-
-    async def search_for(self, body: bytes) -> httpx2.Response:
-        return await self._client.post(self.terminal.base_url + SEARCH, content=body)
+        return await self.post(json.dumps({"client_transaction_id": transaction}).encode(), SEARCH)
 
     async def get(self, path: str) -> httpx2.Response:
         return await self._client.get(self.terminal.base_url + path)
@@ -222,45 +198,18 @@ async def client(client_tls: ssl.SSLContext) -> AsyncIterator[httpx2.AsyncClient
         yield made
 
 
-def terminal_with(**changes: Any) -> Any:
-    """Return a fixture: a till with a terminal of these settings."""
+def terminal_at(speed: float) -> Any:
+    """Return a fixture: a till with a terminal of this speed."""
 
     @pytest.fixture
     async def made(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> AsyncIterator[Till]:
-        async with Simulator(settings(**changes)) as terminal:
+        async with Simulator(settings(speed=speed)) as terminal:
             yield Till(terminal, client)
 
     return made
 
 
 #: Scenario of the terminal, unless a test gives another scenario.
-till = terminal_with()
+till = terminal_at(SPEED)
 #: Terminal for many payments one after the other. A payment takes some 10 ms.
-quick_till = terminal_with(speed=QUICK_SPEED)
-#: Terminal that lets a test act between two states. The terminal waits for an abort without limit.
-slow_till = terminal_with(speed=SLOW_SPEED, wait_seconds=0)
-
-
-class Stage:
-    """Factory of terminals whose scenario is a text of the test."""
-
-    def __init__(
-        self, settings: Callable[..., Settings], client: httpx2.AsyncClient, directory: Path, receiver: Receiver
-    ) -> None:
-        self._settings = settings
-        self._client = client
-        self._directory = directory
-        self.receiver = receiver
-
-    @contextlib.asynccontextmanager
-    async def plays(self, text: str, **changes: Any) -> AsyncIterator[Till]:
-        """Run a terminal whose scenario is this text. The text lacks the members that every file has."""
-        file = write(self._directory, text)
-        async with Simulator(self._settings(scenario_file=file, **changes)) as terminal:
-            yield Till(terminal, self._client)
-
-
-@pytest.fixture
-def stage(settings: Callable[..., Settings], client: httpx2.AsyncClient, tmp_path: Path, receiver: Receiver) -> Stage:
-    """Return a factory of terminals with a test's own scenario."""
-    return Stage(settings, client, tmp_path, receiver)
+quick_till = terminal_at(QUICK_SPEED)

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, Simulator
-from tests.simulator.conftest import QUICK_SPEED, Till
+from tests.simulator.conftest import Till
 
 Event = dict[str, Any]
 
@@ -45,6 +45,7 @@ CAPTURED, VOIDED, TIPPED, SUPERSEDED = "ALREADY_CAPTURED", "ALREADY_VOIDED", "AL
 #: Earlier operations, the next request, and the code of the refusal.
 REFUSED = [
     ("", "re-auth x", "UNKNOWN_REFERENCE"),
+    ("", "void none", "INVALID_REQUEST"),
     ("c=charge", "capture c", "REFERENCE_DOES_NOT_FIT"),
     ("c=charge, t=post-tip c", "void t", "REFERENCE_DOES_NOT_FIT"),
     # a newer re-authorization
@@ -71,75 +72,40 @@ async def test_an_operation_that_does_not_fit_is_refused(quick_till: Till, done:
     chain.references["x"] = str(uuid.uuid4())
     await chain.run(done)
     operation, _, name = asked.partition(" ")
-    reference = chain.references[name]
-    chain.references[name] = reference.upper()
+    chain.references = {each: reference.upper() for each, reference in chain.references.items()}
     answer = await chain.attempt(asked)
     assert (answer.status_code, answer.json()["code"]) == (422, code)
-    assert reference in answer.json()["message"].lower()
     line = quick_till.terminal.ledger.of("start")[-1]
     shown = (line["operation"], line["transaction_reference"], line["http_status"], line["code"], line["scenario"])
-    assert shown == (operation, reference.upper(), 422, code, None)
+    assert shown == (operation, chain.references.get(name), 422, code, None)
     assert (await quick_till.charge()).status_code == 200  # a refusal does not occupy the terminal
 
 
-@pytest.mark.parametrize("amount", [None, {}])
-async def test_a_void_without_an_amount_has_the_amount_of_its_original(quick_till: Till, amount: Any) -> None:
+async def test_a_void_without_an_amount_has_the_amount_of_its_original(quick_till: Till) -> None:
     chain = Chain(quick_till)
-    original = {"iva": 1.20, "subtotal_iva": 10.1, "subtotal_iva0": 0.3, "extra_taxes": {"ice": 0.0001}}
-    await chain.run("p=pre-auth", amount={"subtotal_iva0": 999})
-    (capture,) = await chain.run("c=capture p", amount=original)
-    (void,) = await chain.run("v=void c", amount=amount)
-    assert void["operation"]["amount"] == capture["operation"]["amount"]
-    assert void["raw_response"]["authorized_amount"] == "11.6001"
-    assert quick_till.terminal.ledger.of("final")[-1]["amount"] == quick_till.terminal.ledger.of("final")[-2]["amount"]
-
-
-async def test_a_chain_continues_after_a_restart(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> None:
-    references: dict[str, str] = {}
-    for done in ("p=pre-auth, r=re-auth p", "c=capture r", "v=void c"):
-        async with Simulator(settings(speed=QUICK_SPEED)) as terminal:
-            chain = Chain(Till(terminal, client))
-            chain.references = references
-            await chain.run(done)
-    async with Simulator(settings(speed=QUICK_SPEED)) as terminal:
-        chain = Chain(Till(terminal, client))
-        chain.references = references
-        assert (await chain.attempt("capture p")).json()["code"] == CAPTURED
+    (charge,) = await chain.run("c=charge", amount={"iva": 1.20, "subtotal_iva": 10.1, "extra_taxes": {"ice": 0.0001}})
+    (void,) = await chain.run("v=void c", amount=None)
+    assert void["operation"]["amount"] == charge["operation"]["amount"]
+    assert void["raw_response"]["authorized_amount"] == "11.3001"
 
 
 #: The id has letters, so that upper and lower case differ.
 UUID = "7f3cabcd-0000-4000-8000-00000000000f"
-#: One scenario for each final state.
-ENDINGS = {
-    "approve-contactless": "APPROVAL",
-    "decline": "DECLINED",
-    "reject-after-card": "TERMINAL_REJECTED",
-    "cancel-by-cardholder": "TERMINAL_CANCELED",
-}
-
-
-async def pay(till: Till, scenario: str) -> str:
-    """Run a payment to its end. Return the id."""
-    answer = await till.charge(metadata={"scenario": scenario})
-    transaction = str(answer.json()["operation"]["client_transaction_id"])
-    await till.terminal.ledger.wait_for("final", client_transaction_id=transaction)
-    return transaction
 
 
 async def test_finals_are_known_after_a_restart_and_the_payment_in_progress_is_not(
     settings: Callable[..., Settings], client: httpx2.AsyncClient
 ) -> None:
-    told: dict[str, bytes] = {}
     async with Simulator(settings()) as terminal:
-        till = Till(terminal, client)
-        for scenario in ENDINGS:
-            transaction = await pay(till, scenario)
-            told[transaction] = (await till.search(transaction)).content
+        chain = Chain(till := Till(terminal, client))
+        paid, captured = await chain.run("p=pre-auth, c=capture p")
+        told = [(await till.search(event["client_transaction_id"])).content for event in (paid, captured)]
     async with Simulator(settings(scenario="approve-chip-pin", speed=1.0)) as terminal:
-        till = Till(terminal, client)
-        assert (await till.charge(client_transaction_id=UUID)).status_code == 200
+        assert (await Till(terminal, client).charge(client_transaction_id=UUID)).status_code == 200
     async with Simulator(settings()) as terminal:
-        till = Till(terminal, client)
-        assert {transaction: (await till.search(transaction)).content for transaction in told} == told
+        again = Chain(till := Till(terminal, client))
+        again.references = chain.references
+        assert (await again.attempt("capture p")).json()["code"] == CAPTURED
+        assert [(await till.search(event["client_transaction_id"])).content for event in (paid, captured)] == told
         assert (await till.search(UUID)).content == b"[]"
         assert terminal.ledger.of("final") == []  # a ledger in memory has only the events since its creation

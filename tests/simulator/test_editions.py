@@ -1,13 +1,11 @@
-"""Two editions of the vendor's documents: paths, methods, refusals, units of amounts, and calls that must be signed."""
+"""Two editions of the vendor's documents: refusals, units of amounts, and calls that must be signed."""
 
 import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from decimal import Decimal
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,44 +13,13 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, Simulator
-from tests.simulator.conftest import PATIENCE, QUICK_SPEED, Receiver, request
+from tests.simulator.conftest import QUICK_SPEED, request
 from tests.support.signing import Signer
 
 BASE = "/terminal/v1"
 CODE = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135"
 PRINT = {"printJobId": "job-1", "document": {"text": "TOTAL"}}
 ASK = {"client_transaction_id": "c5a3f3be-9d6f-4d39-8af5-58dbb589af79"}
-#: Call -> accepted body, or None for a call without a body.
-BODIES: dict[str, Any] = {"start": {}, "abort": None, "search": ASK, "print": PRINT, "poll": None}
-ID = "?print_job_id=job-1"
-PATHS = {
-    "classic": {
-        ("start", "POST /async/charge"),
-        ("start", "POST /SN-0001/async/charge"),
-        ("abort", "GET /abort"),
-        ("abort", "POST /SN-0001/sync/abort"),
-        ("search", "POST /transaction_search_online"),
-        ("search", "POST /SN-0001/sync/transaction_search_online"),
-        ("print", "POST /print"),
-        ("print", "POST /SN-0001/sync/print/job"),
-        ("poll", f"GET /print_job{ID}"),
-        ("poll", f"GET /SN-0001/print_job{ID}"),
-    },
-    "2026": {
-        ("start", "POST /async/charge"),
-        ("start", "POST /SN-0001/async/charge"),
-        ("abort", "GET /sync/abort"),
-        ("abort", "GET /async/abort"),
-        ("abort", "POST /SN-0001/sync/abort"),
-        ("search", "POST /transaction_search_online"),
-        ("search", "POST /sync/transaction_search_online"),
-        ("search", "POST /SN-0001/sync/transaction_search_online"),
-        ("print", "POST /print/job"),
-        ("print", "POST /SN-0001/sync/print/job"),
-        ("poll", f"GET /print_job{ID}"),
-        ("poll", f"GET /SN-0001/sync/print_job{ID}"),
-    },
-}
 
 
 class Caller:
@@ -105,18 +72,6 @@ def calling(tmp_path: Path, client: httpx2.AsyncClient) -> Calling:
             yield Caller(terminal, client)
 
     return run
-
-
-@pytest.mark.parametrize("edition", PATHS)
-async def test_each_edition_has_exactly_its_paths_and_methods(calling: Calling, edition: str) -> None:
-    async with calling(edition=edition) as caller:
-        for what, way in sorted(set().union(*PATHS.values())):
-            body = request() if what == "start" else BODIES[what]
-            answer = await caller.call(way, body)
-            known = (what, way) in PATHS[edition]
-            assert (answer.status_code not in (404, 405) or what == "poll") == (known or what == "poll"), way
-            if what == "poll":
-                assert ("print job" in answer.text) == known, way  # the job is unknown, or the path does not exist
 
 
 REFUSALS: list[tuple[str, Any, int, dict[str, Any]]] = [
@@ -192,22 +147,6 @@ async def test_amounts_are_in_the_terminals_unit(calling: Calling) -> None:
         assert event["operation"]["amount"]["subtotal_iva0"] == subtotal, changes
 
 
-@pytest.mark.parametrize("replies", [False, True])
-async def test_encrypted_calls_get_a_plain_or_encrypted_reply(calling: Calling, replies: bool) -> None:
-    async with calling(auth="hash-encrypt", business_code=CODE, encrypt_replies=replies, edition="2026") as caller:
-        body = request(metadata={"reference": "Café 😀", "scenario": "by-hand"})
-        signed = caller.signer.sign(body, time.time())
-        url = caller.terminal.base_url + BASE + "/async/charge"
-        async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as plain:
-            raw = (await plain.post(url, content=signed.content, headers=signed.headers)).content
-        busy = await caller.call("POST /async/charge", request())
-        aborted = await caller.call("GET /async/abort")
-        assert [json.loads(text) for text in caller.terminal.requests[:1]] == [body]
-    assert (set(json.loads(raw)) == {"data"}) == replies
-    assert json.loads(signed.read(raw))["operation"]["metadata"] == body["metadata"]
-    assert (busy.status_code, busy.json()["code"], aborted.status_code) == (409, "TER-003", 200)
-
-
 @pytest.mark.parametrize("auth", ["hash-encrypt", "hmac"])
 async def test_a_call_without_valid_authentication_has_no_effect(calling: Calling, auth: str) -> None:
     async with calling(auth=auth, business_code=CODE) as caller:
@@ -232,19 +171,3 @@ async def test_a_call_without_valid_authentication_has_no_effect(calling: Callin
         assert (answer.status_code, link["type"], link["code"]) == (401, "AUTHENTICATION", "AUTH-001")
         assert CODE not in answer.text
         assert set(link) == {"type", "code", "message", "param", "object"}
-
-
-async def test_a_wrong_clock_is_used_for_dates_and_is_reported(calling: Calling, receiver: Receiver) -> None:
-    for minutes, status in ((4, 200), (6, 401), (-6, 401)):
-        offset = minutes * 60
-        async with calling(auth="hmac", business_code=CODE, clock_offset=offset) as caller:
-            answer = await caller.call("POST /async/charge", request(events_webhook_url=receiver.url))
-            assert answer.status_code == status
-            dated = parsedate_to_datetime(answer.headers["date"]).timestamp() - time.time()
-            assert abs(dated - offset) < PATIENCE
-            if status == 200:
-                identity = answer.json()["operation"]["client_transaction_id"]
-                await caller.terminal.ledger.wait_for("final", client_transaction_id=identity)
-                event = await caller.found(identity)
-                told = datetime.fromisoformat(event["occurred_at"]) - datetime.now(UTC)
-                assert abs(told.total_seconds() - offset) < PATIENCE

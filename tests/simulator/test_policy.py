@@ -73,25 +73,6 @@ async def test_each_delay_follows_the_formula_with_jitter_within_its_bounds(post
     assert len(set(jitters)) == len(jitters)
 
 
-@pytest.mark.parametrize(("away_until", "tried"), [(WINDOW - 1, True), (WINDOW + 1, False)])
-async def test_the_fifteen_minutes_continue_without_the_network(
-    post: Delivering, away_until: float, tried: bool
-) -> None:
-    book = Book(post.clock, post.receiver, refuse_always)
-    event = post.submit("transaction")
-    await post.clock.advance(20)
-    before = len(book.arrivals)
-    assert before in (3, 4)  # the terminal makes attempts at 0, 2 to 4, 6 to 10, 14 to 20 seconds
-    await post.sender.stop()
-    await post.clock.advance(away_until - 20)
-    assert len(book.arrivals) == before
-    post.sender.start()
-    await post.clock.advance(3600)
-    assert len(book.arrivals) == before + tried
-    assert len(post.attempts(event)) == before + tried
-    assert post.dropped(event) == ["window_exhausted"]
-
-
 async def test_an_untried_event_waits_for_the_network_without_limit(post: Delivering) -> None:
     """At the end all delayed events are sent once, in the order of each transaction. No attempt is lost."""
     book = Book(post.clock, post.receiver, lambda _: 200)
@@ -144,15 +125,6 @@ async def test_an_event_waits_for_the_previous_event_and_not_for_other_transacti
     await post.clock.advance(CAP + BASE)
     assert book.order()[-3:] == stuck
     assert book.times(stuck[1]) == book.times(stuck[2]) == book.times(stuck[0])[-1:]
-
-
-@pytest.mark.parametrize("say", [404, 503])
-async def test_after_an_event_is_given_up_the_next_event_is_sent(post: Delivering, say: int) -> None:
-    book = Book(post.clock, post.receiver, lambda event: event["say"])
-    first, second = post.submit("transaction", say=say), post.submit("transaction", say=200)
-    await post.clock.advance(WINDOW)
-    assert len(book.times(first)) == (1 if say == 404 else ATTEMPTS)
-    assert book.times(second) == book.times(first)[-1:]
 
 
 async def test_an_event_sent_alone_waits_for_no_event_and_delays_no_event(post: Delivering) -> None:

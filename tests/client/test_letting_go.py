@@ -120,17 +120,13 @@ with Posd(socket) as posd:
 """
 
 
-def program(payment: Payment, wait: str) -> tuple[str, ...]:
-    """Return the command of a till that starts a payment and waits."""
-    return sys.executable, "-c", PROGRAM, str(payment.shop.daemon.till_socket), payment.identity, payment.serial, wait
-
-
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("wait", ["watch", "outcome"])
 async def test_ctrl_c_in_a_waiting_program_does_not_affect_the_payment(payment: Payment, wait: str) -> None:
     posd, aborts = payment.shop.daemon, payment.shop.terminal.aborts
+    arguments = (str(posd.till_socket), payment.identity, payment.serial, wait)
     till = await asyncio.create_subprocess_exec(
-        *program(payment, wait), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        sys.executable, "-c", PROGRAM, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     assert till.stdout is not None
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -145,19 +141,6 @@ async def test_ctrl_c_in_a_waiting_program_does_not_affect_the_payment(payment: 
     await approve(payment, slice(1, None))
     assert (await posd.outcome(payment.identity))["result"] == "approved"
     assert (len(payment.requests), payment.shop.terminal.aborts - aborts) == (1, 0)
-
-
-async def test_a_killed_till_restarts_and_asks_by_the_stored_id(payment: Payment) -> None:
-    till = await asyncio.create_subprocess_exec(*program(payment, "watch"))
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        await payment.shop.terminal.arrived.wait()
-    till.kill()
-    await till.wait()
-    async with AsyncPosd(payment.shop.daemon.till_socket) as client:
-        charge = await client.charge(payment.identity, "5.00", terminal=payment.serial)
-        await approve(payment)
-        assert isinstance(await charge.outcome(), Approved)
-    assert len(payment.requests) == 1
 
 
 async def test_threads_share_a_client(payment: Payment) -> None:

@@ -1,13 +1,11 @@
 """State of a handle: the requested state, the last received state, and a state that posd cannot read."""
 
-import asyncio
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from posd.client import AsyncPosd, Notice, Posd, Problem, StillOpen, StillPrinting, Unreachable
+from posd.client import Notice, Posd, Problem, StillOpen, StillPrinting, Unreachable
 from tests.cli.documents import ID, JOB, answer, print_job, transaction
 from tests.cli.stub import Answer, Stub, problem
 from tests.client.conftest import refused
@@ -75,47 +73,17 @@ def test_the_last_received_state_is_reported(tmp_path: Path) -> None:
     assert caught.value.state.status == "CARD_PRESENTED"
 
 
-async def test_the_last_state_before_a_cancelled_async_wait_is_reported(tmp_path: Path) -> None:
-    waits = asyncio.Event()
-    loop, release = asyncio.get_running_loop(), threading.Event()
-
-    def hold() -> None:
-        loop.call_soon_threadsafe(waits.set)
-        release.wait()
-
-    with Stub(tmp_path / "s", [FURTHER, Answer(before=hold)]) as stub:
-        async with AsyncPosd(stub.socket) as client:
-            payment = client.transaction(ID)
-            waiting = asyncio.ensure_future(payment.outcome())
-            await waits.wait()
-            waiting.cancel()
-            release.set()
-            await asyncio.wait([waiting])
-    with pytest.raises(StillOpen) as caught:
-        await payment.outcome(timeout=0)
-    assert caught.value.state is not None
-    assert caught.value.state.status == "CARD_PRESENTED"
-
-
-async def test_the_last_received_state_of_a_print_job_is_reported(tmp_path: Path) -> None:
-    script = [answer(print_job()), answer(print_job(status="IN_PROGRESS"), 202)] * 2
+def test_the_last_received_state_of_a_print_job_is_reported(tmp_path: Path) -> None:
+    script = [answer(print_job()), answer(print_job(status="IN_PROGRESS"), 202)]
     with Stub(tmp_path / "s", script) as stub, Posd(stub.socket) as client:
         job = client.printed(JOB)
         assert job.state().status == "PENDING"
         with pytest.raises(StillPrinting):
             job.outcome(timeout=0)
-        async with AsyncPosd(stub.socket) as asynchronous:
-            other = asynchronous.printed(JOB)
-            assert (await other.state()).status == "PENDING"
-            with pytest.raises(StillPrinting):
-                await other.outcome(timeout=0)
     with pytest.raises(StillPrinting) as caught:
         job.outcome(timeout=0)
-    with pytest.raises(StillPrinting) as also:
-        await other.outcome(timeout=0)
     assert caught.value.state is not None
-    assert also.value.state is not None
-    assert (caught.value.state.status, also.value.state.status) == ("IN_PROGRESS", "IN_PROGRESS")
+    assert caught.value.state.status == "IN_PROGRESS"
 
 
 # Mistakes in the till's own code.

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from tests.cli.processes import Done
 from tests.cli.stub import Answer, Stub
 from tests.cli.test_data import Shop
 from tests.store.filled import name
+from tests.support import forks
 from tests.support.needs import lacking
 
 #: A Python that all users may read, with the packages.
@@ -32,6 +32,8 @@ PYTHON = sys.executable if Path(os.__file__).is_relative_to("/usr") else "/usr/b
 PACKAGES = os.pathsep.join((str(Path(__file__).parents[2]), sysconfig.get_path("purelib")))
 #: A user without a name and without files on this machine.
 OWNER = 54321
+AS_ROOT = ("env", f"PYTHONPATH={PACKAGES}", PYTHON)
+AS_OWNER = ("setpriv", f"--reuid={OWNER}", f"--regid={OWNER}", "--clear-groups", *AS_ROOT)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,8 +42,7 @@ def _can_run() -> None:
     if missing := lacking("setpriv", root=True):
         pytest.skip(missing)
     program = f"import sys, posd, httpx2; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
-    command = ["setpriv", f"--reuid={OWNER}", "--clear-groups", PYTHON, "-c", program]
-    if subprocess.run(command, env=os.environ | {"PYTHONPATH": PACKAGES}, check=False, capture_output=True).returncode:
+    if subprocess.run([*AS_OWNER, "-c", program], check=False, capture_output=True).returncode:
         pytest.skip("needs posd and its Python where all users may read them")
 
 
@@ -119,20 +120,20 @@ class OthersShop(Shop):
             found[str(path.relative_to(self.home))] = (content, at.st_uid, at.st_gid, at.st_mode)
         return found
 
-    def command(self, words: str, *before: str) -> Done:
+    def command(self, words: str, interpreter: tuple[str, ...] = AS_ROOT) -> Done:
         """Run a command to its end, or the daemon until it has started."""
-        arguments = words.format(home=self.home, state=self.state).split()
-        command = [*before, PYTHON, "-m", "posd", "--config", str(self.config), *arguments]
-        environment = {"PYTHONPATH": PACKAGES, "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
-        pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment) as process:
-            assert process.stdout is not None
-            lines = []
-            for line in process.stdout:
+        arguments = ["--config", str(self.config), *words.format(home=self.home, state=self.state).split()]
+        environment = {name: os.environ[name] for name in os.environ if name.startswith(("PATH", *forks.AT_START))}
+        read, write = os.pipe()
+        process = forks.Forked(arguments, interpreter=interpreter, stdout=write, stderr=write, env=environment)
+        os.close(write)
+        lines = []
+        with os.fdopen(read) as output:
+            for line in output:
                 lines.append(line)
                 if "posd.started" in line:
-                    process.send_signal(signal.SIGTERM)
-        return Done(process.returncode, "", "".join(lines))
+                    process.terminate()
+        return Done(process.wait(), "", "".join(lines))
 
 
 @pytest.fixture
@@ -207,7 +208,6 @@ ADVISED = (
     *("support --yes {state}/support.tar.gz", "clock", "clock confirm --operator Ana", "logs -p error"),
     *("list --open", "quarantine", "terminals", "terminals pin SN-1", "terminals identity SN-1", "relay --once"),
 )
-AS_OWNER = ("setpriv", f"--reuid={OWNER}", f"--regid={OWNER}", "--clear-groups")
 
 
 @pytest.mark.quick(4)
@@ -221,8 +221,8 @@ def test_posd_starts_after_root_has_run_the_advised_commands_in_a_new_state_fold
         done = shop.command(words)
         assert FAULT not in done.stderr, done.stderr
         assert "Traceback" not in done.stderr, done.stderr
-    assert shop.command("tls init --if-missing", *AS_OWNER).returncode == 0
-    started = shop.command("run", *AS_OWNER)
+    assert shop.command("tls init --if-missing", AS_OWNER).returncode == 0
+    started = shop.command("run", AS_OWNER)
     assert "posd.started" in started.stderr, (done, started)
 
 
@@ -236,13 +236,13 @@ def test_after_root_has_put_a_file_back_the_start_names_the_command_that_repairs
     for each in (path, *path.rglob("*")):
         os.chown(each, 0, 0)
         each.chmod(0o755 if each.is_dir() else 0o600)
-    refused = shop.command("run", *AS_OWNER)
+    refused = shop.command("run", AS_OWNER)
     (line,) = (line for line in map(json.loads, refused.stderr.splitlines()) if line["event"] == "posd.cannot_start")
     assert f"{path}" in line["error"]
     command = re.search(r": sudo (chown -R \S+ \S+)$", line["error"])
     assert command, line
     subprocess.run(command[1].split(), check=True)
-    assert "posd.started" in shop.command("run", *AS_OWNER).stderr
+    assert "posd.started" in shop.command("run", AS_OWNER).stderr
 
 
 @pytest.fixture(params=["plain", "packed"])
@@ -266,7 +266,7 @@ def test_root_restores_a_backup_and_a_list_that_the_owner_may_not_read(given: Ot
 def test_an_unreadable_backup_is_reported_to_the_owner(given: OthersShop) -> None:
     given.backup.chmod(0o600)
     for words in ("restore --yes {home}/backup.db", "verify {home}/backup.db"):
-        done = given.command(words, *AS_OWNER)
+        done = given.command(words, AS_OWNER)
         assert done.returncode == 2, done.stderr
         assert str(given.backup) in done.stderr
         assert FAULT not in done.stderr

@@ -49,7 +49,7 @@ def can_fork(environment: Mapping[str, str]) -> bool:
 class Forked:
     """A forked process of `python -m posd ARGUMENT…`, or of another module or file. The streams are descriptors.
     Without `stdin` the process has no input. Without `stdout` the descriptor 1 is closed. With `session` the process
-    has its own session.
+    has its own session. The words of `interpreter` start Python, for example as another user.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Forked:
         arguments: Sequence[str],
         *,
         program: str = "posd",
+        interpreter: tuple[str, ...] = (sys.executable,),
         stdin: int = subprocess.DEVNULL,
         stdout: int | None,
         stderr: int,
@@ -81,7 +82,7 @@ class Forked:
             kind = "till" if program.endswith(".py") else _kind(arguments)
             message = json.dumps(request).encode()
             write = stderr if stdout is None else stdout
-            socket.send_fds(_control(kind), [message], [read, write, stderr, theirs.fileno()])
+            socket.send_fds(_control(kind, *interpreter), [message], [read, write, stderr, theirs.fileno()])
         self.status.settimeout(START_SECONDS)
         self.pid = NUMBER.unpack(self.status.recv(NUMBER.size))[0]
         _living.add(self)
@@ -271,12 +272,12 @@ class _Server:
     control: socket.socket
 
     @classmethod
-    def start(cls, kind: str) -> Self:
+    def start(cls, kind: str, *interpreter: str) -> Self:
         """Start a server. The server imports the modules of its kind before the first request."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.fork_server", kind, str(theirs.fileno())],
+                [*interpreter, "-m", "tests.support.fork_server", kind, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -286,12 +287,12 @@ class _Server:
         return cls(process, ours)
 
 
-_servers: dict[str, _Server] = {}
+_servers: dict[tuple[str, ...], _Server] = {}
 _living: set[Forked] = set()
 
 
-def _control(kind: str) -> socket.socket:
-    """Return the control socket of this kind's server. Each process starts a server once."""
+def _control(*kind: str) -> socket.socket:
+    """Return the control socket of the server of this kind and interpreter. Each process starts a server once."""
     if kind not in _servers:
-        _servers[kind] = _Server.start(kind)
+        _servers[kind] = _Server.start(*kind)
     return _servers[kind].control

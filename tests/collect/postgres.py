@@ -56,11 +56,11 @@ class Postgres(Server):
             )
 
     async def start(self) -> None:
-        """Start the server, and wait until it replies."""
+        """Start the server, and wait until it is ready."""
         postgres = find("postgres")
         assert postgres is not None
         command = self._as_itself(postgres, "-D", str(self.directory / "data"))
-        await self.run(*command, is_ready=lambda: self.rows("SELECT 1"), errors=(psycopg.OperationalError,))
+        await self.run(*command, ready="ready to accept connections")
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the server and to all its processes for clients."""

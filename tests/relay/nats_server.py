@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from nats.aio.client import Client
-from nats.errors import Error
 from nats.js.api import DiscardPolicy, StreamConfig
 from nats.js.errors import NotFoundError
 
@@ -41,7 +40,7 @@ class NatsServer(Server):
         return f"{self.scheme}://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """Start the server, and wait until it replies."""
+        """Start the server, and wait until it is ready."""
         config = self.config or self.directory / "nats.conf"
         if self.config is None:
             config.write_text(
@@ -50,11 +49,7 @@ class NatsServer(Server):
             )
         program = find("nats-server")
         assert program is not None
-        await self.run(program, "-c", str(config), is_ready=self._answers, errors=(OSError, Error, TimeoutError))
-
-    async def _answers(self) -> None:
-        async with self.client():
-            return
+        await self.run(program, "-c", str(config), ready="Server is ready")
 
     def reload(self) -> None:
         """Make the server reload its configuration."""

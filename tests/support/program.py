@@ -4,8 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -113,25 +112,20 @@ class Command(Output):
 
 
 @dataclass
-class Server:
+class Server(Output):
     """A server of another maker, which can be killed and restarted with the same files."""
 
     directory: Path
     _process: asyncio.subprocess.Process | None = field(default=None, init=False)
 
-    async def run(
-        self, *command: str, is_ready: Callable[[], Awaitable[object]], errors: tuple[type[Exception], ...]
-    ) -> None:
-        """Start a command. Wait until `is_ready` raises none of these errors."""
-        log = self.directory / "log"
-        with log.open("ab") as file:
-            self._process = await asyncio.create_subprocess_exec(*command, stdout=file, stderr=file, cwd="/")
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                with suppress(*errors):
-                    await is_ready()
-                    return
-                assert self._process.returncode is None, log.read_text()
+    async def run(self, *command: str, ready: str) -> None:
+        """Start a command. Wait until its log contains the text `ready`."""
+        self.lines.clear()
+        self._process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd="/"
+        )
+        self.read(self._process.stdout)
+        await self.line(lambda line: ready in line.get("text", ""))
 
     @property
     def pid(self) -> int:
@@ -144,4 +138,5 @@ class Server:
         if self._process is not None:
             self._process.send_signal(number)
             await self._process.wait()
+            await self.whole()
             self._process = None

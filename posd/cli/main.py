@@ -14,50 +14,36 @@ from posd.cli.app.completion_words import files
 from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, ExitCode, OutputLost, context
 from posd.cli.app.lazy import READABLE_COLUMNS, LazyGroup, groups
 
+#: Module -> its commands, by their attributes: `print_jobs` is the command `print-jobs`, and `await_` is `await`.
+MODULES: Mapping[str, str] = {
+    "main": "run",
+    "demo": "demo",
+    "simulate": "simulate",
+    "payments.start": "charge preauth reauth capture tip void refund await_",
+    "payments.decide": "abort reconcile release resolve acknowledge",
+    "payments.show": "show list_",
+    "report.command": "report",
+    "printing": "print_ print_jobs",
+    "operate.database": "quarantine reprocess backup prune",
+    "operate.files": "restore verify",
+    "operate.status": "status metrics completion",
+    "operate.clock": "clock",
+    "operate.logs": "logs",
+    "operate.config": "config openapi",
+    "operate.support": "support",
+    "terminals.command": "terminals",
+    "watch.command": "watch",
+    "tls": "tls_",
+    "explain.command": "explain",
+    "doctor.command": "doctor",
+    "relay": "relay",
+    "collect": "collect",
+}
 #: command -> "module:attribute" of its click command. `groups.toml` has the order in `posd --help`.
 COMMANDS: Mapping[str, str] = {
-    "run": "posd.cli.main:run",
-    "demo": "posd.cli.demo:demo",
-    "simulate": "posd.cli.simulate:simulate",
-    "charge": "posd.cli.payments.start:charge",
-    "preauth": "posd.cli.payments.start:preauth",
-    "reauth": "posd.cli.payments.start:reauth",
-    "capture": "posd.cli.payments.start:capture",
-    "tip": "posd.cli.payments.start:tip",
-    "void": "posd.cli.payments.start:void",
-    "refund": "posd.cli.payments.start:refund",
-    "await": "posd.cli.payments.start:await_",
-    "abort": "posd.cli.payments.decide:abort",
-    "show": "posd.cli.payments.show:show",
-    "list": "posd.cli.payments.show:list_",
-    "report": "posd.cli.report.command:report",
-    "print": "posd.cli.printing:print_",
-    "print-jobs": "posd.cli.printing:print_jobs",
-    "reconcile": "posd.cli.payments.decide:reconcile",
-    "release": "posd.cli.payments.decide:release",
-    "resolve": "posd.cli.payments.decide:resolve",
-    "acknowledge": "posd.cli.payments.decide:acknowledge",
-    "quarantine": "posd.cli.operate.database:quarantine",
-    "reprocess": "posd.cli.operate.database:reprocess",
-    "terminals": "posd.cli.terminals.command:terminals",
-    "watch": "posd.cli.watch.command:watch",
-    "status": "posd.cli.operate.status:status",
-    "clock": "posd.cli.operate.clock:clock",
-    "logs": "posd.cli.operate.logs:logs",
-    "metrics": "posd.cli.operate.status:metrics",
-    "config": "posd.cli.operate.config:config",
-    "tls": "posd.cli.tls:group",
-    "backup": "posd.cli.operate.database:backup",
-    "restore": "posd.cli.operate.files:restore",
-    "verify": "posd.cli.operate.files:verify",
-    "prune": "posd.cli.operate.database:prune",
-    "explain": "posd.cli.explain.command:explain",
-    "support": "posd.cli.operate.support:support",
-    "doctor": "posd.cli.doctor.command:doctor",
-    "relay": "posd.cli.relay:relay",
-    "collect": "posd.cli.collect:collect",
-    "openapi": "posd.cli.operate.config:openapi",
-    "completion": "posd.cli.operate.status:completion",
+    name.rstrip("_").replace("_", "-"): f"posd.cli.{module}:{name}"
+    for module, names in MODULES.items()
+    for name in names.split()
 }
 
 

@@ -32,7 +32,7 @@ SUBCOMMANDS: Targets = {name: f"posd.cli.tls:{name}" for name in ("init", "statu
 
 @click.group("tls", cls=LazyGroup, targets=SUBCOMMANDS)
 @click.pass_context
-def group(ctx: click.Context) -> None:
+def tls_(ctx: click.Context) -> None:
     """Make, show and renew the certificates of the webhook listener."""
     choose(ctx)
 

@@ -126,7 +126,8 @@ def json_option(command: Command) -> Command:
         times.use(utc=context(ctx).utc)
 
     for option in (
-        click.option("--json", "output", is_flag=True, callback=make, help="Print the API's JSON."),
+        # Eager, so that a wrong parameter is reported in the language, and as JSON.
+        click.option("--json", "output", is_flag=True, is_eager=True, callback=make, help="Print the API's JSON."),
         click.option(
             "--utc", is_flag=True, expose_value=False, callback=in_utc, help="Times in UTC, not in local time."
         ),

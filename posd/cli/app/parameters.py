@@ -20,13 +20,11 @@ from posd.cli.app.connection import decode
 from posd.cli.app.context import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.tables import SHORT_ID
-from posd.cli.explain.catalogue import chosen, language, named
+from posd.cli.explain.catalogue import chosen, language, named, say
 
 #: the API's bounds of an amount: 12 digits before the point, 4 after it.
 AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,4})?")
 
-#: Formats of a time.
-TIMES = "write 2026-11-20, 2026-11-20T14:30, 10:42, today, yesterday or -1h"
 _DAYS = {"today": timedelta(0), "yesterday": timedelta(days=1)}
 _AGO = re.compile(r"-([0-9]{1,5})(min|m|h|d)")
 _UNITS = {"min": timedelta(minutes=1), "m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
@@ -38,10 +36,7 @@ _CLOCK = re.compile(r"[0-2]?[0-9]:[0-5][0-9](:[0-5][0-9])?")
 def amount(text: str) -> Decimal:
     """Click type: a decimal amount such as 10, 10.5 or 11.20, kept exactly as written. Raise BadParameter."""
     if not AMOUNT.fullmatch(text):
-        raise click.BadParameter(
-            f"{text!r} is not an amount: write digits with a decimal point and at most 4 decimal places, like 11.20, "
-            "without sign or thousands separator"
-        )
+        raise click.BadParameter(say("parameter", "amount", text=text))
     return Decimal(text)
 
 
@@ -63,13 +58,13 @@ def moment(text: str) -> str | date:
     try:
         return iso(datetime.fromisoformat(text))
     except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not a time: {TIMES}") from error
+        raise click.BadParameter(say("parameter", "time", text=text)) from error
 
 
 def job_id(text: str) -> str:
     """Click type: the id of a print job. Raise BadParameter."""
     if not is_print_job_id(text):
-        raise click.BadParameter(f"{text!r} is not the id of a print job: it {ID_RULE}")
+        raise click.BadParameter(say("parameter", "print_job", text=text, rule=ID_RULE))
     return text
 
 
@@ -79,7 +74,7 @@ def pairs(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
     for value in values:
         key, separator, text = value.partition("=")
         if not (key and separator):
-            raise click.BadParameter(f"{value!r} is not KEY=VALUE", param=parameter)
+            raise click.BadParameter(say("parameter", "pair", text=value), param=parameter)
         result[key] = text
     return result
 
@@ -91,8 +86,7 @@ def json_pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str
         try:
             result[key] = decode(text)
         except ValueError as error:
-            message = f"{text!r} is not JSON (text needs double quotes inside: '{key}=\"text\"')"
-            raise click.BadParameter(message, param=parameter) from error
+            raise click.BadParameter(say("parameter", "json", text=text, key=key), param=parameter) from error
     return result
 
 
@@ -104,12 +98,10 @@ def amounts(without_tax: Decimal | None, parts: Mapping[str, Decimal | None]) ->
     given = {name: value for name, value in parts.items() if value is not None}
     if without_tax is not None:
         if "subtotal_iva0" in given:
-            raise click.UsageError("AMOUNT and --subtotal-iva0 are the same part of the amount: give one of them")
+            raise click.UsageError(say("parameter", "twice"))
         given["subtotal_iva0"] = without_tax
     if not given:
-        raise click.UsageError(
-            "no amount: give AMOUNT (without tax), or --subtotal-iva with --iva, and --subtotal-iva0"
-        )
+        raise click.UsageError(say("parameter", "no_amount"))
     return given
 
 
@@ -123,14 +115,10 @@ def original_and_amount(words: Sequence[str], reference: uuid.UUID | None) -> tu
     # A word that can be an amount is no short id. So a refund without ORIGINAL finds no payment by chance.
     named = bool(first) and (whole_uuid(first) is not None or (reference is None and not _is_sum(first)))
     if named == (reference is not None):
-        given = "ORIGINAL and --reference are both given" if named else "neither ORIGINAL nor --reference is given"
-        raise click.UsageError(
-            f"{given}: name its original in exactly one way, by ORIGINAL (its id in posd) or by --reference UUID "
-            "(the acquirer's reference)"
-        )
+        raise click.UsageError(say("parameter", "two_originals" if named else "no_original"))
     rest = words[1:] if named else words
     if len(rest) > 1:
-        raise click.UsageError(f"{rest[1]!r} is not allowed: with --reference only AMOUNT is given")
+        raise click.UsageError(say("parameter", "too_many", text=rest[1]))
     return first if named else None, amount(rest[0]) if rest else None
 
 

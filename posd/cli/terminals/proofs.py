@@ -4,7 +4,7 @@ The rules are at least as strict as `confirmed = true`, which has the same effec
 conclude that a payment never started.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -85,97 +85,66 @@ def print_job(asked: Document, history: Iterable[Document]) -> ProvedPrintJob:
     )
 
 
-def _start(seen: WalkProofs) -> str:
-    if any(not item.acknowledged for item in seen.payments):
-        return "not_acknowledged"
-    return ""
-
-
-def _callback(seen: WalkProofs) -> str:
-    return "no_callback" if any(not item.called_back for item in seen.payments) else ""
-
-
-def _signature(seen: WalkProofs) -> str:
-    if seen.unknown is None or not seen.unknown["webhook_signature"]:
-        return "unsigned"
-    return "not_signed" if _callback(seen) else ""  # an event without a valid signature does not count
-
-
-def _abort(seen: WalkProofs) -> str:
-    aborted = [item for item in seen.payments if item.abort is not None]
-    if not aborted:
-        return "not_aborted"
-    for item in aborted:
-        if item.abort == "nothing_running":
-            return "nothing_ran"
-        if item.abort != "taken":
-            return "abort_refused"
-        if item.status != CANCELED:
-            return "not_canceled"
-    return ""
-
-
-def _search(seen: WalkProofs) -> str:
-    if any("none" in item.searches for item in seen.payments if item.status in OF_ACQUIRER):
-        return "denied"
-    if not any("found" in item.searches for item in seen.payments):
-        if any("none" in item.searches for item in seen.payments):
-            return "canceled_unknown"
-        return "no_search_answer"
-    if seen.unknown is None:
-        return "not_searched"
-    if seen.unknown["result"] == "found":
-        return "invented"
-    if seen.unknown["result"] != "none":
-        return "no_explicit_none"
-    if not seen.unknown["found_before"]:
-        return "without_serial"
-    return ""
-
-
-def _amount_unit(seen: WalkProofs) -> str:
-    approved = [item.exact for item in seen.payments if item.exact is not None]
-    if seen.shown is False or False in approved:
-        return "another_sum"
-    if seen.shown is None and not approved:
-        return "sum_not_compared"
-    return ""
-
-
-def _print(seen: WalkProofs) -> str:
-    job = seen.print_job
-    if job is None:
-        return "no_page"
-    if not job.accepted or job.status != "COMPLETED":
-        return "page_failed"
-    return ""
-
-
-def _print_job(seen: WalkProofs) -> str:
-    if seen.print_job is None or not seen.print_job.asked:
-        return "job_unknown"
-    return ""
-
-
-#: Part -> the code of what its proof lacks, empty if it is proven. In the order of the check.
-LACKS: Mapping[str, Callable[[WalkProofs], str]] = {
-    "start": _start,
-    "callback": _callback,
-    "signature": _signature,
-    "abort": _abort,
-    "search": _search,
-    "amount_unit": _amount_unit,
-    "print": _print,
-    "print_job": _print_job,
-}
-
-
 def lacking(seen: WalkProofs) -> dict[str, str]:
-    """Return for each part the code of what its proof lacks; empty if it is proven.
+    """Return for each part the code of what its proof lacks; empty if it is proven. In the order of the check.
 
     Without an ended payment nothing about payments is proven.
     """
-    if not seen.payments:
-        nothing = "no_payment"
-        return {part: lacks(seen) if part.startswith("print") else nothing for part, lacks in LACKS.items()}
-    return {part: lacks(seen) for part, lacks in LACKS.items()}
+    of_payments = dict.fromkeys(("start", "callback", "signature", "abort", "search", "amount_unit"), "no_payment")
+    return (_of_payments(seen) if seen.payments else of_payments) | _of_printing(seen.print_job)
+
+
+def _of_payments(seen: WalkProofs) -> dict[str, str]:
+    payments, unknown, approved = seen.payments, seen.unknown or {}, [item.exact for item in seen.payments]
+    no_callback = any(not item.called_back for item in payments)
+    return {
+        "start": _first(not_acknowledged=any(not item.acknowledged for item in payments)),
+        "callback": _first(no_callback=no_callback),
+        # An event without a valid signature does not count.
+        "signature": _first(unsigned=not unknown.get("webhook_signature"), not_signed=no_callback),
+        "abort": _abort([item for item in payments if item.abort is not None]),
+        "search": _search(payments, unknown),
+        "amount_unit": _first(
+            another_sum=seen.shown is False or False in approved,
+            sum_not_compared=seen.shown is None and True not in approved,
+        ),
+    }
+
+
+def _first(**faults: bool) -> str:
+    """Return the first fault that is true, or ""."""
+    return next((fault for fault, holds in faults.items() if holds), "")
+
+
+def _abort(aborted: Sequence[ProvedPayment]) -> str:
+    found = (
+        _first(
+            nothing_ran=item.abort == "nothing_running",
+            abort_refused=item.abort != "taken",
+            not_canceled=item.status != CANCELED,
+        )
+        for item in aborted
+    )
+    return next(filter(None, found), "") if aborted else "not_aborted"
+
+
+def _search(payments: Sequence[ProvedPayment], unknown: Document) -> str:
+    results = {result for item in payments for result in item.searches}
+    of_acquirer = {result for item in payments if item.status in OF_ACQUIRER for result in item.searches}
+    return _first(
+        denied="none" in of_acquirer,
+        canceled_unknown="found" not in results and "none" in results,
+        no_search_answer="found" not in results,
+        not_searched=not unknown,
+        invented=unknown.get("result") == "found",
+        no_explicit_none=unknown.get("result") != "none",
+        without_serial=not unknown.get("found_before"),
+    )
+
+
+def _of_printing(job: ProvedPrintJob | None) -> dict[str, str]:
+    failed = job is not None and (not job.accepted or job.status != "COMPLETED")
+    return {
+        "print": _first(no_page=job is None, page_failed=failed),
+        "print_job": _first(job_unknown=job is None or not job.asked),
+    }

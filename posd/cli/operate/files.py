@@ -118,16 +118,7 @@ def _show_report(output: Output, report: checking.VerifyReport) -> None:
 @json_option
 @click.pass_context
 def restore(
-    ctx: click.Context,
-    output: Output,
-    file: Path | None,
-    without_backup: bool,
-    ids: Path | None,
-    seen: bool,
-    new_callback_key: bool,
-    yes: bool,
-    operator: str,
-    note: str | None,
+    ctx: click.Context, /, output: Output, file: Path | None, without_backup: bool, ids: Path | None, **given: Any
 ) -> None:
     """Put the backup FILE in place of the database; posd is stopped.
 
@@ -140,12 +131,13 @@ def restore(
     and are never sent again. --ids without a FILE implies --without-backup.
     """
     restores = without_backup or (ids is not None and file is None)
-    check_usage("restore", kinds=[file is not None, restores, seen, new_callback_key].count(True) != 1)
-    if seen:
-        _confirm_seen(ctx, output, operator, note)
+    kinds = [file is not None, restores, given["seen"], given["new_callback_key"]]
+    check_usage("restore", kinds=kinds.count(True) != 1)
+    if given["seen"]:
+        _confirm_seen(ctx, output, given["operator"], given["note"])
         return
-    if new_callback_key:
-        _make_key(ctx, output, operator, yes)
+    if given["new_callback_key"]:
+        _make_key(ctx, output, given["operator"], given["yes"])
         return
     with _told(output):
         listed = _read_list(ids) if ids is not None else {}
@@ -154,7 +146,7 @@ def restore(
     with _told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
         with _progress(output) as look:
             prepared = restoring.prepare(file, look, listed)
-        asked = asks() and not yes
+        asked = asks() and not given["yes"]
         if asked:
             _show_plan(aside(), database.path, prepared)
             confirm(aside(), "Do it?")

@@ -18,11 +18,10 @@ from posd.base.files import login_name
 from posd.base.text import escaped, shown
 from posd.cli.app import parameters, times
 from posd.cli.app.connection import json_option
-from posd.cli.app.context import ExitCode
-from posd.cli.app.errors import Failure
+from posd.cli.app.errors import fail
 from posd.cli.app.output import Output
 from posd.cli.app.tables import wrap
-from posd.cli.explain.catalogue import events
+from posd.cli.explain.catalogue import events, say
 
 #: Levels by journalctl's names, least important first (--priority selects a level and those above it).
 LEVELS = {"debug": "debug", "info": "info", "warning": "warning", "error": "err", "critical": "crit"}
@@ -190,7 +189,7 @@ def of_file(name: str) -> Iterator[Iterator[bytes]]:
     except OSError as error:
         if error.filename != name:  # an error of the output, not of this file
             raise
-        raise NoLog(f"cannot read {name}: {error.strerror}; name a file with posd's log, or - for input") from error
+        raise NoLog(say("logs", "not_read", file=name, reason=error.strerror)) from error
 
 
 @contextmanager
@@ -202,10 +201,7 @@ def of_journal(unit: str, options: Sequence[str]) -> Iterator[Iterator[bytes]]:
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment)  # noqa: S603
     except OSError as error:
-        raise NoLog(
-            f"cannot run journalctl ({error.strerror}); on a machine without systemd name the file that posd's output "
-            "goes to, or pipe it: posd logs FILE, … | posd logs -"
-        ) from error
+        raise NoLog(say("logs", "no_journalctl", reason=error.strerror)) from error
     assert process.stdout is not None  # noqa: S101 - both are pipes
     assert process.stderr is not None  # noqa: S101
     with process:
@@ -218,12 +214,10 @@ def of_journal(unit: str, options: Sequence[str]) -> Iterator[Iterator[bytes]]:
         said = process.stderr.read().decode("utf-8", "replace").strip()
     if any(words in said for words in DENIED):
         name = login_name(os.getuid())
-        join = f" (sudo usermod -aG systemd-journal {name}, then log in again)" if name else ""
-        raise NoLog(
-            f"this user may not read the log of {unit}; ask for the group systemd-journal{join}, or call it with sudo"
-        )
+        raise NoLog(say("logs", "join" if name else "denied", unit=unit, name=name))
     if process.returncode:
-        raise NoLog(f"journalctl failed: {'; '.join(said.splitlines()) or f'exit code {process.returncode}'}")
+        why = "; ".join(said.splitlines()) or f"exit code {process.returncode}"
+        raise NoLog(say("logs", "failed", why=why))
 
 
 #: Lines shown without --lines; with --follow those before the first new line.
@@ -246,26 +240,15 @@ LINES_BEFORE = 20
 @click.option("--unit", default="posd", show_default=True, metavar="UNIT", help="The service, in the journal.")
 @json_option
 def logs(
-    output: Output,
-    file: str | None,
-    lines: int | None,
-    everything: bool,
-    follow: bool,
-    since: str | date | None,
-    until: str | date | None,
-    level: str | None,
-    grep: str,
-    unit: str,
-    tracebacks: bool,
+    output: Output, file: str | None, lines: int | None, everything: bool, follow: bool, unit: str, **given: Any
 ) -> None:
     """Show the daemon's log as sentences: from the journal, from FILE, or from standard input (-).
 
     With --json it prints the matching lines unchanged. `posd explain` lists all log events.
     """
-    if file is not None and (follow or since or until):
-        raise click.UsageError("--follow, --since and --until are of the journal; use: tail -f FILE | posd logs -")
-    if everything and lines is not None:
-        raise click.UsageError("--all or --lines, not both")
+    since, until, level, grep = (given[name] for name in ("since", "until", "level", "grep"))
+    of_a_file = file is not None and (follow or since or until)
+    parameters.check_usage("logs", of_a_file=of_a_file, both=everything and lines is not None)
     newest = lines
     if not everything and lines is None and not since and file is None:
         newest = LINES_BEFORE if follow else LINES
@@ -280,8 +263,8 @@ def logs(
         options += [f"--priority={LEVELS[level]}"] if level else []
         source = of_journal(unit, [*options, "--follow"] if follow else options)
     if output.rich:
-        output.line(f"times are {times.here()}", "dim")
-    words = LineWords(output.stdout.width if output.rich else None, tracebacks)
+        output.line(say("logs", "times", zone=times.here()), "dim")
+    words = LineWords(output.stdout.width if output.rich else None, given["tracebacks"])
     told = False
     try:
         with suppress(KeyboardInterrupt), source as lines_found:
@@ -291,10 +274,9 @@ def logs(
                 selected = iter(deque(selected, newest))
             told = _write((_written(output, words, *found) for found in selected), live=follow)
     except NoLog as error:
-        raise Failure(str(error), ExitCode.NOT_DONE, output) from error
+        fail(output, error)
     if not told and not follow:
-        empty = "the log is empty" if file else f"the journal has no line of {unit} (systemctl status {unit})"
-        output.note("no line of the log matches" if level or grep else empty)
+        output.note(say("logs", "no_match" if level or grep else "empty" if file else "no_line", unit=unit))
 
 
 def _in_journal(at: str | date) -> str:

@@ -55,23 +55,7 @@ _SUM = re.compile(r"(-?\d{1,12}(?:\.\d{1,4})?)(?: ?([A-Z]{3}))?", re.ASCII)
 @json_option
 @click.pass_context
 def report(
-    ctx: click.Context,
-    output: Output,
-    day: str | None,
-    first: str | None,
-    last: str | None,
-    since: str | None,
-    which: str | None,
-    closes: bool,
-    begin: bool,
-    operator: str | None,
-    note: str | None,
-    expect: str | None,
-    terminal: str | None,
-    as_table: bool,
-    html: str | None,
-    metadata: str | None,
-    timezone: str | None,
+    ctx: click.Context, /, output: Output, day: str | None, first: str | None, last: str | None, **given: Any
 ) -> None:
     """Total the payments of a day, of several, or of a shift.
 
@@ -80,6 +64,9 @@ def report(
     are listed separately and are in no total. A shift has all payments since the last one was closed, independent of
     the clock. Exit code 0: done. 1: the total differs from --expect.
     """
+    since, which, html, expect = (given[name] for name in ("since", "which", "html", "expect"))
+    closes, begin, as_table = (given[name] for name in ("closes", "begin", "as_table"))
+    operator, note, terminal = (given[name] for name in ("operator", "note", "terminal"))
     check_usage(
         "report",
         formats=sum((output.as_json, as_table, html is not None)) > 1,
@@ -98,8 +85,8 @@ def report(
         use(Language.EN)
     shift = _shift(which)
     expected = None if expect is None else _sum(expect)
-    zone = _zone("UTC" if timezone is None and times.in_utc() else timezone)
-    asked_of = {"terminal": terminal, "metadata": metadata, "timezone": zone.key if zone else None}
+    zone = _zone("UTC" if given["timezone"] is None and times.in_utc() else given["timezone"])
+    asked_of = {"terminal": terminal, "metadata": given["metadata"], "timezone": zone.key if zone else None}
     with connect(ctx) as api:
         if closes:
             shift = _close(api, output, str(operator).strip(), (note or "").strip(), begin=begin)
@@ -112,7 +99,7 @@ def report(
                 begins, ends = span(*_days(day, first, last, datetime.now(UTC).astimezone(zone).date()), zone)
                 asked = {"since": iso(begins), "until": iso(ends)}
             wanted = {name: value for name, value in (asked | asked_of).items() if value is not None}
-            made = ReportView(_read(api, wanted), metadata)
+            made = ReportView(_read(api, wanted), given["metadata"])
             unknown = terminal is not None and not made["payments"] and not _in_fleet(api, terminal)
     if unknown:
         output.note(words.said("not_in_fleet", serial=terminal), "yellow")
@@ -141,7 +128,7 @@ def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -
     before = api.get("/shifts").body["shifts"]
     last: Any = before[0] if before else None
     if begin and last is not None:
-        raise click.UsageError(f"shift {last['number']} was closed already: --begin is for the first shift")
+        raise click.UsageError(words.said("not_first", number=last["number"]))
     body = {"operator": operator, "note": note, "begin": begin, "after": last["up_to"] if last else 0}
     try:
         with output.busy(words.said("closing")):
@@ -162,9 +149,8 @@ def _compared(made: ReportView, expected: Decimal, currency: str) -> Comparison:
     """Compare with the total in a currency. "" is the only currency; raise UsageError if there are several."""
     if not currency and made["total"] is None:
         first, *others = made["currencies"]
-        raise click.UsageError(
-            f"payments are in several currencies ({', '.join((first, *others))}): write --expect '{expected} {first}'"
-        )
+        names = ", ".join((first, *others))
+        raise click.UsageError(words.said("currencies", names=names, expected=expected, first=first))
     found = [made["total"]] if not currency else [row for row in made["by_currency"] if row["currency"] == currency]
     return Comparison(expected, Decimal(found[0]["total"]) if found else Decimal(0), currency)
 
@@ -199,8 +185,7 @@ def _write_page(output: Output, made: ReportView, html: str) -> None:
     try:
         write_private_file(Path(html), text.encode("utf-8", "replace"), replaces=True)
     except OSError as error:
-        message = f"cannot write {html}: {error.strerror or error}; name a file in a directory that you may write to"
-        raise click.UsageError(message) from error
+        raise click.UsageError(words.said("not_written", file=html, reason=error.strerror or error)) from error
     output.line(words.said("page_written", file=html, payments=counted(len(made["payments"]), named("payment"))))
     if made["in_question"] or made.marked("attention"):
         output.line(words.said("page_begins"), "yellow")
@@ -211,15 +196,14 @@ def _shift(which: str | None) -> str | None:
     if which in (None, "last"):
         return which
     if not which.isascii() or not which.isdecimal() or not 0 < int(which) < MOST_NUMBER:
-        raise click.BadParameter(f"{which!r} is not a shift: write its number, or last", param_hint="--shift")
+        raise click.BadParameter(words.said("no_shift", text=which), param_hint="--shift")
     return which
 
 
 def _sum(text: str) -> tuple[Decimal, str]:
     """Return a sum and its currency, "" without one."""
     if (found := _SUM.fullmatch(text)) is None:
-        message = f"{text!r} is not a sum: write one like 1234.50, or 1234.50 USD, without thousands separators"
-        raise click.BadParameter(message, param_hint="--expect")
+        raise click.BadParameter(words.said("no_sum", text=text), param_hint="--expect")
     return Decimal(found[1]), found[2] or ""
 
 
@@ -232,15 +216,14 @@ def _zone(name: str | None) -> ZoneInfo | None:
     try:
         return None if name is None else ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        message = f"{name!r} is not a time zone: write one like America/Guayaquil"
-        raise click.BadParameter(message, param_hint="--timezone") from error
+        raise click.BadParameter(words.said("no_zone", text=name), param_hint="--timezone") from error
 
 
 def _days(day: str | None, first: str | None, last: str | None, today: date) -> tuple[date, date]:
     begin = _day(first or day or "today", today, "--from" if first else "DAY")
     end = _day(last, today, "--to") if last else (today if first else begin)
     if end < begin:
-        raise click.UsageError(f"the days end ({end}) before they begin ({begin})")
+        raise click.UsageError(words.said("no_days", begin=begin, end=end))
     return begin, end
 
 

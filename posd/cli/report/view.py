@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -13,6 +14,7 @@ from zoneinfo import ZoneInfo
 from posd.base.text import shown
 from posd.base.times import parse_iso
 from posd.cli.app.output import money
+from posd.cli.explain.catalogue import chosen
 from posd.client.documents import encode
 
 #: Years of a report, wide but far from the limits of date arithmetic.
@@ -32,13 +34,10 @@ def read_day(text: str, today: date) -> date:
     words = {"today": today, "yesterday": today - timedelta(days=1)}
     if text in words:
         return words[text]
-    try:
-        day = date.fromisoformat(text) if _DAY.fullmatch(text) else None
-    except ValueError:  # the 31st of a month of 30 days
-        day = None
-    if day is None or day.year not in YEARS:
-        raise ValueError(f"{text!r} is not a day: write one like 2026-11-20, or today, or yesterday")
-    return day
+    with suppress(ValueError):  # the 31st of a month of 30 days
+        if _DAY.fullmatch(text) and (day := date.fromisoformat(text)).year in YEARS:
+            return day
+    raise ValueError(chosen("report")["says"]["no_day"].format(text=text))
 
 
 # The daemon's report as it is displayed: its times in the merchant's zone, and its sections.

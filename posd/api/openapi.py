@@ -5,6 +5,7 @@ and not at the daemon's start.
 """
 
 import inspect
+from collections.abc import Sequence
 from decimal import Decimal
 from enum import Enum, EnumMeta
 from functools import cache
@@ -23,7 +24,7 @@ from posd.base.problems import NOT_OF_UNKNOWN_ID, PROBLEMS, UNKNOWN_ID, Problem,
 from posd.calls import parameters
 from posd.calls.app import STARTS
 from posd.calls.parameters import METADATA, PLACE, AnswerSpec, Parameter, Route
-from posd.calls.streams import STREAM
+from posd.calls.streams import STREAM, Ended
 from posd.payments.documents import TransactionOutcome
 from posd.payments.model import NextStep, Result
 from posd.payments.report_documents import PaymentReport
@@ -41,31 +42,13 @@ Schema = dict[str, Any]
 CLOSED = frozenset({Result, Phase, NextStep, PrintStatus})
 
 PLAIN: dict[Any, Schema] = {
-    str: {"type": "string"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    bool: {"type": "boolean"},
+    **{kind: msgspec.json.schema(kind) for kind in (str, int, float, bool, NoneType, Any, msgspec.Raw)},
     Decimal: {"type": "number", "format": "decimal"},
-    NoneType: {"type": "null"},
-    Any: {},
     object: {},
-    msgspec.Raw: {},
 }
 
-#: msgspec's constraints -> keywords of JSON Schema.
-KEYWORDS = {
-    "title": "title",
-    "description": "description",
-    "examples": "examples",
-    "pattern": "pattern",
-    "ge": "minimum",
-    "gt": "exclusiveMinimum",
-    "le": "maximum",
-    "lt": "exclusiveMaximum",
-    "min_length": "minLength",
-    "max_length": "maxLength",
-}
-LENGTHS_OF_ARRAY = {"min_length": "minItems", "max_length": "maxItems"}
+#: Type of a schema -> type whose constraints msgspec writes as keywords. Other schemas have those of a text.
+CONSTRAINED = {"array": list, "integer": int, "number": float}
 
 
 #: Types that the tables name by a string, because only this module loads them.
@@ -118,9 +101,9 @@ class Schemas:
         schema = self.of(wires[-1].type if wires else base, asked=asked)
         for note in notes:
             if isinstance(note, Meta):
-                words = KEYWORDS | (LENGTHS_OF_ARRAY if schema.get("type") == "array" else {})
-                schema |= {word: found for name, word in words.items() if (found := getattr(note, name)) is not None}
-                schema |= note.extra_json_schema or {}
+                like = CONSTRAINED.get(str(schema.get("type")), str)
+                words = msgspec.json.schema(Annotated[like, note])
+                schema |= {word: words[word] for word in words if word not in ("type", "items")}
                 extra = note.extra or {}
                 if extra.get("open"):
                     schema = _opened(schema)
@@ -134,7 +117,7 @@ class Schemas:
         """Return a union of entries. Its last kind, with that name, is for entries of later versions."""
         kinds = [self.components[item["$ref"].rpartition("/")[2]]["properties"]["kind"] for item in schema["anyOf"]]
         known = [word for kind in kinds for word in kind.get("enum", [kind.get("const")])]
-        later = self._object(Line, asked=False) | {"description": "A line of a kind that this description lacks"}
+        later = self.object(Line, asked=False) | {"description": "A line of a kind that this description lacks"}
         later["properties"] |= {"kind": {"type": "string", "not": {"enum": known}, "description": "which kind it is"}}
         self.components[name] = later | {"required": list(later["properties"])}
         return {"anyOf": [*schema["anyOf"], {"$ref": f"#/components/schemas/{name}"}], "x-posd-open": True}
@@ -163,10 +146,11 @@ class Schemas:
         if name not in self._made:
             self._made[name] = (kind, asked)
             self.components[name] = {}  # reserve the name first, because the type can contain itself
-            self.components[name] = self._object(kind, asked=asked)
+            self.components[name] = self.object(kind, asked=asked)
         return self._component(kind, self.components[name], asked=asked)
 
-    def _object(self, kind: Any, *, asked: bool) -> Schema:
+    def object(self, kind: Any, *, asked: bool) -> Schema:
+        """Return the schema of a struct itself, in place of a reference."""
         hints = get_type_hints(kind, include_extras=True)
         omits = kind.__struct_config__.omit_defaults and not asked
         properties: Schema = {}
@@ -258,28 +242,28 @@ def schema(schemas: Schemas, code: str, *, printing: bool = False) -> Schema:
     """Return the schema of a problem's code. `printing`: for the calls on print jobs."""
     row = PROBLEMS[code]
     own = {field: schemas.of(kind) for field, kind in (row.print_extra if printing else row.extra).items()}
-    properties = _members(_constant(f"urn:posd:problem:{code}"), _constant(row.status), _constant(code))
-    starting = _next_step(_constant(row.next_step.value)) if row.next_step is not None else {}
-    if starting and code not in NOT_OF_UNKNOWN_ID:
-        starting |= _unknown_id(schemas)
-    return {
-        "type": "object",
-        "description": f"{row.title}: {row.when}",
-        "properties": properties | starting | own,
-        "required": [*properties, *(() if row.optional else own)],
-    }
+    required = (*Ended.__struct_fields__, *(() if row.optional else own))
+    if row.next_step is not None:
+        own |= _next_step(_constant(row.next_step.value))
+        own |= {} if code in NOT_OF_UNKNOWN_ID else _unknown_id(schemas)
+    values: dict[str, str | int] = {"type": f"urn:posd:problem:{code}", "status": row.status, "code": code}
+    members = {name: _constant(value) for name, value in values.items()}
+    return _problem(schemas, f"{row.title}: {row.when}", members, own, required)
 
 
 def later_schema(schemas: Schemas) -> Schema:
     """Return the schema of problems with none of the codes of `PROBLEMS`."""
-    properties = _members({"type": "string"}, {"type": "integer"}, {"type": "string", "not": {"enum": list(PROBLEMS)}})
-    words = _opened(_words([step.value for step in StartStep]))
-    return {
-        "type": "object",
-        "description": "A problem with a code that this description lacks: a later posd may have more",
-        "properties": properties | _next_step(words) | _unknown_id(schemas),
-        "required": list(properties),
-    }
+    steps = _next_step(_opened(_words([step.value for step in StartStep])))
+    words = "A problem with a code that this description lacks: a later posd may have more"
+    code = {"code": {"not": {"enum": list(PROBLEMS)}}}
+    return _problem(schemas, words, code, steps | _unknown_id(schemas), Ended.__struct_fields__)
+
+
+def _problem(schemas: Schemas, words: str, members: Schema, own: Schema, required: Sequence[str]) -> Schema:
+    """Return the schema of a problem. `members`: what is known of the members that every problem has."""
+    every = schemas.object(Ended, asked=False)["properties"]
+    properties = {name: every[name] | members.get(name, {}) for name in every}
+    return {"type": "object", "description": words, "properties": properties | own, "required": list(required)}
 
 
 def _next_step(step: Schema) -> Schema:
@@ -291,17 +275,6 @@ def _next_step(step: Schema) -> Schema:
 def _unknown_id(schemas: Schemas) -> Schema:
     """Return the members that a problem has if its id is unknown."""
     return {field: schemas.of(kind) for field, kind in UNKNOWN_ID.items()}
-
-
-def _members(type_: Schema, status: Schema, code: Schema) -> Schema:
-    """Return the members that every problem has."""
-    return {
-        "type": type_,
-        "title": {"type": "string", "description": "the same for every problem of the code"},
-        "status": status | {"description": "the HTTP status"},
-        "detail": {"type": "string", "description": "the failed action, the reason, and what to do; for people"},
-        "code": code | {"description": "a word for programs"},
-    }
 
 
 def problem_answers(route: Route, examples: "Examples") -> dict[int, Schema]:

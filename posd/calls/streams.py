@@ -81,8 +81,8 @@ class Ended(msgspec.Struct, frozen=True):
 
     type: Annotated[str, Meta(description="`urn:posd:problem:CODE`")]
     title: Annotated[str, Meta(description="the same for every problem of the code")]
-    status: Annotated[int, Meta(description="the HTTP status of such a refusal")]
-    detail: Annotated[str, Meta(description="what happened, and what to do; for people")]
+    status: Annotated[int, Meta(description="the HTTP status")]
+    detail: Annotated[str, Meta(description="the failed action, the reason, and what to do; for people")]
     code: Annotated[str, Meta(description="a word for programs")]
 
 

@@ -9,6 +9,10 @@ class StoreError(Exception):
     """Database that cannot be opened. The message has the reason and what to do."""
 
 
+class UnusableFile(StoreError):
+    """File that is no backup or database of posd, or is damaged. The message has the reason and what to do."""
+
+
 class StorageUnavailable(Exception):
     """Error for a write that certainly did not happen: disk full, locked, too many waiting writes, or stopping.
 

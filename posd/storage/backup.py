@@ -34,8 +34,8 @@ from posd.base.crashpoints import crash_point
 from posd.base.ids import KEY_BYTES
 from posd.base.json_types import Moment
 from posd.base.times import iso
-from posd.storage import StorageUnavailable, StoreError, connection, database_files, marks
-from posd.storage.connection import KEY_TABLE, connect_reader, identify, is_damage, open_file, schema_version
+from posd.storage import StorageUnavailable, UnusableFile, connection, database_files, marks
+from posd.storage.connection import KEY_TABLE, connect_reader, identify_known, is_damage, open_file
 
 #: Pages of 4 KiB copied between two checks of `stop`.
 PAGES_AT_A_TIME = 1024
@@ -69,10 +69,6 @@ _ALLOW = (
 
 class BadTarget(Exception):
     """Target to which no backup can be written. The message has the reason and what to do."""
-
-
-class NotABackup(StoreError):
-    """File that cannot be restored. The message has the reason and what to do."""
 
 
 class BackupStopped(Exception):
@@ -231,7 +227,7 @@ def check_target(target: Path, database: Path) -> None:
         if target.is_dir():
             raise BadTarget("is a directory; name a file in it")
         _probe(target)
-    except NotABackup as error:
+    except UnusableFile as error:
         raise BadTarget("exists and is no backup of posd; name another file, or remove that one") from error
     except OSError as error:
         raise BadTarget(f"cannot be used ({error}); {_ALLOW}") from error
@@ -285,19 +281,23 @@ def _trouble(error: sqlite3.Error) -> str:
 def unpacked(path: Path) -> Iterator[Path]:
     """Yield a path that SQLite can read: the file, or a temporary copy of a compressed one.
 
-    Root reads the file as the owner of its folder. Raise NotABackup.
+    Root reads the file as the owner of its folder. Raise UnusableFile.
     """
     with ExitStack() as stack:
         try:
             with files.acting_as_owner(path):
                 if not path.is_file():
-                    raise NotABackup(f"there is no file {path}; name the backup to restore")
+                    raise UnusableFile(f"there is no file {path}; name another one")
                 file = stack.enter_context(path.open("rb"))
-            is_packed = file.read(len(_GZIP)) == _GZIP
+            begin = file.read(len(_GZIP))
             file.seek(0)
         except OSError as error:
-            raise NotABackup(f"{path} cannot be read ({error.strerror}); nothing was changed") from error
-        if not is_packed:
+            raise UnusableFile(
+                f"cannot look at {path} ({error.strerror}); nothing was changed. Root and the user of posd may read it"
+            ) from error
+        if not begin:
+            raise UnusableFile(f"{path} is empty: it is damaged; take another backup")
+        if begin != _GZIP:
             yield path
             return
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="posd-", dir=_UNPACKED))
@@ -307,44 +307,35 @@ def unpacked(path: Path) -> Iterator[Path]:
             with gzip.GzipFile(fileobj=file) as packed, plain.open("wb") as content:
                 _copy_pieces(packed, content, lambda: check_room(plain.parent, PIECE_BYTES))
         except _NOT_GZIP as error:
-            raise NotABackup(f"{path} is damaged ({error}); take another backup") from error
+            raise UnusableFile(f"{path} is damaged ({error}); take another backup") from error
         except (OSError, StorageUnavailable) as error:
-            raise NotABackup(f"{path} cannot be unpacked in {folder} ({error}); free the disk") from error
+            raise UnusableFile(f"{path} cannot be unpacked in {folder} ({error}); free the disk") from error
         yield plain
 
 
 def read(path: Path, named: Path | None = None) -> Contents:
-    """Return the contents of an unpacked backup, or of any database of posd. Raise NotABackup; no file is changed.
+    """Return the contents of an unpacked backup, or of any database of posd. Raise UnusableFile; no file is changed.
 
     `named`: the path to show in messages.
     """
     named = named or path
-    if not path.is_file():
-        raise NotABackup(f"there is no file {named}; name the backup to restore")
     try:
         with closing(connect_reader(path)) as db:
             return _contents(db, named)
     except sqlite3.Error as error:
-        raise NotABackup(
+        raise UnusableFile(
             f"{named} cannot be used ({error}): it is damaged, or no backup of posd; take another"
         ) from error
 
 
 def _contents(db: sqlite3.Connection, path: Path) -> Contents:
-    schema, is_backup = identify(db)
-    if not schema:
-        raise NotABackup(f"{path} is no backup of posd; take another file")
-    if schema > schema_version():
-        raise NotABackup(
-            f"{path} has schema {schema}, this posd knows schemas up to {schema_version()}: a newer posd has made "
-            "it; install that version, and restore with it"
-        )
+    schema, is_backup = identify_known(db, path)
     transactions, newest = db.execute("SELECT count(*), max(created_at) FROM transactions").fetchone()
     keys: tuple[bytes, ...] = ()
     if is_backup:
         keys = tuple(row[0] for row in db.execute(f"SELECT key FROM {KEY_TABLE} ORDER BY place"))  # noqa: S608 - a constant
     if any(not isinstance(key, bytes) or len(key) != KEY_BYTES for key in keys):
-        raise NotABackup(f"{path} is damaged: its callback key cannot be read; take another backup")
+        raise UnusableFile(f"{path} is damaged: its callback key cannot be read; take another backup")
     made_at = marks.newest(db, marks.BACKUP) if is_backup else None
     return Contents(schema, made_at, transactions, newest, keys)
 
@@ -424,7 +415,7 @@ def _look_through(directory: Path, database: Path) -> tuple[list[Path], list[str
             continue
         try:
             _probe(path)
-        except (NotABackup, OSError):
+        except (UnusableFile, OSError):
             unusable.append(path.name)
         else:
             good.append(path)
@@ -432,7 +423,7 @@ def _look_through(directory: Path, database: Path) -> tuple[list[Path], list[str
 
 
 def _probe(path: Path) -> None:
-    """Raise NotABackup if a file cannot be read as a backup. Raise OSError.
+    """Raise UnusableFile if a file cannot be read as a backup. Raise OSError.
 
     A compressed file must begin with a database header and end with the size from that header.
     """
@@ -444,10 +435,10 @@ def _probe(path: Path) -> None:
             header = gzip.GzipFile(fileobj=file).read(_HEADER_BYTES)
             file.seek(-4, os.SEEK_END)
         except _NOT_GZIP as error:
-            raise NotABackup(f"{path} is damaged ({error}); take another") from error
+            raise UnusableFile(f"{path} is damaged ({error}); take another") from error
         page, pages = int.from_bytes(header[16:18]), int.from_bytes(header[28:32])  # sqlite.org/fileformat2.html
         if not header.startswith(_SQLITE) or int.from_bytes(file.read(4), "little") != page * pages % 2**32:
-            raise NotABackup(f"{path} is damaged, or no backup of posd; take another")
+            raise UnusableFile(f"{path} is damaged, or no backup of posd; take another")
 
 
 def _remove(paths: Sequence[Path]) -> list[str]:

@@ -17,7 +17,7 @@ from posd.base.canonical_json import index_words
 from posd.base.clocks import monotonic, wall
 from posd.base.json_types import encode
 from posd.base.text import composed
-from posd.storage import StoreError, database_files
+from posd.storage import StoreError, UnusableFile, database_files
 
 #: Time for which a statement waits for a lock of another process, in milliseconds. Then the callers receive 503.
 BUSY_TIMEOUT_MS = 2000
@@ -197,18 +197,10 @@ def schema_version() -> int:
     return max(version for version, _ in migrations())
 
 
-def migrate(db: sqlite3.Connection, path: Path, wanted: int | None = None) -> None:
-    """Migrate the database to a schema (default: the newest), each step in its own transaction.
-
-    Raise StoreError if the schema of the file is newer than this version of posd.
-    """
+def migrate(db: sqlite3.Connection, wanted: int | None = None) -> None:
+    """Migrate the database to a schema (default: the newest), each step in its own transaction."""
     current: int = db.execute("PRAGMA user_version").fetchone()[0]
     newest = schema_version()
-    if current > newest:
-        raise StoreError(
-            f"{path} has schema {current}, this posd knows schemas up to {newest}: a newer posd has used it; "
-            "install that version again, or restore a backup from before the upgrade (posd restore BACKUP)"
-        )
     db.create_function("index_words", 1, lambda text: encode(index_words(text)), deterministic=True)
     db.create_function("composed", 1, composed, deterministic=True)
     for version, script in migrations():
@@ -257,7 +249,7 @@ def open_database(path: Path, now: Callable[[], datetime] = wall) -> sqlite3.Con
         db = connect_again(path, at_start=True)
     try:
         with _log_progress(db, path):
-            migrate(db, path)
+            migrate(db)
         if path.stat().st_size <= SMALL_BYTES:
             with suppress(sqlite3.Error):  # on a nearly full disk the database works without this step
                 make_shrinkable(db)
@@ -316,7 +308,7 @@ def _make(path: Path, at: datetime) -> None:
         # The first writer would do this with a rollback journal, which a power loss can restore.
         db.execute("PRAGMA journal_mode = WAL").fetchall()
         db.execute("PRAGMA synchronous = OFF").close()  # the whole file is synced below, before it gets its name
-        migrate(db, fresh)
+        migrate(db)
     files.sync(fresh)
     database_files.commit(fresh, path, database_files.name_for_replaced(path, at))
 
@@ -328,18 +320,32 @@ def identify(db: sqlite3.Connection) -> tuple[int, bool]:
     return version if "transactions" in tables else 0, KEY_TABLE in tables
 
 
+def identify_known(db: sqlite3.Connection, path: Path) -> tuple[int, bool]:
+    """Return as `identify`. Raise UnusableFile if the database is not from posd, or from a newer posd.
+
+    `path`: the path to show in messages.
+    """
+    version, is_backup = identify(db)
+    if not version:
+        raise UnusableFile(f"{path} is no database of posd; nothing was changed. To replace it: {RESTORE}")
+    if version > (newest := schema_version()):
+        raise UnusableFile(
+            f"{path} has schema {version}, this posd knows schemas up to {newest}: a newer posd has used it; "
+            "install that version again, or restore a backup from before the upgrade (posd restore BACKUP)"
+        )
+    return version, is_backup
+
+
 def _examine(path: Path, db: sqlite3.Connection) -> None:
     """Check the file without changing it. Raise StoreError or sqlite3.Error."""
     if path.stat().st_size == 0:
         raise StoreError(f"the database {path} is damaged: it is empty; nothing was changed. {NEXT_STEP}")
-    version, is_backup = identify(db)
+    _, is_backup = identify_known(db, path)
     if is_backup:
         raise StoreError(
             f"{path} is a backup that was put there by hand, so later payments are not known; move it to another "
             "place, and restore it from there: posd restore BACKUP"
         )
-    if not version:
-        raise StoreError(f"{path} is no database of posd; nothing was changed. {NEXT_STEP}")
 
 
 def unusable(path: Path, error: BaseException) -> StoreError:

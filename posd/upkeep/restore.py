@@ -20,8 +20,8 @@ from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.records.callback_urls import KeyFileError, load_keys, make_key
 from posd.records.witness import StartedPayment
-from posd.storage import StoreError, backup, changes, connection, database_files, marks
-from posd.storage.backup import Contents, NotABackup
+from posd.storage import StoreError, UnusableFile, backup, changes, connection, database_files, marks
+from posd.storage.backup import Contents
 from posd.storage.batch import WriteTransaction
 from posd.storage.connection import KEY_TABLE, connect_reader, migrate, open_file, schema_version
 from posd.storage.marks import OldFile, Restored
@@ -112,7 +112,7 @@ class Restore:
     def prepare(self, file: Path | None, look: Look, named: Mapping[str, StartedPayment]) -> RestorePlan:
         """Build the new database from a backup (or from nothing) and from the present database.
 
-        `named`: started payments by id. Payments that are in neither database are recorded in doubt. Raise NotABackup
+        `named`: started payments by id. Payments that are in neither database are recorded in doubt. Raise UnusableFile
         or StoreError.
         """
         with backup.unpacked(file) if file else nullcontext() as plain:
@@ -127,7 +127,7 @@ class Restore:
                 with files.acting_as_owner(plain):
                     contents = self._check(file, plain, look)
             except OSError as error:
-                raise NotABackup(f"{file} cannot be read ({error.strerror}); nothing was changed") from error
+                raise UnusableFile(f"{file} cannot be read ({error.strerror}); nothing was changed") from error
         replaced = database_files.name_for_replaced(self._database, self._now)
         keys = self._merge_keys(contents.keys if contents else (), replaced)
         self._clean()
@@ -222,13 +222,13 @@ class Restore:
 
     def _check(self, file: Path, plain: Path, look: Look) -> Contents:
         if self._database.exists() and plain.samefile(self._database):
-            raise NotABackup(f"{file} is the database itself; name a backup")
+            raise UnusableFile(f"{file} is the database itself; name a backup")
         contents = backup.read(plain, file)
         look("checking the backup", 0, 0)
         try:
             connection.check_file(plain)
         except sqlite3.Error as error:
-            raise NotABackup(f"{file} is damaged ({error}); nothing was changed. Take another backup") from error
+            raise UnusableFile(f"{file} is damaged ({error}); nothing was changed. Take another backup") from error
         return contents
 
     def _fill(self, db: sqlite3.Connection, plain: Path | None, look: Look) -> None:
@@ -245,7 +245,7 @@ class Restore:
                     progress=lambda _status, left, total: look("copying the backup", total - left, total),
                 )
         db.execute("PRAGMA journal_mode = DELETE").close()
-        migrate(db, self._fresh)
+        migrate(db)
         connection.make_shrinkable(db)
         db.execute(f"DROP TABLE IF EXISTS {KEY_TABLE}")
 
@@ -266,7 +266,7 @@ class Restore:
                 return OldFile.UNREADABLE, _nothing(db)
         if source == self._scratch:
             with closing(open_file(source)) as scratch:
-                migrate(scratch, source)
+                migrate(scratch)
                 journal.scatter_all(scratch)
         look("taking over payments and print jobs", 0, 0)
         sound = old is OldFile.READ
@@ -285,7 +285,7 @@ class Restore:
         try:
             connection.check_file(self._database)
             schema = backup.read(self._database).schema
-        except (NotABackup, sqlite3.Error):
+        except (UnusableFile, sqlite3.Error):
             return None
         if schema == schema_version():
             return self._database

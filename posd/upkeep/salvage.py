@@ -114,7 +114,7 @@ def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salva
     with Pages(path) as pages, closing(open_file(target)) as db:
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "foreign_keys = OFF"):
             db.execute(f"PRAGMA {pragma}").close()
-        _make_schema(db, target, pages.user_version)
+        _make_schema(db, pages.user_version)
         db.execute("BEGIN")
         found = _Collector(db)
         for done, number in enumerate(pages, 1):
@@ -126,9 +126,9 @@ def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salva
         return found.result()
 
 
-def _make_schema(db: sqlite3.Connection, target: Path, version: int | None) -> None:
+def _make_schema(db: sqlite3.Connection, version: int | None) -> None:
     """Create the tables of a schema version. If the version is unknown, use that of this posd."""
-    migrate(db, target, version if version is not None and 0 < version <= schema_version() else None)
+    migrate(db, version if version is not None and 0 < version <= schema_version() else None)
     if "marks" in {row[0] for row in db.execute("SELECT name FROM sqlite_master")}:
         db.execute("DELETE FROM marks")  # only the marks of the damaged file count
 

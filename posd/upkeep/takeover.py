@@ -36,7 +36,7 @@ from posd.printing.model import PrintJob
 from posd.records.model import Phase, TakenOver
 from posd.records.service import CallsInFlight
 from posd.records.witness import StartedPayment
-from posd.storage import StoreError, changes
+from posd.storage import UnusableFile, changes
 from posd.storage.batch import WriteTransaction
 from posd.storage.connection import connect_reader
 from posd.upkeep import merge
@@ -57,7 +57,7 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", re.ASCII)
 _SERIAL = re.compile(r"[!-~]([ -~]{0,62}[!-~])?", re.ASCII)
 
 
-class InvalidIdList(StoreError):
+class InvalidIdList(UnusableFile):
     """List that cannot be used. `lines`: descriptions of the first wrong lines."""
 
     def __init__(self, *lines: str) -> None:

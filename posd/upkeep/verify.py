@@ -19,14 +19,14 @@ from posd.printing.entries import Called
 from posd.printing.model import FINALS, NOT_ACCEPTED
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
-from posd.storage import StoreError, connection, database_files
+from posd.storage import UnusableFile, connection, database_files
 from posd.storage.backup import unpacked
 from posd.storage.connection import (
     KEY_TABLE,
     OPERATIONS_AT_A_TIME,
     FileFault,
     connect_reader,
-    identify,
+    identify_known,
     is_damage,
     schema_version,
 )
@@ -68,10 +68,6 @@ _STILL_THERE = """
 SELECT 'payment ' || client_transaction_id FROM transactions JOIN pruned_transactions USING (client_transaction_id)
 UNION ALL SELECT 'print job ' || print_job_id FROM print_jobs JOIN pruned_print_jobs USING (print_job_id)
 """
-
-
-class NothingToVerify(StoreError):
-    """Error if the file is missing, is not a database of posd, or cannot be opened."""
 
 
 class DatabaseFinding(msgspec.Struct, frozen=True):
@@ -125,52 +121,30 @@ class VerifyReport(msgspec.Struct, frozen=True):
 def verify(path: Path, look: Look) -> VerifyReport:
     """Check a database or a backup, even one in use.
 
-    For an older schema, only SQLite's tests are made. Raise NothingToVerify.
+    For an older schema, only SQLite's tests are made. Raise UnusableFile.
     """
-    try:
-        if not path.is_file():
-            raise NothingToVerify(f"there is no file {path}")
-        empty = path.stat().st_size == 0
-    except OSError as error:
-        raise NothingToVerify(
-            f"cannot look at {path}: {error.strerror}. The user of posd may read it, and root"
-        ) from error
-    if empty:
-        raise NothingToVerify(f"{path} is empty: it is damaged. What to do: {_EITHER}")
     try:
         with unpacked(path) as plain, closing(connect_reader(plain)) as db:
             db.text_factory = text
             db.set_progress_handler(lambda: 0, OPERATIONS_AT_A_TIME)  # Ctrl-C works between two steps
             db.execute("BEGIN")
-            schema = _schema(db, path)
-            return _Check(db, path, look).run(schema)
+            schema, is_backup = identify_known(db, path)
+            return _Check(db, path, look, is_backup).run(schema)
     except sqlite3.Error as error:
         hint = f"What to do: {_EITHER}" if is_damage(error) else "The user of posd may read it, and root"
-        raise NothingToVerify(f"{path} cannot be read as a database ({error}). {hint}") from error
+        raise UnusableFile(f"{path} cannot be read as a database ({error}). {hint}") from error
 
 
-def _schema(db: sqlite3.Connection, path: Path) -> int:
-    version, _ = identify(db)
-    if not version:
-        raise NothingToVerify(f"{path} is not a database of posd")
-    if version > schema_version():
-        raise NothingToVerify(
-            f"{path} has schema {version}, this posd knows {schema_version()}: use the posd that made it"
-        )
-    return version
-
-
-class _Check:
-    def __init__(self, db: sqlite3.Connection, path: Path, look: Look) -> None:
-        self._db = db
-        self._path = path
-        self._look = look
-        self._backup = identify(db)[1]
-        self._findings: list[DatabaseFinding] = []
-        self._counts: dict[str, int] = {}
+class _Check(msgspec.Struct, eq=False):
+    db: sqlite3.Connection
+    path: Path
+    look: Look
+    is_backup: bool
+    findings: list[DatabaseFinding] = []
+    counts: dict[str, int] = {}
 
     def run(self, schema: int) -> VerifyReport:
-        self._look("checking the file", 0, 0)
+        self.look("checking the file", 0, 0)
         parts: dict[str, Callable[[], None]] = {
             name: partial(self._whole_file, test) for name, test in connection.FILE_TESTS.items()
         }
@@ -192,42 +166,40 @@ class _Check:
                 if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                     raise KeyboardInterrupt from error
                 self._found("damaged", name, f"cannot be read to the end ({error})")
-        for left in database_files.waiting(self._path):
+        for left in database_files.waiting(self.path):
             self._found("interrupted", left.name, "it waits to be put in place")
-        transactions, events = self._count("transactions"), self._count("events")
-        jobs = self._count("print_jobs")
-        return VerifyReport(
-            str(self._path), schema, self._backup, transactions, events, jobs, self._findings, self._counts
-        )
+        payments, events, jobs = (self._count(table) for table in ("transactions", "events", "print_jobs"))
+        file, is_backup = str(self.path), self.is_backup
+        return VerifyReport(file, schema, is_backup, payments, events, jobs, self.findings, self.counts)
 
     def _found(self, kind: str, subject: str, detail: str, identity: str = "") -> None:
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        if self._counts[kind] <= MAX_SHOWN:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        if self.counts[kind] <= MAX_SHOWN:
             means, cure = KINDS[kind]
-            self._findings.append(
-                DatabaseFinding(kind, subject, detail, means, _ANOTHER if self._backup else cure.format(id=identity))
+            self.findings.append(
+                DatabaseFinding(kind, subject, detail, means, _ANOTHER if self.is_backup else cure.format(id=identity))
             )
 
     def _count(self, table: str) -> int:
         try:
-            count: int = self._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 - a constant
+            count: int = self.db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 - a constant
         except sqlite3.Error:
             return 0
         return count
 
     def _whole_file(self, test: Callable[[sqlite3.Connection], Iterator[FileFault]]) -> None:
-        for kind, subject, fault in test(self._db):
-            self._found(kind, subject or self._path.name, fault)
+        for kind, subject, fault in test(self.db):
+            self._found(kind, subject or self.path.name, fault)
 
     def _each(self, what: str, kind: MergedKind, faults: Faults) -> None:
-        rows = self._db.execute(f"SELECT rowid, {kind.key} FROM {kind.table} ORDER BY rowid")  # noqa: S608 - constants
+        rows = self.db.execute(f"SELECT rowid, {kind.key} FROM {kind.table} ORDER BY rowid")  # noqa: S608 - constants
         for rowid, identity in self._counted(what, kind.table, rows):
-            for fault in faults(self._db, rowid, identity):
+            for fault in faults(self.db, rowid, identity):
                 self._found(*fault)
 
     def _rows(self, what: str, rows: MergedRows, noun: str) -> None:
         names = ("seq", *rows.columns)
-        found = self._db.execute(f"SELECT {', '.join(names)} FROM {rows.table} ORDER BY seq")  # noqa: S608 - constants
+        found = self.db.execute(f"SELECT {', '.join(names)} FROM {rows.table} ORDER BY seq")  # noqa: S608 - constants
         for values in self._counted(what, rows.table, found):
             row = dict(zip(names, values, strict=True))
             try:
@@ -236,16 +208,16 @@ class _Check:
                 self._found("unreadable", f"{noun} {row['seq']} of payment {row[rows.owner]}", str(error))
 
     def _history(self) -> None:
-        self._look("checking the history", 0, 0)
+        self.look("checking the history", 0, 0)
         for kind in (PRINT_JOBS, PAYMENTS):
-            for identity, phase, end, last_phase, last_end in history_behind(self._db, kind):
+            for identity, phase, end, last_phase, last_end in history_behind(self.db, kind):
                 said = f"{last_phase}, {last_end or kind.unended}" if last_phase else "nothing"
                 detail = f"it is {phase}, {end or kind.unended}; the history says {said}"
                 self._found("history", f"{kind.noun} {identity}", detail)
 
     def _leases(self) -> None:
-        for terminal, identity in transactions.leases(self._db).items():
-            row = self._db.execute(
+        for terminal, identity in transactions.leases(self.db).items():
+            row = self.db.execute(
                 "SELECT terminal, phase FROM transactions WHERE client_transaction_id = ?", (identity,)
             ).fetchone()
             # Between the end of a payment and the end of its last call, the payment keeps its terminal. A start frees
@@ -254,19 +226,19 @@ class _Check:
                 self._found("lease", f"terminal {terminal}", f"held by {identity}, which is on {row[0]}", identity)
 
     def _removed(self) -> None:
-        self._look("checking what was removed", 0, 0)
-        for fault in _pruned_faults(self._db):
+        self.look("checking what was removed", 0, 0)
+        for fault in _pruned_faults(self.db):
             self._found(*fault)
 
     def _key(self) -> None:
-        if self._backup and not self._count(KEY_TABLE):
-            self._found("key", self._path.name, "no key is in it")
+        if self.is_backup and not self._count(KEY_TABLE):
+            self._found("key", self.path.name, "no key is in it")
 
     def _counted(self, what: str, table: str, rows: Iterable[Row]) -> Iterator[Row]:
         total = self._count(table)
         for done, row in enumerate(rows):
             if done % CHUNK == 0:
-                self._look(what, done, total)
+                self.look(what, done, total)
             yield row
 
 

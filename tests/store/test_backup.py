@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage import StorageUnavailable, backup, connection
-from posd.storage.backup import BackupFolder, BackupStopped, BadTarget, NotABackup, Written
+from posd.storage import StorageUnavailable, UnusableFile, backup, connection
+from posd.storage.backup import BackupFolder, BackupStopped, BadTarget, Written
 from posd.storage.connection import PAGE_BYTES, open_database
 from posd.upkeep.verify import verify
 from tests.store.filled import Filled, filling
@@ -137,7 +137,7 @@ def test_a_stop_during_the_check_of_the_copy_stops_the_backup(
 SCRIPT = """
 import sys
 from pathlib import Path
-from posd.storage import StorageUnavailable, backup
+from posd.storage import StorageUnavailable, UnusableFile, backup
 try:
     backup.write(Path(sys.argv[1]), Path(sys.argv[2]), [b"k" * 32], "at", lambda: False)
 except StorageUnavailable as error:
@@ -176,7 +176,7 @@ INTO = """
 import os, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from posd.storage import StorageUnavailable, backup
+from posd.storage import StorageUnavailable, UnusableFile, backup
 home, least = Path(sys.argv[1]), []
 def look():
     found = os.statvfs(home)
@@ -259,7 +259,7 @@ def test_a_damaged_compressed_backup_is_reported(
 ) -> None:
     first = Path(backup.write_into(database, tmp_path / "all", 1, KEYS, NOON, lambda: False).path)
     first.write_bytes(damage(first.read_bytes()))
-    with pytest.raises(NotABackup):
+    with pytest.raises(UnusableFile):
         verify(first, lambda *_: None)
     second = backup.write_into(database, tmp_path / "all", 1, KEYS, NOON + timedelta(minutes=1), lambda: False)
     assert (second.removed, second.unusable) == ([], [first.name])
@@ -308,7 +308,7 @@ def test_reading_a_backup_does_not_change_it(database: Path, tmp_path: Path) -> 
     assert (tmp_path / "b.db").read_bytes() == before
     (tmp_path / "b.db").chmod(0o600)
     (tmp_path / "b.db").write_bytes(before[:100])
-    with pytest.raises(NotABackup):
+    with pytest.raises(UnusableFile):
         backup.read(tmp_path / "b.db")
 
 

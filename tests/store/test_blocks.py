@@ -52,7 +52,7 @@ def place(db: sqlite3.Connection, number: int) -> tuple[int | None, list[tuple[i
 def test_each_payment_finds_its_events_in_order_after_any_steps(steps: list[tuple[int, str]]) -> None:
     """No number is used twice."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        migrate(db, Path(":memory:"))
+        migrate(db)
         filled, expected, given_out = Filled(db), dict[int, list[bytes]](), list[int]()
         for at, (number, what) in enumerate(steps):
             if number not in expected:

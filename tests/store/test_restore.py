@@ -24,8 +24,7 @@ from posd.records import quarantine
 from posd.records.model import Phase
 from posd.records.service import CallsInFlight
 from posd.records.witness import StartedPayment
-from posd.storage import StoreError, backup, changes, connection, marks
-from posd.storage.backup import NotABackup
+from posd.storage import StoreError, UnusableFile, backup, changes, connection, marks
 from posd.storage.batch import WriteTransaction
 from posd.storage.connection import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.storage.marks import OldFile
@@ -459,7 +458,7 @@ def first_schema(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path, in
             first = [item for item in connection.migrations() if item[0] == 1]
             patch.setattr(connection, "migrations", lambda: iter(first))
             db = sqlite3.connect(path, isolation_level=None)
-            connection.migrate(db, path)
+            connection.migrate(db)
         outcome = (
             '{"result":"canceled","status":"TERMINAL_CANCELED","transaction_reference":null,"ticket_number":null,'
             '"failure_reason":null,"reached_acquirer":null,"reading_type":null,"authorized_amount":null,"receipt":null,'
@@ -574,7 +573,7 @@ def test_a_file_that_is_not_a_backup_is_refused(backed_up: State) -> None:
     with closing(sqlite3.connect(other)) as db:
         db.execute("CREATE TABLE t (a)")
     assert "no backup of posd" in refused(backed_up, text)
-    assert "no backup of posd" in refused(backed_up, other)
+    assert "no database of posd" in refused(backed_up, other)
     assert "there is no file" in refused(backed_up, backed_up.home / "nowhere")
     assert "there is no file" in refused(backed_up, backed_up.home)
     assert "is the database itself" in refused(backed_up, backed_up.database)
@@ -588,7 +587,7 @@ def test_a_damaged_backup_is_refused(backed_up: State) -> None:
 def test_a_backup_of_a_newer_posd_is_refused(backed_up: State) -> None:
     with closing(sqlite3.connect(backed_up.copy)) as db:
         db.execute("PRAGMA user_version = 999")
-    assert "a newer posd has made it" in refused(backed_up)
+    assert "a newer posd has used it" in refused(backed_up)
 
 
 def test_a_backup_with_an_incomplete_key_is_refused(backed_up: State) -> None:
@@ -795,5 +794,5 @@ def test_a_second_restore_at_the_same_time_is_refused(backed_up: State) -> None:
         pytest.raises(StoreError, match="another restore"),
     ):
         backed_up.restore()
-    with pytest.raises(NotABackup):
+    with pytest.raises(UnusableFile):
         backed_up.restore(backed_up.home)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage import backup, connection
+from posd.storage import UnusableFile, backup, connection
 from posd.storage.connection import PAGE_BYTES, open_database
-from posd.upkeep.verify import KINDS, MAX_SHOWN, NothingToVerify, VerifyReport, verify
+from posd.upkeep.verify import KINDS, MAX_SHOWN, VerifyReport, verify
 from tests.store.filled import OPEN, Filled, filling, name, terminal
 
 
@@ -191,7 +191,7 @@ def unusable() -> dict[str, tuple[Callable[[Path], object], str]]:
         "no header": (lambda path: path.write_bytes(bytes(100) + path.read_bytes()[100:]), "posd restore"),
         "truncated": (lambda path: os.truncate(path, 9000), "posd restore"),
         "another's": (anothers, "no database of posd"),
-        "newer": (newer, "use the posd that made it"),
+        "newer": (newer, "a newer posd has used it"),
     }
 
 
@@ -213,12 +213,12 @@ def test_a_database_that_cannot_be_checked_is_reported(tmp_path: Path, what: str
     with filling(tmp_path / "posd.db") as filled:
         filled.pay(1)
     damage(tmp_path / "posd.db")
-    with pytest.raises(NothingToVerify, match=words):
+    with pytest.raises(UnusableFile, match=words):
         verify(tmp_path / "posd.db", look)
 
 
 def test_a_file_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(NothingToVerify, match="cannot look at"):
+    with pytest.raises(UnusableFile, match="cannot look at"):
         verify(tmp_path / ("x" * 300), look)
 
 

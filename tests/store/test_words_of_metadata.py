@@ -41,7 +41,7 @@ MEMORY = Path(":memory:")
 @functools.cache
 def empty() -> bytes:
     with closing(sqlite3.connect(MEMORY, isolation_level=None)) as db:
-        migrate(db, MEMORY)
+        migrate(db)
         return db.serialize()
 
 
@@ -92,7 +92,7 @@ def test_a_database_of_the_previous_schema_finds_the_same(metadata: dict[str, An
         by_posd = kept(db)
         back_to_10(db)
         db.execute("INSERT INTO transaction_words VALUES ('reference=ticket', 'a', ?)", (identity(1),))
-        migrate(db, MEMORY)
+        migrate(db)
         assert kept(db) == by_posd
 
 
@@ -115,7 +115,7 @@ def test_damaged_metadata_has_no_words(db: sqlite3.Connection, metadata: bytes) 
     insert(db, 1, b"{}")
     db.execute("UPDATE transactions SET metadata = CAST(? AS TEXT)", (metadata,))
     back_to_10(db)
-    migrate(db, MEMORY)
+    migrate(db)
     assert kept(db) == set()
 
 

@@ -51,7 +51,7 @@ def identity(number: int) -> str:
 @functools.cache
 def _empty() -> bytes:
     with closing(sqlite3.connect(MEMORY, isolation_level=None)) as db:
-        migrate(db, MEMORY)
+        migrate(db)
         return db.serialize()
 
 

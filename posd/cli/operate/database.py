@@ -26,7 +26,7 @@ from posd.cli.app.tables import Id, Number
 from posd.cli.app.times import TimeCell, moment
 from posd.cli.explain.catalogue import chosen, named, named_parts, say
 from posd.cli.operate.config import refuse_own_file
-from posd.storage import StorageUnavailable, StoreError, connection
+from posd.storage import StorageUnavailable, StoreError, UnusableFile, connection
 from posd.storage import backup as backup_file
 
 #: Seconds, far above what the largest database needs, so that a hanging call ends too.
@@ -124,7 +124,7 @@ def _refuse_other(file: Path) -> None:
         with acting_as_owner(file):
             if file.exists() and backup_file.read(file).made_at is None:
                 raise click.UsageError(say("backup", "in_use", file=file))
-    except (OSError, backup_file.NotABackup) as error:
+    except (OSError, UnusableFile) as error:
         raise click.UsageError(say("backup", "foreign", file=file)) from error
 
 

@@ -22,8 +22,7 @@ from posd.cli.operate.config import act_as_owner, load_as_owner
 from posd.records.callback_urls import NEW_KEY
 from posd.records.witness import StartedPayment
 from posd.records.witness_file import WitnessFile
-from posd.storage import StoreError
-from posd.storage.backup import NotABackup
+from posd.storage import StoreError, UnusableFile
 from posd.storage.marks import GoneBack, OldFile, Restored
 from posd.upkeep import takeover
 from posd.upkeep import verify as checking
@@ -39,11 +38,11 @@ def _told(output: Output) -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        wrong = isinstance(error, NotABackup | checking.NothingToVerify | InvalidIdList)
+        code = ExitCode.USAGE if isinstance(error, UnusableFile) else ExitCode.NOT_DONE
         raw = msgspec.json.encode({"ok": False, "error": str(error)})
         # A file name in another message can contain a line break.
         lines = error.lines if isinstance(error, InvalidIdList) else (str(error),)
-        raise Failure(lines, ExitCode.USAGE if wrong else ExitCode.NOT_DONE, output, raw) from error
+        raise Failure(lines, code, output, raw) from error
 
 
 @contextmanager

@@ -15,11 +15,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.bench import memory, quick, starting
-from tests.bench.bench import Bench, Measure
-from tests.bench.table import Row
+from tests.bench import quick
+from tests.bench.bench import Bench, Measure, Row
+from tests.bench.measures import measure_memory, measure_starts
 
-MEASURES: Mapping[str, Measure] = {"memory": memory.measure, "starting": starting.measure}
+MEASURES: Mapping[str, Measure] = {"memory": measure_memory, "starting": measure_starts}
 
 
 async def run(given: argparse.Namespace, home: Path) -> int:

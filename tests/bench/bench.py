@@ -1,10 +1,12 @@
-"""Parameters of every measurement: a directory and the number of rounds."""
+"""Parameters and results of every measurement. Each figure has a row, and the median of its rounds is compared with the
+limit or with the stored reference.
+"""
 
-from collections.abc import Awaitable, Callable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from tests.bench.table import Row
+from statistics import median
 
 #: Rounds of each measurement.
 ROUNDS = 5
@@ -40,5 +42,65 @@ class Bench:
         return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(self.home / "bytecode")}
 
 
+@dataclass(frozen=True)
+class Row:
+    """One figure with its value in each round. `limit`: highest allowed median, in the same unit."""
+
+    figure: str
+    rounds: Sequence[float]
+    limit: float
+    unit: str
+
+    @property
+    def holds(self) -> bool:
+        """Return whether the median is within the limit."""
+        return median(self.rounds) <= self.limit
+
+    def __str__(self) -> str:
+        least, most = f"{min(self.rounds):.3g}", f"{max(self.rounds):.3g}"
+        held = "holds" if self.holds else "falls short"
+        return (
+            f"{median(self.rounds):8.3g} {self.unit} ({least} to {most}), at most {self.limit:g}: {held}: {self.figure}"
+        )
+
+
 #: A function that measures one part of the table.
 Measure = Callable[[Bench], Awaitable[Sequence[Row]]]
+
+FILE = Path(__file__).with_name("reference.json")
+#: Share by which a ratio may be worse than the reference.
+TOLERANCE = 0.25
+
+#: Name of a ratio -> its value in each round. The median counts, and less is better.
+Ratios = Mapping[str, Sequence[float]]
+
+
+def better(one: Ratios, other: Ratios) -> Ratios:
+    """Return the measurement with the lower median for each ratio."""
+    return {name: min(one[name], other[name], key=median) for name in one}
+
+
+def complaints(measured: Ratios, reference: Mapping[str, float]) -> list[str]:
+    """Return texts about ratios that are worse by more than the tolerance, and about ratios that only one measurement
+    has.
+    """
+    found = []
+    for name, rounds in measured.items():
+        if name not in reference:
+            found.append(f"{name}: the reference does not have it")
+        elif (change := median(rounds) / reference[name] - 1) > TOLERANCE:
+            worse = f"{change:.0%} worse than the reference of {reference[name]:.3g}"
+            found.append(f"{name}: {median(rounds):.3g}, {worse}")
+    return found + [f"{name}: it was not measured" for name in reference if name not in measured]
+
+
+def read_reference() -> dict[str, float]:
+    """Return the stored reference."""
+    stored: dict[str, float] = json.loads(FILE.read_text())["ratios"]
+    return stored
+
+
+def write_reference(measured: Ratios, versions: Mapping[str, str]) -> None:
+    """Store a run and its environment as the reference."""
+    ratios = {name: float(f"{median(rounds):.4g}") for name, rounds in measured.items()}
+    FILE.write_text(json.dumps({"made_with": dict(versions), "ratios": ratios}, indent=1) + "\n")

@@ -14,14 +14,9 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from statistics import median
 
-from tests.bench import reference
-from tests.bench.bench import Bench
-from tests.bench.memory import open_shops
-from tests.bench.paying import one_by_one
-from tests.bench.reference import Ratios
-from tests.bench.shop import open_shop
-from tests.bench.starting import starts
-from tests.bench.written import record
+from tests.bench.bench import FILE, Bench, Ratios, better, complaints, read_reference, write_reference
+from tests.bench.measures import open_shops, record, starts
+from tests.bench.shop import one_by_one, open_shop
 from tests.support.usage import quiet, resident_bytes
 
 #: Payments in a round whose processor time is measured, and payments in a round under the shim.
@@ -33,17 +28,17 @@ async def run(bench: Bench, *, keep: bool) -> int:
     begun = time.monotonic()
     measured = await measure(bench)
     if keep:
-        reference.write(measured, versions())
-        print(f"stored in tests/bench/{reference.FILE.name}")
+        write_reference(measured, versions())
+        print(f"stored in tests/bench/{FILE.name}")
         return 0
-    stored = reference.read()
+    stored = read_reference()
     _show(measured, stored)
-    found = reference.complaints(measured, stored)
+    found = complaints(measured, stored)
     if found:
         print("what is worse is measured once more, and counts if it is worse again")
-        measured = reference.better(measured, await measure(replace(bench, home=bench.directory("again"))))
+        measured = better(measured, await measure(replace(bench, home=bench.directory("again"))))
         _show(measured, stored)
-        found = reference.complaints(measured, stored)
+        found = complaints(measured, stored)
     for line in found:
         print(line)
     print(f"{len(found)} of {len(stored)} ratios are worse by more than a quarter; {time.monotonic() - begun:.0f} s")

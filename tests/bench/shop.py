@@ -1,19 +1,26 @@
-"""A daemon with many terminals. All terminals run in this process behind one port and accept every payment at once.
-
-`tests.bench.paying` sends their events.
+"""A daemon with many terminals, and payments from the till's PUT to the last event, many at once and one after the
+other. All terminals run in this process behind one port, and accept every payment at once. The raw client needs
+little processor time compared with the measured daemon.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
+from tests.support import events
 from tests.support.daemon import Daemon, running
+from tests.support.senders import crowd
 from tests.support.terminal import Request, acknowledgement, http, scripted_terminal
-from tests.support.usage import FRESH
+from tests.support.usage import FRESH, processor_seconds, quiet
 
 #: The till's request for every payment.
 AMOUNT: Mapping[str, Any] = {"subtotal_iva": 10.00, "iva": 1.20, "subtotal_iva0": 0}
@@ -62,3 +69,136 @@ async def open_shop(
         )
         async with running(directory, entries, "", discovery, environment, FRESH) as daemon:
             yield Shop(daemon, serials, arrived)
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+        self._reader, self._writer = streams
+
+    def send(self, method: str, path: str, body: bytes = b"", headers: str = "") -> None:
+        """Send a request."""
+        head = f"{method} {path} HTTP/1.1\r\nhost: posd\r\ncontent-type: application/json\r\n{headers}"
+        self._writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+
+    async def answer(self, status: int) -> None:
+        """Read one response. Raise RuntimeError for another status."""
+        head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
+        _, found, rest = head.partition(b"content-length:")
+        body = await self._reader.readexactly(int(rest.split(b"\r\n", 1)[0]) if found else 0)
+        if int(head[9:12]) != status:
+            raise RuntimeError(f"expected {status}: {head.decode()}{body.decode()}")
+
+    async def discard(self) -> None:
+        """Read and discard all data until the other side ends the connection."""
+        while await self._reader.read(65_536):
+            pass
+
+    def close(self) -> None:
+        """Close the connection without a message to the other side."""
+        self._writer.transport.abort()
+
+
+async def till(path: Path) -> Wire:
+    """Connect to the socket of the tills."""
+    return Wire(await asyncio.open_unix_connection(str(path)))
+
+
+async def taken_over(connection: socket.socket) -> Wire:
+    """Return a connection that another process has made (`tests.support.senders`)."""
+    return Wire(await asyncio.open_unix_connection(sock=connection.dup()))
+
+
+async def listener(port: int, ca: Path) -> Wire:
+    """Connect to the listener for callbacks, over TLS."""
+    return Wire(await asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context(cafile=str(ca))))
+
+
+#: Pause after each step of a single payment, in seconds. In a shop the next step also comes later, so two steps share
+#: no work.
+PAUSE_SECONDS = 0.003
+
+
+async def start(shop: Shop, own: Wire, serial: str) -> str:
+    """Start a payment. Return the id."""
+    identity = str(uuid4())
+    own.send("PUT", f"/v1/transactions/{identity}", json.dumps({"terminal": serial, "amount": AMOUNT}).encode())
+    await own.answer(201)
+    return identity
+
+
+async def end(shop: Shop, lan: Wire, identity: str, serial: str) -> None:
+    """Send all events of an approved payment."""
+    path = shop.arrived.pop(identity)
+    for status, previous in events.APPROVED:
+        lan.send("POST", path, events.body(identity, status, previous, serial))
+        await lan.answer(200)
+
+
+async def pay(shop: Shop, count: int) -> None:
+    """Run this many payments to their end, on all terminals at once.
+
+    Each terminal has a till in a process of its own, because a process may start only a limited number of payments in a
+    day. Each terminal sends its events over one connection.
+    """
+    left = repeat(None, count)
+    with crowd(shop.daemon.till_socket, len(shop.serials), each=1) as tills:
+        async with asyncio.TaskGroup() as group:
+            for connection, serial in zip(tills, shop.serials, strict=True):
+                group.create_task(_pay(shop, connection, serial, left))
+
+
+async def _pay(shop: Shop, connection: socket.socket, serial: str, left: Iterator[None]) -> None:
+    own, lan = await taken_over(connection), await listener(shop.daemon.port, shop.daemon.ca)
+    try:
+        for _ in left:
+            await end(shop, lan, await start(shop, own, serial), serial)
+    finally:
+        own.close()
+        lan.close()
+
+
+@asynccontextmanager
+async def one_by_one(shop: Shop) -> AsyncIterator["Alone"]:
+    """Connect a till, a waiting till, a reader of the feed and the terminals for the block."""
+    wires = own, waiter, feed = [await till(shop.daemon.till_socket) for _ in range(3)]
+    lan = await listener(shop.daemon.port, shop.daemon.ca)
+    feed.send("GET", "/v1/feed", headers="accept: text/event-stream\r\n")
+    reading = asyncio.create_task(feed.discard())
+    try:
+        yield Alone(shop, own, waiter, lan)
+    finally:
+        reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading
+        for wire in (*wires, lan):
+            wire.close()
+
+
+class Alone:
+    """Measurement of payments that run one after the other. Each payment has a start, the terminal's acknowledgement,
+    four events, a till that waits for the outcome, and a reader of the feed that gets the changes.
+    """
+
+    def __init__(self, shop: Shop, own: Wire, waiter: Wire, lan: Wire) -> None:
+        self._shop, self._own, self._waiter, self._lan = shop, own, waiter, lan
+
+    async def pay(self, count: int) -> float:
+        """Run payments on the terminals in turn.
+
+        Return the daemon's processor seconds for each payment, over all its threads.
+        """
+        await quiet(self._shop.pid)
+        used = processor_seconds(self._shop.pid)
+        for number in range(count):
+            serial = self._shop.serials[number % len(self._shop.serials)]
+            identity = await start(self._shop, self._own, serial)
+            await asyncio.sleep(PAUSE_SECONDS)
+            self._waiter.send("GET", f"/v1/transactions/{identity}/outcome")
+            await asyncio.sleep(PAUSE_SECONDS)
+            await end(self._shop, self._lan, identity, serial)
+            await self._waiter.answer(200)
+            await asyncio.sleep(PAUSE_SECONDS)
+        await quiet(self._shop.pid)
+        return (processor_seconds(self._shop.pid) - used) / count

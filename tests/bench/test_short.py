@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.bench import quick, reference
+from tests.bench import quick
 from tests.bench.__main__ import MEASURES
-from tests.bench.bench import Bench
+from tests.bench.bench import Bench, complaints, read_reference
 from tests.support.needs import needs
 from tests.support.tables import every
 
@@ -38,7 +38,7 @@ async def test_a_part_measures_all_of_its_rows(name: str, bench: Bench) -> None:
 @needs("cc")
 async def test_the_quick_run_measures_every_ratio_of_the_reference(bench: Bench) -> None:
     measured = await quick.measure(bench)
-    assert measured.keys() == reference.read().keys()
+    assert measured.keys() == read_reference().keys()
     assert all(math.isfinite(value) and value > 0 for rounds in measured.values() for value in rounds)
 
 
@@ -53,5 +53,5 @@ async def test_the_quick_run_measures_every_ratio_of_the_reference(bench: Bench)
     ],
 )
 def test_a_ratio_that_is_worse_by_more_than_a_quarter_is_reported(memory: list[float], worse: list[str]) -> None:
-    found = reference.complaints({"memory": memory}, {"memory": 2.0})
+    found = complaints({"memory": memory}, {"memory": 2.0})
     assert [line.partition(":")[0] for line in found] == worse

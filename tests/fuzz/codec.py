@@ -1,6 +1,8 @@
 """Targets of the transaction channel: events, acknowledgements, search replies, and the order of events."""
 
+import json
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -18,10 +20,47 @@ from posd.payments.wire import MAX_TEXT, NotAnEvent, TransactionEvent, read_even
 from posd.records.model import Phase
 from posd.terminals.attempt import Attempt, Doubtful, NeverSent, NotSent, Replied, ReplyLost, StartRefused
 from tests.core.scenarios import NOW, starting
-from tests.fuzz import reading, seeds
+from tests.fuzz import seeds
 from tests.fuzz.mutation import bodies
 from tests.fuzz.seeds import IDENTITY
 from tests.fuzz.target import Case, Target, beside, refused_alone
+
+
+class Pairs(list[tuple[str, Any]]):
+    """A JSON object as the pairs in its text."""
+
+    def all(self, name: str) -> list[Any]:
+        """Return every value of a name, in order."""
+        return [value for other, value in self if other == name]
+
+
+def pairs(body: bytes) -> Any:
+    """Read a body that the codec has also read. Objects become pairs. Numbers become Decimal. A number that does not
+    fit becomes text.
+    """
+    return json.loads(body, object_pairs_hook=Pairs, parse_float=_number, parse_int=_number)
+
+
+def _number(text: str) -> Any:
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        return text
+
+
+def values(document: Any, *names: str) -> list[Any]:
+    """Return every value at a path of names. An object with repeated names gives several values."""
+    found = [document]
+    for name in names:
+        found = [value for item in found if isinstance(item, Pairs) for value in item.all(name)]
+    return found
+
+
+def one_thing(document: Any, *names: str) -> bool:
+    """Return whether a path of names has at most one value. Numbers are compared by value, and true differs from 1."""
+    found = values(document, *names)
+    return all(type(value) is type(found[0]) and value == found[0] for value in found)
+
 
 _OUTCOME = msgspec.json.Decoder(Outcome)
 
@@ -69,13 +108,11 @@ def check_event(case: Case) -> None:
     if event is None:
         return
     mended = readable(case.body)
-    document = reading.pairs(mended.body)
+    document = pairs(mended.body)
     for names in SAID_ONCE:
-        assert reading.one_thing(document, *names), f"{names} has several values"
+        assert one_thing(document, *names), f"{names} has several values"
     for names, read in READ_ONCE.items():
-        assert reading.one_thing(document, *names) or not read(event), (
-            f"{names} has several values, and posd reads one of them"
-        )
+        assert one_thing(document, *names) or not read(event), f"{names} has several values, and posd reads one of them"
     assert event.damaged or not mended.damaged
     assert 0 < len(event.event_id) <= MAX_TEXT
     assert 0 < len(event.status) <= MAX_TEXT
@@ -136,13 +173,13 @@ def check_acknowledgement(case: Case) -> None:
         assert isinstance(attempt, Replied)
         assert attempt.complete
         assert 200 <= attempt.status < 300
-        document = reading.pairs(readable(attempt.body).body)
+        document = pairs(readable(attempt.body).body)
         for names in ACKNOWLEDGED_ONCE:
-            assert reading.one_thing(document, *names), f"{names} has several values"
-        assert reading.values(document, "status") != []
-        assert {*reading.values(document, "status")} == {"TERMINAL_ACKNOWLEDGED"}
+            assert one_thing(document, *names), f"{names} has several values"
+        assert values(document, "status") != []
+        assert {*values(document, "status")} == {"TERMINAL_ACKNOWLEDGED"}
         for names in (("client_transaction_id",), ("operation", "client_transaction_id")):
-            for echoed in reading.values(document, *names):
+            for echoed in values(document, *names):
                 said = "" if echoed is None or UNREADABLE in str(echoed) else str(echoed).lower()
                 assert said in ("", IDENTITY), f"the acknowledgement echoes {echoed!r}"
     entry = msgspec.json.decode(encode(Attempted(attempt, errors_in_2xx=False)), type=entries.Entry)
@@ -191,12 +228,12 @@ def check_search(case: Case) -> None:
             assert elements
             for element in elements:
                 assert element.encode() in mended.body
-                said = {str(value).lower() for value in reading.values(reading.pairs(element.encode()), ID)}
+                said = {str(value).lower() for value in values(pairs(element.encode()), ID)}
                 assert IDENTITY in said, f"the found element belongs to {said}"
                 assert len(said) == 1 or not _usable(element), "posd uses an element of two transactions"
         case SearchMiss():
             assert whole
-            assert all(item == [] for item in _at(reading.pairs(case.body), pointer)), (
+            assert all(item == [] for item in _at(pairs(case.body), pointer)), (
                 "posd reads a complete reply with an element as none"
             )
         case SearchFailed(reason=reason):
@@ -229,7 +266,7 @@ def _at(document: Any, pointer: str) -> list[Any]:
         name = step.replace("~1", "/").replace("~0", "~")
         stepped: list[Any] = []
         for item in found:
-            if isinstance(item, reading.Pairs):
+            if isinstance(item, Pairs):
                 stepped += item.all(name)
             elif isinstance(item, list) and name.isdigit():
                 stepped += item[int(name) : int(name) + 1]

@@ -1,21 +1,55 @@
-"""`python -m tests.simulation`: many runs of the whole daemon in virtual time, each with its own seed.
-
-Exit codes: 0 all promises were kept, 1 a promise was broken, 2 the command is wrong, 130 the command was stopped.
+"""`python -m tests.simulation`: many runs of the whole daemon in virtual time, each with its own seed.  Exit codes: 0
+all promises were kept, 1 a promise was broken, 2 the command is wrong, 130 the command was stopped.
 """
 
 import argparse
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 from tests.simulation import coverage, hunt, runs, shrink, story, vfs
 from tests.simulation.breaks import BREAKS
 from tests.simulation.runs import Job, Played
-from tests.simulation.tally import Tally
 from tests.simulation.world import World
+
+
+@dataclass
+class Tally:
+    """Totals of runs, without the runs in which the simulation itself failed."""
+
+    began: float = field(default_factory=time.monotonic)
+    runs: int = 0
+    payments: int = 0
+    lives: int = 0
+    virtual_seconds: float = 0.0
+    seen: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failed: list[Played] = field(default_factory=list)
+
+    def add(self, played: Played) -> None:
+        """Count a run."""
+        self.runs += 1
+        if (result := played.result) is not None:
+            self.payments += result.payments
+            self.lives += result.lives
+            self.virtual_seconds += result.virtual_seconds
+            self.seen += result.seen
+        if played.failures:
+            self.failed.append(played)
+
+    def line(self) -> str:
+        """Return a line with the progress."""
+        seconds = time.monotonic() - self.began
+        return (
+            f"{self.payments:,} payments in {self.runs:,} runs, {self.payments / max(seconds, 1e-3):.0f} a second, "
+            f"{self.lives:,} lives of posd, {self.virtual_seconds / 3600:,.0f} simulated hours, "
+            f"{len(self.failed)} runs failed"
+        )
+
 
 #: Least interval of the progress lines, in seconds.
 PROGRESS_SECONDS = 60.0

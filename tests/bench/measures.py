@@ -1,0 +1,227 @@
+"""Memory of a daemon, time from its start until it is ready, and syncs and bytes of its payments on the disk."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from statistics import median
+
+from posd.tls import issue
+from tests.bench.bench import Bench, Row
+from tests.bench.shop import Shop, one_by_one, open_shop, pay, start, taken_over, till
+from tests.support.daemon import START_SECONDS, Daemon, toml
+from tests.support.manager import Manager, manager
+from tests.support.senders import crowd
+from tests.support.shim import Kind, Operation, build
+from tests.support.usage import FRESH, KIB, MIB, processor_seconds, quiet, resident_bytes
+
+#: Limits of memory. The first two limits are in MB (1024 × 1024 bytes), the last limit is in KB (1024 bytes).
+IDLE_LIMIT = 45.0
+GROWTH_LIMIT = 3.0
+WAITING_LIMIT = 25.0
+
+#: Terminals of the shop, which all run payments at once.
+TERMINALS = 16
+#: Seconds until a new daemon is idle, and seconds after a load until the daemon has released its memory.
+IDLE_SECONDS, SETTLE_SECONDS = 60, 10
+#: Number of open payments while tills wait. Each payment has the same number of waiting tills.
+OPEN = 10
+
+
+async def measure_memory(bench: Bench) -> Sequence[Row]:
+    """Measure the memory of daemons as in a shop, with discovery on. Each round has its own daemons."""
+    if not bench.short:  # the first start needs more memory, because it writes bytecode
+        async with open_shop(bench.directory("memory-bytecode"), 1, bench.as_installed()):
+            pass
+    count = bench.pick(10_000, 96)
+    idle, after = list[float](), list[float]()
+    async with AsyncExitStack() as stack:
+        shops = await open_shops(bench, stack, "memory")
+        await asyncio.sleep(bench.pick(IDLE_SECONDS, 1))
+        for shop in shops:
+            idle.append(resident_bytes(shop.pid) / MIB)
+        for shop in shops:
+            await pay(shop, count)
+            await asyncio.sleep(bench.pick(SETTLE_SECONDS, 0))
+            after.append(resident_bytes(shop.pid) / MIB)
+    grown = [more - less for more, less in zip(after, idle, strict=True)]
+    return [
+        Row("resident memory, idle", idle, IDLE_LIMIT, "MB"),
+        Row(f"the same after {count:,} payments, above idle", grown, GROWTH_LIMIT, "MB"),
+        await _of_tills(bench),
+    ]
+
+
+async def open_shops(bench: Bench, stack: AsyncExitStack, name: str) -> list[Shop]:
+    """Start a shop for each round, all at once, with discovery on."""
+    return [
+        await stack.enter_async_context(
+            open_shop(bench.directory(f"{name}/{number}"), TERMINALS, bench.as_installed(), "enabled = true")
+        )
+        for number in bench.rounds()
+    ]
+
+
+async def _of_tills(bench: Bench) -> Row:
+    """Measure the memory for each till that waits for an open payment on a connection of its own, without the client's
+    memory.
+    """
+    count, each = bench.pick(1000, 20), list[float]()
+    async with AsyncExitStack() as stack:
+        for shop in await open_shops(bench, stack, "waiting"):
+            own = await till(shop.daemon.till_socket)
+            payments = [await start(shop, own, serial) for serial in shop.serials[:OPEN]]
+            own.close()
+            await asyncio.sleep(bench.pick(SETTLE_SECONDS // 2, 0))
+            before = resident_bytes(shop.pid)
+            async with AsyncExitStack() as waiters:
+                connections = waiters.enter_context(crowd(shop.daemon.till_socket, count))
+                for place, connection in enumerate(connections):
+                    waiting = await taken_over(connection)
+                    waiters.callback(waiting.close)
+                    waiting.send("GET", f"/v1/transactions/{payments[place % OPEN]}/outcome")
+                await quiet(shop.pid)
+                each.append((resident_bytes(shop.pid) - before) / count / KIB)
+    return Row(f"resident memory of a waiting till, of {count:,}", each, WAITING_LIMIT, "KB")
+
+
+#: Limits of a start, in multiples of the bare imports.
+LIMIT = 2.0
+#: Number of starts of the daemon and of the bare imports in a round.
+STARTS = 4
+#: The program of the bare interpreter: imports, then a line of output. The program runs until the test ends it.
+BARE = "import starlette, hypercorn, aiosqlite, zeroconf, structlog; print(flush=True); input()"
+#: Terminals that discovery has to find.
+FLEET = "".join(f'[[terminals]]\nserial = "SN-{number:04}"\n' for number in range(1, 5))
+
+
+async def measure_starts(bench: Bench) -> Sequence[Row]:
+    """Measure starts. Before the measurement, a first start loads all files into the page cache, writes the bytecode
+    and makes the database.
+    """
+    found = await starts(bench, bench.pick(STARTS, 1))
+    ready, bare = ([median(pair[side].seconds for pair in pairs) for pairs in found] for side in (0, 1))
+    ratios = [one / other for one, other in zip(ready, bare, strict=True)]
+    return [Row("start to ready (READY=1), empty, warm cache, by the bare imports", ratios, LIMIT, "×")]
+
+
+async def starts(bench: Bench, count: int) -> list[list[tuple["Start", "Start"]]]:
+    """Return this many starts of the daemon and of the bare imports for each round."""
+    directory = bench.directory("starting")
+    issue.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    found = []
+    with manager(directory) as told:
+        variables = bench.as_installed() | told.environment
+        daemon = Daemon(directory, toml(directory, FLEET, "", "enabled = true"), variables, FRESH)
+        for number in bench.rounds(warm=True):  # the first start of each kind writes the bytecode
+            pairs = [(await start_daemon(daemon, told), await bare_imports(bench.as_installed())) for _ in range(count)]
+            if number:
+                found.append(pairs)
+    return found
+
+
+@dataclass(frozen=True)
+class Start:
+    """Resources of a process until it was ready: seconds of the clock, processor seconds, and bytes of memory."""
+
+    seconds: float
+    processor: float
+    resident: int
+
+    @classmethod
+    def since(cls, begun: float, pid: int) -> "Start":
+        """Return the measurement of a process that is ready now."""
+        return cls(time.perf_counter() - begun, processor_seconds(pid), resident_bytes(pid))
+
+
+async def start_daemon(daemon: Daemon, told: Manager) -> Start:
+    """Start the daemon, wait until it is ready, and stop the daemon. Return the measurement."""
+    begun = time.perf_counter()
+    await daemon.start(wait=False)
+    assert daemon.process is not None
+    await told.heard_of("READY")
+    found = Start.since(begun, daemon.process.pid)
+    await daemon.stop()
+    await told.heard_of("STOPPING")
+    return found
+
+
+async def bare_imports(others: Mapping[str, str]) -> Start:
+    """Start an interpreter, wait until all imports are done, and stop the interpreter. Return the measurement."""
+    begun = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", BARE),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | others,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            await process.stdout.readuntil(b"\n")
+        return Start.since(begun, process.pid)
+    finally:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await process.communicate()
+
+
+#: Size of a file system's block, which is the least amount that a disk writes, in bytes.
+BLOCK = 4096
+
+
+@dataclass
+class Span:
+    """Writes between two moments. `blocks`: bytes written to the disk in whole blocks. Each block counts once between
+    two syncs.
+    """
+
+    syncs: int = 0
+    blocks: int = 0
+
+
+def spans(operations: Iterable[Operation], moments: Sequence[int]) -> list[Span]:
+    """Return the writes between each two moments (`Shim.position`). The last span lasts until the end."""
+    names: dict[tuple[int, int], str] = {}
+    dirty: dict[str, set[int]] = {}
+    found = [Span() for _ in moments[1:]]
+    at = 0
+    for operation in operations:
+        if operation.kind is Kind.OPEN:
+            names[operation.descriptor] = operation.name
+            continue
+        while at < len(moments) and operation.end > moments[at]:
+            at += 1
+        if at == len(moments):
+            break
+        span = found[at - 1] if at else Span()
+        name = names.get(operation.descriptor, operation.name)
+        if operation.kind is Kind.WRITE:
+            first, last = operation.offset // BLOCK, (operation.offset + len(operation.data) - 1) // BLOCK
+            dirty.setdefault(name, set()).update(range(first, last + 1))
+        elif operation.kind is Kind.SYNC:
+            span.syncs += 1
+            span.blocks += len(dirty.pop(name, ())) * BLOCK
+    return found
+
+
+async def record(bench: Bench, count: int) -> tuple[list[float], list[float]]:
+    """Run this many payments a round under the shim. Return, for each round, the mean number of syncs and of KiB of a
+    payment.
+    """
+    home = bench.directory("recorded")
+    directory = home / "posd"
+    shim = build(home, directory / "state")
+    rounds = bench.rounds()
+    async with open_shop(directory, 1, shim.environment()) as shop, one_by_one(shop) as payments:
+        await payments.pay(count)
+        moments = [shim.position()]
+        for _ in rounds:
+            await payments.pay(count)
+            moments.append(shim.position())
+    taken = spans(shim.operations(), moments)
+    shim.log.unlink()
+    return [span.syncs / count for span in taken], [span.blocks / count / KIB for span in taken]

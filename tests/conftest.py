@@ -88,6 +88,7 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the environment of the tests the same everywhere. Output goes to a directory that is removed."""
     global held
+    gc.disable()  # the collection makes no garbage, and would be searched some hundred times
     settings.load_profile("whole" if config.getoption("--whole") else "quick")
     if config.getoption("--whole") or any(SCHEMATHESIS in argument for argument in config.args):
         config.pluginmanager.register(importlib.import_module("schemathesis.pytest.plugin"))
@@ -240,6 +241,7 @@ def pytest_runtestloop() -> None:
     """Exclude the collected tests from garbage collection, and record the open descriptors before the first test."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     held.begin()
 
 

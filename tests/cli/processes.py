@@ -92,10 +92,14 @@ class Shop(Sandbox):
 
 def posd_process(*arguments: str, config: Path | None = None) -> Done:
     """Run a command as a process to its end."""
-    done = subprocess.run(
-        command(arguments, config, None), capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
+    with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+        process = forks.Forked(
+            command(arguments, config, None)[3:], stdout=stdout.fileno(), stderr=stderr.fileno(), env=os.environ
+        )
+        returncode = process.wait(PATIENCE)
+        stdout.seek(0)
+        stderr.seek(0)
+        return Done(returncode, stdout.read(), stderr.read())
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.cli.processes import PATIENCE, Shop, daemon_away, posd, read_until, started_posd
+from tests.cli.processes import PATIENCE, Shop, daemon_away, posd, posd_process, read_until, started_posd
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_an_approved_charge_shows_its_events_and_reference_and_exits_0(shop: Sho
 
 
 def test_a_wait_that_times_out_exits_4_and_says_how_to_continue(shop: Shop, waiting_payment: str) -> None:
-    cut = shop.run("await", waiting_payment, "--timeout", "0.3", "--json")
+    cut = posd_process("await", waiting_payment, "--timeout", "0.3", "--json", config=shop.config_path)
     assert cut.returncode == 4
     assert cut.document["outcome"] is None
     assert f"posd await {waiting_payment}" in cut.stderr

@@ -16,7 +16,7 @@ from posd.cli.app.connection import Api, Reply, connect, decode, json_option
 from posd.cli.app.context import context, for_print_job
 from posd.cli.app.outcome import CurrentState, Disconnected, Update, follow_print_job
 from posd.cli.app.output import Output, Pair
-from posd.cli.app.parameters import job_id
+from posd.cli.app.parameters import check_usage, job_id
 from posd.cli.app.subject import (
     Progress,
     Subject,
@@ -318,8 +318,7 @@ def print_(
     second time: it waits for the first job. Exit code 0: printed. 1: it failed, or the terminal did not accept it. 4:
     still open.
     """
-    if preview and output.as_json:
-        raise click.UsageError("--preview has no JSON: omit --json")
+    check_usage("print", preview=preview and output.as_json)
     document = read_document(ctx, file, given["terminal"], as_text=as_text)
     if preview:
         _show_paper(output, document, file)
@@ -351,8 +350,7 @@ def print_jobs(
     With ID: all data of one job, with its history.
     """
     if identity is None:
-        if waiting:
-            raise click.UsageError("--wait is for one print job: name its ID")
+        check_usage("print", no_id=waiting)
         show_list(ctx, output, PRINT_JOB, filters, everything=everything)
         return
     _, identity = find(ctx, output, identity, PRINT_JOB)

@@ -22,6 +22,7 @@ from posd.cli.app.connection import Api, ForeignAnswer, Problem, Unreachable, co
 from posd.cli.app.context import RESULT_CODES, ExitCode, context
 from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output, asked, counted, pasted, size
+from posd.cli.app.parameters import check_usage
 from posd.cli.app.tables import short_ids, shortened, width, wrap
 from posd.cli.app.times import age, day, here, in_words, moment, short
 from posd.cli.explain.catalogue import glossed, language, named, say, translated
@@ -83,8 +84,7 @@ def status(ctx: click.Context, output: Output, watch: bool) -> None:
     """
     if not watch:
         sys.exit(_show(ctx, output))
-    if not output.rich:
-        raise click.UsageError("--watch needs a terminal as its output, and no --json")
+    check_usage("status", no_terminal=not output.rich)
     with suppress(KeyboardInterrupt), output.stdout.screen():
         while True:
             _show(ctx, output)

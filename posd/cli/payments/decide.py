@@ -19,7 +19,7 @@ from posd.cli.app.connection import Api, Problem, Unreachable, connect, id_argum
 from posd.cli.app.context import RESULT_CODES, ExitCode, for_transaction
 from posd.cli.app.errors import Failure, interruptible
 from posd.cli.app.output import Output, aside
-from posd.cli.app.parameters import asks, caller, confirm
+from posd.cli.app.parameters import asks, caller, check_usage, confirm
 from posd.cli.app.subject import Document, Subject, find, show_attention, show_missing_proof, terminal_option
 from posd.cli.explain.catalogue import chosen, glossed, named, say
 from posd.cli.payments.show import PAYMENT, show_outcome, show_settling
@@ -253,10 +253,6 @@ def resolve(
     With --amount and --terminal it records a payment that a restore lost, as the slip, the terminal or the bank shows
     it. posd then answers the till's call from this record.
     """
-    if reference is not None and result != "approved":
-        raise click.UsageError("--reference belongs to an approval: omit it, or give approved")
-    if result in RESULT_CODES and not signature["yes"] and not asks():
-        raise click.UsageError("give --yes: from then on tills get this answer about the money")
     facts = {
         "amount": None if amount is None else {"subtotal_iva0": amount},
         "terminal": terminal,
@@ -265,8 +261,12 @@ def resolve(
         "sale": sale,
     }
     body: dict[str, Any] = {"result": result, **{name: value for name, value in facts.items() if value is not None}}
-    if result in PRINT_RESULTS and len(body) > 1:
-        raise click.UsageError("--amount, --terminal, --type, --original and --sale are for payments")
+    check_usage(
+        "resolve",
+        reference=reference is not None and result != "approved",
+        no_yes=result in RESULT_CODES and not signature["yes"] and not asks(),
+        of_payments=result in PRINT_RESULTS and len(body) > 1,
+    )
     subject, identity = find(ctx, output, identity, PRINT_JOB if result in PRINT_RESULTS else PAYMENT)
     if subject is PAYMENT:
         body["transaction_reference"] = None if reference is None else str(reference)

@@ -1,6 +1,6 @@
 """The report on a terminal: payments first, then totals, and at the end what is not settled."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from textwrap import wrap
 
 from posd.cli.app.output import Output, money
@@ -121,23 +121,11 @@ def _totals(output: Output, report: ReportView) -> None:
             [*map(named, names)], _aligned(rows, *range(len(names) - 5, len(names))), Layout(cut=named("terminal"))
         )
     output.line()
-    parts = [(part_name(one["part"]), money(one["total"]), one["currency"] or unnamed()) for one in report["by_part"]]
-    output.table(*_cut(("part, as the till sent it", "total", "currency"), _aligned(parts, 1), report))
-    if report["reserved"]:
-        held = [
-            (
-                kind_name(item["type"]),
-                item["became"] or "-",
-                str(item["number"]),
-                money(item["amount"]),
-                item["currency"] or unnamed(),
-            )
-            for item in report["reserved"]
-        ]
+    parts = [(part_name(one["part"]), money(one["total"]), one["currency"]) for one in report["by_part"]]
+    _by_currency(output, report, ("part, as the till sent it", "total"), parts, 1)
+    if held := [(kind_name(row["type"]), row["became"] or "-", *_sum(row)) for row in report["reserved"]]:
         output.line()
-        output.table(
-            *_cut(("reserved, in no total", "by now", "number", "amount", "currency"), _aligned(held, 2, 3), report)
-        )
+        _by_currency(output, report, ("reserved, in no total", "by now", "number", "amount"), held, 2, 3)
     output.line()
     ended = {result: sum(item[result] for item in report["results"]) for result in RESULTS}
     took = report["seconds"]
@@ -152,12 +140,17 @@ def _totals(output: Output, report: ReportView) -> None:
         output.line(rule, "dim")
 
 
-def _cut(
-    names: Sequence[str], rows: Sequence[Sequence[str]], report: ReportView
-) -> tuple[Sequence[str], Sequence[Cells]]:
-    """Leave out the last column, the currency, if there is only one."""
-    last = len(names) if report.several else -1
-    return [named(name) for name in names[:last]], [row[:last] for row in rows]
+def _sum(item: Row) -> tuple[str, str, str | None]:
+    return str(item["number"]), money(item["amount"]) + words.unknown_amounts(item), item["currency"]
+
+
+def _by_currency(
+    output: Output, report: ReportView, names: Sequence[str], rows: Iterable[tuple[str | None, ...]], *places: int
+) -> None:
+    """Write a table whose last column is the currency, which is left out if there is only one."""
+    heads = [*names, "currency"] if report.several else names
+    cells = [[*map(str, row), currency or unnamed()][: len(heads)] for *row, currency in rows]
+    output.table([*map(named, heads)], _aligned(cells, *places))
 
 
 def _sureness(output: Output, report: ReportView) -> None:
@@ -166,17 +159,11 @@ def _sureness(output: Output, report: ReportView) -> None:
     if all(item["standing"] == "certain" for item in found):
         return
     rows = [
-        (
-            words.standing_name(item["standing"]),
-            named("yes" if item["in_total"] else "no"),
-            str(item["number"]),
-            money(item["amount"]) + words.unknown_amounts(item),
-            item["currency"] or unnamed(),
-        )
+        (words.standing_name(item["standing"]), named("yes" if item["in_total"] else "no"), *_sum(item))
         for item in found
     ]
     output.line()
-    output.table(*_cut(("how sure", "in total", "payments", "amount", "currency"), _aligned(rows, 2, 3), report))
+    _by_currency(output, report, ("how sure", "in total", "payments", "amount"), rows, 2, 3)
     output.line()
 
 

@@ -141,7 +141,7 @@ def in_totals(row: Row) -> str:
 
 def unknown_amounts(item: Row) -> str:
     """Return how many payments of a row have an unknown amount; empty if none."""
-    return said("and_unknown", count=item["unknown"]) if item["unknown"] else ""
+    return said("and_unknown", count=item["unknown"]) if item.get("unknown") else ""
 
 
 def clock_mark(report: ReportView) -> str:

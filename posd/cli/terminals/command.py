@@ -134,7 +134,7 @@ def identity(
     path = f"/terminals/{quote(serial, safe='')}"
     given = (base_url, operator, note)
     if any(given) and not all(given):
-        fail(output, "nothing was decided: give --base-url, --operator and --note together", ExitCode.USAGE)
+        fail(output, say("identity", "together"), ExitCode.USAGE)
     with connect(ctx) as api:
         if base_url:
             said = {"operator": operator, "note": note, "base_url": base_url}

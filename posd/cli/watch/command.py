@@ -9,7 +9,8 @@ import click
 
 from posd.cli.app.connection import Api, connect, json_option
 from posd.cli.app.output import Output
-from posd.cli.explain.catalogue import say
+from posd.cli.app.parameters import check_usage
+from posd.cli.explain.catalogue import chosen, say
 from posd.cli.watch.state import Shop, changes, look, newest, words
 from posd.client.documents import PosdError
 
@@ -28,12 +29,11 @@ def watch(ctx: click.Context, output: Output) -> None:
             with suppress(KeyboardInterrupt):
                 _follow(api, output)
             return
-        if not is_terminal():
-            raise click.UsageError(say("watch", "needs_a_terminal"))
+        check_usage("watch", no_terminal=not is_terminal())
         try:
             import textual  # noqa: F401
         except ModuleNotFoundError as error:
-            raise click.UsageError(say("watch", "needs_textual")) from error
+            raise click.UsageError(chosen("usage")["watch"]["no_textual"]) from error
         shop = look(api, Shop())
     _live(Path(api.socket), shop)
 
@@ -61,7 +61,7 @@ def _follow(api: Api, output: Output) -> None:
         nonlocal is_away
         if not is_away:
             is_away = True
-            output.note(f"posd is away: {words(error)}; still watching")
+            output.note(say("watch", "is_away", reason=words(error)))
 
     def back() -> None:
         nonlocal is_away

@@ -3,7 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
-from posd.cli.app.tables import ASCII, UNICODE, Id, Layout, Number, TableStyle, laid_out, short_ids
+from posd.cli.app.tables import ASCII, UNICODE, Id, Layout, Number, laid_out, short_ids
 from posd.cli.app.times import TimeCell
 from tests.cli.documents import AT
 
@@ -30,7 +30,7 @@ ROWS = [
 LAYOUT = Layout(whole="transaction", under="terminal", cut="terminal", extra=("sale",))
 
 
-def drawn(room: int, glyphs: TableStyle = UNICODE) -> list[str]:
+def drawn(room: int, glyphs: tuple[str, str] = UNICODE) -> list[str]:
     table = laid_out(COLUMNS, ROWS, room, LAYOUT, glyphs=glyphs)
     return [*table.head, table.rule, *table.body]
 

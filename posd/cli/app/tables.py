@@ -134,15 +134,8 @@ class Table(NamedTuple):
     body: list[str]
 
 
-class TableStyle(NamedTuple):
-    """Settings for drawing tables."""
-
-    rule: str
-    cut: str
-
-
-UNICODE = TableStyle("─", "…")
-ASCII = TableStyle("-", "~")
+#: Characters of the rule below the head, and of a cut.
+UNICODE, ASCII = ("─", "…"), ("-", "~")
 
 
 class Layout(NamedTuple):
@@ -174,7 +167,7 @@ def laid_out(
     room: int,
     layout: Layout = EVEN,
     *,
-    glyphs: TableStyle = UNICODE,
+    glyphs: tuple[str, str] = UNICODE,
 ) -> Table:
     """Return a table within `room` cells, with its texts escaped."""
     whole, under, cut, extra = layout
@@ -271,16 +264,17 @@ def _widths(columns: Sequence[TableColumn], room: int) -> list[int]:
     return widths
 
 
-def _drawn(columns: Sequence[TableColumn], widths: Sequence[int], glyphs: TableStyle) -> Table:
+def _drawn(columns: Sequence[TableColumn], widths: Sequence[int], glyphs: tuple[str, str]) -> Table:
+    rule, mark = glyphs
     head = _row([wrap(column.name, room) for column, room in zip(columns, widths, strict=True)], columns, widths)
     body: list[str] = []
     for cells in zip(*(column.cells for column in columns), strict=True):
         broken = [
-            [part for line in lines_of(cell) for part in wrap(_fitted(line, column, room, glyphs.cut), room)]
+            [part for line in lines_of(cell) for part in wrap(_fitted(line, column, room, mark), room)]
             for cell, column, room in zip(cells, columns, widths, strict=True)
         ]
         body += _row(broken, columns, widths)
-    return Table(head, (GAP * " ").join(glyphs.rule * room for room in widths), body)
+    return Table(head, (GAP * " ").join(rule * room for room in widths), body)
 
 
 def _fitted(line: str, column: TableColumn, room: int, mark: str) -> str:

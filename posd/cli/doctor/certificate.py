@@ -89,10 +89,10 @@ def _ca(shop: DoctorContext, made: tls.TlsFiles) -> Findings:
     except tls.TlsError as error:
         yield shop.tell("certificate.no_ca", made.ca_certificate, words=_reason(error), remedy="new_ca")
         return
-    if issue.issued_by(shop.certificate, made.ca_certificate):
-        yield shop.tell("certificate.chain", "chain")
-    else:
-        yield shop.tell("certificate.another_ca", "chain", remedy=_renewal(shop))
+    signed = issue.issued_by(shop.certificate, made.ca_certificate)
+    yield shop.tell(
+        f"certificate.{'chain' if signed else 'another_ca'}", "chain", remedy="" if signed else _renewal(shop)
+    )
     remedy = {"valid": "", "next_ca": "", "future": "set_clock_of_ca", "expired": "new_ca"}.get(code, "following_ca")
     given = {"remedy": remedy, "from_day": times.day(ca.next_ca_from), **_dates(ca, "CA")}
     yield shop.tell(f"certificate.{code}", made.ca_certificate, **given)

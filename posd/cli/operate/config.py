@@ -18,7 +18,7 @@ from posd.cli.app.output import Output, aside, counted, pasted
 from posd.cli.app.tables import wrap
 from posd.cli.explain.catalogue import choose, named, say, translated
 from posd.config import Config, ConfigError, ConfigProblem, load
-from posd.config.show import ShownValue, entries, profile_entries, toml_lines
+from posd.config.show import ProfileEntry, ShownValue, entries, profile_entries, toml_lines
 
 if TYPE_CHECKING:
     from posd.cli.doctor.context import CheckFinding
@@ -243,21 +243,19 @@ def _show_profile(loaded: Config, *, as_json: bool) -> None:
         output.table(
             (f"{titles[access_mode]}, {edition}", "method", "path", "abortable", "standing"),
             [
-                (
-                    entry.operation,
-                    entry.row.method,
-                    entry.row.path,
-                    ABORTABLE[entry.abortable],
-                    ("confirmed" if entry.row.confirmed else "assumption")
-                    + (", from the configuration" if entry.replaced else ""),
-                )
-                for entry in rows
-                if (entry.edition, entry.access_mode) == (edition, access_mode)
+                (one.operation, one.row.method, one.row.path, ABORTABLE[one.abortable], _standing(one))
+                for one in rows
+                if (one.edition, one.access_mode) == (edition, access_mode)
             ],
         )
         if output.rich:
             output.line()
     output.line(say("config", "assumption"))
+
+
+def _standing(entry: ProfileEntry) -> str:
+    standing = "confirmed" if entry.row.confirmed else "assumption"
+    return f"{standing}, from the configuration" if entry.replaced else standing
 
 
 @click.command()

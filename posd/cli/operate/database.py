@@ -358,23 +358,18 @@ def _about(item: Mapping[str, Any]) -> str:
 def show_differences(output: Output, differences: Sequence[Mapping[str, Any]]) -> None:
     """Write the corrections: a table for each record on a terminal, one table of all in a pipe."""
     columns = ("field", "before", "after")
-    told = [
-        (
-            _about(difference),
-            [
-                row
-                for field in difference["fields"]
-                for row in changes(field, difference["before"].get(field), difference["after"].get(field))
-            ],
-        )
-        for difference in differences
-    ]
+    told = [(_about(difference), list(_changes(difference))) for difference in differences]
     if not output.rich:
         output.table(("about", *columns), [(about, *row) for about, rows in told for row in rows])
         return
     for about, rows in told:
         output.line(about, "bold")
         output.table(columns, rows)
+
+
+def _changes(difference: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for field in difference["fields"]:
+        yield from changes(field, difference["before"].get(field), difference["after"].get(field))
 
 
 def changes(field: str, before: object, after: object) -> Iterator[tuple[str, str, str]]:

@@ -178,14 +178,8 @@ def wrong_clocks(report: ReportView) -> str:
 
 def clock_doubts(report: ReportView) -> list[str]:
     """Return a sentence for each period in which posd did not trust the clock."""
-    return [
-        said(
-            "clock_doubt_open" if item["until"] is None else "clock_doubt",
-            since=time(report.local(item["since"])),
-            until="" if item["until"] is None else time(report.local(item["until"])),
-        )
-        for item in report["clock_unsure"]
-    ]
+    periods = [[at and time(report.local(at)) for at in (one["since"], one["until"])] for one in report["clock_unsure"]]
+    return [said("clock_doubt" if end else "clock_doubt_open", since=begin, until=end) for begin, end in periods]
 
 
 def notes(row: Row) -> list[str]:

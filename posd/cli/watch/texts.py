@@ -258,21 +258,23 @@ def _cut(text: str, room: int, most: int) -> list[str]:
     return lines if len(lines) <= most else [*lines[: most - 1], head(lines[most - 1], room - 2) + " …"]
 
 
+#: List of the screen -> its lists of the shop.
+OF_SHOP: Mapping[ListName, frozenset[str]] = {
+    ListName.TERMINALS: frozenset(),
+    ListName.OPEN: frozenset({"open"}),
+    ListName.ATTENTION: frozenset({"attention", "print_attention"}),
+}
+
+
 def title(section: ListName, shown_rows: Sequence[Row], shop: Shop) -> Text:
     """Return the name of a list and its length."""
-    text = Text.assemble((named(section.value), "bold"))
-    match section:
-        case ListName.TERMINALS:
-            text.append(f" {len(shown_rows)}")
-            if silent := sum(row.document["reachable"] is False for row in shown_rows):
-                text.append(say("watch", "silent", count=silent), "bold red")
-        case ListName.OPEN:
-            text.append(f" {len(shop.open)}{'+' if 'open' in shop.cut else ''}")
-            if shop.open_prints:
-                text.append(say("watch", "prints", prints=counted(len(shop.open_prints), named("print job"))))
-        case ListName.ATTENTION:
-            more = "+" if shop.cut & {"attention", "print_attention"} else ""
-            text.append(f" {len(shown_rows)}{more}", "bold yellow" if shown_rows else "")
+    count = len(shop.open) if section is ListName.OPEN else len(shown_rows)
+    style = "bold yellow" if section is ListName.ATTENTION and count else ""
+    text = Text.assemble((named(section.value), "bold"), (f" {count}{'+' * bool(shop.cut & OF_SHOP[section])}", style))
+    if silent := sum(row.document["reachable"] is False for row in shown_rows if row.kind is Kind.TERMINAL):
+        text.append(say("watch", "silent", count=silent), "bold red")
+    if section is ListName.OPEN and shop.open_prints:
+        text.append(say("watch", "prints", prints=counted(len(shop.open_prints), named("print job"))))
     return text
 
 

@@ -9,7 +9,7 @@ A limit for a day is a budget. A budget is full at the start of the process and 
 sender that has used its budget is admitted again at that rate, and not only the next day.
 """
 
-from typing import NamedTuple
+import msgspec
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -20,7 +20,7 @@ DAY_SECONDS = 86_400.0
 MAX_DOCUMENT_BYTES = 240 * KIB
 
 
-class Limit(NamedTuple):
+class Limit(msgspec.Struct, frozen=True):
     """A limit: its name in metrics, logs and responses, its value and unit, and its owner.
 
     `posd explain` and docs/reference/resource-limits.md describe the response above the limit, and the reason for the
@@ -81,7 +81,7 @@ EVENT_BYTES = 1 * KIB
 START_BYTES = 4 * KIB
 
 
-class ConnectionLimits(NamedTuple):
+class ConnectionLimits(msgspec.Struct, frozen=True):
     """Maximum number of connections: to the till socket, by user, by process, to the admin socket and to the feed
     socket.
     """

@@ -4,7 +4,8 @@ length.
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import NamedTuple
+
+import msgspec
 
 #: Maximum number of parts of such a header. posd ignores the other parts.
 MAX_PARTS = 32
@@ -17,7 +18,7 @@ class Language(StrEnum):
     ES = "es"
 
 
-class Text(NamedTuple):
+class Text(msgspec.Struct, frozen=True):
     """A text in each language. {amount} is the amount with a leading space, or empty if it is unknown."""
 
     en: str

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -50,7 +50,7 @@ class StartStep(StrEnum):
     NEW_ID_OK = "new_id_ok"
 
 
-class ProblemRow(NamedTuple):
+class ProblemRow(msgspec.Struct, frozen=True):
     """A code: Properties of a problem code: HTTP status, title, condition, and its own fields (name -> type).
 
     `optional`: fields that some problems of the code lack. `print_extra`: fields in calls for print jobs, if they

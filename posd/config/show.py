@@ -2,18 +2,18 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from posd.config.profile import ACCESS_MODES, EDITION_NAMES, EDITIONS, AccessMode, Edition, OperationRow
 from posd.config.schema import PROFILE_SECTIONS, SECTIONS, Config, Source, TerminalConfig, keys, row_keys
 from posd.config.values import HeaderValue, ListenAddress, written_key
 
 
-@dataclass(frozen=True, slots=True)
-class ShownValue:
+class ShownValue(msgspec.Struct, frozen=True):
     """One value in JSON's types. `section`: as in the file (`terminals[0]`). `file`: file that contains the value."""
 
     section: str
@@ -23,8 +23,7 @@ class ShownValue:
     file: Path | None
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileEntry:
+class ProfileEntry(msgspec.Struct, frozen=True):
     """One row of the present terminal profile. `abortable`: None for an operation to which aborts do not apply."""
 
     edition: Edition

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import structlog
@@ -296,7 +296,7 @@ MAX_TURNED_AWAY = 64
 _PIECE_BYTES = 65_536
 
 
-class SocketPeer(NamedTuple):
+class SocketPeer(msgspec.Struct, frozen=True):
     """Process and user at the other end of a Unix socket; `pid` is 0 if the kernel reports none."""
 
     pid: int

@@ -26,7 +26,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Final, NamedTuple, TextIO
+from typing import Any, ClassVar, Final, TextIO
 
 import msgspec
 import structlog
@@ -135,7 +135,7 @@ HOUR = 3600.0
 SEVERE = frozenset({"warning", "error", "critical"})
 
 
-class LineLimit(NamedTuple):
+class LineLimit(msgspec.Struct, frozen=True):
     """Limit of an event: `lines` in `seconds`. Lines that differ in a field of `by` are counted separately."""
 
     lines: int

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -229,7 +229,7 @@ def select(db: sqlite3.Connection, walk: IndexScan, also: Condition, limit: int)
     return map(_transaction, db.execute(query, (*parameters, limit)))
 
 
-class SumRow(NamedTuple):
+class SumRow(msgspec.Struct, frozen=True):
     """Data of a transaction for totals: its amount, and the authorized values of its outcome, as JSON."""
 
     client_transaction_id: str
@@ -257,7 +257,7 @@ def sums(db: sqlite3.Connection, walk: IndexScan, also: Condition) -> Iterator[S
         f"SELECT client_transaction_id, type, {result}, amount, outcome -> 'authorized_amount', outcome -> 'tip',"
         f" {_CURRENCY} {source}"
     )
-    return map(SumRow._make, db.execute(query, parameters))
+    return (SumRow(*row) for row in db.execute(query, parameters))
 
 
 def _source(walk: IndexScan, also: Condition) -> Condition:

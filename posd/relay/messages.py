@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, assert_never
+from typing import Annotated, Any, assert_never
 
 import msgspec
 from msgspec import Meta, Raw
@@ -86,7 +86,7 @@ class Lost(Message, frozen=True, kw_only=True, tag="lost"):
 AnyMessage = Changes | StateMessage | Begin | Lost
 
 
-class Position(NamedTuple):
+class Position(msgspec.Struct, frozen=True):
     """Position of a lane's subject: database and number of the last change, and the feed's `place` for that change."""
 
     database_id: str

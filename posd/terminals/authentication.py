@@ -16,7 +16,8 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+
+import msgspec
 
 from posd.base.canonical_json import canonical
 from posd.base.text import shown
@@ -117,7 +118,7 @@ MAX_NAME_CHARACTERS = 64
 _ID = b"x-kushki-id"
 
 
-class SignatureKind(NamedTuple):
+class SignatureKind(msgspec.Struct, frozen=True):
     """One kind of signature: HMAC-SHA256 of the body. `headers`: names of the headers that may contain it.
 
     `encoded`: the signature is in base64, possibly after a word such as HMAC and a space. Otherwise it is in

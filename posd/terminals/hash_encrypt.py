@@ -11,7 +11,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -36,8 +36,7 @@ _SEALED = msgspec.json.Decoder(dict[str, object])
 _JSON = msgspec.json.Decoder()
 
 
-@dataclass(frozen=True, slots=True)
-class SigningMoment:
+class SigningMoment(msgspec.Struct, frozen=True):
     """Keys of one request. The repr does not show the keys."""
 
     timestamp: str

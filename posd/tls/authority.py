@@ -18,8 +18,8 @@ import secrets
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -57,7 +57,7 @@ CREDENTIAL = "posd-ca.key"
 Issuer = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
-class Authority(NamedTuple):
+class Authority(msgspec.Struct, frozen=True):
     """Root that terminals trust, its signer (in earlier versions the root itself), and the cross-certificate."""
 
     root: x509.Certificate

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from posd.config.schema import HashEncryptConfig
 from posd.terminals.authentication import OutgoingRequest, UnreadableReply, hmac_sha256
@@ -100,8 +101,8 @@ def test_one_changed_bit_changes_the_signature(case: Mapping[str, Any]) -> None:
     inputs, outputs = case["inputs"], case["outputs"]
     made, body = moment(inputs), inputs["plaintext"].encode()
     for changed in (
-        replace(made, password=_flipped(made.password)),
-        replace(made, timestamp=_flipped(made.timestamp)),
+        structs.replace(made, password=_flipped(made.password)),
+        structs.replace(made, timestamp=_flipped(made.timestamp)),
     ):
         assert f"Basic {changed.signature(body)}" != outputs["authorization_header"]
         assert _opened(changed, outputs["request_body"].encode()) != body

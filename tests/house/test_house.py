@@ -131,6 +131,19 @@ def _is_service(node: ast.AST) -> TypeGuard[ast.ClassDef]:
     return any(word.arg == "eq" for word in [*node.keywords, *(word for call in calls for word in call.keywords)])
 
 
+def test_a_record_of_the_daemon_is_a_struct() -> None:
+    """A dataclass is a service, or keeps a secret out of its repr, which a Struct cannot do for one field."""
+    daemon = (module for name, module in source.modules().items() if not name.startswith(OTHERS))
+    classes = [node for module in daemon for node in module.nodes if isinstance(node, ast.ClassDef)]
+    tuples = [node.name for node in classes if "NamedTuple" in map(ast.unparse, node.bases)]
+    records = [node for node in classes if "dataclass" in _decorators(node) and not _is_service(node)]
+    assert (tuples, [node.name for node in records if "repr=False" not in ast.unparse(node)]) == ([], [])
+
+
+def _decorators(node: ast.ClassDef) -> str:
+    return " ".join(map(ast.unparse, node.decorator_list))
+
+
 def _parts(node: ast.ClassDef) -> list[str]:
     return [ast.unparse(item.target) for item in node.body if isinstance(item, ast.AnnAssign) and item.value is None]
 

@@ -23,6 +23,7 @@ from typing import Any
 from unittest.mock import patch
 
 import aiosqlite
+import msgspec
 import structlog
 
 from posd import tls
@@ -242,13 +243,12 @@ class Machine:
         self.loop.program = self._program
         # The daemon freezes long-lived objects. In a simulation other lives follow, so no object is long-lived.
         draw = Random(f"secrets/{self.network.seed}").randbytes
+        few_events = msgspec.structs.replace(limits.EVENTS_OF_TRANSACTION, value=MOST_EVENTS)
         with (
             patch.dict(os.environ),
             patch.object(gc, "freeze", lambda: None),
             patch.object(secrets, "token_bytes", lambda size=32: draw(size)),
-            patch.object(
-                transitions, "EVENTS_OF_TRANSACTION", limits.EVENTS_OF_TRANSACTION._replace(value=MOST_EVENTS)
-            ),
+            patch.object(transitions, "EVENTS_OF_TRANSACTION", few_events),
             patch.object(writer, "DUE_AFTER", Random(f"checkpoints/{self.network.seed}").choice(CHECKPOINTS)),
             patch.object(os, "urandom", draw),  # uuid4 and the serial numbers of certificates use this function
             self._watched(),

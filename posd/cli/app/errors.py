@@ -73,7 +73,9 @@ def explain(error: Exception, context: Context) -> Failure:
         case OutputLost():
             return Failure(say("error", "output", error=error), ExitCode.NOT_DONE, Output(as_json=False))
         case Unreachable():
-            lines = [str(error), *([f"  {context.unread}"] if context.unread else [])]
+            _, _, advice = str(error).partition(error.reason)
+            words = say("error", "unreachable", socket=error.socket, reason=named(error.reason), advice=advice)
+            lines = [words, *([f"  {context.unread}"] if context.unread else [])]
             return Failure(lines, ExitCode.UNREACHABLE, output)
         case Problem():
             lines = [*problem_lines(error), *_directed(error, context)]

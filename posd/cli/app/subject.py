@@ -157,7 +157,7 @@ class Progress(ABC):
         self._now = Text(shown(words), style="yellow")
         if not self._away:
             self._away = True
-            self._tell(f"{words}: {reason}", "yellow")
+            self._tell(f"{words}: {named(reason)}", "yellow")
 
     def back(self) -> None:
         """Print that the daemon replies again, if it was unreachable."""
@@ -458,7 +458,7 @@ def _look(api: Api, progress: Progress, draft: Document) -> Reply:
 
 
 def _not_known(error: Problem | Unreachable) -> Sequence[str]:
-    reason = error.reason if isinstance(error, Unreachable) else error.detail
+    reason = named(error.reason) if isinstance(error, Unreachable) else error.detail
     return f"posd: {reason}", say("progress", "not_known")
 
 

@@ -396,7 +396,7 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
         output.json(msgspec.json.encode(document))
         return
     steps = do("sudo posd status" if error.lasting else DOCTOR)
-    found = [StatusLine("socket", f"{error.socket}: {error.reason}", True, steps)]
+    found = [StatusLine("socket", f"{error.socket}: {named(error.reason)}", True, steps)]
     if file.exists() and not os.access(file, os.R_OK):
         found.append(StatusLine("configuration", _say("not_for_this_user", file=file), steps=do("sudo posd status")))
     elif config is not None and not problems:

@@ -16,6 +16,7 @@ from posd.api import certificate
 from posd.base.negotiation import Language
 from posd.cli.explain.catalogue import read, use
 from posd.cli.payments.show import PAYMENT, outcome_pairs, transaction_pairs
+from posd.cli.payments.words import meaning
 from posd.cli.printing import PRINT_JOB, job_pairs
 from posd.cli.terminals import command as terminals
 from posd.cli.watch.state import ListName, WatchState
@@ -129,6 +130,25 @@ def test_a_cashiers_text_is_in_the_users_language_and_in_json_in_the_daemons(
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
     done = asked([answer(DOUBT), answer({"history": []}), answer({"events": []})], *arguments)
     assert done.calls[0].headers.get("accept-language") == (None if "--json" in arguments else "es")
+
+
+@every(
+    ("kind", "result", "says"),
+    [
+        ("charge", "approved", "Se cobró al cliente."),
+        ("pre-auth", "approved", "no se cobra nada antes de capturarlo"),
+        ("refund", "approved", "Se devolvió el dinero."),
+        ("void", "approved", "Se anuló el original"),
+        ("void", "declined", "no se anuló nada, y el original no cambia"),
+    ],
+)
+def test_a_result_means_in_spanish_what_the_operation_did(kind: str, result: str, says: str) -> None:
+    event = outcome(result, {"kind": "event", "event_id": ID}, reached_acquirer=True, reversal="cancellation")
+    use(Language.ES)
+    try:
+        assert says in meaning(transaction(type=kind, outcome=event, phase="final"))[1]
+    finally:
+        use(Language.EN)
 
 
 def test_the_live_view_is_in_the_language() -> None:

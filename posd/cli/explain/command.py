@@ -22,13 +22,13 @@ from posd.cli.app.output import Output, Pair
 from posd.cli.app.tables import Layout
 from posd.cli.explain.catalogue import events, read
 from posd.cli.explain.catalogue import language as chosen_language
-from posd.cli.payments.words import operation
+from posd.cli.payments.words import OperationWords
 from posd.payments import display, missing_proof
 
 #: Codes, each with its texts.
 Rows = Iterator[tuple[str, "CodeEntry"]]
 
-#: Kinds whose English texts have braces of `OperationWords.fill`.
+#: Kinds whose texts have braces of `OperationWords.fill`.
 FILLED = frozenset({"attention", "next", "result"})
 _OPTIONAL = re.compile(r"\[[^][]*\]")
 _FIELD = re.compile(r"{(\w+)}")
@@ -86,14 +86,15 @@ def kinds(language: Language = Language.EN) -> Mapping[str, CodeKind]:
 
 
 def row(section: str, code: str, language: Language) -> CodeEntry:
-    """Return the texts about a code in a language. English texts about all operations are filled for a charge."""
+    """Return the texts about a code in a language. Texts about all operations are filled for a charge."""
     english, found = (read(each).get(section, {}).get(code, {}) for each in (Language.EN, language))
     short = found.get("hint") or found.get("short", "")
     means = found.get("means") or (_sentence(short) if short else "")
     do = found.get("do") or found.get("refused", "")
     said = {"means": means, "comes": found.get("comes", ""), "money": found.get("money", ""), "do": do}
-    if section in FILLED and language is Language.EN:
-        said = {name: operation("charge").fill(text) for name, text in said.items()}
+    if section in FILLED:
+        charge = OperationWords(**read(language)["operation"]["charge"])
+        said = {name: charge.fill(text) for name, text in said.items()}
     commands = tuple(line.replace("{id}", "ID") for line in english.get("commands", ()))
     return CodeEntry(section, code, **said, commands=commands, see=english.get("see", ""), language=language)
 

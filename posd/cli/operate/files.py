@@ -254,10 +254,10 @@ def _show_plan(beside: Output, database: Path, prepared: RestorePlan) -> None:
         pairs = [("backup", say("restore", "no_backup"))]
     else:
         made = moment(contents.made_at, date=True) if contents.made_at else named("at an unknown time")
-        newest = moment(contents.newest, date=True) if contents.newest else named("none")
         payments = counted(contents.transactions, named("payment"))
+        name, newest = "newest" if contents.newest else "taken", moment(contents.newest, date=True)
         pairs = [("backup", say("restore", "made", file=mark.file, made=made))]
-        pairs.append(("in it", say("restore", "newest", payments=payments, newest=newest)))
+        pairs.append(("in it", say("restore", name, what=payments, newest=newest)))
     rows = {
         "present database": chosen("old_file")[mark.old],
         "it is kept as": mark.replaced,

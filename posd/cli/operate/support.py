@@ -311,7 +311,7 @@ def _service(machine: Machine) -> str:
     properties += "ExecMainExitTimestamp,ExecMainCode,ExecMainStatus,MemoryCurrent,FragmentPath"
     units = f"{machine.unit}.service {machine.unit}.socket"
     if not (found := output_of(f"systemctl show --no-pager --property={properties} {units}")):
-        raise PartUnavailable("systemctl says nothing of this unit")
+        raise PartUnavailable(say("support", "no_unit"))
     return found
 
 
@@ -334,12 +334,13 @@ def _doctor(machine: Machine) -> str:
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DOCTOR_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise PartUnavailable(f"posd doctor did not end within {DOCTOR_SECONDS} s") from error
+        raise PartUnavailable(say("support", "late_doctor", seconds=DOCTOR_SECONDS)) from error
     try:
         return _json(msgspec.json.decode(done.stdout))
     except msgspec.DecodeError as error:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise PartUnavailable(f"posd doctor failed: {said[-1] if said else done.returncode}") from error
+        why = said[-1] if said else done.returncode
+        raise PartUnavailable(say("support", "failed_doctor", why=why)) from error
 
 
 def _log(machine: Machine) -> str:
@@ -355,7 +356,7 @@ def _log(machine: Machine) -> str:
     except NoLog as error:
         raise PartUnavailable(str(error)) from error
     if not kept:
-        raise PartUnavailable(f"there is no line of posd in it ({left_out} others)")
+        raise PartUnavailable(say("support", "no_line", others=left_out))
     ids = {str(line[name]).lower() for line in kept for name in ("transaction", "print_job") if name in line}
     texts: deque[str] = deque()
     total = 0

@@ -10,6 +10,7 @@ descriptors of the standard streams and of a status socket. The server sends the
 status socket. When all other ends are closed, the server kills the processes that it has started, and ends.
 """
 
+import fcntl
 import gc
 import importlib
 import io
@@ -21,6 +22,7 @@ import signal
 import socket
 import struct
 import sys
+import termios
 import time
 from contextlib import suppress
 from typing import Any
@@ -129,6 +131,8 @@ def become(request: dict[str, Any]) -> None:
     """Run the request in this process: `python -m MODULE ARGUMENT…`, or `python FILE ARGUMENT…`."""
     if request["session"]:
         os.setsid()
+        if os.isatty(0):  # keys such as Ctrl-Z reach only the session of the terminal
+            fcntl.ioctl(0, termios.TIOCSCTTY)
     os.environ.clear()
     os.environ.update(request["environment"])
     time.tzset()

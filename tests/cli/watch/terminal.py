@@ -7,7 +7,6 @@ import pty
 import select
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,10 +18,13 @@ from textual.pilot import Pilot
 from posd.cli.app.connection import Api
 from posd.cli.watch.app import Rows, Watch
 from posd.cli.watch.state import Shop, look
+from tests.support import forks
 from tests.support.counter import PATIENCE
 
 #: Program that makes the pseudo-terminal the controlling terminal, as a shell does.
 OWN_TERMINAL = ("setsid", "--ctty")
+
+Process = forks.Forked | subprocess.Popen[bytes]
 
 
 class Seen:
@@ -77,7 +79,7 @@ async def seen(socket: Path, size: tuple[int, int] = (80, 24)) -> AsyncIterator[
 class OnTerminal:
     """A process on a terminal of 80 by 24, with its output."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", keys: int, device: int) -> None:
+    def __init__(self, process: Process, keys: int, device: int) -> None:
         self.process, self.keys, self.device = process, keys, device
         self.raw = b""
 
@@ -109,6 +111,14 @@ class OnTerminal:
         return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2][0]
 
 
+def started(arguments: tuple[str, ...], device: int, environment: dict[str, str]) -> Process:
+    """Start a command of posd on a terminal of its own."""
+    if forks.can_fork(environment):
+        return forks.Forked(arguments, stdin=device, stdout=device, stderr=device, env=environment, session=True)
+    command = [*OWN_TERMINAL, *forks.command("posd", arguments)]
+    return subprocess.Popen(command, stdin=device, stdout=device, stderr=device, env=environment)
+
+
 @contextmanager
 def on_terminal(socket: Path, *command: str, size: tuple[int, int] = (24, 80), **env: str) -> Iterator[OnTerminal]:
     """Run a command of posd on a terminal for the block. Check at the end that the terminal's settings are
@@ -118,13 +128,8 @@ def on_terminal(socket: Path, *command: str, size: tuple[int, int] = (24, 80), *
     modes = termios.tcgetattr(device)
     fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    process = subprocess.Popen(
-        [*OWN_TERMINAL, sys.executable, "-m", "posd", "--socket", str(socket), *command],
-        stdin=device,
-        stdout=device,
-        stderr=device,
-        env=environment | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"} | env,
-    )
+    environment |= {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"} | env
+    process = started(("--socket", str(socket), *command), device, environment)
     try:
         seen = OnTerminal(process, keys, device)
         yield seen

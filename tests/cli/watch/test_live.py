@@ -7,8 +7,6 @@ import pty
 import re
 import select
 import signal
-import subprocess
-import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ import pytest
 
 from posd.cli.watch.app import RowPage
 from tests.cli.processes import started_posd
-from tests.cli.watch.terminal import OWN_TERMINAL, OnTerminal, on_terminal, seen
+from tests.cli.watch.terminal import OnTerminal, on_terminal, seen, started
 from tests.support.counter import PATIENCE, Counter
 
 #: Escape sequences that begin and end the alternate screen.
@@ -234,18 +232,12 @@ def test_ctrl_z_restores_the_terminal_until_the_view_continues(shop: Counter) ->
 
 def test_a_closed_terminal_ends_the_view(shop: Counter) -> None:
     keys, device = pty.openpty()
-    with subprocess.Popen(
-        [*OWN_TERMINAL, sys.executable, "-m", "posd", "--socket", str(shop.socket), "watch"],
-        stdin=device,
-        stdout=device,
-        stderr=device,
-        env=os.environ | {"TERM": "xterm"},
-    ) as process:
-        os.close(device)
-        view = OnTerminal(process, keys, device)
-        view.writes(DRAWN)
-        os.close(keys)
-        process.wait(PATIENCE)
+    process = started(("--socket", str(shop.socket), "watch"), device, os.environ | {"TERM": "xterm"})
+    os.close(device)
+    view = OnTerminal(process, keys, device)
+    view.writes(DRAWN)
+    os.close(keys)
+    process.wait(PATIENCE)
 
 
 @pytest.mark.slow

@@ -193,10 +193,8 @@ class DoctorContext:
 
     def failed(self, check: str, subject: str = "") -> bool:
         """Return whether an earlier check has failed (for a subject), so that consequences are not reported again."""
-        return any(
-            one.check == check and one.status is CheckStatus.FAILURE and subject in ("", one.subject)
-            for one in self.found
-        )
+        failed = (one for one in self.found if one.status is CheckStatus.FAILURE)
+        return any(one.check == check and subject in ("", one.subject) for one in failed)
 
     def tell(
         self, code: str, subject: object, status: str = "", key: str = "", remedy: str = "", **given: Any

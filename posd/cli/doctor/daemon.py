@@ -180,9 +180,8 @@ def check_clock(shop: DoctorContext) -> Findings:
         if window is not None and abs(ahead) > window:
             code = "refuses"
         elif abs(ahead) >= MINUTES_SECONDS:
-            code = (
-                "witness" if doubted else "minutes"
-            )  # this terminal is a witness of the time; its clock needs no change
+            # With a doubted clock this terminal is a witness of the time; its clock needs no change.
+            code = "witness" if doubted else "minutes"
         else:
             code = "seconds" if abs(ahead) >= USUAL_SECONDS else "agrees"
         apart = say("doctor", "ahead" if ahead > 0 else "behind", age=age(abs(ahead)))

@@ -33,7 +33,7 @@ SOURCE_NOTES = {
 
 #: Indentation of the cure of a problem.
 INDENT = 4
-#: Column of the values in the summary.
+#: Least column of the values in the summary.
 SUMMARY_INDENT = 15
 
 #: Texts of `posd config show --profile` for whether an operation can be aborted.
@@ -79,10 +79,12 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
         _show_problems(problems)
     else:
         output.verbatim(say("config", "right_but" if notes else "right", file=loaded.file))
-        room = output.stdout.width - SUMMARY_INDENT if output.rich else sys.maxsize
-        for label, value in _summary(loaded):
+        summary = [(named(label), value) for label, value in _summary(loaded)]
+        column = max(SUMMARY_INDENT, *(len(label) + 4 for label, _ in summary))
+        room = output.stdout.width - column if output.rich else sys.maxsize
+        for label, value in summary:
             first, *rest = wrap(shown(value), room)
-            output.verbatim(f"  {named(label) + ':':<12} {first}", *(" " * SUMMARY_INDENT + part for part in rest))
+            output.verbatim(f"{f'  {label}:':<{column}}{first}", *(" " * column + part for part in rest))
         output.verbatim(*(f"  {note}" for note in notes), style="yellow")
         if notes:
             command = shop.command("config", "check")

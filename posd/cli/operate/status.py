@@ -250,7 +250,7 @@ def _terminals(items: Sequence[Document]) -> Iterator[StatusLine]:
         if identity["conflict"]:
             steps = do(f"posd terminals identity {item['serial']}")
         elif item["reachable"] is False or not item["base_url"]:
-            steps = [RemedyStep(_say("offline", reason=item["reason"] or named("it does not answer")), DOCTOR)]
+            steps = [RemedyStep(_say("offline", reason=named(item["reason"] or "it does not answer")), DOCTOR)]
         wrong = bool(steps)
         if not wrong and item.get("commission_lapsed"):
             steps = do(f"posd terminals commission {item['serial']}")

@@ -383,4 +383,5 @@ def _value(name: str, value: object) -> str:
 
 def _sentence(text: str) -> str:
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", ":", "?", "!")) else ".")
+    first = text[:1] if text.startswith("posd ") else text[:1].upper()
+    return first + text[1:] + ("" if text.endswith((".", ":", "?", "!")) else ".")

@@ -113,9 +113,9 @@ def columns(items: Sequence[tuple[str, Row]]) -> Markup:
         x = LEFT + place * step
         width = max(step * 0.72, 0.6)
         start = x + (step - width) / 2
-        tip = f"{name}: charged {money(row['charged'])} ({row['payments']})"
+        tip = f"{name}: {named('charged')} {money(row['charged'])} ({row['payments']})"
         if row["reversals"]:
-            tip += f", reversed {money(row['reversed'])} ({row['reversals']})"
+            tip += f", {named('reversed')} {money(row['reversed'])} ({row['reversals']})"
         bars = []
         if charged > 0:
             bars.append(bar(start, y(charged), width, charged * unit, "approved"))

@@ -96,7 +96,9 @@ def _time(report: ReportView, row: Row) -> str:
 
 
 def _ticket(row: Row) -> str:
-    return "; ".join([row["ticket_number"] or named("no ticket"), *filter(None, (row["became"],)), *words.notes(row)])
+    return "; ".join(
+        [row["ticket_number"] or named("no ticket"), *map(named, filter(None, (row["became"],))), *words.notes(row)]
+    )
 
 
 def _state(row: Row) -> str:
@@ -123,7 +125,7 @@ def _totals(output: Output, report: ReportView) -> None:
     output.line()
     parts = [(part_name(one["part"]), money(one["total"]), one["currency"]) for one in report["by_part"]]
     _by_currency(output, report, ("part, as the till sent it", "total"), parts, 1)
-    if held := [(kind_name(row["type"]), row["became"] or "-", *_sum(row)) for row in report["reserved"]]:
+    if held := [(kind_name(row["type"]), named(row["became"] or "-"), *_sum(row)) for row in report["reserved"]]:
         output.line()
         _by_currency(output, report, ("reserved, in no total", "by now", "number", "amount"), held, 2, 3)
     output.line()

@@ -233,8 +233,8 @@ def _refused(host: str, port: int, client: ssl.SSLContext) -> str:
         ):
             return ""
     except ssl.SSLError as error:
-        return f"its certificate is refused: {getattr(error, 'verify_message', '') or error.reason}"
+        return say("doctor", "refused", reason=getattr(error, "verify_message", "") or error.reason)
     except TimeoutError:
         return "no answer"
     except OSError as error:
-        return f"it cannot be reached: {error.strerror or error}"
+        return say("doctor", "not_reached", reason=error.strerror or error)

@@ -22,7 +22,7 @@ from posd.cli import certificates
 from posd.cli.app.context import CONFIG_FILE
 from posd.cli.doctor import service
 from posd.cli.doctor.service import Service, User
-from posd.cli.explain.catalogue import language, named, over
+from posd.cli.explain.catalogue import language, named, over, say
 from posd.config import Config, ConfigProblem, TerminalConfig
 from posd.config.layers import where
 from posd.storage import backup, database_files
@@ -275,7 +275,7 @@ class DoctorContext:
 
 #: Texts for the braces, about the file at `at`, else about the subject.
 OF_FILE: Mapping[str, Callable[[Path], object]] = {
-    "mode": lambda path: f"mode {stat.S_IMODE(path.stat().st_mode):04o}",
+    "mode": lambda path: f"{named('mode')} {stat.S_IMODE(path.stat().st_mode):04o}",
     "owner": lambda path: user_name(path.stat().st_uid),
     "socket_group": lambda path: service.group_name(path.stat().st_gid),
     "mount": database_files.mount_point,
@@ -313,7 +313,7 @@ def by_root() -> bool:
 
 def not_seen(shop: DoctorContext, error: OSError) -> str:
     """Return why this user cannot read something: the file that is not allowed, or the error's own text."""
-    return f"{shop.me} may not read {error.filename}" if error.filename else str(error.strerror)
+    return say("doctor", "closed", me=shop.me, file=error.filename) if error.filename else str(error.strerror)
 
 
 def _joined(words: list[str]) -> str:

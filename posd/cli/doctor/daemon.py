@@ -20,7 +20,7 @@ from posd.cli.app.times import age, in_words, moment
 from posd.cli.doctor.context import STATUSES, CheckFinding, DoctorContext, Findings
 from posd.cli.doctor.files import open_unchanged
 from posd.cli.doctor.service import being, port_refused
-from posd.cli.explain.catalogue import say
+from posd.cli.explain.catalogue import named, say
 from posd.cli.payments.words import check_words
 from posd.client.connection import probe
 from posd.clock.clock import kernel_state
@@ -110,7 +110,9 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
         status = "failure" if name == "identity" else STATUSES[said["status"]]
         # posd status has no more about the configuration.
         code = "configuration" if name == "configuration" else "health"
-        detail, steps = check_words(name, {**said, "todo": said["todo"] or "read what the other lines say about it"})
+        detail, steps = check_words(
+            name, {**said, "todo": said["todo"] or named("read what the other lines say about it")}
+        )
         todo = remedy(steps)
         yield shop.tell(f"daemon.{code}", name.replace("_", " "), status, detail=detail, todo=todo)
     for name in OF_STATUS:

@@ -20,7 +20,7 @@ from posd.cli.app.completion_words import offer
 from posd.cli.app.connection import json_option
 from posd.cli.app.output import Output, Pair
 from posd.cli.app.tables import Layout
-from posd.cli.explain.catalogue import events, read
+from posd.cli.explain.catalogue import events, read, say
 from posd.cli.explain.catalogue import language as chosen_language
 from posd.cli.payments.words import OperationWords
 from posd.payments import display, missing_proof
@@ -257,9 +257,8 @@ def explain(output: Output, codes: tuple[str, ...]) -> None:
 def _found(code: str, language: Language) -> Sequence[CodeEntry]:
     found = find(code, language)
     if not found:
-        meant = " or ".join(near(code))
-        hint = f"; did you mean {meant}?" if meant else ""
-        raise click.UsageError(f"posd has no code {shown(code)}{hint} (posd explain lists all of them)")
+        meant = near(code)
+        raise click.UsageError(say("explain", "meant" if meant else "unknown", code=shown(code), near=", ".join(meant)))
     return found
 
 

@@ -24,7 +24,7 @@ from posd.base.times import iso
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreachable, connect, merchant_zone
 from posd.cli.app.context import ExitCode, context, for_pruned
-from posd.cli.app.errors import Failure
+from posd.cli.app.errors import Failure, fail
 from posd.cli.app.outcome import CurrentState, TimedOut, Update, start
 from posd.cli.app.output import Output, Pair, money
 from posd.cli.app.parameters import whole_uuid
@@ -531,10 +531,8 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
         return subjects[0], whole if subjects[0].uuids else text
     asked = [subject for subject in subjects if _can_begin(text, subject, least)]
     if not asked:
-        words = say(
-            "find_id", "no_payment" if subjects[0].uuids else "no_print_job", text=text, least=least, rule=ID_RULE
-        )
-        raise click.BadParameter(words, param_hint="ID")
+        name = "no_payment" if subjects[0].uuids else "no_print_job"
+        raise click.BadParameter(say("find_id", name, text=text, least=least, rule=ID_RULE), param_hint="ID")
     found: list[Found] = []
     with connect(ctx) as api:
         for subject in asked:
@@ -546,10 +544,8 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
     if not found:
         if not asked[0].uuids:
             return asked[0], text  # it may be a whole id: the command's own call reports whether it exists
-        words = say(
-            "find_id", "none", word=" or ".join(subject.word for subject in asked), text=text, see=asked[0].list
-        )
-        raise Failure(words, ExitCode.NOT_DONE, output)
+        word = f" {named('or')} ".join(named(subject.word) for subject in asked)
+        fail(output, say("find_id", "none", word=word, text=text, see=asked[0].list))
     if len(found) > 1:
         raise Failure([say("find_id", "several", text=text), *_candidates(found)], ExitCode.USAGE, output)
     [(subject, document)] = found

@@ -322,10 +322,6 @@ def _status(machine: Machine) -> str:
     return _json(document)
 
 
-def _metrics(machine: Machine) -> str:
-    return machine.api.metrics()
-
-
 def _doctor(machine: Machine) -> str:
     socket = ["--socket", machine.given.socket_path] if machine.given.socket_path else []
     command = [sys.executable, "-m", "posd", "--config", machine.given.config_path, *socket, "doctor", "--json"]
@@ -400,6 +396,6 @@ PARTS: Mapping[str, Callable[[Machine], str]] = {
     "service.txt": _service,
     "status.json": _status,
     "doctor.json": _doctor,
-    "metrics.txt": _metrics,
+    "metrics.txt": lambda machine: machine.api.metrics(),
     "log.jsonl": _log,
 }

@@ -100,7 +100,9 @@ def report(
                 asked = {"since": iso(begins), "until": iso(ends)}
             wanted = {name: value for name, value in (asked | asked_of).items() if value is not None}
             made = ReportView(_read(api, wanted), given["metadata"])
-            unknown = terminal is not None and not made["payments"] and not _in_fleet(api, terminal)
+            unknown = terminal is not None and not made["payments"]
+            fleet = api.get("/terminals").body["terminals"] if unknown else ()
+    unknown = unknown and all(item["serial"] != terminal for item in fleet)
     if unknown:
         output.note(words.said("not_in_fleet", serial=terminal), "yellow")
     if expected is not None:
@@ -205,10 +207,6 @@ def _sum(text: str) -> tuple[Decimal, str]:
     if (found := _SUM.fullmatch(text)) is None:
         raise click.BadParameter(words.said("no_sum", text=text), param_hint="--expect")
     return Decimal(found[1]), found[2] or ""
-
-
-def _in_fleet(api: Api, serial: str) -> bool:
-    return any(item["serial"] == serial for item in api.get("/terminals").body["terminals"])
 
 
 def _zone(name: str | None) -> ZoneInfo | None:

@@ -125,11 +125,8 @@ def _code(row: Row, _now: datetime) -> Text:
     return _text(code, "yellow" if row.document["phase"] == "final" else "bold yellow")
 
 
-def _to_do(row: Row, _now: datetime) -> Text:
-    return _text(_attention_advice(row, "" if row.attention is None else row.attention["code"]).words)
-
-
-def _attention_advice(row: Row, code: str) -> Advice:
+def _attention_advice(row: Row) -> Advice:
+    code = "" if row.attention is None else row.attention["code"]
     if row.kind is Kind.PRINT_JOB:
         return print_words.attention_advice(code)
     return attention_advice(code, row.document)
@@ -171,7 +168,7 @@ COLUMNS: Mapping[ListName, Sequence[Column]] = {
         Column(_code, 1),
         Column(_serial, 2, is_serial=True),
         Column(_amount, 5, right=True),
-        Column(_to_do, 3),
+        Column(lambda row, _: _text(_attention_advice(row).words), 3),
     ),
 }
 
@@ -317,7 +314,7 @@ def _advice(row: Row) -> tuple[str, Advice]:
         return "", Advice("; ".join(map(named, why(document))) or document["base_url"] or named("no address"))
     if row.attention is not None:
         code = row.attention["code"]
-        return explained("attention", code, row.attention.get("detail") or ""), _attention_advice(row, code)
+        return explained("attention", code, row.attention.get("detail") or ""), _attention_advice(row)
     if row.kind is Kind.PRINT_JOB:
         return print_words.hint(document), print_words.next_step(document)
     if row.outcome is not None:

@@ -45,7 +45,6 @@ from posd.payments.report_documents import (
 )
 from posd.records.model import Phase
 from posd.records.request import MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, RequestFault, check, read_body
-from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import changes, marks
 from posd.storage.batch import WriteTransaction
 
@@ -360,7 +359,7 @@ def _as_open(row: ReportPayment) -> ReportPayment:
 
 def _removed(db: sqlite3.Connection, shift: Shift, line: ShiftPayment, context: RowContext) -> list[ReportPayment]:
     """Return the rows of a payment whose record was removed."""
-    left = PRUNED_PAYMENTS.find(db, line.client_transaction_id)
+    left = rows.PAYMENT.find_pruned(db, line.client_transaction_id)
     stub = Transaction(
         client_transaction_id=line.client_transaction_id,
         terminal=left.terminal if left else "removed",

@@ -23,7 +23,6 @@ from posd.payments.record import free_if_ended, record
 from posd.records.model import Phase, facts_of
 from posd.records.service import RecordService, storage_problem
 from posd.records.start import identity_conflict
-from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, cut, size_of
@@ -141,7 +140,7 @@ class Aborts(RecordService):
         """Return the transaction if an abort may be sent for it, and record the request in its journal."""
         transaction = rows.get(unit.db, client_transaction_id)
         if transaction is None:
-            raise PRUNED_PAYMENTS.missing(unit.db, client_transaction_id, "cannot abort: ")
+            raise rows.PAYMENT.missing(unit.db, client_transaction_id, "cannot abort: ")
         _require_open(transaction)
         if past_point_of_no_return(transaction):
             raise Problem(

@@ -20,7 +20,6 @@ from posd.payments.operations import end_of_day
 from posd.payments.wire import NotAnEvent, read_event
 from posd.records.model import Phase
 from posd.records.service import CallsInFlight
-from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.batch import WriteTransaction
 
 # A reference comes from the acquirer and is no identity. A reference links two transactions only if exactly one payment
@@ -293,7 +292,7 @@ def _under_original(
         return _under_reference(unit, transaction, kind)
     original = rows.get(unit.db, transaction.original)
     if original is None:
-        if (removed := PRUNED_PAYMENTS.find(unit.db, transaction.original)) is not None:
+        if (removed := rows.PAYMENT.find_pruned(unit.db, transaction.original)) is not None:
             raise _unknown(
                 kind,
                 f"{transaction.original} ended {removed.result} on {removed.ended_on}, and its record was removed at "

@@ -18,7 +18,6 @@ from posd.records.model import Phase
 from posd.records.request import RequestFault, check
 from posd.records.service import RecordService, ServiceParts, decide, require_attention
 from posd.records.start import not_here, require_same
-from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.batch import WriteTransaction
 
 
@@ -59,7 +58,7 @@ class Operators(RecordService):
     def _begin_lost(self, unit: WriteTransaction, identity: str, facts: PaymentFacts | None) -> Transaction:
         """Record an unknown payment that a restore may have lost. Raise Problem."""
         missing = self._missing()
-        problem = not_here(PRUNED_PAYMENTS.missing(unit.db, identity), missing)
+        problem = not_here(rows.PAYMENT.missing(unit.db, identity), missing)
         if facts is None or missing is None or problem.code != "not_found":
             raise problem
         if facts.amount == b"{}":

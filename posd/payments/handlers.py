@@ -51,7 +51,6 @@ from posd.payments.request import DECISIONS, Acknowledgement, PaymentFacts, Reso
 from posd.payments.start import Payments
 from posd.records.model import Phase
 from posd.records.request import Signed, decided
-from posd.records.table import PRUNED_PAYMENTS
 from posd.storage.batch import RecordedChange
 
 T = TypeVar("T")
@@ -467,7 +466,7 @@ class TransactionCalls:
         """Return the transaction of that id. Raise Problem."""
         found = rows.get(db, identity)
         if found is None:
-            raise self.context.not_here(PRUNED_PAYMENTS.missing(db, identity))
+            raise self.context.not_here(rows.PAYMENT.missing(db, identity))
         return found
 
     async def _answer(self, request: Request, transaction: model.Transaction, status: int = 200) -> Response:

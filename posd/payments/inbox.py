@@ -31,7 +31,6 @@ from posd.records.quarantine import QuarantineEntry, ReceivedCallback
 from posd.records.quotas import sender as sender_of
 from posd.records.replies import CallbackResult, RefusedBody, refusal
 from posd.records.service import RecordService, ServiceParts
-from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
 from posd.terminals.authentication import Headers
@@ -192,7 +191,7 @@ class Inbox(RecordService):
         if seen is RepeatedEvent.REPEATED:
             updates = before is not None and before.updates_terminal
             return CallbackReceipt(CallbackResult.REPEATED, updates_terminal=updates)
-        removed = PRUNED_PAYMENTS.find(unit.db, identity) if before is None else None
+        removed = rows.PAYMENT.find_pruned(unit.db, identity) if before is None else None
         if (refused := self._refusal(unit, event, before or removed, came)) is not None:
             return self.callbacks.refuse(unit, identity, refused, came)
         if removed is not None:
@@ -274,7 +273,7 @@ class Inbox(RecordService):
             raise _refused(error) from error
         came = quarantine.again(unit.db, item, self._now())
         known = rows.get(unit.db, item.subject)
-        removed = PRUNED_PAYMENTS.find(unit.db, item.subject) if known is None else None
+        removed = rows.PAYMENT.find_pruned(unit.db, item.subject) if known is None else None
         if (refused := self._refusal(unit, event, known or removed, came)) is not None:
             raise refused
         if removed is not None and contradicts(removed, event.status):

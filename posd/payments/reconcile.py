@@ -42,7 +42,6 @@ from posd.payments.schedule import NotStartedProof, TransactionWatch
 from posd.payments.search import AskedDevice, CallTurns, Searching, always
 from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts, storage_problem
-from posd.records.table import PRUNED_PAYMENTS
 from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
 from posd.terminals.location import AddressChange
@@ -509,5 +508,5 @@ def _known(db: sqlite3.Connection, client_transaction_id: str) -> Transaction:
     """Return the transaction with that id. Raise Problem."""
     found = rows.get(db, client_transaction_id)
     if found is None:
-        raise PRUNED_PAYMENTS.missing(db, client_transaction_id, "cannot reconcile: ")
+        raise rows.PAYMENT.missing(db, client_transaction_id, "cannot reconcile: ")
     return found

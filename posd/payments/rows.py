@@ -15,9 +15,9 @@ from posd.payments import journal
 from posd.payments.lifecycle import Trail
 from posd.payments.model import Attention, AttentionCode, LastSearch, Outcome, Transaction
 from posd.records import pages
-from posd.records.model import Phase
+from posd.records.model import Phase, Pruned
 from posd.records.pages import Condition, joined
-from posd.records.table import PRUNED_PAYMENTS, RecordColumn, RecordKind, RecordTable, as_json, raw_json
+from posd.records.table import RecordColumn, RecordKind, RecordTable, as_json, raw_json
 from posd.storage.batch import WriteTransaction
 
 TRANSACTIONS = RecordTable(
@@ -59,7 +59,9 @@ TRANSACTIONS = RecordTable(
     ),
 )
 COLUMNS, SELECT = TRANSACTIONS.columns, TRANSACTIONS.select
-PAYMENT = RecordKind(Channel.TRANSACTION, TRANSACTIONS, PRUNED_PAYMENTS, "payment", "transaction", "payment")
+PAYMENT = RecordKind(
+    Channel.TRANSACTION, TRANSACTIONS, "pruned_transactions", Pruned, "payment", "transaction", "payment"
+)
 get, by_rowid, update = TRANSACTIONS.get, TRANSACTIONS.by_rowid, TRANSACTIONS.update
 _transaction = TRANSACTIONS.read
 

@@ -11,6 +11,7 @@ Each call runs as a task of its own, so a till that disconnects changes nothing.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, tzinfo
 from functools import partial
 
@@ -37,13 +38,12 @@ from posd.payments.request import StartRequest, differing_fields, read_start, st
 from posd.records import terminals
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
-from posd.records.request import RequestFault, check, unsignable
-from posd.records.service import RecordService, ServiceParts
-from posd.records.start import Destination, StartRules, Starts, destination, unavailable
-from posd.records.table import PRUNED_PAYMENTS
-from posd.storage import CommitUncertain, StorageUnavailable
+from posd.records.request import check, unsignable
+from posd.records.service import ServiceParts
+from posd.records.start import Faults, Starts, destination
+from posd.storage import CommitUncertain
 from posd.storage.batch import WriteTransaction
-from posd.terminals.attempt import Attempt, CallFailed, NotSent, Replied, cut, size_of
+from posd.terminals.attempt import Attempt, CallFailed, Replied, cut, size_of
 from posd.terminals.identity import Trusted
 from posd.terminals.terminal import FleetTerminal, TerminalRequest
 
@@ -89,12 +89,15 @@ class SendDeadline(msgspec.Struct, frozen=True):
 class StartRoute(msgspec.Struct, frozen=True):
     """Destination of a request, its callback URL, and its deadline (None: no deadline).
 
-    `errors_in_2xx`: the profile's meaning of an error in a 2xx reply. `amount_unit`: the unit of the sent amount, for
-    which the request was checked.
+    `trusted`: the terminal's new trust record after the request, or None without a change. `problem`: why there is no
+    destination. `errors_in_2xx`: the profile's meaning of an error in a 2xx reply. `amount_unit`: the unit of the sent
+    amount, for which the request was checked.
     """
 
     terminal: FleetTerminal
-    to: Destination
+    base_url: str | None
+    trusted: Trusted | None
+    problem: Problem | None
     callback_url: str
     callback_host: str | None  # address of this machine in the callback URL; None if configured
     until: SendDeadline | None = None
@@ -102,8 +105,14 @@ class StartRoute(msgspec.Struct, frozen=True):
     amount_unit: AmountUnit = "main"
 
 
-class Payments(RecordService):
+class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]):
     """Start use case for tills."""
+
+    kind = rows.PAYMENT
+    free = FREE_FOR_PAYMENTS
+    cannot = "cannot start"
+    used_for = "request"
+    new_id_for = "payment"
 
     def __init__(
         self,
@@ -120,32 +129,13 @@ class Payments(RecordService):
         `approval_checks`: source of the currencies of a terminal. `on_called_back_at`: called with the address of this
         machine in a callback URL after it is recorded.
         """
-        super().__init__(parts)
+        super().__init__(parts, parts.quotas.payments, StartRequest())
         self._parts = parts
         self._callback_urls = callback_urls
         self._zone = zone
         self._approval_checks = approval_checks
         self._amounts = amounts
         self._on_called_back_at = on_called_back_at
-        rules = StartRules(
-            kind=rows.PAYMENT,
-            request=StartRequest(),
-            read=partial(read_start, amounts=amounts),
-            find=rows.get,
-            draft=self._draft,
-            run=self._run,
-            differing=differing_fields,
-            free=FREE_FOR_PAYMENTS,
-            quota=self._quotas.payments,
-            cannot="cannot start",
-            used_for="request",
-            new_id_for="payment",
-        )
-        self._starts = Starts(rules, parts)
-        #: Start of transactions. A known id is answered from its record.
-        self.start = self._starts.start
-        #: Work about a transaction; see `Starts.recorded`.
-        self.recorded = self._starts.recorded
         self._newest: dict[str, Transaction] = {}  # id -> the newest intent, until its start is judged
 
     async def drain(self, seconds: float) -> None:
@@ -153,16 +143,20 @@ class Payments(RecordService):
 
         A start without a reply is judged as a lost reply, and the judgement is committed.
         """
-        self._starts.draining = True
-        await self._starts.wait(seconds)
+        self._draining = True
+        await self._finish(seconds)
         self._fleet.cancel_calls()
-        await self._starts.wait()
+        await self._finish()
+
+    def _differing(self, known: Transaction, request: StartRequest, faults: Faults) -> list[str]:
+        return differing_fields(known, request, faults)
 
     # 2. The request is checked.
 
-    async def _draft(
-        self, identity: str, request: StartRequest, faults: tuple[RequestFault, ...]
-    ) -> tuple[Transaction, StartRoute]:
+    def _read(self, body: bytes) -> tuple[StartRequest, Faults]:
+        return read_start(body, self._amounts)
+
+    async def _draft(self, identity: str, request: StartRequest, faults: Faults) -> tuple[Transaction, StartRoute]:
         """Return the checked request and its destination. Raise Problem; then nothing is recorded."""
         check(faults, "cannot start")
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
@@ -175,7 +169,7 @@ class Payments(RecordService):
         until = self._until(request.not_after)
         row = terminal.rows[request.type]
         way = await self._way(identity, terminal, until, row, unit)
-        self._starts.refuse_draining()  # the daemon may be stopping since
+        self._refuse_draining()  # the daemon may be stopping since
         at = iso(self._now())
         draft = Transaction(
             client_transaction_id=identity,
@@ -191,7 +185,7 @@ class Payments(RecordService):
             transaction_reference=request.transaction_reference,
             original=request.original,
             repeat=request.additional,
-            sent_to=way.to.base_url,
+            sent_to=way.base_url,
             answer_unit=answer_unit,
             callback_host=way.callback_host,
         )
@@ -201,7 +195,7 @@ class Payments(RecordService):
         """Return the number of decimal places that an amount may have: as configured, else that of the currency."""
         if self._amounts.decimals is not None:
             return self._amounts.decimals
-        return digits_of(await self._starts.look(identity, lambda db: self._approval_checks.currencies(db, terminal)))
+        return digits_of(await self._look(identity, lambda db: self._approval_checks.currencies(db, terminal)))
 
     def _refuse_beyond_maximum(self, request: StartRequest) -> None:
         """Raise Problem if the sum exceeds the configured limit. The limit applies to every type."""
@@ -235,7 +229,7 @@ class Payments(RecordService):
         if request.original is None and request.transaction_reference is None:
             return None
         named = partial(chains.named, original=request.original, reference=request.transaction_reference)
-        original = await self._starts.look(identity, named)
+        original = await self._look(identity, named)
         return original.terminal if original is not None and original.terminal in self._fleet else None
 
     def _until(self, moment: datetime | None) -> SendDeadline | None:
@@ -279,46 +273,39 @@ class Payments(RecordService):
         unit: AmountUnit,
     ) -> StartRoute:
         """Return the destination of the request, and the callback URL."""
-        to = await destination(terminal, "cannot start")
-        callback_url, callback_host = "", None
-        if to.base_url is not None:
-            mode = terminal.access_mode
+        base_url, problem = await destination(terminal, self.cannot)
+        trusted, callback_url, callback_host = None, "", None
+        if base_url is not None:
+            trusted = terminal.to_trust(base_url)
             try:
                 callback_url, callback_host = await self._callback_urls.url_and_host(
-                    Channel.TRANSACTION, identity, to.base_url, mode
+                    Channel.TRANSACTION, identity, base_url, terminal.access_mode
                 )
-            except Problem as problem:
-                to = Destination(None, problem=problem)
-        return StartRoute(terminal, to, callback_url, callback_host, until, row.errors_in_2xx, unit)
+            except Problem as no_route:
+                base_url, trusted, problem = None, None, no_route
+        return StartRoute(
+            terminal, base_url, trusted, problem, callback_url, callback_host, until, row.errors_in_2xx, unit
+        )
 
     async def _run(self, drafted: tuple[Transaction, StartRoute]) -> tuple[Transaction, bool]:
-        """Do steps 3 to 5. Return the recorded transaction, and whether this call started it. Raise Problem."""
+        """Do steps 3 to 5."""
         draft, way = drafted
         identity = draft.client_transaction_id
-        transaction, certain = draft, True
         self._newest[identity] = draft
-        with self._outstanding.call(identity):
-            try:
+        conclude = partial(self._conclude, draft, way)
+        try:
+            with self._outstanding.call(identity):
                 transaction, request = await self._intend(draft, way)
-            except CommitUncertain as error:
-                self._starts.log_uncertain(identity, error)
-                attempted = Attempted(NotSent("its intent could not be committed with certainty, so it was not sent"))
-                certain = False
-            else:
                 if request is None:  # the id was recorded before: a callback may have created an orphan
                     return transaction, False
-                attempted = Attempted(await self._send(transaction, request, way.until), way.errors_in_2xx)
-        try:
-            # If the intent is not on disk, a later call may have started the id meanwhile. Then the judgement of this
-            # attempt is dropped.
-            concluded = await self._starts.conclude(identity, partial(self._conclude, draft, way.terminal, attempted))
-        except Exception as error:
-            if not certain:
-                raise self._starts.not_known(identity, error) from error
-            return transaction, True
-        if concluded is None:
-            raise unavailable(StorageUnavailable("the commit failed"))
-        return concluded, True
+                attempt = await self._send(transaction, request, way.until)
+        except CommitUncertain as error:
+            # A later call may start the id meanwhile. Then the judgement of this attempt is dropped.
+            return await self._resolve_uncertain(identity, error, conclude), True
+        with suppress(Exception):  # the error is logged, and the work is tried again
+            concluded = await self._settle(identity, partial(conclude, attempt))
+            return concluded or transaction, True
+        return transaction, True
 
     # 3. The intent is recorded, with every guard against a double payment.
 
@@ -329,22 +316,20 @@ class Payments(RecordService):
         """
         crash_point("start.before_intent")
         try:
-            self._store.check_placed()
-            transaction, request = await self._store.write(partial(self._record_intent, draft=draft, way=way))
+            transaction, request = await self._write_intent(partial(self._record_intent, draft=draft, way=way))
         except CommitUncertain:
             raise
-        except Exception as error:
+        except Exception:
             del self._newest[draft.client_transaction_id]
-            if isinstance(error, StorageUnavailable):
-                raise unavailable(error) from error
             raise
         if request is None:
             del self._newest[draft.client_transaction_id]
-        elif way.to.trusted is not None:
-            request.terminal.trust(way.to.trusted)
+            return transaction, None
+        if way.trusted is not None:
+            way.terminal.trust(way.trusted)
         crash_point("start.intended")
-        if request is not None and transaction.callback_host is not None:
-            self._on_called_back_at(transaction.callback_host)
+        if way.callback_host is not None:
+            self._on_called_back_at(way.callback_host)
         return transaction, request
 
     def _record_intent(
@@ -357,7 +342,7 @@ class Payments(RecordService):
         existing = rows.get(unit.db, draft.client_transaction_id)
         if existing is not None:
             return existing, None
-        PRUNED_PAYMENTS.refuse(unit.db, draft.client_transaction_id)  # pruned
+        rows.PAYMENT.refuse_pruned(unit.db, draft.client_transaction_id)  # pruned
         if way.until is not None:
             self._refuse_late(way.until)  # expired
         # unknown_original, already_derived, chain_conflict, amount_exceeds
@@ -366,10 +351,10 @@ class Payments(RecordService):
         chains.refuse_sale(unit, transaction, chain)  # sale_conflict
         self._parts.refuse_unseen()  # restore_unseen
         chains.refuse_busy(unit, transaction, self._outstanding)  # terminal_busy
-        if way.to.problem is not None:
-            raise way.to.problem  # identity_conflict, terminal_offline
-        if way.to.trusted is not None:
-            terminals.put(unit, transaction.terminal, way.to.trusted)
+        if way.problem is not None:
+            raise way.problem  # identity_conflict, terminal_offline
+        if way.trusted is not None:
+            terminals.put(unit, transaction.terminal, way.trusted)
         begin(unit, transaction, "intent")
         rows.take_lease(unit, transaction.terminal, transaction.client_transaction_id)
         return transaction, request
@@ -401,23 +386,21 @@ class Payments(RecordService):
 
     # 5. The reply is judged, and the result is recorded.
 
-    async def _conclude(
-        self, transaction: Transaction, terminal: FleetTerminal, attempted: Attempted
-    ) -> Transaction | None:
+    async def _conclude(self, transaction: Transaction, way: StartRoute, attempt: Attempt) -> Transaction | None:
         """Commit the judgement of the attempt; None if the intent did not reach the disk. Raise the store's errors."""
-        start = JudgedStart.of(attempted, transaction.client_transaction_id)
         identity, sent_to = transaction.client_transaction_id, transaction.sent_to
-        proved = terminal.proved(sent_to) if sent_to is not None else None
+        start = JudgedStart.of(Attempted(attempt, way.errors_in_2xx), identity)
+        proved = way.terminal.proved(sent_to) if sent_to is not None else None
         concluded = await self._store.write(
             partial(self._record_attempt, transaction=transaction, start=start, now=self._now(), proved=proved)
         )
         if proved is not None:
-            terminal.trust(proved)
+            way.terminal.trust(proved)
         if self._newest.get(identity) is transaction:
             del self._newest[identity]
         crash_point("start.concluded")
         phase = concluded.phase if concluded else None
-        self._starts.log_answered(identity, transaction.terminal, phase, start.judgement, attempted.attempt, NAMES)
+        self._log_answered(identity, transaction.terminal, phase, start.judgement, attempt, NAMES)
         return concluded
 
     def _record_attempt(

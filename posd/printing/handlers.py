@@ -24,7 +24,6 @@ from posd.printing.wire import NoAnswer, PollAnswered
 from posd.records.model import Phase
 from posd.records.request import decided
 from posd.records.service import storage_problem
-from posd.records.table import PRUNED_PRINT_JOBS
 
 T = TypeVar("T")
 
@@ -121,7 +120,7 @@ class PrintJobCalls:
         """Return the job with that id. Raise Problem."""
         job = rows.find(db, identity)
         if job is None:
-            raise self.context.not_here(PRUNED_PRINT_JOBS.missing(db, identity))
+            raise self.context.not_here(rows.PRINT_JOB.missing(db, identity))
         return job
 
     def _shown(self, db: sqlite3.Connection, identity: str) -> documents.PrintJob:

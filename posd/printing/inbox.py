@@ -28,7 +28,6 @@ from posd.records.inbox import CallbackInbox, CallbackReceipt, UnreadableCallbac
 from posd.records.quarantine import QuarantineEntry, ReceivedCallback
 from posd.records.replies import CallbackResult, RefusedBody, refusal
 from posd.records.service import RecordService, ServiceParts
-from posd.records.table import PRUNED_PRINT_JOBS
 from posd.storage.batch import WriteTransaction
 from posd.terminals.authentication import Headers
 
@@ -102,7 +101,7 @@ class PrintInbox(RecordService):
     ) -> CallbackReceipt:
         """Record a webhook and its effect. Runs inside the commit."""
         before, at, body = rows.get(unit.db, identity), came.at, came.body
-        if before is None and PRUNED_PRINT_JOBS.find(unit.db, identity) is not None:
+        if before is None and rows.PRINT_JOB.find_pruned(unit.db, identity) is not None:
             return CallbackReceipt(CallbackResult.REMOVED)  # a printer's text needs no more
         if before is not None and (refused := self._refusal(before, report, came)) is not None:
             return self.callbacks.refuse(unit, identity, refused, came)

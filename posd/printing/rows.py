@@ -18,9 +18,9 @@ from posd.base.times import iso
 from posd.printing.entries import Called, Created, Dismissed, Entry, Interrupted, Resolved, apply, feed_word
 from posd.printing.model import DecidedBy, PrintAttention, PrintAttentionCode, PrintJob, PrintStatus
 from posd.records import pages
-from posd.records.model import Phase, tag
+from posd.records.model import Phase, PrunedJob, tag
 from posd.records.service import publish, take_over
-from posd.records.table import PRUNED_PRINT_JOBS, RecordColumn, RecordKind, RecordTable, as_json, raw_json
+from posd.records.table import RecordColumn, RecordKind, RecordTable, as_json, raw_json
 from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
 
@@ -52,7 +52,16 @@ PRINT_JOBS = RecordTable(
     ),
 )
 COLUMNS = PRINT_JOBS.columns
-PRINT_JOB = RecordKind(Channel.PRINT, PRINT_JOBS, PRUNED_PRINT_JOBS, "print", "print_job", "print job")
+PRINT_JOB = RecordKind(
+    Channel.PRINT,
+    PRINT_JOBS,
+    "pruned_print_jobs",
+    PrunedJob,
+    "print",
+    "print_job",
+    "print job",
+    ids_in_any_case=True,
+)
 get, by_rowid, insert, update = PRINT_JOBS.get, PRINT_JOBS.by_rowid, PRINT_JOBS.insert, PRINT_JOBS.update
 _job = PRINT_JOBS.read
 

@@ -31,16 +31,9 @@ from posd.printing.request import Decision, PrintRequest, differing_fields, prin
 from posd.printing.wire import judge
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
-from posd.records.request import RequestFault, check, unsignable
-from posd.records.service import RecordService, ServiceParts, decide, require_attention
-from posd.records.start import (
-    StartRules,
-    Starts,
-    destination,
-    identity_conflict,
-    unavailable,
-)
-from posd.records.table import PRUNED_PRINT_JOBS
+from posd.records.request import check, unsignable
+from posd.records.service import ServiceParts, decide, require_attention
+from posd.records.start import Faults, Starts, destination, identity_conflict
 from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, ReplyLost
@@ -144,7 +137,7 @@ def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | No
     """
     if (known := rows.find(unit.db, draft.print_job_id)) is not None:
         return known, False  # a webhook arrived before the call
-    PRUNED_PRINT_JOBS.refuse(unit.db, draft.print_job_id)
+    rows.PRINT_JOB.refuse_pruned(unit.db, draft.print_job_id)
     if draft.reprint_of is not None:
         original = rows.find(unit.db, draft.reprint_of)
         if original is None:
@@ -198,38 +191,27 @@ REFUSALS = (
 log = structlog.get_logger("posd.printing")
 
 
-class Printing(RecordService):
+class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
     """Use cases of tills (print) and of operators (decide about a print job)."""
 
+    kind = rows.PRINT_JOB
+    free = FREE_FOR_EXTRAS
+    cannot = "cannot print"
+    used_for = "print job"
+    new_id_for = "document"
+
     def __init__(self, parts: ServiceParts, callback_urls: CallbackUrls, turns: PrintTurns) -> None:
-        super().__init__(parts)
+        super().__init__(parts, parts.quotas.print_jobs, PrintRequest())
         self._callback_urls = callback_urls
         self._turns = turns
-        rules = StartRules(
-            kind=rows.PRINT_JOB,
-            request=PrintRequest(),
-            read=read_print,
-            find=self._find,
-            draft=self._plan,
-            run=self._begin,
-            differing=differing_fields,
-            free=FREE_FOR_EXTRAS,
-            quota=parts.quotas.print_jobs,
-            cannot="cannot print",
-            used_for="print job",
-            new_id_for="document",
-        )
-        self._starts = Starts(rules, parts)
-        #: Work about a print job; see `Starts.recorded`.
-        self.recorded = self._starts.recorded
         self._uncertain: set[str] = set()  # ids in lower case of jobs whose intent may or may not be on disk
         self._deliveries: dict[str, asyncio.Task[PrintJob | None]] = {}
 
     async def start(
-        self, print_job_id: str, body: bytes, refusal: Problem | None = None, sender: SocketPeer | None = None
+        self, identity: str, body: bytes, refusal: Problem | None = None, sender: SocketPeer | None = None
     ) -> tuple[PrintJob, bool]:
         """Print a document, or return the known job, as soon as `_wait` allows. See `Starts.start`."""
-        known, created = await self._starts.start(print_job_id, body, refusal, sender)
+        known, created = await super().start(identity, body, refusal, sender)
         return await self._wait(known), created
 
     def under_way(self, print_job_id: str) -> bool:
@@ -238,15 +220,15 @@ class Printing(RecordService):
 
     async def drain(self, seconds: float) -> None:
         """Send nothing more. Send no further jobs, and wait some seconds for running calls."""
-        self._starts.draining = True
-        await self._starts.wait(seconds)
+        self._draining = True
+        await self._finish(seconds)
 
     async def close(self) -> None:
         """Wait until the remaining calls are judged and recorded.
 
         Called after the calls to the terminals were cancelled.
         """
-        await self._starts.wait()
+        await self._finish()
 
     async def decide(self, print_job_id: str, decision: Decision) -> PrintJob:
         """Apply an operator's decision. Return the changed job. Raise Problem."""
@@ -256,7 +238,7 @@ class Printing(RecordService):
     def _decide(self, unit: WriteTransaction, identity: str, decision: Decision) -> PrintJob:
         before = rows.find(unit.db, identity)
         if before is None:
-            raise PRUNED_PRINT_JOBS.missing(unit.db, identity)
+            raise rows.PRINT_JOB.missing(unit.db, identity)
         if isinstance(decision, Dismissed):
             require_attention(before, decision.code, identity)
         elif before.phase is Phase.FINAL:
@@ -277,15 +259,18 @@ class Printing(RecordService):
         await asyncio.wait({delivery}, timeout=self._fleet.of(job.terminal).longest_call)
         return (delivery.result() if delivery.done() else None) or job
 
-    def _find(self, db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
-        """Return the job with an id, or None if the id is free. Raise Problem."""
-        if print_job_id.lower() in self._uncertain:
-            raise self._starts.not_known(print_job_id, "its intent may not be on disk")
-        return rows.find(db, print_job_id)
+    def _read(self, body: bytes) -> tuple[PrintRequest, Faults]:
+        return read_print(body)
 
-    async def _plan(
-        self, print_job_id: str, request: PrintRequest, faults: tuple[RequestFault, ...]
-    ) -> tuple[PrintJob, Problem | None]:
+    def _differing(self, known: PrintJob, request: PrintRequest, faults: Faults) -> list[str]:
+        return differing_fields(known, request, faults)
+
+    def _find(self, db: sqlite3.Connection, identity: str) -> PrintJob | None:
+        if identity.lower() in self._uncertain:
+            raise self._not_known(identity, "its intent may not be on disk")
+        return rows.find(db, identity)
+
+    async def _draft(self, identity: str, request: PrintRequest, faults: Faults) -> tuple[PrintJob, Problem | None]:
         """Return the requested job, and the Problem if it has no destination.
 
         Raise Problem; then nothing is recorded.
@@ -296,8 +281,8 @@ class Printing(RecordService):
         if (auth := terminal.config.auth) != "none":
             beside = auth == "hash-encrypt" and not terminal.rows["print"].document_member
             check(unsignable({"document": request.document}, ("document",) if beside else ()), "cannot print")
-        to = await destination(terminal, "cannot print")
-        self._starts.refuse_draining()  # the daemon may be stopping since
+        sent_to, problem = await destination(terminal, "cannot print")
+        self._refuse_draining()  # the daemon may be stopping since
         if self._turns.waiting >= MAX_WAITING:
             raise Problem(
                 "queue_full",
@@ -306,7 +291,7 @@ class Printing(RecordService):
             )
         at = iso(self._now())
         job = PrintJob(
-            print_job_id=print_job_id,
+            print_job_id=identity,
             terminal=serial,
             created_at=at,
             updated_at=at,
@@ -314,36 +299,33 @@ class Printing(RecordService):
             external_reference=request.external_reference,
             document=request.document,
             reprint_of=request.reprint_of,
-            sent_to=to.base_url,
+            sent_to=sent_to,
             queued=self._turns.busy(serial),
         )
-        return job, to.problem
+        return job, problem
 
-    async def _begin(self, planned: tuple[PrintJob, Problem | None]) -> tuple[PrintJob, bool]:
-        """Record the intent and run it. Return the record, and whether this call recorded it. Raise Problem."""
-        draft, problem = planned
-        assert draft.terminal is not None  # noqa: S101 - `_plan` has resolved it
-        failures = self._turns.join(draft.terminal)
+    async def _run(self, drafted: tuple[PrintJob, Problem | None]) -> tuple[PrintJob, bool]:
+        draft, problem = drafted
+        identity, terminal = draft.print_job_id, draft.terminal
+        assert terminal is not None  # noqa: S101 - `_draft` has resolved it
+        failures = self._turns.join(terminal)
         try:
             url = await self._callback_url(draft) if problem is None else ""
             crash_point("print.before_intent")
-            self._store.check_placed()
-            recorded, created = await self._store.write(partial(record_intent, draft=draft, problem=problem))
+            recorded, created = await self._write_intent(partial(record_intent, draft=draft, problem=problem))
         except CommitUncertain as error:
-            self._turns.leave(draft.terminal)
-            return await self._resolve_uncertain(draft, error), True
-        except BaseException as error:
-            self._turns.leave(draft.terminal)
-            if isinstance(error, StorageUnavailable):
-                raise unavailable(error) from error
+            self._turns.leave(terminal)
+            self._uncertain.add(identity.lower())
+            return await self._resolve_uncertain(identity, error, partial(self._conclude, identity)), True
+        except BaseException:
+            self._turns.leave(terminal)
             raise
         if not created:
-            self._turns.leave(draft.terminal)
+            self._turns.leave(terminal)
             return recorded, False
         crash_point("print.intended")
-        identity, terminal = draft.print_job_id, draft.terminal
         job = None if draft.queued else recorded
-        delivery = self._starts.keep(self._deliver(identity, terminal, job, url, failures))
+        delivery = self._keep(self._deliver(identity, terminal, job, url, failures))
         self._deliveries[identity] = delivery
 
         def delivered(_delivery: object) -> None:
@@ -360,22 +342,6 @@ class Printing(RecordService):
         mode = self._fleet.of(job.terminal).access_mode
         return await self._callback_urls.url(Channel.PRINT, job.print_job_id, job.sent_to, mode)
 
-    async def _resolve_uncertain(self, draft: PrintJob, error: CommitUncertain) -> PrintJob:
-        """Do not send a job whose intent may not be on disk. If the intent is on disk, record that the job was not
-        sent. Raise Problem.
-        """
-        identity = draft.print_job_id
-        self._starts.log_uncertain(identity, error)
-        attempt = NotSent("its intent could not be committed with certainty, so it was not sent")
-        self._uncertain.add(identity.lower())
-        try:
-            concluded = await self._starts.conclude(identity, partial(self._conclude, identity, attempt))
-        except Exception as failure:
-            raise self._starts.not_known(identity, failure) from failure
-        if concluded is None:
-            raise unavailable(StorageUnavailable("the commit failed")) from error
-        return concluded
-
     async def _deliver(
         self, identity: str, terminal: str, job: PrintJob | None, url: str, failures: int
     ) -> PrintJob | None:
@@ -389,12 +355,12 @@ class Printing(RecordService):
             try:
                 attempt = await self._attempt(identity, terminal, job, url, failures)
             except Exception as error:  # noqa: BLE001 - every error needs a judgement of the job
-                self._starts.log_failure(identity, error)
+                self._log_failure(identity, error)
                 attempt = ReplyLost("posd failed because of a fault of its own while it sent the request")
         if attempt is None:
             return None
         try:
-            return await self._starts.conclude(identity, partial(self._conclude, identity, attempt))
+            return await self._settle(identity, partial(self._conclude, identity, attempt))
         except Exception:  # noqa: BLE001 - the error is logged, and the work is tried again
             return None
 
@@ -402,7 +368,7 @@ class Printing(RecordService):
         self, identity: str, terminal: str, job: PrintJob | None, url: str, failures: int
     ) -> Attempt | None:
         """Send a job in its turn. Return None if it must not be sent any more."""
-        if self._starts.draining:
+        if self._draining:
             return NotSent(STOPPING)
         if (failure := self._turns.failure_since(terminal, failures)) is not None:
             return NotSent(f"the terminal could not be reached for an earlier print job: {failure}")
@@ -438,6 +404,6 @@ class Printing(RecordService):
         after = await self._store.write(partial(record_attempt, identity=identity, attempt=attempt, now=self._now()))
         crash_point("print.concluded")
         terminal, phase = (after.terminal, after.phase) if after else (None, None)
-        self._starts.log_answered(identity, terminal, phase, judge(attempt), attempt, NAMES)
+        self._log_answered(identity, terminal, phase, judge(attempt), attempt, NAMES)
         self._uncertain.discard(identity.lower())
         return after

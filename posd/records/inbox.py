@@ -7,7 +7,7 @@ terminal instead.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Generic
+from typing import Any, Generic
 
 import msgspec
 import structlog
@@ -65,7 +65,7 @@ class CallbackInbox(Generic[R]):
     stored.
     """
 
-    kind: RecordKind[R]
+    kind: RecordKind[R, Any]
     parts: ServiceParts
     record: Callable[[WriteTransaction, R, Quarantined | Reapplied, datetime], R]
     on_unusable: Callable[[str], None]

@@ -163,7 +163,7 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
     `last_incomplete_rowid`: rowid of the last record from before the journal, or 0.
     """
 
-    kind: RecordKind[R]
+    kind: RecordKind[R, Any]
     differing: Callable[[sqlite3.Connection, R], tuple[Differing, Callable[[WriteTransaction], object]]]
     reapply: Callable[..., str | None]
     tell: Callable[[int, int], None]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 import structlog
@@ -98,7 +99,11 @@ def storage_problem(detail: str) -> Iterator[None]:
 
 
 async def decide(
-    kind: RecordKind[R], store: Store, identity: str, decision: DecisionEntry, work: Callable[[WriteTransaction], R]
+    kind: RecordKind[R, Any],
+    store: Store,
+    identity: str,
+    decision: DecisionEntry,
+    work: Callable[[WriteTransaction], R],
 ) -> R:
     """Commit the result of `work` for an operator's decision. Return the changed record. Raise Problem."""
     crash_point("operator.before_commit")
@@ -129,7 +134,7 @@ def require_attention(record: RecordState, code: str, identity: str) -> None:
 def publish(
     unit: WriteTransaction,
     line: Callable[..., RecordedChange],
-    kind: RecordKind[R],
+    kind: RecordKind[R, Any],
     before: R | None,
     after: R,
     word: str,
@@ -157,7 +162,7 @@ def publish(
 
 
 async def take_over(
-    kind: RecordKind[R], store: Store, crash: str, work: Callable[[WriteTransaction], list[R]]
+    kind: RecordKind[R, Any], store: Store, crash: str, work: Callable[[WriteTransaction], list[R]]
 ) -> list[R]:
     """Commit the result of `work` for the open records, and log these records.
 

@@ -7,6 +7,7 @@ also contains the problems that refuse every start.
 import asyncio
 import secrets
 import sqlite3
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -22,12 +23,13 @@ from posd.httpd.admission import SocketPeer
 from posd.records.model import Phase
 from posd.records.quotas import SenderQuotas
 from posd.records.request import RequestFault
-from posd.records.service import Missing, ServiceParts
+from posd.records.service import Missing, RecordService, ServiceParts
 from posd.records.table import R, RecordKind
 from posd.storage import CommitUncertain, StorageUnavailable
+from posd.storage.batch import WriteTransaction
 from posd.storage.marks import MissingRecords
-from posd.terminals.attempt import Attempt, Replied
-from posd.terminals.identity import OpenConflict, Trusted
+from posd.terminals.attempt import Attempt, NotSent, Replied
+from posd.terminals.identity import OpenConflict
 from posd.terminals.terminal import FleetTerminal
 
 #: Seconds between two attempts to store the judgement of a start while the disk is full.
@@ -45,44 +47,49 @@ D = TypeVar("D")
 Faults = tuple[RequestFault, ...]
 
 
-class StartRules(msgspec.Struct, Generic[R, Q, D], frozen=True, kw_only=True):
-    """Differences between the starts of payments and of print jobs.
-
-    `read` parses a body. `request`: stands for an unreadable body. `draft` checks a request. `run` records and sends
-    the draft. `run` returns the record, and whether this call started it. Each raises Problem. `cannot`: text about the
-    refused action. `used_for`, `new_id_for`: see `require_same`.
-    """
-
-    kind: RecordKind[R]
-    request: Q
-    read: Callable[[bytes], tuple[Q, Faults]]
-    find: Callable[[sqlite3.Connection, str], R | None]
-    draft: Callable[[str, Q, Faults], Awaitable[D]]
-    run: Callable[[D], Awaitable[tuple[R, bool]]]
-    differing: Callable[[R, Q, Faults], list[str]]
-    free: Limit
-    quota: SenderQuotas
-    cannot: str
-    used_for: str
-    new_id_for: str
-
-
-class Starts(Generic[R, Q, D]):
-    """Starts of one kind of record. Calls with one id run one after the other, and a known id is answered from its
-    record.
+class Starts(RecordService, Generic[R, Q, D]):
+    """Base of the starts of payments and of print jobs. Calls with one id run one after the other, and a known id is
+    answered from its record.
 
     Open calls run to their end, even if the till does not wait for them.
     """
 
-    def __init__(self, rules: StartRules[R, Q, D], parts: ServiceParts) -> None:
-        self.draining = False
+    kind: RecordKind[R, Any]
+    free: Limit
+    cannot: str  # text about the refused action
+    used_for: str  # see `require_same`
+    new_id_for: str  # see `require_same`
+
+    def __init__(self, parts: ServiceParts, quota: SenderQuotas, unreadable: Q) -> None:
+        """`unreadable`: stands for the request of an unreadable body."""
+        super().__init__(parts)
+        self._quota = quota
+        self._unreadable = unreadable
+        self._missing = parts.missing
+        self._draining = False
         self._busy: dict[str, asyncio.Future[None]] = {}
         self._calls: dict[str, set[asyncio.Task[Any]]] = {}  # open calls by id, in lower case
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._rules = rules
-        self._store = parts.store
-        self._quotas = parts.quotas
-        self._missing = parts.missing
+
+    @abstractmethod
+    def _read(self, body: bytes) -> tuple[Q, Faults]:
+        """Parse a body. Raise Problem."""
+
+    @abstractmethod
+    async def _draft(self, identity: str, request: Q, faults: Faults) -> D:
+        """Check a request. Raise Problem; then nothing is recorded."""
+
+    @abstractmethod
+    async def _run(self, drafted: D) -> tuple[R, bool]:
+        """Record and send the draft. Return the record, and whether this call started it. Raise Problem."""
+
+    @abstractmethod
+    def _differing(self, known: R, request: Q, faults: Faults) -> list[str]:
+        """Return the fields in which a repeated call differs from the record of its id."""
+
+    def _find(self, db: sqlite3.Connection, identity: str) -> R | None:
+        """Return the record with an id, or None if the id is free. Raise Problem."""
+        return self.kind.table.get(db, identity)
 
     async def start(
         self, identity: str, body: bytes, refusal: Problem | None = None, sender: SocketPeer | None = None
@@ -93,7 +100,7 @@ class Starts(Generic[R, Q, D]):
         or None if it is not counted. The call runs to its end, even if the till disconnects. Raise Problem. With a 4xx
         or 503 nothing was sent, and nothing of the call is recorded.
         """
-        call = self.keep(self._start(identity, body, refusal, sender))
+        call = self._keep(self._start(identity, body, refusal, sender))
         self._calls.setdefault(identity.lower(), set()).add(call)
         call.add_done_callback(partial(self._ended, identity.lower()))
         return await asyncio.shield(call)
@@ -135,11 +142,10 @@ class Starts(Generic[R, Q, D]):
     async def _start(
         self, identity: str, body: bytes, refusal: Problem | None, sender: SocketPeer | None
     ) -> tuple[R, bool]:
-        rules, size = self._rules, len(body) + START_BYTES
-        request = rules.request
+        request, size = self._unreadable, len(body) + START_BYTES
         faults: Faults = (RequestFault("", "is not a request"),)
         try:
-            request, faults = rules.read(body)
+            request, faults = self._read(body)
         except Problem as problem:
             refusal = refusal or problem
         async with self._per_id_lock(identity.lower()):
@@ -148,19 +154,19 @@ class Starts(Generic[R, Q, D]):
                 with of_unknown_id(self._missing, lambda: self._are_others(identity)):
                     if refusal is not None:
                         raise refusal
-                    self.refuse_draining()  # refuse it before any slow step
-                    draft = await rules.draft(identity, request, faults)
-                    self._quotas.require_free(rules.free, rules.cannot)
-                    rules.quota.require(sender, size, rules.cannot)
-                    known, started = await rules.run(draft)
+                    self._refuse_draining()  # refuse it before any slow step
+                    draft = await self._draft(identity, request, faults)
+                    self._quotas.require_free(self.free, self.cannot)
+                    self._quota.require(sender, size, self.cannot)
+                    known, started = await self._run(draft)
                 if started:
-                    rules.quota.take(sender, size)
+                    self._quota.take(sender, size)
                     return known, True
-        differing = rules.differing(known, request, faults)
-        require_same(identity, differing, used_for=rules.used_for, new_id_for=rules.new_id_for)
+        differing = self._differing(known, request, faults)
+        require_same(identity, differing, used_for=self.used_for, new_id_for=self.new_id_for)
         return known, False
 
-    def keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    def _keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run a call to its end, even if the till does not wait for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -184,55 +190,77 @@ class Starts(Generic[R, Q, D]):
             del self._busy[identity]
             mine.set_result(None)
 
-    async def wait(self, seconds: float | None = None) -> None:
+    async def _finish(self, seconds: float | None = None) -> None:
         """Wait until no call runs, at most `seconds`."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
-    def refuse_draining(self) -> None:
+    def _refuse_draining(self) -> None:
         """Raise Problem if posd is stopping."""
-        if self.draining:
+        if self._draining:
             raise Problem("draining", "posd is stopping; repeat the same call in a moment")
 
     async def _look_up(self, identity: str) -> R | None:
         """Return the record of an id, or None if the id is free. Raise Problem."""
 
         def look(db: sqlite3.Connection) -> R | None:
-            found = self._rules.find(db, identity)
+            found = self._find(db, identity)
             if found is None:
-                self._rules.kind.pruned.refuse(db, identity)
+                self.kind.refuse_pruned(db, identity)
             return found
 
-        return await self.look(identity, look)
+        return await self._look(identity, look)
 
-    async def look(self, identity: str, function: Callable[[sqlite3.Connection], T]) -> T:
+    async def _look(self, identity: str, function: Callable[[sqlite3.Connection], T]) -> T:
         """Return the record for a call with an id. Raise Problem."""
         try:
             return await self._store.look_up(function)
         except StorageUnavailable as error:
-            raise self.not_known(identity, error) from error
+            raise self._not_known(identity, error) from error
 
-    async def conclude(self, identity: str, conclude: Callable[[], Awaitable[T]]) -> T:
+    async def _write_intent(self, record: Callable[[WriteTransaction], T]) -> T:
+        """Commit an intent. Raise Problem, CommitUncertain."""
+        try:
+            self._store.check_placed()
+            return await self._store.write(record)
+        except StorageUnavailable as error:
+            raise unavailable(error) from error
+
+    async def _resolve_uncertain(
+        self, identity: str, error: CommitUncertain, conclude: Callable[[NotSent], Awaitable[R | None]]
+    ) -> R:
+        """Send nothing, because the intent may not be on disk. If it is, `conclude` records that. Raise Problem."""
+        log.warning(f"{self.kind.word}.commit_uncertain", **self.kind.named(identity), error=str(error))
+        attempt = NotSent("its intent could not be committed with certainty, so it was not sent")
+        try:
+            concluded = await self._settle(identity, partial(conclude, attempt))
+        except Exception as failure:
+            raise self._not_known(identity, failure) from failure
+        if concluded is None:
+            raise unavailable(StorageUnavailable("the commit failed")) from error
+        return concluded
+
+    async def _settle(self, identity: str, conclude: Callable[[], Awaitable[T]]) -> T:
         """Commit the judgement of an attempt. If the store fails, raise its error, and try again later."""
         try:
             return await conclude()
         except Exception as error:
-            self.log_failure(identity, error)
-            self.keep(self._conclude_later(conclude))
+            self._log_failure(identity, error)
+            self._keep(self._settle_later(conclude))
             raise
 
-    async def _conclude_later(self, conclude: Callable[[], Awaitable[object]]) -> None:
+    async def _settle_later(self, conclude: Callable[[], Awaitable[object]]) -> None:
         """Try to commit the judgement of an attempt until the store accepts it or posd stops.
 
-        the next daemon recovers the record
+        The next daemon recovers the record.
         """
-        while not self.draining:
+        while not self._draining:
             await asyncio.sleep(RETRY_STORING_SECONDS)
             with suppress(Exception):  # the first failure was logged
                 await conclude()
                 return
 
-    def log_answered(
+    def _log_answered(
         self,
         identity: str,
         terminal: str | None,
@@ -242,7 +270,7 @@ class Starts(Generic[R, Q, D]):
         names: Names,
     ) -> None:
         """Log the judgement of an attempt. `phase` is None if the intent did not reach the disk."""
-        kind = self._rules.kind
+        kind = self.kind
         log.info(
             f"{kind.word}.answered",
             **kind.named(identity),
@@ -253,26 +281,21 @@ class Starts(Generic[R, Q, D]):
             http_status=attempt.status if isinstance(attempt, Replied) else None,
         )
 
-    def log_uncertain(self, identity: str, error: CommitUncertain) -> None:
-        """Log that posd cannot tell whether an intent is on disk."""
-        kind = self._rules.kind
-        log.warning(f"{kind.word}.commit_uncertain", **kind.named(identity), error=str(error))
-
-    def log_failure(self, identity: str, error: Exception) -> None:
+    def _log_failure(self, identity: str, error: Exception) -> None:
         """Log that the judgement of an attempt could not be recorded."""
-        kind = self._rules.kind
+        kind = self.kind
         if isinstance(error, StorageUnavailable | CommitUncertain):
             log.warning(f"{kind.word}.not_recorded", **kind.named(identity), error=str(error))
         else:
             error_id = secrets.token_hex(8)
             log.error("posd.internal_error", **kind.named(identity), error_id=error_id, exc_info=error)
 
-    def not_known(self, identity: str, why: object) -> Problem:
+    def _not_known(self, identity: str, why: object) -> Problem:
         """Return the problem if posd cannot tell whether the request of an id was sent. The till repeats the call.
 
         The status is not 503, which would mean that nothing was sent.
         """
-        kind, error_id = self._rules.kind, secrets.token_hex(8)
+        kind, error_id = self.kind, secrets.token_hex(8)
         log.warning(f"{kind.word}.not_readable", **kind.named(identity), error=str(why), error_id=error_id)
         return Problem(
             "internal_error",
@@ -282,31 +305,20 @@ class Starts(Generic[R, Q, D]):
         )
 
 
-class Destination(msgspec.Struct, frozen=True):
-    """Destination of a request: the base URL, or the Problem that prevents the request.
+async def destination(terminal: FleetTerminal, cannot: str) -> tuple[str | None, Problem | None]:
+    """Return the present base URL for a request to a terminal, or the Problem that prevents the request.
 
-    `trusted`: the terminal's new trust record after the request, or None without a change.
+    `cannot`: text about the refused action.
     """
-
-    base_url: str | None
-    trusted: Trusted | None = None
-    problem: Problem | None = None
-
-
-async def destination(terminal: FleetTerminal, cannot: str) -> Destination:
-    """Return the present destination of a request to a terminal. `cannot`: text about the refused action."""
     base_url = await terminal.choose()
     if (dispute := terminal.conflict) is not None:
-        return Destination(None, problem=identity_conflict(dispute, cannot))
+        return None, identity_conflict(dispute, cannot)
     if base_url is not None:
-        return Destination(base_url, terminal.to_trust(base_url))
-    return Destination(
-        None,
-        problem=Problem(
-            "terminal_offline",
-            f"{cannot}: no address of terminal {terminal.serial} is known; check that it is switched on and in this "
-            "network (posd terminals), or give it a base_url in the configuration",
-        ),
+        return base_url, None
+    return None, Problem(
+        "terminal_offline",
+        f"{cannot}: no address of terminal {terminal.serial} is known; check that it is switched on and in this "
+        "network (posd terminals), or give it a base_url in the configuration",
     )
 
 

@@ -1,6 +1,6 @@
 """Table of one kind of record: its columns, and the code for its rows. No other code reads, inserts or updates them.
 
-The module also has the table of tombstones of such records.
+The module also has the tombstones of such records.
 """
 
 import sqlite3
@@ -126,69 +126,53 @@ class RecordTable(Generic[R]):
         )
 
 
-# Tombstones of removed records: their ids, and their results.
+# Differences between payments and print jobs.
 
 P = TypeVar("P", bound=Pruned | PrunedJob)
 
 
-class PrunedRecords(msgspec.Struct, Generic[P], frozen=True):
-    """Access to the tombstones of one kind of record.
+class RecordKind(msgspec.Struct, Generic[R, P], frozen=True):
+    """One kind of record, with the access to the tombstones of its removed records.
 
-    The columns are the fields of the tombstone, and the first is the id. `noun`: name of the record in sentences.
-    `ids_in_any_case`: ids that differ only in case are equal.
-    """
-
-    table: str
-    row: type[P]
-    noun: str
-    ids_in_any_case: bool = False
-
-    def find(self, db: sqlite3.Connection, identity: str) -> P | None:
-        """Return the tombstone of a removed record, or None."""
-        names, collation = self.row.__struct_fields__, " COLLATE NOCASE" if self.ids_in_any_case else ""
-        query = f"SELECT {', '.join(names)} FROM {self.table} WHERE {names[0]} = ?{collation}"  # noqa: S608 - of the code
-        row = db.execute(query, (identity,)).fetchone()
-        return self.row(*row) if row else None
-
-    def refuse(self, db: sqlite3.Connection, identity: str) -> None:
-        """Raise Problem `pruned` if retention removed a record with that id."""
-        if (found := self.find(db, identity)) is not None:
-            raise found.refusal()
-
-    def missing(self, db: sqlite3.Connection, identity: str, cannot: str = "") -> Problem:
-        """Return the problem for a record that was removed, or is unknown."""
-        if (found := self.find(db, identity)) is not None:
-            return found.refusal()
-        return Problem("not_found", f"{cannot}no {self.noun} {identity} is known here; check the id")
-
-    def keep(self, db: sqlite3.Connection, found: P) -> None:
-        """Insert the tombstone of a removed record."""
-        values = msgspec.structs.astuple(found)
-        marks = ", ".join("?" * len(values))
-        db.execute(f"INSERT OR REPLACE INTO {self.table} VALUES ({marks})", values).close()  # noqa: S608 - as above
-
-
-PRUNED_PAYMENTS = PrunedRecords("pruned_transactions", Pruned, "transaction")
-PRUNED_PRINT_JOBS = PrunedRecords("pruned_print_jobs", PrunedJob, "print job", ids_in_any_case=True)
-
-
-# Differences between payments and print jobs.
-
-
-class RecordKind(msgspec.Struct, Generic[R], frozen=True):
-    """One kind of record.
-
-    `word`: prefix of its log events. `name`: name of the id in log lines, and `kind` in the feed. `noun`: name of the
-    record in sentences.
+    `pruned_table`: table of the tombstones. Its columns are the fields of `pruned`, and the first is the id. `word`:
+    prefix of its log events. `name`: name of the id in log lines, and `kind` in the feed. `noun`: name of the record in
+    sentences. `ids_in_any_case`: ids that differ only in case are equal.
     """
 
     channel: Channel
     table: RecordTable[R]
-    pruned: PrunedRecords[Any]
+    pruned_table: str
+    pruned: type[P]
     word: str
     name: str
     noun: str
+    ids_in_any_case: bool = False
 
     def named(self, identity: str) -> dict[str, str]:
         """Return the field of a log line with the id of a record."""
         return {self.name: identity}
+
+    def find_pruned(self, db: sqlite3.Connection, identity: str) -> P | None:
+        """Return the tombstone of a removed record, or None."""
+        names, collation = self.pruned.__struct_fields__, " COLLATE NOCASE" if self.ids_in_any_case else ""
+        query = f"SELECT {', '.join(names)} FROM {self.pruned_table} WHERE {names[0]} = ?{collation}"  # noqa: S608 - of the code
+        row = db.execute(query, (identity,)).fetchone()
+        return self.pruned(*row) if row else None
+
+    def refuse_pruned(self, db: sqlite3.Connection, identity: str) -> None:
+        """Raise Problem `pruned` if retention removed a record with that id."""
+        if (found := self.find_pruned(db, identity)) is not None:
+            raise found.refusal()
+
+    def missing(self, db: sqlite3.Connection, identity: str, cannot: str = "") -> Problem:
+        """Return the problem for a record that was removed, or is unknown."""
+        if (found := self.find_pruned(db, identity)) is not None:
+            return found.refusal()
+        noun = self.name.replace("_", " ")
+        return Problem("not_found", f"{cannot}no {noun} {identity} is known here; check the id")
+
+    def keep_pruned(self, db: sqlite3.Connection, found: P) -> None:
+        """Insert the tombstone of a removed record."""
+        values = msgspec.structs.astuple(found)
+        marks = ", ".join("?" * len(values))
+        db.execute(f"INSERT OR REPLACE INTO {self.pruned_table} VALUES ({marks})", values).close()  # noqa: S608 - as above

@@ -21,7 +21,6 @@ from posd.printing import rows as print_jobs
 from posd.printing.model import PrintJob
 from posd.records import pages
 from posd.records.model import Pruned, PrunedJob
-from posd.records.table import PRUNED_PAYMENTS, PRUNED_PRINT_JOBS
 from posd.storage import changes, marks
 from posd.storage.batch import WriteTransaction
 from posd.upkeep.retention_rules import RetentionReason, guards_sale, keeps_together
@@ -134,7 +133,7 @@ def remove(db: sqlite3.Connection, item: Transaction) -> None:
     assert item.outcome is not None  # noqa: S101 - a final record has an end
     identity = item.client_transaction_id
     result, day = item.outcome.result, item.outcome.decided_at[:10]
-    PRUNED_PAYMENTS.keep(db, Pruned(identity, item.terminal, item.type, result, day))
+    transactions.PAYMENT.keep_pruned(db, Pruned(identity, item.terminal, item.type, result, day))
     transactions.drop_words(db, identity, item.created_at, item.metadata)
     _delete_payment(db, identity)
 
@@ -176,7 +175,7 @@ def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Cal
 def remove_job(db: sqlite3.Connection, job: PrintJob) -> None:
     """Remove a final print job, except its id and its lines of the feed."""
     identity = job.print_job_id
-    PRUNED_PRINT_JOBS.keep(db, PrunedJob(identity, job.terminal, job.status, job.updated_at[:10]))
+    print_jobs.PRINT_JOB.keep_pruned(db, PrunedJob(identity, job.terminal, job.status, job.updated_at[:10]))
     forget_job(db, identity)
 
 

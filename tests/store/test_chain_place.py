@@ -22,9 +22,8 @@ from posd.payments import chains, counting, rows
 from posd.payments.amounts import NOTHING_MORE
 from posd.payments.counting import Original
 from posd.payments.model import Transaction
-from posd.records.model import Phase
+from posd.records.model import Phase, Pruned
 from posd.records.service import CallsInFlight
-from posd.records.table import PRUNED_PAYMENTS, Pruned
 from tests.support.book import Book, book, identity
 from tests.support.tables import every, there
 
@@ -330,7 +329,7 @@ def test_a_refusal_names_the_obstacle_and_the_cure(there_is: str, wanted: str) -
 
 
 def test_an_operation_that_retention_removed_is_named_with_its_end(records: Book) -> None:
-    PRUNED_PAYMENTS.keep(
+    rows.PAYMENT.keep_pruned(
         records.db,
         Pruned(STRANGER, "SN-1", "charge", "approved", "2026-01-02"),
     )

@@ -26,7 +26,6 @@ from posd.records import quarantine
 from posd.records.model import Phase
 from posd.records.quarantine import ReceivedCallback
 from posd.records.service import CallsInFlight
-from posd.records.table import PRUNED_PAYMENTS, PRUNED_PRINT_JOBS
 from posd.storage import changes, marks
 from posd.storage.batch import WriteTransaction
 from posd.upkeep import retention_rows as retention
@@ -134,8 +133,8 @@ READS: dict[str, Read] = dict(every_list()) | {
     "quarantine": lambda db: quarantine.page(db, 0, 5),
     "feed": lambda db: changes.after(db, 0, 5),
     "newest change": changes.newest_at,
-    "what is left of a removed payment": lambda db: PRUNED_PAYMENTS.find(db, name(2)),
-    "what is left of a removed print job": lambda db: PRUNED_PRINT_JOBS.find(db, "p"),
+    "what is left of a removed payment": lambda db: rows.PAYMENT.find_pruned(db, name(2)),
+    "what is left of a removed print job": lambda db: print_jobs.PRINT_JOB.find_pruned(db, "p"),
     "old payments": lambda db: retention.candidates(db, retention.TRANSACTIONS, retention.BEGINNING, "9", 20),
     "old print jobs": lambda db: retention.candidates(db, retention.PRINT_JOBS, retention.BEGINNING, "9", 20),
     "a chain that may go": lambda db: retention.chain_of(db, name(2), "9", lambda _identity: False),

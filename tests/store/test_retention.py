@@ -19,11 +19,12 @@ from posd.payments import rows as transactions
 from posd.payments.entries import Dismissed
 from posd.payments.model import AttentionCode
 from posd.payments.record import record
+from posd.payments.rows import PAYMENT
+from posd.printing.rows import PRINT_JOB
 from posd.records import quarantine
 from posd.records.model import Pruned
 from posd.records.quarantine import ReceivedCallback
 from posd.records.service import CallsInFlight
-from posd.records.table import PRUNED_PAYMENTS, PRUNED_PRINT_JOBS
 from posd.storage import changes, connection, marks
 from posd.storage.batch import WriteTransaction
 from posd.storage.connection import connect_reader
@@ -162,8 +163,8 @@ async def test_records_of_a_kept_chain_stay(path: Path) -> None:
     assert told.kept == report.kept == {"chain": 5, "open": 2, "attention": 1, "sale": 1}
     assert left(path) == {name(number) for number in (1, 2, 3, 4, 6, 7, 8, 9)}
     with closing(connect_reader(path)) as db:
-        assert PRUNED_PAYMENTS.find(db, name(5)) == Pruned(name(5), "SN-5", "charge", "approved", "2026-11-20")
-        assert PRUNED_PRINT_JOBS.find(db, "done") is None
+        assert PAYMENT.find_pruned(db, name(5)) == Pruned(name(5), "SN-5", "charge", "approved", "2026-11-20")
+        assert PRINT_JOB.find_pruned(db, "done") is None
         assert len(quarantine.page(db, 0, 10)) == 1
     sound(path)
 
@@ -293,10 +294,10 @@ def test_a_restore_takes_over_the_removed_ids(tmp_path: Path, newest_is: str) ->
     with closing(connect_reader(state.database)) as db:
         for number in (1, 2):
             with pytest.raises(Problem, match="do not charge again"):
-                PRUNED_PAYMENTS.refuse(db, name(number))
+                PAYMENT.refuse_pruned(db, name(number))
         for identity in ("p", "P"):
             with pytest.raises(Problem, match="a print job that ended COMPLETED"):
-                PRUNED_PRINT_JOBS.refuse(db, identity)
+                PRINT_JOB.refuse_pruned(db, identity)
         assert db.execute("SELECT count(*) FROM leases").fetchone() == (0,)
 
 

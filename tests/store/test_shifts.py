@@ -17,9 +17,8 @@ from posd.api.shifts import ReportOptions, Shift, ShiftRequest
 from posd.payments.accounting import read_row
 from posd.payments.counting import Section
 from posd.payments.report_documents import PaymentReport
-from posd.payments.rows import by_rowid
+from posd.payments.rows import PAYMENT, by_rowid
 from posd.records.model import Phase, Pruned
-from posd.records.table import PRUNED_PAYMENTS
 from tests.support.book import Book, book, context, identity, whole
 from tests.support.slow import examples
 from tests.support.tables import there
@@ -136,7 +135,7 @@ def test_removed_payments_keep_their_amount_terminal_and_type() -> None:
         closed = printed(shop, 1)
         for number, result in ((1, "approved"), (2, "declined")):
             shop.remove(identity(number))
-            PRUNED_PAYMENTS.keep(shop.db, Pruned(identity(number), "SN-0007", "charge", result, "2026-11-20"))
+            PAYMENT.keep_pruned(shop.db, Pruned(identity(number), "SN-0007", "charge", result, "2026-11-20"))
         found = printed(shop, 1)
         assert (found.by_currency, found.sureness, found.by_type) == (
             closed.by_currency,

@@ -6,7 +6,7 @@ JSON is decoded with `float_hook=Decimal`. So a number is an int or a Decimal wi
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Final, Literal
 
@@ -74,21 +74,17 @@ def read_money(value: object) -> Decimal | None:
     return Decimal(format(number, "f"))
 
 
-def numbers(amount: Mapping[str, object]) -> Iterator[Decimal]:
-    """Yield every number of an amount object, including nested objects (extra_taxes)."""
-    for value in amount.values():
-        if isinstance(value, Mapping):
-            yield from numbers(value)
-        elif (number := read_money(value)) is not None:
-            yield number
-
-
 def total(numbers: Iterable[Decimal]) -> Decimal:
     """Return the exact sum."""
     found = ZERO
     for number in numbers:
         found = EXACT.add(found, number)
     return found
+
+
+def sum_of(amount: Mapping[str, object]) -> Decimal:
+    """Return the exact sum of every number of an amount object, including nested objects (extra_taxes)."""
+    return total(sum_of(part) if isinstance(part, Mapping) else read_money(part) or ZERO for part in amount.values())
 
 
 # Units of amounts on the wire.

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from posd.base.json_types import AMOUNT, encode, pointer
-from posd.base.money import MOST_DIGITS, ZERO, AmountUnit, fits, from_wire, numbers, parse_money, to_wire
+from posd.base.money import MOST_DIGITS, ZERO, AmountUnit, fits, from_wire, parse_money, sum_of, to_wire
 from posd.base.text import did_you_mean
 from posd.config.schema import AmountsConfig
 from posd.payments.model import Transaction
@@ -41,7 +41,7 @@ def read_amount(given: Mapping[str, object], rules: AmountsConfig) -> tuple[byte
             checked[NESTED] = {tax: number for tax, number in found.items() if number is not None}
         elif value is not None:
             faults.append(_fault((NESTED,), f"must be an object with {', '.join(taxes)}"))
-    if not faults and sum(numbers(checked), ZERO) <= ZERO:
+    if not faults and sum_of(checked) <= ZERO:
         faults.append(_fault((), "must add up to more than 0"))
     return encode(checked), faults
 

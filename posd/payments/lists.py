@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from decimal import Decimal
 from itertools import starmap
 from typing import Annotated
 
@@ -10,15 +9,15 @@ import msgspec
 from msgspec import Meta
 
 from posd.base.canonical_json import asked_words
-from posd.base.json_types import AMOUNT, Exact
-from posd.base.money import ZERO, numbers, total
-from posd.base.operations import STANDALONE, OperationType
+from posd.base.json_types import Exact
+from posd.base.money import ZERO, total
+from posd.base.operations import OperationType
 from posd.payments import chains, model, rows
-from posd.payments.amounts import TIP
-from posd.payments.counting import CountedOperation, Of, Original, effect
+from posd.payments.accounting import currency_of
+from posd.payments.counting import Of, effect, operation_of
 from posd.payments.documents import Transaction
 from posd.payments.model import Result
-from posd.payments.rows import IndexScan, SumRow
+from posd.payments.rows import IndexScan
 from posd.records.pages import Condition, Filters, encode_cursor, fill, joined
 
 #: Indexes that contain only few payments. If one applies, the other indexes need not be counted.
@@ -28,9 +27,9 @@ _COUNTED = (50, 5000)
 #: Bytes of a payment in a list besides the till's data.
 ROW_BYTES = 2048
 #: Transactions added in one step, which blocks other reads for about a millisecond.
-_STEP = 100
-#: Number of transactions that can be added in the time of one look-up of an original.
-_ORIGINAL = 10
+_STEP = 20
+#: SQL limit of a scan that is read to its end.
+_NO_LIMIT = -1
 
 
 #: Scans that together find all matches, without duplicates.
@@ -125,13 +124,11 @@ def read_totals(db: sqlite3.Connection, page: TransactionQuery) -> Generator[Non
     found: dict[_Key, Totals] = {}
     done = 0
     for walk, also in _walks(db, msgspec.structs.replace(page, cursor=None)):
-        for row in rows.sums(db, walk, also):
-            original = _original(db, row)
-            _add(found, row, original)
-            done += 1 if original is None else _ORIGINAL
-            if done >= _STEP:
+        for item in rows.select(db, walk, also, _NO_LIMIT):
+            _add(db, found, item)
+            done += 1
+            if done % _STEP == 0:
                 yield
-                done = 0
     return sorted(found.values(), key=_place)
 
 
@@ -139,45 +136,24 @@ def read_totals(db: sqlite3.Connection, page: TransactionQuery) -> Generator[Non
 _Key = tuple[OperationType | None, Result | None, Of | None, str | None]
 #: The order of totals.
 _TYPES, _RESULTS, _OFS = (*OperationType, None), (*Result, None), (*Of, None)
-_NUMBER = msgspec.json.Decoder(Decimal | None)
 
 
 def _place(item: Totals) -> tuple[int, int, int, str]:
     return (_TYPES.index(item.type), _RESULTS.index(item.result), _OFS.index(item.of), item.currency or "")
 
 
-def _original(db: sqlite3.Connection, row: SumRow) -> Original | None:
-    """Return the facts of the original, if the type of operation depends on one."""
-    if row.type in STANDALONE:
-        return None
-    transaction = rows.get(db, row.client_transaction_id)
-    if transaction is None:
-        return None
-    return chains.original_facts(db, transaction, chains.read_original(db, transaction))
-
-
-def _add(found: dict[_Key, Totals], row: SumRow, original: Original | None) -> None:
-    amount = AMOUNT.decode(row.amount)
-    tip = amount.get(TIP)
-    tip = tip if isinstance(tip, Decimal) else ZERO
-    asked = total(numbers(amount))
-    facts = CountedOperation(
-        type=None if row.type is None else OperationType(row.type),
-        result=None if row.result is None else Result(row.result),
-        requested=asked,
-        authorized=_NUMBER.decode(row.authorized_amount or "null"),
-        added_tip=_NUMBER.decode(row.tip or "null"),
-    )
-    moved = effect(facts, original)
+def _add(db: sqlite3.Connection, found: dict[_Key, Totals], item: model.Transaction) -> None:
+    facts = operation_of(item)
+    moved = effect(facts, chains.original_facts(db, item, chains.read_original(db, item)))
     came_to = abs(moved.amount or ZERO) if facts.result is Result.APPROVED else ZERO
-    key = (facts.type, facts.result, moved.of, row.currency)
+    key = (facts.type, facts.result, moved.of, currency_of(db, item))
     old = found.get(key) or Totals(*key, count=0, amount=ZERO, authorized_amount=ZERO, tips=ZERO)
     found[key] = Totals(
         *key,
         count=old.count + 1,
-        amount=total((old.amount, asked, -tip)),
+        amount=total((old.amount, facts.requested, -facts.requested_tip)),
         authorized_amount=total((old.authorized_amount, came_to)),
-        tips=total((old.tips, tip)),
+        tips=total((old.tips, facts.requested_tip)),
     )
 
 

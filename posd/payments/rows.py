@@ -231,37 +231,6 @@ def select(db: sqlite3.Connection, walk: IndexScan, also: Condition, limit: int)
     return map(_transaction, db.execute(query, (*parameters, limit)))
 
 
-class SumRow(msgspec.Struct, frozen=True):
-    """Data of a transaction for totals: its amount, and the authorized values of its outcome, as JSON."""
-
-    client_transaction_id: str
-    type: str | None
-    result: str | None
-    amount: str
-    authorized_amount: str | None
-    tip: str | None
-    currency: str | None
-
-
-#: An outcome from an earlier version has no currency, so it is read from the final event.
-_CURRENCY = (
-    "CASE WHEN outcome -> 'currency' IS NOT NULL THEN outcome ->> 'currency' ELSE"
-    " (SELECT CASE json_valid(CAST(e.body AS TEXT)) WHEN 1 THEN CAST(e.body AS TEXT) ->> '$.operation.amount.currency'"
-    " END FROM events e WHERE e.seq = transactions.final_event) END"
-)
-
-
-def sums(db: sqlite3.Connection, walk: IndexScan, also: Condition) -> Iterator[SumRow]:
-    """Yield the data for totals of the transactions of a scan that also meet `also`."""
-    source, parameters = _source(walk, also)
-    result = "CASE phase WHEN 'final' THEN coalesce(unapproved, 'approved') END"
-    query = (
-        f"SELECT client_transaction_id, type, {result}, amount, outcome -> 'authorized_amount', outcome -> 'tip',"
-        f" {_CURRENCY} {source}"
-    )
-    return (SumRow(*row) for row in db.execute(query, parameters))
-
-
 def _source(walk: IndexScan, also: Condition) -> Condition:
     where, parameters = joined([walk.own, also])
     return f"FROM {walk.entries} {walk.join} WHERE {where}", parameters

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from posd.base.json_types import AMOUNT, Amount, Exact, Moment, Uuid, WireFormat, encode, exact
 from posd.base.money import ZERO, read_money, total
 from posd.base.operations import RESERVING, REVERSING, OperationType
-from posd.base.text import shown
 from posd.base.times import iso, parse_iso
 from posd.payments import chains, journal, rows
 from posd.payments.counting import Basis, Effect, Of, Original, Section, effect, operation_of
@@ -22,7 +21,7 @@ from posd.payments.lifecycle import Status
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Outcome, Result, Transaction, approved, next_step
 from posd.payments.report_documents import Certainty, ReportPayment, TimeSource
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_element
-from posd.records.model import Phase
+from posd.records.model import Phase, same_fields
 from posd.storage.batch import RecordedChange
 
 # Row of the report: the section of an operation, its amount, and how certain it is (local API, GET /report).
@@ -81,46 +80,35 @@ def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowConte
     receipt = outcome.receipt if outcome else None
     inherited = original.outcome.receipt if original and original.outcome else None
     return ReportPayment(
-        client_transaction_id=transaction.client_transaction_id,
-        at=iso(said if believed and said is not None else created),
-        at_by=TimeSource.TERMINAL if believed else TimeSource.POSD,
-        terminal=(final.serial_number if final else "") or transaction.terminal,
-        type=transaction.type,
-        kind=moved.kind,
-        of=moved.of,
-        section=moved.section,
-        phase=transaction.phase,
-        status=transaction.status,
-        next_step=step,
-        result=facts.result,
-        counted=moved.counted,
-        amount=moved.amount,
-        amount_by=moved.basis,
-        requested=facts.requested or None,
-        authorized=facts.authorized,
-        parts=_parts_of(transaction, original),
-        currency=(outcome.currency if outcome else None) or (final.currency if final else None),
-        brand=(receipt.franchise if receipt else None) or (inherited.franchise if inherited else None),
-        transaction_reference=outcome.transaction_reference if outcome else None,
-        ticket_number=outcome.ticket_number if outcome else None,
-        authorization_code=receipt.authorization_code if receipt else None,
-        failure=": ".join(filter(None, (failure.code, failure.message))) or None if failure else None,
-        sale=transaction.sale,
-        original=chains.original_of(db, transaction),
-        became=_became(db, transaction) if moved.section is Section.RESERVED else None,
-        created_at=transaction.created_at,
-        decided_at=outcome.decided_at if outcome else None,
-        seconds=_seconds(created, decided) if stated and decided is not None else None,
-        standing=_certainty(transaction, moved, in_question=in_question, unsure=unsure, by_person=by_person),
-        in_question=in_question,
-        differs=facts.result is Result.APPROVED and _differs(facts, final, original_facts, moved.basis),
-        by_person=by_person,
-        unsure=unsure,
-        was=was,
-        clock_wrong=said is not None and not believed,
-        abortable=transaction.abortable,
-        attention=tuple(msgspec.structs.replace(item, detail=shown(item.detail)) for item in transaction.attention),
-        metadata=UNSET if context.metadata is None else _member(transaction.metadata, context.metadata),
+        **same_fields(ReportPayment, transaction, facts, moved)
+        | {
+            "at": iso(said if believed and said is not None else created),
+            "at_by": TimeSource.TERMINAL if believed else TimeSource.POSD,
+            "terminal": (final.serial_number if final else "") or transaction.terminal,
+            "next_step": step,
+            "amount_by": moved.basis,
+            "requested": facts.requested or None,
+            "parts": _parts_of(transaction, original),
+            "currency": (outcome.currency if outcome else None) or (final.currency if final else None),
+            "brand": (receipt.franchise if receipt else None) or (inherited.franchise if inherited else None),
+            "transaction_reference": outcome.transaction_reference if outcome else None,
+            "ticket_number": outcome.ticket_number if outcome else None,
+            "authorization_code": receipt.authorization_code if receipt else None,
+            "failure": ": ".join(filter(None, (failure.code, failure.message))) or None if failure else None,
+            "original": chains.original_of(db, transaction),
+            "became": _became(db, transaction) if moved.section is Section.RESERVED else None,
+            "decided_at": outcome.decided_at if outcome else None,
+            "seconds": _seconds(created, decided) if stated and decided is not None else None,
+            "standing": _certainty(transaction, moved, in_question=in_question, unsure=unsure, by_person=by_person),
+            "in_question": in_question,
+            "differs": facts.result is Result.APPROVED and _differs(facts, final, original_facts, moved.basis),
+            "by_person": by_person,
+            "unsure": unsure,
+            "was": was,
+            "clock_wrong": said is not None and not believed,
+            "attention": transaction.shown_attention,
+            "metadata": UNSET if context.metadata is None else _member(transaction.metadata, context.metadata),
+        }
     )
 
 
@@ -295,26 +283,16 @@ def feed_outcome(db: sqlite3.Connection, change: RecordedChange, *, metadata: bo
         chains.original_facts(db, transaction, chains.read_original(db, transaction)),
     )
     return FeedOutcome(
-        result=outcome.result,
-        status=outcome.status,
-        decided_by=outcome.evidence[-1].kind if outcome.evidence else None,
-        corrected=outcome.supersedes is not None,
-        type=transaction.type,
-        sale=transaction.sale,
-        original=chains.original_of(db, transaction),
-        amount=AMOUNT.decode(transaction.amount),
-        authorized_amount=outcome.authorized_amount,
-        tip=outcome.tip,
-        currency=outcome.currency or (final.currency if final else None),
-        of=stands.of,
-        counted=stands.counted,
-        transaction_reference=outcome.transaction_reference,
-        ticket_number=outcome.ticket_number,
-        reversal=outcome.reversal,
-        created_at=transaction.created_at,
-        occurred_at=(final.occurred_at or None) if final else None,
-        decided_at=outcome.decided_at,
-        metadata=Raw(transaction.metadata) if metadata else UNSET,
+        **same_fields(FeedOutcome, transaction, outcome, stands)
+        | {
+            "decided_by": outcome.evidence[-1].kind if outcome.evidence else None,
+            "corrected": outcome.supersedes is not None,
+            "original": chains.original_of(db, transaction),
+            "amount": AMOUNT.decode(transaction.amount),
+            "currency": outcome.currency or (final.currency if final else None),
+            "occurred_at": (final.occurred_at or None) if final else None,
+            "metadata": Raw(transaction.metadata) if metadata else UNSET,
+        }
     )
 
 
@@ -325,6 +303,15 @@ def read_final_event(db: sqlite3.Connection, transaction: Transaction) -> Transa
         return read_element(body) if body is not None else None
     except NotAnEvent:  # an element of a search page has fewer members than an event
         return None
+
+
+def currency_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
+    """Return the currency of an outcome. An outcome from an earlier version has none, so it is in the final event."""
+    outcome = transaction.outcome
+    if outcome is None or outcome.currency is not None:
+        return outcome.currency if outcome else None
+    final = read_final_event(db, transaction)
+    return final.currency if final else None
 
 
 def _by_then(transaction: Transaction, change: RecordedChange) -> Outcome | None:

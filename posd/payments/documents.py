@@ -9,12 +9,10 @@ from typing import Annotated, Any, Literal, Union
 
 import msgspec
 from msgspec import Meta, Raw
-from msgspec.structs import replace
 
 from posd.base.json_types import AMOUNT, Amount, Moment, Uuid, WireFormat, presentable
 from posd.base.negotiation import Language
 from posd.base.operations import OperationType
-from posd.base.text import shown
 from posd.payments import chains, entries, journal, model
 from posd.payments.answers import NAMES, RESULTS, AbortAnswer, SearchFailed
 from posd.payments.display import Display, display
@@ -34,6 +32,7 @@ from posd.records.model import (
     facts_of,
     line_of,
     own_line,
+    same_fields,
 )
 
 # Fields that several documents share.
@@ -267,14 +266,8 @@ def transaction_outcome(
     outcome = outcome_document(db, transaction, step, language)
     if outcome is None:
         return None
-    return TransactionOutcome(
-        **msgspec.structs.asdict(outcome),
-        client_transaction_id=transaction.client_transaction_id,
-        terminal=transaction.terminal,
-        type=transaction.type,
-        sale=transaction.sale,
-        amount=AMOUNT.decode(transaction.amount),
-    )
+    fields = same_fields(TransactionOutcome, transaction) | msgspec.structs.asdict(outcome)
+    return TransactionOutcome(**fields | {"amount": AMOUNT.decode(transaction.amount)})
 
 
 def _outcome(outcome: model.Outcome, step: NextStep, said: Display, final_event: bytes | None = None) -> Outcome:
@@ -294,34 +287,21 @@ def transaction_document(
     missing_proof: tuple[MissingProof, ...] = (),
 ) -> Transaction:
     """Return the local API's document of a transaction. `step`: its next step."""
-    identity = transaction.client_transaction_id
-    return Transaction(
-        client_transaction_id=identity,
-        terminal=transaction.terminal,
-        type=transaction.type,
-        sale=transaction.sale,
-        phase=transaction.phase,
-        status=transaction.status,
-        reading_type=transaction.reading_type,
-        next_step=step,
-        display=display(transaction, step, language),
-        abortable=abortable,
-        released=transaction.released,
-        missing_proof=missing_proof,
-        amount=AMOUNT.decode(transaction.amount),
-        metadata=msgspec.Raw(transaction.metadata),
-        options=msgspec.Raw(transaction.options),
-        transaction_reference=transaction.transaction_reference,
-        original=transaction.original or transaction.derives_from
-        if db is None
-        else chains.original_of(db, transaction),
-        derived=[] if db is None else chains.derived_ids(db, transaction),
-        created_at=transaction.created_at,
-        updated_at=transaction.updated_at,
-        last_search=transaction.last_search,
-        outcome=outcome_document(db, transaction, step, language),
-        attention=_attention(transaction),
-    )
+    original = transaction.original or transaction.derives_from
+    values = same_fields(Transaction, transaction) | {
+        "next_step": step,
+        "display": display(transaction, step, language),
+        "abortable": abortable,
+        "missing_proof": missing_proof,
+        "amount": AMOUNT.decode(transaction.amount),
+        "metadata": msgspec.Raw(transaction.metadata),
+        "options": msgspec.Raw(transaction.options),
+        "original": original if db is None else chains.original_of(db, transaction),
+        "derived": [] if db is None else chains.derived_ids(db, transaction),
+        "outcome": outcome_document(db, transaction, step, language),
+        "attention": transaction.shown_attention,
+    }
+    return Transaction(**values)
 
 
 def state_document(
@@ -329,18 +309,12 @@ def state_document(
 ) -> State:
     """Return the state of a transaction with that next step."""
     said = display(transaction, step, language)
-    return State(transaction.phase, step, said, missing_proof, _attention(transaction))
-
-
-def _attention(transaction: model.Transaction) -> tuple[Attention, ...]:
-    return tuple(replace(item, detail=shown(item.detail)) for item in transaction.attention)
+    return State(transaction.phase, step, said, missing_proof, transaction.shown_attention)
 
 
 def event_document(item: StoredEvent) -> Event:
     """Return a recorded event with its number and verdict. The event is verbatim except for damaged parts."""
-    return Event(
-        seq=item.seq, received_at=item.received_at, verdict=item.verdict, event=msgspec.Raw(presentable(item.body))
-    )
+    return Event(**same_fields(Event, item), event=msgspec.Raw(presentable(item.body)))
 
 
 def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> History:
@@ -353,8 +327,7 @@ def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> 
         for item in journal.entries(db, transaction.client_transaction_id)
     ]
     for count, event in enumerate(journal.events(db, transaction.client_transaction_id)):
-        came = EventLine(at=event.received_at, seq=event.seq, status=event.status, verdict=event.verdict)
-        lines.append((2 * count + 1, came))
+        lines.append((2 * count + 1, EventLine(at=event.received_at, **same_fields(EventLine, event))))
     lines.sort(key=lambda item: item[0])
     first = IntentLine(at=transaction.created_at, terminal=transaction.terminal)
     return History([*([] if transaction.orphan else [first]), *(item for _, item in lines)])

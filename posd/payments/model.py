@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from posd.base.json_types import Exact, Moment
-from posd.base.money import ZERO, AmountUnit, numbers, to_decimal
+from posd.base.money import AmountUnit, sum_of, to_decimal
 from posd.base.operations import OperationType
 from posd.base.times import iso, parse_iso
 from posd.payments import lifecycle
@@ -302,7 +302,7 @@ class Transaction(RecordState, frozen=True, kw_only=True):
 @lru_cache(maxsize=64)  # two checks of an approval use the same amount
 def amount_total(amount: bytes) -> Decimal:
     """Return the sum of all numbers in a stored amount."""
-    return sum(numbers(_EXACT.decode(amount)), ZERO)
+    return sum_of(_EXACT.decode(amount))
 
 
 def past_point_of_no_return(transaction: Transaction) -> bool:

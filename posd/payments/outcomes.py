@@ -24,7 +24,6 @@ from posd.payments.model import (
     EvidenceKind,
     Failure,
     Outcome,
-    Receipt,
     Result,
     TerminalFailure,
     Transaction,
@@ -122,14 +121,7 @@ def stated(transaction: Transaction, event: TransactionEvent, source: Source, no
         authorized_amount=authorized(transaction, event) if response else None,
         tip=added_tip(transaction, event),
         currency=event.currency,
-        receipt=Receipt(
-            authorization_code=response.authorization_code,
-            franchise=response.franchise,
-            card_type=response.card_type,
-            cvm_type=response.cvm_type,
-        )
-        if response
-        else None,
+        receipt=response.receipt if response else None,
         reversal=_reversal(transaction, RESULTS[status], event.occurred_at, now),
         decided_at=iso(now),
         evidence=(Evidence(kind=source, at=iso(now), event_id=event.event_id),),

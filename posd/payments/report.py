@@ -5,7 +5,7 @@ The report is read in short steps on one state of the database. No other program
 
 import sqlite3
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -90,15 +90,22 @@ _Key = tuple[str | None, ...]
 
 
 class _Running:
-    """Running sum of charges and of reversals."""
+    """Running sum of charges and of reversals. `unknown`: number of payments without a known amount."""
 
     def __init__(self) -> None:
         self.numbers = [0, 0]
         self.amounts = [ZERO, ZERO]
+        self.unknown = 0
 
-    def add(self, amount: Decimal, *, reverses: bool) -> None:
+    def add(self, amount: Decimal | None, *, reverses: bool = False) -> None:
         self.numbers[reverses] += 1
-        self.amounts[reverses] = total((self.amounts[reverses], amount))
+        self.amounts[reverses] = total((self.amounts[reverses], amount or ZERO))
+        self.unknown += amount is None
+
+    @property
+    def added(self) -> tuple[int, Decimal, int]:
+        """Number of payments, their sum, and the number without a known amount."""
+        return self.numbers[0], self.amounts[0], self.unknown
 
     def document(self, **common: Any) -> ReportSum:
         return ReportSum(
@@ -124,10 +131,10 @@ class ReportSums:
         self._one_day = first == last
         self._groups = {name: of for name, of in _GROUPS.items() if by_time or name not in _BY_TIME}
         self._all = _Running()
-        self._sums: dict[str, dict[_Key, _Running]] = {name: {} for name in _GROUPS}
-        self._parts: dict[_Key, Decimal] = {}
-        self._reserved: dict[_Key, tuple[int, Decimal]] = {}
-        self._sureness: dict[tuple[Certainty, str | None], tuple[int, Decimal, int]] = {}
+        self._sums: dict[str, defaultdict[_Key, _Running]] = {name: defaultdict(_Running) for name in _GROUPS}
+        self._parts: defaultdict[_Key, _Running] = defaultdict(_Running)
+        self._reserved: defaultdict[_Key, _Running] = defaultdict(_Running)
+        self._sureness: defaultdict[tuple[Certainty, str | None], _Running] = defaultdict(_Running)
         self._counts = Counter[Section]()
         self._results: dict[str, Counter[str]] = {}
         self._seconds: list[Decimal] = []
@@ -155,13 +162,11 @@ class ReportSums:
             if row.seconds is not None and row.section is not Section.OPEN:
                 self._seconds.append(row.seconds)
         if row.standing is not None:
-            self._add_sureness(row.standing, row)
+            self._sureness[row.standing, row.currency].add(row.amount)
         if row.section is Section.COUNTED:
             self._count(row)
         elif row.section is Section.RESERVED:
-            key = (row.kind, row.became, row.of, row.currency)
-            number, amount = self._reserved.get(key, (0, ZERO))
-            self._reserved[key] = (number + 1, total((amount, row.amount or ZERO)))
+            self._reserved[row.kind, row.became, row.of, row.currency].add(row.amount)
 
     def _count(self, row: ReportPayment) -> None:
         amount = row.amount or ZERO
@@ -174,11 +179,10 @@ class ReportSums:
             common |= self._times(parse_iso(row.at))
         for name, of in self._groups.items():
             key = (*(common[member] for member in of), row.currency)
-            self._sums[name].setdefault(key, _Running()).add(amount, reverses=reverses)
+            self._sums[name][key].add(amount, reverses=reverses)
         rest = total((amount, *(-part for part in row.parts.values())))
         for part, value in (*row.parts.items(), (ADDED, rest)):
-            key = (part, row.currency)
-            self._parts[key] = total((self._parts.get(key, ZERO), value))
+            self._parts[part, row.currency].add(value)
 
     def _times(self, at: datetime) -> dict[str, str | None]:
         local = at.astimezone(self._zone)
@@ -186,14 +190,6 @@ class ReportSums:
         begins = local.replace(minute=0, second=0, microsecond=0)
         starts_at = iso(begins.astimezone(UTC)) if self._one_day else None
         return {"day": f"{local:%Y-%m-%d}", "hour": f"{local:%H}", "starts_at": starts_at}
-
-    def _add_sureness(self, standing: Certainty, row: ReportPayment) -> None:
-        number, amount, unknown = self._sureness.get((standing, row.currency), (0, ZERO, 0))
-        self._sureness[standing, row.currency] = (
-            number + 1,
-            total((amount, row.amount or ZERO)),
-            unknown + (row.amount is None),
-        )
 
     def totals(self) -> ReportTotals:
         """Return the sums."""
@@ -205,16 +201,18 @@ class ReportSums:
             total=self._all.document(currency=only) if len(currencies) < 2 else None,
             **{name: self._documents(name) for name in _GROUPS},
             by_part=[
-                PartSum(part or "", currency, amount)
-                for (part, currency), amount in sorted(self._parts.items(), key=_place)
-                if amount
+                PartSum(part or "", currency, running.amounts[0])
+                for (part, currency), running in sorted(self._parts.items(), key=_place)
+                if running.amounts[0]
             ],
             reserved=[
-                ReservedSum(kind or "", became, Of(of) if of else None, currency, number, amount)
-                for (kind, became, of, currency), (number, amount) in sorted(self._reserved.items(), key=_place)
+                ReservedSum(kind or "", became, Of(of) if of else None, currency, *running.added[:2])
+                for (kind, became, of, currency), running in sorted(self._reserved.items(), key=_place)
             ],
             sureness=[
-                CertaintySum(standing, currency, standing in COUNTED_CERTAINTIES, *self._sureness[standing, currency])
+                CertaintySum(
+                    standing, currency, standing in COUNTED_CERTAINTIES, *self._sureness[standing, currency].added
+                )
                 for standing in Certainty
                 for currency in sorted({of for which, of in self._sureness if which is standing}, key=_by_name)
             ],

@@ -34,7 +34,7 @@ import msgspec
 from posd.base.json_types import UNREADABLE, Object, Place, as_text, decoded, named
 from posd.base.money import read_money
 from posd.payments.lifecycle import Status
-from posd.payments.model import TerminalFailure
+from posd.payments.model import Receipt, TerminalFailure
 
 #: Longest name or code that is kept, in characters. The raw bytes have the full text.
 MAX_TEXT = 256
@@ -53,10 +53,7 @@ class RawResponse(msgspec.Struct, frozen=True):
     transaction_reference: str | None
     ticket_number: str | None
     authorized_amount: Decimal | None
-    authorization_code: str | None  # ISO 8583 field 38, message_fields.F38
-    franchise: str | None
-    card_type: str | None
-    cvm_type: str | None
+    receipt: Receipt
 
 
 class TransactionEvent(msgspec.Struct, frozen=True):
@@ -386,8 +383,10 @@ def _raw_response(read: _LenientReader, members: Object) -> RawResponse | None:
         transaction_reference=read.whole(response, place, "transaction_reference"),
         ticket_number=read.text(response, place, "ticket_number") or None,
         authorized_amount=read.amount(response, place, "authorized_amount"),
-        authorization_code=read.text(fields, place, "message_fields", "F38"),
-        franchise=read.text(response, place, "franchise"),
-        card_type=read.text(response, place, "card_type"),
-        cvm_type=read.text(response, place, "cvm_type"),
+        receipt=Receipt(
+            authorization_code=read.text(fields, place, "message_fields", "F38"),  # ISO 8583 field 38
+            franchise=read.text(response, place, "franchise"),
+            card_type=read.text(response, place, "card_type"),
+            cvm_type=read.text(response, place, "cvm_type"),
+        ),
     )

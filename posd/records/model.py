@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from posd.base.json_types import Moment
 from posd.base.problems import Problem
+from posd.base.text import shown
 from posd.terminals.attempt import Attempt, Replied
 
 
@@ -51,6 +52,11 @@ class RecordState(msgspec.Struct, frozen=True, kw_only=True):
     def updates_terminal(self) -> bool:
         """Whether callbacks of this record may update data of terminals. Callbacks of an ended record may not."""
         return self.phase is not Phase.FINAL
+
+    @property
+    def shown_attention(self) -> tuple[Any, ...]:
+        """The open attentions with details that can be shown."""
+        return tuple(msgspec.structs.replace(item, detail=shown(item.detail)) for item in self.attention)
 
     def attention_of(self, code: str) -> RecordAttention | None:
         """Return the open attention of that code."""
@@ -134,11 +140,16 @@ def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]
     return cast("type[Line]", made)
 
 
+def same_fields(kind: type[msgspec.Struct], *sources: object) -> dict[str, Any]:
+    """Return name -> value of the fields of a type that the sources have too. The last source with a name counts."""
+    names = kind.__struct_fields__
+    return {name: getattr(source, name) for source in sources for name in names if hasattr(source, name)}
+
+
 def own_line(kinds: Iterable[type[Line]], at: str, entry: msgspec.Struct) -> Line:
     """Return the line of an entry that has its own line type, built by `line_of`."""
     kind: Any = next(kind for kind in kinds if type(entry) in kind.ENTRIES)
-    values = {name: getattr(entry, name) for name in kind.__struct_fields__ if name not in ("at", "kind")}
-    return cast("Line", kind(at=at, kind=tag(entry), **values))
+    return cast("Line", kind(at=at, kind=tag(entry), **same_fields(kind, entry)))
 
 
 class IntentLine(Line, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ from posd.clock.clock import REMEDY, Confirmation, Stretch, WallClock, last_conf
 from posd.clock.rules import Doubt, Kernel, TerminalTimes
 from posd.payments.reprocess import report as payment_report
 from posd.payments.request import DECISIONS
-from posd.printing.reprocess import report as print_report
+from posd.printing.documents import report as print_report
 from posd.records import quarantine
 from posd.records.quarantine import QuarantineEntry, Reprocessing
 from posd.records.request import MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, check, decided, read_body
@@ -286,7 +286,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         Then their health check is ok again.
         """
         # The body is the same as for a release: operator and reason.
-        decision = decided(DECISIONS["release"], request.state.body, request.state.uid, "nothing was done")
+        decision, _ = decided(DECISIONS["release"], request.state.body, request.state.uid, "nothing was done")
         detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
         with storage_problem("not possible now: {error}; check the disk, and try again"):
             seen = await self.store.write(partial(_see, at=iso(self.context.now()), detail=detail))

@@ -27,7 +27,7 @@ from posd.httpd.server import HttpListener
 from posd.payments.handlers import TransactionCalls
 from posd.payments.reprocess import payment_records
 from posd.printing.handlers import PrintJobCalls
-from posd.printing.reprocess import print_records
+from posd.printing.inbox import print_records
 from posd.records.quarantine import Reprocessing
 from posd.records.quotas import LimitCounters, limit_reached
 from posd.storage.connection import schema_version
@@ -74,7 +74,6 @@ class LocalApi:
             daemon.payments,
             daemon.aborts,
             daemon.reconciler,
-            daemon.operators,
             config,
         )
         self.metrics = Metrics(daemon, self.health, calls)

@@ -26,7 +26,6 @@ from posd.httpd.server import HttpListener, give_memory_back
 from posd.payments import record as payment_record
 from posd.payments.abort import Aborts
 from posd.payments.attentions import AddressChanges, ApprovalChecks, IdentityConflicts, UnreadApprovals
-from posd.payments.decide import Operators
 from posd.payments.inbox import Inbox
 from posd.payments.reconcile import Reconciler
 from posd.payments.record import TransactionChanged
@@ -149,7 +148,6 @@ class Daemon:
         self.inbox = Inbox(parts, config.merchant.id, checks, self.reconciler.unusable)
         zone, called_back_at = ZoneInfo(config.merchant.timezone), self.address_changes.called_back_at
         self.payments = Payments(parts, callback_urls, zone, checks, config.amounts, called_back_at)
-        self.operators = Operators(parts)
         self.identity_conflicts = IdentityConflicts(parts)
         self.unread = UnreadApprovals(parts)
 

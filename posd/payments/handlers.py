@@ -41,13 +41,12 @@ from posd.calls.streams import (
 from posd.config.schema import Config
 from posd.payments import abort, documents, journal, lists, model, rows, start
 from posd.payments.abort import Aborts
-from posd.payments.decide import Operators
 from posd.payments.documents import Event, Events, History, State, Transaction, TransactionOutcome
 from posd.payments.lifecycle import Status
 from posd.payments.lists import TransactionPage, TransactionQuery
 from posd.payments.model import NextStep, Result
 from posd.payments.reconcile import Reconciler
-from posd.payments.request import DECISIONS, Acknowledgement, PaymentFacts, Resolution, StartRequest, read_facts
+from posd.payments.request import DECISIONS, Acknowledgement, Resolution, StartRequest
 from posd.payments.start import Payments
 from posd.records.model import Phase
 from posd.records.request import Signed, decided
@@ -298,7 +297,6 @@ class TransactionCalls:
     payments: Payments
     aborts: Aborts
     reconciler: Reconciler
-    operators: Operators
     config: Config
     #: Refused starts since the start of the process, by problem code; and durations of acknowledged ones.
     refused: Counter[str] = field(default_factory=Counter)
@@ -326,19 +324,7 @@ class TransactionCalls:
 
     async def get_transaction(self, request: Request) -> Response:
         """`GET /transactions/{id}`."""
-        identity, now = parameters.path(request, parameters.TRANSACTION_ID), self.context.now()
-        language = self._language_of(request)
-
-        def view(db: sqlite3.Connection) -> documents.Transaction:
-            found = self._known(db, identity)
-            return self._view(None if _stands_alone(found) else db, found, now, language)
-
-        try:
-            return self._show(request, await self._look_up(identity, view), language)
-        except Problem as problem:
-            if problem.code != "storage_unavailable":
-                raise
-        return await self._answer(request, await self._get(identity))  # without the parts that need other rows
+        return await self._answer(request, await self._get(parameters.path(request, parameters.TRANSACTION_ID)))
 
     async def await_outcome(self, request: Request) -> Response:
         """`GET /transactions/{id}/outcome`: wait for the outcome, or for the caller's time-out."""
@@ -402,20 +388,17 @@ class TransactionCalls:
 
     async def resolve_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/resolve`."""
-        return await self._decide(request, "resolve", read_facts)
+        return await self._decide(request, "resolve")
 
     async def acknowledge_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/acknowledge`."""
         return await self._decide(request, "acknowledge")
 
-    async def _decide(
-        self, request: Request, call: str, facts_of: Callable[[bytes], PaymentFacts | None] = lambda _body: None
-    ) -> Response:
-        """Apply an operator's decision. `facts_of` reads the operator's data about the payment."""
+    async def _decide(self, request: Request, call: str) -> Response:
+        """Apply an operator's decision."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
-        decision = decided(DECISIONS[call], request.state.body, request.state.uid, f"cannot {call}")
-        facts = facts_of(request.state.body)
-        work = partial(self.operators.decide, identity, decision, facts)
+        decision, facts = decided(DECISIONS[call], request.state.body, request.state.uid, f"cannot {call}")
+        work = partial(self.payments.decide, identity, decision, facts)
         transaction = await self._or_ended(request, identity, self.payments.recorded(identity, work))
         return await self._answer(request, transaction)
 

@@ -35,6 +35,7 @@ from posd.payments.model import AttentionCode, Result, Transaction, amount_total
 from posd.records.request import (
     MAX_FREE_FORM_DEPTH,
     MAX_SERIAL_CHARACTERS,
+    AskedSerial,
     DecisionRow,
     FieldReader,
     RequestFault,
@@ -47,6 +48,8 @@ from posd.records.request import (
 MAX_FREE_FORM_BYTES = 16 * 1024
 #: Longest sale, in characters.
 MAX_SALE_CHARACTERS = 128
+#: Sale in a request.
+AskedSale = Annotated[str, Meta(min_length=1, max_length=MAX_SALE_CHARACTERS)]
 
 _LONG_NUMBER = (
     f"has more than {MAX_NUMBER_DIGITS} digits before or after its point, which databases do not hold: write a shorter "
@@ -77,7 +80,7 @@ class StartRequest(msgspec.Struct, frozen=True):
     """
 
     terminal: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)] | None,
+        AskedSerial | None,
         Meta(
             description="serial number of the terminal; optional if the fleet has exactly one, or if the "
             "original is known here: then its terminal is used"
@@ -94,7 +97,7 @@ class StartRequest(msgspec.Struct, frozen=True):
         Meta(description=f"the amount to pay; only {_NEED_NONE} need none: then they are for the whole amount"),
     ] = b"{}"
     sale: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=MAX_SALE_CHARACTERS)] | None,
+        AskedSale | None,
         Meta(
             description="the till's key of the sale, so that two terminals are not charged for one basket; it is "
             "not sent"
@@ -353,7 +356,7 @@ class Resolution(Signed, frozen=True):
     result: Annotated[Result, Meta(description="how")]
     transaction_reference: Annotated[ChosenUuid | None, Meta(description="the acquirer's, of an approval alone")] = None
     terminal: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)] | None,
+        AskedSerial | None,
         Meta(
             description=f"{_LOST}its terminal; optional if the fleet has exactly one. For a known payment, "
             "`terminal`, `type` and the sum of `amount` must agree with the record"
@@ -361,10 +364,7 @@ class Resolution(Signed, frozen=True):
     ] = None
     type: Annotated[OperationType | None, Meta(description=f"{_LOST}if left out `charge`")] = None
     amount: Annotated[AskedAmount | None, Meta(description=f"{_LOST}required; its sum counts")] = None
-    sale: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=MAX_SALE_CHARACTERS)] | None,
-        Meta(description=f"{_LOST}the till's key of the sale"),
-    ] = None
+    sale: Annotated[AskedSale | None, Meta(description=f"{_LOST}the till's key of the sale")] = None
     original: Annotated[ChosenUuid | None, Meta(description=f"{_LOST}client_transaction_id of its original")] = None
 
 
@@ -374,37 +374,32 @@ class Acknowledgement(Signed, frozen=True):
     code: Annotated[AttentionCode, Meta(description="which")]
 
 
-def _resolve(reader: FieldReader, operator: str, note: str, uid: int | None) -> Resolved:
+#: Decision, and the operator's data about the payment.
+DecidedPayment = tuple[Decision, PaymentFacts | None]
+
+
+def _resolve(reader: FieldReader, operator: str, note: str, uid: int | None) -> DecidedPayment:
     result = reader.choice("result", list(Result))
     reference = reader.parsed("transaction_reference", chosen_uuid)
     if reference is not None and result is not Result.APPROVED:
         reader.fault("/transaction_reference", "belongs to the result approved alone")
-    _facts(reader)
-    return Resolved(operator, note, uid, result, reference)
-
-
-def read_facts(body: bytes) -> PaymentFacts:
-    """Return an operator's data about a payment, from a checked body (`Resolution`)."""
-    return _facts(FieldReader(body, Resolution.__struct_fields__))
-
-
-def _facts(reader: FieldReader) -> PaymentFacts:
-    return PaymentFacts(
+    facts = PaymentFacts(
         terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
         type=None if reader.members.get("type") is None else _type(reader),
         amount=b"{}" if reader.members.get("amount") is None else _amount(reader, OperationType.CHARGE, NOTHING_MORE),
         sale=composed(reader.text("sale", MAX_SALE_CHARACTERS) or "") or None,
         original=reader.parsed("original", chosen_uuid),
     )
+    return Resolved(operator, note, uid, result, reference), facts
 
 
-def _acknowledge(reader: FieldReader, operator: str, note: str, uid: int | None) -> Dismissed:
-    return Dismissed(operator, note, uid, reader.choice("code", list(AttentionCode)))
+def _acknowledge(reader: FieldReader, operator: str, note: str, uid: int | None) -> DecidedPayment:
+    return Dismissed(operator, note, uid, reader.choice("code", list(AttentionCode))), None
 
 
 #: Calls of operators' decisions.
-DECISIONS: Mapping[str, DecisionRow[Decision]] = {
-    "release": (lambda _reader, operator, note, uid: Released(operator, note, uid), Signed),
+DECISIONS: Mapping[str, DecisionRow[DecidedPayment]] = {
+    "release": (lambda _reader, operator, note, uid: (Released(operator, note, uid), None), Signed),
     "resolve": (_resolve, Resolution),
     "acknowledge": (_acknowledge, Acknowledgement),
 }

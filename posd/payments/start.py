@@ -1,4 +1,4 @@
-"""Start of a payment, in six steps (architecture, The way of a payment).
+"""Start of a payment, in six steps (architecture, The way of a payment), and operators' decisions about payments.
 
 1. A known id is answered from its record. Calls with the same id run one after the other.
 2. The request is checked. A refused request records nothing and sends nothing.
@@ -31,16 +31,24 @@ from posd.payments import chains, rows
 from posd.payments.amounts import NOTHING_MORE, on_wire, unfit
 from posd.payments.answers import NAMES
 from posd.payments.attentions import ApprovalChecks
-from posd.payments.entries import Attempted, JudgedStart
+from posd.payments.entries import Attempted, Dismissed, JudgedStart, Released
 from posd.payments.model import Transaction, amount_total
 from posd.payments.record import begin, record
-from posd.payments.request import StartRequest, differing_fields, read_start, start_body
+from posd.payments.request import (
+    Decision,
+    PaymentFacts,
+    StartRequest,
+    contradicted,
+    differing_fields,
+    read_start,
+    start_body,
+)
 from posd.records import terminals
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
-from posd.records.request import check, unsignable
-from posd.records.service import ServiceParts
-from posd.records.start import Faults, Starts, destination
+from posd.records.request import RequestFault, check, unsignable
+from posd.records.service import ServiceParts, decide, require_attention
+from posd.records.start import Faults, Starts, destination, not_here, require_same
 from posd.storage import CommitUncertain
 from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import Attempt, CallFailed, Replied, cut, size_of
@@ -106,7 +114,7 @@ class StartRoute(msgspec.Struct, frozen=True):
 
 
 class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]):
-    """Start use case for tills."""
+    """Use cases of tills (start) and of operators (decide about a payment)."""
 
     kind = rows.PAYMENT
     free = FREE_FOR_PAYMENTS
@@ -418,6 +426,75 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         if proved is not None:
             terminals.proved(unit, transaction.terminal, proved)
         return record(unit, before, start, now, self._outstanding)
+
+    # Operators' decisions (local API: release, resolve, acknowledge). Decisions are audited, and are never a proof.
+
+    async def decide(
+        self, client_transaction_id: str, decision: Decision, facts: PaymentFacts | None = None
+    ) -> Transaction:
+        """Apply an operator's decision. Return the changed transaction. Raise Problem.
+
+        `facts`: the operator's data about the payment.
+        """
+        work = partial(self._decide, client_transaction_id=client_transaction_id, decision=decision, facts=facts)
+        return await decide(rows.PAYMENT, self._store, client_transaction_id, decision, work)
+
+    def _decide(
+        self, unit: WriteTransaction, client_transaction_id: str, decision: Decision, facts: PaymentFacts | None
+    ) -> Transaction:
+        before = rows.get(unit.db, client_transaction_id)
+        if before is None:
+            before = self._begin_lost(unit, client_transaction_id, facts)
+        elif isinstance(decision, Dismissed):
+            require_attention(before, decision.code, client_transaction_id)
+        else:
+            self._require_open_and_quiet(before)
+            differing = list(contradicted(before, facts)) if facts else ()
+            require_same(client_transaction_id, differing, used_for=self.used_for, new_id_for=self.new_id_for)
+        after = record(unit, before, decision, self._now(), self._outstanding)
+        if isinstance(decision, Released):
+            rows.give_up_leases(unit, client_transaction_id)
+        return after
+
+    def _begin_lost(self, unit: WriteTransaction, identity: str, facts: PaymentFacts | None) -> Transaction:
+        """Record an unknown payment that a restore may have lost. Raise Problem."""
+        missing = self._missing()
+        problem = not_here(rows.PAYMENT.missing(unit.db, identity), missing)
+        if facts is None or missing is None or problem.code != "not_found":
+            raise problem
+        if facts.amount == b"{}":
+            lacks = RequestFault(
+                "/amount", f"is required: {identity} is not known here, but a restore may have lost it"
+            )
+            check((lacks,), "cannot resolve")
+        terminal, at = self._fleet.resolve(facts.terminal), iso(self._now())
+        lost = Transaction(
+            client_transaction_id=identity,
+            terminal=terminal.serial,
+            type=facts.type or OperationType.CHARGE,
+            created_at=at,
+            updated_at=at,
+            phase=Phase.STARTING,
+            sale=facts.sale,
+            amount=facts.amount,
+            original=facts.original,
+            derives_from=facts.original if facts.original and rows.get(unit.db, facts.original) else None,
+            answer_unit=terminal.answer_unit,
+        )
+        begin(unit, lost, "orphan")
+        return lost
+
+    def _require_open_and_quiet(self, transaction: Transaction) -> None:
+        """Raise Problem if the transaction has ended, or has an open call to its terminal."""
+        if transaction.phase is Phase.FINAL and transaction.outcome is not None:
+            raise Problem("already_final", f"it has already ended ({transaction.outcome.result})")
+        # A transaction in phase `starting` has an open start call until the reply is recorded.
+        if self._outstanding.of(transaction.client_transaction_id) or transaction.phase is Phase.STARTING:
+            raise Problem(
+                "call_outstanding",
+                f"a call to terminal {transaction.terminal} is under way for it; try again when it has returned, "
+                "within half a minute",
+            )
 
 
 def _written(transaction: Transaction) -> None:

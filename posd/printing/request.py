@@ -19,6 +19,7 @@ from posd.printing.model import FINALS, PrintAttentionCode, PrintJob, PrintStatu
 from posd.records.request import (
     MAX_FREE_FORM_DEPTH,
     MAX_SERIAL_CHARACTERS,
+    AskedSerial,
     DecisionRow,
     FieldReader,
     RequestFault,
@@ -41,8 +42,7 @@ class PrintRequest(msgspec.Struct, frozen=True):
     """
 
     terminal: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)] | None,
-        Meta(description="serial number of the terminal; optional if the fleet has exactly one"),
+        AskedSerial | None, Meta(description="serial number of the terminal; optional if the fleet has exactly one")
     ] = None
     external_reference: Annotated[
         str,

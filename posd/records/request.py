@@ -19,6 +19,8 @@ MAX_FREE_FORM_DEPTH = 64
 
 #: Longest serial number of a terminal, in characters. The terminal API has no limit.
 MAX_SERIAL_CHARACTERS = 128
+#: Serial number of a terminal in a request.
+AskedSerial = Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)]
 
 #: White space as in the API description (`\S`, ECMA-262). `str.strip` would also remove control characters.
 BLANKS = (

@@ -51,12 +51,14 @@ def faults(call: str, document: object) -> dict[str, str]:
     ids=named,
 )
 def test_a_decision_is_parsed(call: str, own: dict[str, object], decision: Decision) -> None:
-    assert read_decision(DECISIONS[call], json.dumps(WHO | own).encode(), 1000) == (decision, ())
+    (found, facts), faults = read_decision(DECISIONS[call], json.dumps(WHO | own).encode(), 1000)
+    assert (found, faults) == (decision, ())
+    assert (facts is not None) == (call == "resolve")
 
 
 def test_blanks_around_the_texts_are_removed() -> None:
     body = json.dumps({"operator": " Ana ", "note": "\tsaid so\n"}).encode()
-    assert read_decision(DECISIONS["release"], body, None) == (Released("Ana", "said so", None), ())
+    assert read_decision(DECISIONS["release"], body, None) == ((Released("Ana", "said so", None), None), ())
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"operator=Ana", b'{"operator": NaN}', b'{"a": "\xff"}'])
@@ -143,4 +145,5 @@ def test_the_problem_of_an_invalid_decision_says_what_posd_has_not_done() -> Non
     with pytest.raises(Problem, match=r"^cannot release: /operator is required: .*; /note is required: "):
         decided(DECISIONS["release"], b"{}", None, "cannot release")
     body = b'{"operator": "Ana", "note": "it is dark"}'
-    assert decided(DECISIONS["release"], body, 1000, "cannot release") == Released("Ana", "it is dark", 1000)
+    decision, _ = decided(DECISIONS["release"], body, 1000, "cannot release")
+    assert decision == Released("Ana", "it is dark", 1000)

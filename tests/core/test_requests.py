@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from posd.base.problems import Problem
 from posd.payments.model import Transaction
 from posd.payments.request import (
+    DECISIONS,
     MAX_FREE_FORM_BYTES,
     REFERENCES,
     StartRequest,
     differing_fields,
-    read_facts,
     read_start,
     start_body,
 )
-from posd.records.request import read_body
+from posd.records.request import decided, read_body
 from tests.core.inputs import named
 from tests.core.scenarios import IDENTITY, NOW, read, starting
 from tests.support.events import body as event_body
@@ -347,7 +347,9 @@ OF_A_LOST_CHARGE = [
 
 @every(("asked", "differing"), OF_A_LOST_CHARGE)
 def test_a_call_for_a_lost_payment_is_compared_with_the_slip(asked: dict[str, Any], differing: list[str]) -> None:
-    facts = read_facts(json.dumps({"amount": AMOUNT, "type": "charge"}).encode())
+    slip = {"operator": "Ana", "note": "on the slip", "result": "approved", "amount": AMOUNT, "type": "charge"}
+    _, facts = decided(DECISIONS["resolve"], json.dumps(slip).encode(), None, "cannot resolve")
+    assert facts is not None
     lost = starting(sent_to=None, amount=facts.amount, type=facts.type)
     request, wrong = read_start(json.dumps({"amount": AMOUNT} | asked).encode())
     assert differing_fields(lost, request, wrong) == differing

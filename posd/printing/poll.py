@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from heapq import heappop, heappush
 
 import structlog
 
@@ -39,10 +38,10 @@ log = structlog.get_logger("posd.print_spooler")
 
 
 class _PollQueue:
-    """Open jobs of one terminal by the time of their poll. Entries with an outdated plan are skipped."""
+    """Open jobs of one terminal."""
 
     def __init__(self) -> None:
-        self.due: list[tuple[float, str]] = []
+        self.jobs: set[str] = set()
         self.away: PollPause | None = None
         self.asking: asyncio.Task[None] | None = None
 
@@ -58,7 +57,6 @@ class PrintPoller(RecordService):
         self._plans: dict[str, PollPlan] = {}
         self._terminals: dict[str, str] = {}  # job -> terminal, for the jobs that can be polled
         self._lines: dict[str, _PollQueue] = {}
-        self._stuck: list[tuple[float, str]] = []  # a heap, like the queues
         self._telling: dict[asyncio.Task[None], None] = {}
         self._wake = asyncio.Event()
         self._closing = False
@@ -128,7 +126,8 @@ class PrintPoller(RecordService):
     def _plan_after(self, change: RecordedChange) -> None:
         if change.phase == Phase.FINAL:
             self._plans.pop(change.id, None)
-            self._terminals.pop(change.id, None)
+            if (terminal := self._terminals.pop(change.id, None)) is not None:
+                self._lines[terminal].jobs.discard(change.id)
         elif change.phase != Phase.STARTING:
             now, active = monotonic(), change.phase == Phase.ACTIVE
             plan = self._plans.get(change.id)
@@ -138,42 +137,27 @@ class PrintPoller(RecordService):
                 self._keep(change.id, change.terminal, schedule.accepted(plan, self._limits, now))
 
     def _keep(self, identity: str, terminal: str | None, plan: PollPlan) -> None:
-        """Store a new plan of a job, and wake the task if it is due before all others.
-
-        A time that is already in the heap is not added again, because a terminal can cause any number of plans.
-        """
-        old = self._plans.get(identity)
+        """Store a new plan of a job, and wake the task."""
         self._plans[identity] = plan
         if terminal is not None and terminal in self._fleet:
             self._terminals[identity] = terminal
-            if plan.poll_at != NEVER and (old is None or old.poll_at != plan.poll_at):
-                heappush(self._lines.setdefault(terminal, _PollQueue()).due, (plan.poll_at, identity))
-        stuck_at = schedule.stuck_due(plan)
-        if stuck_at is not None and (old is None or schedule.stuck_due(old) != stuck_at):
-            heappush(self._stuck, (stuck_at, identity))
+            self._lines.setdefault(terminal, _PollQueue()).jobs.add(identity)
         self._wake.set()
 
     def _ask_next(self, terminal: str, now: float) -> float:
         """Poll the next job of a terminal if it is due. Otherwise return the time at which it is due."""
         line = self._lines[terminal]
-        while line.due and self._outdated(*line.due[0]):
-            heappop(line.due)
-        if not line.due or line.asking is not None or self._closing:
+        if line.asking is not None or self._closing:
             return NEVER
-        at, identity = line.due[0]
+        at, identity = min(((self._plans[job].poll_at, job) for job in line.jobs), default=(NEVER, ""))
         if line.away is not None:
             at = max(at, line.away.until)
         if at > now:
             return at
-        heappop(line.due)
         due = self._plans[identity].poll_at
         self._plans[identity] = schedule.asking(self._plans[identity], now)
         line.asking = asyncio.create_task(self._ask(identity, terminal, line, due), name=f"print-poll-{identity}")
         return NEVER
-
-    def _outdated(self, at: float, identity: str) -> bool:
-        plan = self._plans.get(identity)
-        return plan is None or plan.poll_at != at
 
     async def _ask(self, identity: str, terminal: str, line: _PollQueue, due: float) -> None:
         reached: bool | None = None
@@ -242,19 +226,18 @@ class PrintPoller(RecordService):
         return answer, reached
 
     def _tell_stuck(self, now: float) -> float:
-        """Report stuck jobs. Return the time at which a job is reported as stuck."""
-        while self._stuck:
-            at, identity = self._stuck[0]
-            plan = self._plans.get(identity)
-            if plan is not None and schedule.stuck_due(plan) == at:
-                if at > now:
-                    return at
-                self._keep(identity, self._terminals.get(identity), schedule.told(plan))
+        """Report stuck jobs. Return the time at which the next job is reported as stuck."""
+        soonest = NEVER
+        for identity, plan in list(self._plans.items()):
+            at = schedule.stuck_due(plan)
+            if at is not None and at <= now:
+                self._plans[identity] = schedule.told(plan)
                 task = asyncio.create_task(self._note_stuck(identity), name=f"print-stuck-{identity}")
                 self._telling[task] = None
                 task.add_done_callback(self._telling.pop)
-            heappop(self._stuck)
-        return NEVER
+            elif at is not None:
+                soonest = min(soonest, at)
+        return soonest
 
     async def _note_stuck(self, identity: str) -> None:
         try:

@@ -124,7 +124,6 @@ class IdentityConflicts(RecordService):
     def __init__(self, parts: ServiceParts) -> None:
         super().__init__(parts)
         self._looked: dict[str, None] = {}  # terminals that were probed, or whose conflict began or ended
-        self._right: dict[str, str] = {}  # terminal -> address at which the right device answered again
         self._kept: dict[str, str | None] = {}  # terminal -> serial of the other device, as stored
         self._marked: set[str] = set()  # terminals with payments that have the attention
         self._wake = asyncio.Event()
@@ -134,7 +133,6 @@ class IdentityConflicts(RecordService):
         found = await self._store.read(rows.open_ones)
         self._marked = {item.terminal for item in found if item.attention_of(AttentionCode.IDENTITY_CONFLICT)}
         while True:
-            await _until_stored(self._record_right)
             await _until_stored(self._mark)
             await self._wake.wait()
             self._wake.clear()
@@ -161,18 +159,9 @@ class IdentityConflicts(RecordService):
             told = other is not None and change.before is not None and change.before.mismatched
             if other != trusted.other_serial and not told:
                 terminal.record_other_identity(sent_to, other)
-                if other is None:
-                    self._right[serial] = sent_to
+                if other is None:  # the right device answered again
+                    self._looked[serial] = None
                     self._wake.set()
-
-    async def _record_right(self) -> None:
-        while self._right:
-            terminal, base_url = self._right.popitem()
-            try:
-                await self._write_identity(terminal, base_url, None)
-            except (StorageUnavailable, CommitUncertain):
-                self._right.setdefault(terminal, base_url)
-                raise
 
     async def _mark(self) -> None:
         while self._looked:
@@ -201,14 +190,12 @@ class IdentityConflicts(RecordService):
         """Store the identity that the device at a terminal's address reports in an error, or that it reports none."""
         known = self._fleet.get(terminal)
         trusted = known.trusted if known is not None else None
-        if trusted is None or self._kept.get(terminal) == trusted.other_serial:
+        if trusted is None or self._kept.get(terminal, "") == trusted.other_serial:
             return
         self._kept[terminal] = ""  # the stored value is unknown until the write has ended
-        await self._write_identity(terminal, trusted.base_url, trusted.other_serial)
-        self._kept[terminal] = trusted.other_serial
-
-    async def _write_identity(self, terminal: str, base_url: str, other: str | None) -> None:
+        base_url, other = trusted.base_url, trusted.other_serial
         await self._store.write(lambda unit: terminals.record_other_identity(unit, terminal, base_url, other))
+        self._kept[terminal] = other
 
     def _record(self, unit: WriteTransaction, terminal: str, detail: str | None) -> None:
         for before in list(rows.open_on(unit.db, terminal)):

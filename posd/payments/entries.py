@@ -247,7 +247,7 @@ def apply(transaction: Transaction, entry: Entry | JudgedStart, now: datetime) -
         case Disputed(reason=reason):
             return transitions.disputed(transaction, reason, now)
         case Undisputed():
-            return transitions.undisputed(transaction, now)
+            return transitions.dismissed(transaction, AttentionCode.IDENTITY_CONFLICT, now)
         case OutcomeUnread():
             return transitions.unread(transaction, now)
         case OutcomeRead():

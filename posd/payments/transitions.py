@@ -261,7 +261,7 @@ def overrun(transaction: Transaction, now: datetime) -> Transaction:
 
 
 def dismissed(transaction: Transaction, code: AttentionCode, now: datetime) -> Transaction:
-    """Close one attention by an operator's decision."""
+    """Close one attention, by an operator's decision or because its cause has ended."""
     return _touch(clear(transaction, code), transaction, now)
 
 
@@ -316,11 +316,6 @@ def address_back(transaction: Transaction, now: datetime) -> Transaction:
 def disputed(transaction: Transaction, detail: str, now: datetime) -> Transaction:
     """Record an identity conflict of the terminal. During it, nothing is sent for the transaction."""
     return _touch(attend(transaction, AttentionCode.IDENTITY_CONFLICT, now, detail), transaction, now)
-
-
-def undisputed(transaction: Transaction, now: datetime) -> Transaction:
-    """Record the end of the terminal's identity conflict."""
-    return _touch(clear(transaction, AttentionCode.IDENTITY_CONFLICT), transaction, now)
 
 
 def taken_over(transaction: Transaction, reason: str, now: datetime) -> Transaction:

@@ -13,12 +13,12 @@ from posd.payments.transitions import (
     RepeatedEvent,
     advance,
     conclude_start,
+    dismissed,
     disputed,
     interrupted,
     quarantined,
     rebuild,
     recognise,
-    undisputed,
 )
 from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, ErrorEnvelope, NeverSent, StartRefused
@@ -221,4 +221,4 @@ def test_an_unusable_callback_does_not_withdraw_a_final_of_the_terminal() -> Non
 def test_an_identity_conflict_is_shown_until_it_is_decided() -> None:
     transaction = disputed(starting(), "two devices claim SN-TEST", NOW)
     assert codes(transaction) == {"identity_conflict"}
-    assert codes(undisputed(transaction, NOW)) == set()
+    assert codes(dismissed(transaction, AttentionCode.IDENTITY_CONFLICT, NOW)) == set()

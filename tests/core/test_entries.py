@@ -131,7 +131,7 @@ ENTRIES = [
     (Reapplied(), "reapplied", lambda was: transitions.dismissed(was, AttentionCode.QUARANTINED_EVENT, NOW)),
     (AddressLost("10.0.0.7"), "address_changed", lambda was: transitions.address_lost(was, "10.0.0.7", NOW)),
     (Disputed("why"), "identity_conflict", lambda was: transitions.disputed(was, "why", NOW)),
-    (Undisputed(), "identity_settled", lambda was: transitions.undisputed(was, NOW)),
+    (Undisputed(), "identity_settled", lambda was: transitions.dismissed(was, AttentionCode.IDENTITY_CONFLICT, NOW)),
     (AddressBack("10.0.0.7"), "address_back", lambda was: transitions.address_back(was, NOW)),
     (OutcomeUnread(), "outcome_unread", lambda was: transitions.unread(was, NOW)),
     (OutcomeRead(), "outcome_read", lambda was: transitions.dismissed(was, AttentionCode.OUTCOME_UNREAD, NOW)),

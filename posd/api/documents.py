@@ -13,7 +13,7 @@ from posd.base.problems import RemedyStep, remedy
 from posd.calls.streams import Notice
 from posd.payments import reprocess
 from posd.payments.accounting import FeedOutcome
-from posd.printing.reprocess import PrintReport
+from posd.printing.documents import PrintReport
 from posd.records.model import Phase
 from posd.storage.changes import FeedDatabase
 from posd.storage.marks import GoneBack, Restored

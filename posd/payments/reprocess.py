@@ -7,7 +7,6 @@ from functools import partial
 from typing import Annotated, Any
 
 import msgspec
-import structlog
 from msgspec import Meta
 
 from posd.base.json_types import Uuid, WireFormat
@@ -21,7 +20,7 @@ from posd.payments.model import Outcome, Result, Transaction
 from posd.payments.record import Recorded, move
 from posd.payments.transitions import RepeatedEvent, rebuild, recognise
 from posd.payments.wire import TransactionEvent, read_event
-from posd.records.model import TakenOver
+from posd.records.model import TakenOver, same_fields
 from posd.records.quarantine import MAX_SHOWN, Derivable, Differing, ReprocessResult
 from posd.records.service import CallsInFlight
 from posd.storage.batch import WriteTransaction
@@ -38,9 +37,6 @@ DERIVED = (
     "reading_type",
     "trail",
 )
-
-
-log = structlog.get_logger("posd.reprocess")
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -96,22 +92,20 @@ def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Trans
         cause = Recorded("reprocessed", item.events, item.verdicts)
         return difference(item), partial(move, before=stored, after=after, cause=cause, outstanding=outstanding)
 
-    def tell(derived: int, differ: int) -> None:
-        log.info("store.reprocessed", count=derived, kind=f"{differ} differences")
-
-    return Derivable(rows.PAYMENT, differing, inbox.reapply, tell, Applied, Difference, journal.last_incomplete_rowid)
+    return Derivable(
+        rows.PAYMENT,
+        differing,
+        inbox.reapply,
+        "store.reprocessed",
+        Applied,
+        Difference,
+        journal.last_incomplete_rowid,
+    )
 
 
 def report(done: ReprocessResult, quarantined: int) -> TransactionReport:
     """Return the results for payments as a document of the local API."""
-    return TransactionReport(
-        transactions=done.derived,
-        skipped=done.skipped,
-        applied=done.applied,
-        differences=done.differences,
-        differing=done.differing,
-        quarantined=quarantined,
-    )
+    return TransactionReport(done.derived, quarantined=quarantined, **same_fields(TransactionReport, done))
 
 
 def difference(item: Derived) -> Differing:

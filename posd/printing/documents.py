@@ -7,10 +7,8 @@ from typing import Annotated, Any, Literal, Union
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
-from msgspec.structs import replace
 
 from posd.base.json_types import Moment, WireFormat, presentable
-from posd.base.text import shown
 from posd.printing import entries, model, rows
 from posd.printing.entries import Called, Created, Entry, Polled, Turn
 from posd.printing.model import NAMES, DecidedBy, PrintAttention, PrintStatus
@@ -26,8 +24,10 @@ from posd.records.model import (
     facts_of,
     line_of,
     own_line,
+    same_fields,
 )
 from posd.records.pages import Filters, encode_cursor, joined
+from posd.records.quarantine import MAX_SHOWN, ReprocessResult
 
 
 class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,23 +141,8 @@ class PrintHistory(msgspec.Struct, frozen=True):
 
 def job_document(db: sqlite3.Connection | None, job: model.PrintJob) -> PrintJob:
     """Return the local API's document of a job, without the printed document. Without `db`, reprints are unknown."""
-    return PrintJob(
-        print_job_id=job.print_job_id,
-        terminal=job.terminal,
-        external_reference=job.external_reference,
-        reprint_of=job.reprint_of,
-        reprints=[] if db is None else rows.reprints(db, job.print_job_id),
-        status=job.status,
-        phase=job.phase,
-        error_code=job.error_code,
-        error_message=job.error_message,
-        reason=job.reason,
-        terminal_job_id=job.terminal_job_id,
-        created_at=job.created_at,
-        updated_at=job.updated_at,
-        decided_by=job.decided_by,
-        attention=tuple(replace(item, detail=shown(item.detail)) for item in job.attention),
-    )
+    reprints = [] if db is None else rows.reprints(db, job.print_job_id)
+    return PrintJob(**same_fields(PrintJob, job) | {"reprints": reprints, "attention": job.shown_attention})
 
 
 def history_document(db: sqlite3.Connection, job: model.PrintJob) -> PrintHistory:
@@ -173,18 +158,12 @@ def line(at: str, entry: Entry) -> Line:
         case Turn(sent_to=sent_to):
             return TurnLine(at=at, sent_to=sent_to or msgspec.UNSET)
         case Called(body=body):
-            said = read_webhook(body)
-            return WebhookLine(
-                at=at,
-                status=said.status,
-                error_code=said.error_code,
-                error_message=said.error_message,
-                body=msgspec.Raw(presentable(body)),
-            )
+            said = same_fields(WebhookLine, read_webhook(body))
+            return WebhookLine(at=at, **said, body=msgspec.Raw(presentable(body)))
         case Created(attempt=attempt):
             return AttemptLine(at=at, judgement=NAMES[type(entry.judgement)], **facts_of(attempt))
         case Polled(answer=PollAnswered(report=said)):
-            return PollLine(at=at, status=said.status, error_code=said.error_code, error_message=said.error_message)
+            return PollLine(at=at, **same_fields(PollLine, said))
         case Polled(answer=NoAnswer() as answer):
             return UnansweredPollLine(at=at, answer=answer)
         case _:
@@ -220,3 +199,37 @@ def read_page(db: sqlite3.Connection, page: PrintJobQuery) -> tuple[list[model.P
     shown = found[: page.limit]
     more = len(found) > page.limit
     return shown, encode_cursor(shown[-1].created_at, shown[-1].print_job_id) if more else None
+
+
+# Results of reprocessing (local API, POST /reprocess).
+
+
+class PrintApplied(msgspec.Struct, frozen=True):
+    """A body of the quarantine that was applied."""
+
+    id: Annotated[int, Meta(description="its id in the quarantine")]
+    print_job_id: Annotated[str, Meta(description="the record that it belongs to")]
+    verdict: Annotated[str | None, Meta(description="`applied`, or `repeated` if it had nothing new")]
+
+
+class PrintDifference(msgspec.Struct, frozen=True):
+    """A job whose stored state differs from the state derived from its record."""
+
+    print_job_id: Annotated[str, Meta(description="which")]
+    fields: Annotated[tuple[str, ...], Meta(description="changed fields of the record; the names are posd's own")]
+    before: Annotated[dict[str, Any], Meta(description="the earlier values")]
+    after: Annotated[dict[str, Any], Meta(description="the values that follow from the record, now stored")]
+
+
+class PrintReport(msgspec.Struct):
+    """Result of reprocessing. `differing`: number of all jobs that differ."""
+
+    print_jobs: Annotated[int, Meta(description="number of records derived again")] = 0
+    applied: Annotated[list[PrintApplied], Meta(description="the applied bodies of the quarantine")] = []
+    differences: Annotated[list[PrintDifference], Meta(description=f"the corrections; the first {MAX_SHOWN}")] = []
+    differing: Annotated[int, Meta(description="how many were corrected")] = 0
+
+
+def report(done: ReprocessResult) -> PrintReport:
+    """Return the results of reprocessing for print jobs as a document of the local API."""
+    return PrintReport(done.derived, **same_fields(PrintReport, done))

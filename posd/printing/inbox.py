@@ -12,20 +12,23 @@ and the status is only informative.
 | of a job that the database does not know  | the job is rebuilt from it, attention `orphan`               |
 """
 
+import sqlite3
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
 import structlog
 
 from posd.base.fair_queue import read_apart
 from posd.base.times import iso
 from posd.printing import rows
+from posd.printing.documents import PrintApplied, PrintDifference
 from posd.printing.entries import Called, repeats
 from posd.printing.model import JobReport, PrintJob, belongs, rebuild
 from posd.printing.wire import NotAPrintEvent, read_webhook
 from posd.records import quarantine
 from posd.records.inbox import CallbackInbox, CallbackReceipt, UnreadableCallback
-from posd.records.quarantine import QuarantineEntry, ReceivedCallback
+from posd.records.quarantine import Derivable, Differing, QuarantineEntry, ReceivedCallback
 from posd.records.replies import CallbackResult, RefusedBody, refusal
 from posd.records.service import RecordService, ServiceParts
 from posd.storage.batch import WriteTransaction
@@ -121,3 +124,16 @@ class PrintInbox(RecordService):
 
 def _unreadable(error: NotAPrintEvent) -> RefusedBody:
     return RefusedBody(CallbackResult.UNREADABLE, f"the body is not a print webhook: {error}")
+
+
+def print_records(inbox: PrintInbox) -> Derivable[PrintJob]:
+    """Return the kind of record for print jobs. Every print job has a journal from its beginning."""
+
+    def differing(db: sqlite3.Connection, stored: PrintJob) -> tuple[Differing, Callable[[WriteTransaction], object]]:
+        derived = rows.derive(db, stored)
+        after = msgspec.structs.replace(derived, revision=stored.revision)
+        return rows.difference(stored, derived), partial(rows.move, before=stored, after=after, word="reprocessed")
+
+    return Derivable(
+        rows.PRINT_JOB, differing, inbox.reapply, "store.print_jobs_reprocessed", PrintApplied, PrintDifference
+    )

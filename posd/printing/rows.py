@@ -14,9 +14,10 @@ import structlog
 
 from posd.base.ids import Channel
 from posd.base.json_types import encode
-from posd.base.times import iso
-from posd.printing.entries import Called, Created, Dismissed, Entry, Interrupted, Resolved, apply, feed_word
-from posd.printing.model import DecidedBy, PrintAttention, PrintAttentionCode, PrintJob, PrintStatus
+from posd.base.times import iso, parse_iso
+from posd.printing.entries import Called, Created, Dismissed, Entry, Interrupted, Resolved, apply, feed_word, replay
+from posd.printing.model import DecidedBy, PrintAttention, PrintAttentionCode, PrintJob, PrintStatus, rebuild
+from posd.printing.wire import read_webhook
 from posd.records import pages
 from posd.records.model import Phase, PrunedJob, tag
 from posd.records.service import publish, take_over
@@ -233,3 +234,47 @@ async def recover(store: Store, now: Callable[[], datetime]) -> list[PrintJob]:
 
     taken_over = await take_over(PRINT_JOB, store, "print_recovery", work)
     return [item for item in taken_over if item.phase is not Phase.FINAL]
+
+
+# Derivation of a job again from its journal.
+
+#: Derived fields. Times in them are not compared, because a later application has a later time.
+DERIVED = (
+    "phase",
+    "queued",
+    "acknowledged",
+    "heard",
+    "terminal_job_id",
+    "status",
+    "error_code",
+    "error_message",
+    "reason",
+    "decided_by",
+)
+
+
+def derive(db: sqlite3.Connection, stored: PrintJob) -> PrintJob:
+    """Derive a job again from its beginning and its journal (blocking)."""
+    entries = [(parse_iso(at), entry) for at, entry in journal(db, stored.print_job_id)]
+    return replay(_beginning(stored, entries[0][1] if entries else None), entries)
+
+
+def difference(stored: PrintJob, derived: PrintJob) -> dict[str, tuple[Any, Any]]:
+    """Return the fields in which the stored and the derived job differ: name -> (stored, derived)."""
+    here, there = _comparable(stored), _comparable(derived)
+    return {name: (here[name], there[name]) for name in here if here[name] != there[name]}
+
+
+def _comparable(job: PrintJob) -> dict[str, Any]:
+    facts: dict[str, Any] = {name: msgspec.to_builtins(getattr(job, name)) for name in DERIVED}
+    facts["accepted"] = job.accepted_at is not None
+    facts["attention"] = sorted(item.code for item in job.attention)
+    return facts
+
+
+def _beginning(stored: PrintJob, first: Entry | None) -> PrintJob:
+    """Return the job as it was first inserted: by an intent, by a restore, or rebuilt from its first webhook."""
+    if stored.orphan and isinstance(first, Called):
+        return rebuild(read_webhook(first.body), stored.print_job_id, parse_iso(stored.created_at))
+    # Sending sets `sent_to` to the same value. The queue state ended with the first later entry.
+    return PRINT_JOBS.as_inserted(stored, sent_to=stored.sent_to, queued=stored.queued)

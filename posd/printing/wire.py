@@ -62,13 +62,17 @@ def read_webhook(body: bytes) -> JobReport:
     job_id, status = _required(members, "printJobId"), _required(members, "status")
     if UNREADABLE in status:
         raise NotAPrintEvent("status cannot be read")
-    return JobReport(
+    return _report(
+        status,
+        members,
         job_id=None if UNREADABLE in job_id else job_id,
-        status=status,
         external_reference=_text(members.get("externalReference")) or "",
-        error_code=_text(members.get("errorCode")),
-        error_message=_text(members.get("errorMessage")),
     )
+
+
+def _report(status: str, members: Object, job_id: str | None = None, external_reference: str = "") -> JobReport:
+    error_code, error_message = _text(members.get("errorCode")), _text(members.get("errorMessage"))
+    return JobReport(status, job_id, external_reference, error_code, error_message)
 
 
 def read_status(body: bytes) -> str:
@@ -125,13 +129,7 @@ def _read_elements(body: bytes, status: int, job: PrintJob) -> Answer:
         return NoAnswer("the reply has this print job, but not its status", status)
     if PrintStatus.known(word) is None and (failure := envelope_in(ours[0])) is not None and failure.certain:
         return NoAnswer(f"the terminal answered HTTP {status} with {failure.name}", status)
-    return PollAnswered(
-        JobReport(
-            status=word,
-            error_code=_text(ours[0].get("errorCode")),
-            error_message=_text(ours[0].get("errorMessage")),
-        )
-    )
+    return PollAnswered(_report(word, ours[0]))
 
 
 def _is_of(element: Object, job: PrintJob, *, alone: bool) -> bool:
@@ -158,12 +156,7 @@ def _read_acceptance(reply: Replied, reads_errors: bool) -> JobAccepted | Doubtf
     word = _text(members.get("status")) if "status" not in members.repeated else None
     if not word or UNREADABLE in word:
         return JobAccepted(named)
-    report = JobReport(
-        status=word,
-        error_code=_text(members.get("errorCode")),
-        error_message=_text(members.get("errorMessage")),
-    )
-    return JobAccepted(named, report)
+    return JobAccepted(named, _report(word, members))
 
 
 def _identity(value: Any) -> str | None:

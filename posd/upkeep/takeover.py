@@ -30,7 +30,6 @@ from posd.payments import rows as transactions
 from posd.payments.model import Transaction
 from posd.payments.record import Recorded, begin, move, note, record
 from posd.payments.wire import read_event
-from posd.printing import reprocess as print_reprocess
 from posd.printing import rows as print_rows
 from posd.printing.model import PrintJob
 from posd.records.model import Phase, TakenOver
@@ -440,10 +439,10 @@ class _PrintJobs(_TakeOver[PrintJob, tuple[PrintJob, PrintJob]]):
         merge.copy_row(self.db, self.kind, identity)
 
     def derive(self, stored: PrintJob) -> tuple[PrintJob, PrintJob]:
-        return stored, print_reprocess.derive(self.db, stored)
+        return stored, print_rows.derive(self.db, stored)
 
     def differs(self, item: tuple[PrintJob, PrintJob]) -> bool:
-        return bool(print_reprocess.difference(*item))
+        return bool(print_rows.difference(*item))
 
     def store(self, item: tuple[PrintJob, PrintJob]) -> None:
         stored, derived = item

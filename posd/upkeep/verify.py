@@ -13,7 +13,6 @@ from posd.base.ids import canonical_uuid, is_print_job_id
 from posd.payments import journal
 from posd.payments import rows as transactions
 from posd.payments.model import EvidenceKind, Outcome, Result, Transaction
-from posd.printing import reprocess
 from posd.printing import rows as print_jobs
 from posd.printing.entries import Called
 from posd.printing.model import FINALS, NOT_ACCEPTED
@@ -305,7 +304,7 @@ def _print_job_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iter
         return
     # Rows from 0 downwards lack a part of their record, which a restore has reported.
     if rowid > 0:
-        for name, (stored, derived) in reprocess.difference(job, reprocess.derive(db, job)).items():
+        for name, (stored, derived) in print_jobs.difference(job, print_jobs.derive(db, job)).items():
             yield "print_job", subject, f"{name} is {stored}, and {derived} by its record"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from posd.base.problems import Problem
 from posd.printing import start as printing_module
-from posd.printing.reprocess import derive, difference
+from posd.printing.rows import derive, difference
 from tests.services.inside import RECEIPT, Inside, composed
 from tests.support.shop import PATIENCE_SECONDS, held
 from tests.support.tables import there

@@ -14,6 +14,7 @@ from posd.base.times import parse_iso
 from posd.printing import documents
 from posd.printing import rows as print_jobs
 from posd.printing.documents import PrintJobQuery
+from posd.printing.documents import report as reported
 from posd.printing.entries import (
     Called,
     Created,
@@ -27,10 +28,9 @@ from posd.printing.entries import (
     Turn,
     replay,
 )
-from posd.printing.inbox import PrintInbox
+from posd.printing.inbox import PrintInbox, print_records
 from posd.printing.model import PrintJob, PrintStatus
-from posd.printing.reprocess import derive, difference, print_records
-from posd.printing.reprocess import report as reported
+from posd.printing.rows import derive, difference
 from posd.printing.wire import NoAnswer
 from posd.records.quarantine import Reprocessing
 from posd.records.service import ServiceParts

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from posd.printing import reprocess, rows
+from posd.printing import rows
 from posd.printing.model import DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
 from posd.storage.connection import PAGE_BYTES as PAGE
 from posd.storage.connection import connect_reader
@@ -79,7 +79,7 @@ def assert_sound(path: Path) -> None:
 def test_every_job_follows_from_its_record(state: State, story: str) -> None:
     with filling(state.database) as filled:
         job = orphan(filled, "x") if story == ORPHAN else print_out(filled, "x", story)
-        assert reprocess.difference(job, reprocess.derive(filled.db, job)) == {}
+        assert rows.difference(job, rows.derive(filled.db, job)) == {}
         print_intent(filled, "waiting", queued=True)
         print_intent(filled, "sent")
     assert_sound(state.database)

@@ -8,6 +8,7 @@ it. So a refused call costs nothing, and concurrent calls may exceed a budget by
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -65,24 +66,19 @@ class Quotas:
         self._bodies = of_a_day(limits.QUARANTINE_OF_TERMINAL, clock)
         #: Limits of calls to a terminal about one payment that a till or a device on the LAN causes.
         self.calls = Allowance(limits.CALLS_OF_TRANSACTION.value, limits.CALLS_OF_TRANSACTION.value / 60, clock)
-        self.payments = SenderQuotas(
-            self.reached,
-            (limits.PAYMENTS_OF_PROCESS, of_a_day(limits.PAYMENTS_OF_PROCESS, clock)),
-            (limits.PAYMENTS_OF_USER, of_a_day(limits.PAYMENTS_OF_USER, clock)),
-            "has started too much today",
-        )
-        self.print_jobs = SenderQuotas(
-            self.reached,
-            (limits.PRINT_JOBS_OF_PROCESS, of_a_day(limits.PRINT_JOBS_OF_PROCESS, clock)),
-            (limits.PRINT_JOBS_OF_USER, of_a_day(limits.PRINT_JOBS_OF_USER, clock)),
-            "has started too much today",
-        )
+        started = partial(self._of_a_day, clock=clock)
+        self.payments = started(limits.PAYMENTS_OF_PROCESS, limits.PAYMENTS_OF_USER)
+        self.print_jobs = started(limits.PRINT_JOBS_OF_PROCESS, limits.PRINT_JOBS_OF_USER)
         self.in_flight = SenderQuotas(
             self.reached,
             (limits.IN_FLIGHT_OF_PROCESS, Allowance(limits.IN_FLIGHT_OF_PROCESS.value)),
             (limits.IN_FLIGHT_OF_USER, Allowance(limits.IN_FLIGHT_OF_USER.value)),
             "has too much in flight: incomplete bodies, unread answers, or too many long pages at once",
         )
+
+    def _of_a_day(self, process: Limit, user: Limit, clock: Callable[[], float]) -> "SenderQuotas":
+        of_process, of_user = (process, of_a_day(process, clock)), (user, of_a_day(user, clock))
+        return SenderQuotas(self.reached, of_process, of_user, "has started too much today")
 
     def limit_of_event(self, terminal: str, size: int) -> Limit | None:
         """Return the limit that an event of that size exceeds, or None."""

@@ -107,7 +107,9 @@ READERS: dict[str, Callable[[str], str | None]] = {
     "a serial under two names": named_twice,
     "ticket_number": lambda literal: response(f'"ticket_number": {literal}').ticket_number,
     "transaction_reference": lambda literal: response(f'"transaction_reference": {literal}').transaction_reference,
-    "authorization code": lambda literal: response(f'"message_fields": {{"F38": {literal}}}').authorization_code,
+    "authorization code": lambda literal: (
+        response(f'"message_fields": {{"F38": {literal}}}').receipt.authorization_code
+    ),
     "failure code": failure,
     "element of a search": element,
     "acknowledgement": acknowledged,

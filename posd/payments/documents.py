@@ -20,7 +20,7 @@ from posd.payments.entries import AbortAnswered, Attempted, Entry, JudgedStart, 
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Status, Verdict
 from posd.payments.missing_proof import MissingProof
-from posd.payments.model import Attention, AttentionCode, LastSearch, NextStep, SearchResult
+from posd.payments.model import Attention, LastSearch, NextStep, SearchResult
 from posd.records.model import (
     QUARANTINED_LINE,
     REAPPLIED_LINE,
@@ -344,9 +344,8 @@ def line(at: str, entry: Entry, transaction: model.Transaction) -> Line:
         case Searched(answer=answer):
             reason, status = (answer.reason, answer.status) if isinstance(answer, SearchFailed) else (None, None)
             return SearchLine(at=at, result=RESULTS[type(answer)], http_status=status, reason=reason)
-        case NothingHeard(code=AttentionCode.NO_CALLBACK, seconds=seconds):
-            return SilentLine(at=at, kind="no_callback", seconds=seconds)
-        case NothingHeard(seconds=seconds):
-            return SilentLine(at=at, kind="stalled", seconds=seconds)
+        case NothingHeard(code=code, seconds=seconds):
+            kind: Any = str(code)  # `no_callback` or `stalled`
+            return SilentLine(at=at, kind=kind, seconds=seconds)
         case _:
             return own_line(HISTORY_LINES, at, entry)

@@ -267,7 +267,8 @@ def _something(value: Any) -> bool:
 
 
 def _text(members: Mapping[str, Any], name: str) -> str | None:
-    text = as_text(members.get(name))
+    value = members.get(name)
+    text = value if isinstance(value, str) else as_text(value)
     return None if text is None else text[:MAX_TEXT]
 
 
@@ -295,7 +296,7 @@ class _LenientReader:
         value = self._one(members, place)
         if value is None:
             return None
-        text = as_text(value)
+        text = value if isinstance(value, str) else as_text(value)
         if text is not None:
             return text[:MAX_TEXT]
         self._note(value, place)

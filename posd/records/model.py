@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Meta
+from msgspec import NODEFAULT, Meta
 
 from posd.base.json_types import Moment
 from posd.base.problems import Problem
@@ -142,8 +142,8 @@ def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]
 
 def same_fields(kind: type[msgspec.Struct], *sources: object) -> dict[str, Any]:
     """Return name -> value of the fields of a type that the sources have too. The last source with a name counts."""
-    names = kind.__struct_fields__
-    return {name: getattr(source, name) for source in sources for name in names if hasattr(source, name)}
+    pairs = ((name, getattr(source, name, NODEFAULT)) for source in sources for name in kind.__struct_fields__)
+    return {name: value for name, value in pairs if value is not NODEFAULT}
 
 
 def own_line(kinds: Iterable[type[Line]], at: str, entry: msgspec.Struct) -> Line:

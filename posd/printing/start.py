@@ -53,8 +53,12 @@ MAX_WAITING = 2048
 MAX_HELD = 32
 
 
-class _TerminalCalls:
-    """Calls to one terminal."""
+class PrintLine:
+    """Calls to one terminal.
+
+    `waiting`: number of jobs in the queue, including the one being sent. `failures`: how often the terminal was
+    unreachable, with the reason of the last time. Then the jobs behind in the queue fail too.
+    """
 
     def __init__(self) -> None:
         self.sending = asyncio.Lock()  # lock between jobs to be sent
@@ -68,63 +72,35 @@ class PrintTurns:
     """Dispenser of turns."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, _TerminalCalls] = {}
+        self._lines: dict[str, PrintLine] = {}
         self._fleet = asyncio.Semaphore(MAX_CALLS)
-        self.waiting = 0
+
+    @property
+    def waiting(self) -> int:
+        """Number of waiting jobs over all terminals."""
+        return sum(line.waiting for line in self._lines.values())
+
+    def line(self, terminal: str) -> PrintLine:
+        """Return the calls to a terminal."""
+        return self._lines.setdefault(terminal, PrintLine())
 
     def busy(self, terminal: str) -> bool:
         """Return whether a job for that terminal would have to wait for its turn."""
-        line = self._line(terminal)
+        line = self.line(terminal)
         return bool(line.waiting) or line.calling.locked() or self._fleet.locked()
-
-    def in_line(self, terminal: str) -> int:
-        """Return how many jobs wait for that terminal, including the one being sent."""
-        return self._line(terminal).waiting
-
-    def join(self, terminal: str) -> int:
-        """Join the queue of a terminal.
-
-        Return the number of failures so far. `leave` releases the place.
-        """
-        line = self._line(terminal)
-        line.waiting += 1
-        self.waiting += 1
-        return line.failures
-
-    def leave(self, terminal: str) -> None:
-        """Release a place in the queue."""
-        self._line(terminal).waiting -= 1
-        self.waiting -= 1
-
-    def failed(self, terminal: str, reason: str) -> None:
-        """Record that the terminal is unreachable, so that later jobs in the queue fail too."""
-        line = self._line(terminal)
-        line.failures += 1
-        line.failure = reason
-
-    def failure_since(self, terminal: str, failures: int) -> str | None:
-        """Return why the terminal was unreachable for an earlier job in the queue, or None.
-
-        `failures`: the result of `join`.
-        """
-        line = self._line(terminal)
-        return line.failure if line.failures != failures else None
 
     @asynccontextmanager
     async def send(self, terminal: str) -> AsyncIterator[None]:
         """Wait for the turn of a job to be sent, and hold it for the block."""
-        line = self._line(terminal)
+        line = self.line(terminal)
         async with line.sending, line.calling, self._fleet:
             yield
 
     @asynccontextmanager
     async def ask(self, terminal: str) -> AsyncIterator[None]:
         """Wait for the turn of a poll, and hold it for the block."""
-        async with self._line(terminal).calling, self._fleet:
+        async with self.line(terminal).calling, self._fleet:
             yield
-
-    def _line(self, terminal: str) -> _TerminalCalls:
-        return self._lines.setdefault(terminal, _TerminalCalls())
 
 
 # Commits of a print job: its intent, its sending, and the judgement of the attempt.
@@ -254,7 +230,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
     async def _wait(self, job: PrintJob) -> PrintJob:
         """Wait for the end of the delivery for a limited time. Return its state."""
         delivery = self._deliveries.get(job.print_job_id)
-        if delivery is None or job.terminal is None or self._turns.in_line(job.terminal) > MAX_HELD:
+        if delivery is None or job.terminal is None or self._turns.line(job.terminal).waiting > MAX_HELD:
             return job
         await asyncio.wait({delivery}, timeout=self._fleet.of(job.terminal).longest_call)
         return (delivery.result() if delivery.done() else None) or job
@@ -308,20 +284,19 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         draft, problem = drafted
         identity, terminal = draft.print_job_id, draft.terminal
         assert terminal is not None  # noqa: S101 - `_draft` has resolved it
-        failures = self._turns.join(terminal)
+        line, created = self._turns.line(terminal), False
+        line.waiting, failures = line.waiting + 1, line.failures
         try:
             url = await self._callback_url(draft) if problem is None else ""
             crash_point("print.before_intent")
             recorded, created = await self._write_intent(partial(record_intent, draft=draft, problem=problem))
         except CommitUncertain as error:
-            self._turns.leave(terminal)
             self._uncertain.add(identity.lower())
             return await self._resolve_uncertain(identity, error, partial(self._conclude, identity)), True
-        except BaseException:
-            self._turns.leave(terminal)
-            raise
+        finally:
+            if not created:
+                line.waiting -= 1
         if not created:
-            self._turns.leave(terminal)
             return recorded, False
         crash_point("print.intended")
         job = None if draft.queued else recorded
@@ -330,7 +305,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
 
         def delivered(_delivery: object) -> None:
             del self._deliveries[identity]
-            self._turns.leave(terminal)
+            line.waiting -= 1
 
         delivery.add_done_callback(delivered)
         return recorded, True
@@ -347,8 +322,8 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
     ) -> PrintJob | None:
         """Send a job in its turn, and commit the judgement of the reply. Return the changed job.
 
-        `job` is None if the job had to wait. Then it is read again when its turn comes. `failures`: of
-        `PrintTurns.join`.
+        `job` is None if the job had to wait. Then it is read again when its turn comes. `failures`: those
+        of the terminal when the job joined the queue.
         """
         attempt: Attempt | None
         async with self._turns.send(terminal):
@@ -370,8 +345,9 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         """Send a job in its turn. Return None if it must not be sent any more."""
         if self._draining:
             return NotSent(STOPPING)
-        if (failure := self._turns.failure_since(terminal, failures)) is not None:
-            return NotSent(f"the terminal could not be reached for an earlier print job: {failure}")
+        line = self._turns.line(terminal)
+        if line.failures != failures:
+            return NotSent(f"the terminal could not be reached for an earlier print job: {line.failure}")
         known = self._fleet.of(terminal)
         if job is None:
             sent_to = await known.choose()  # the terminal may have moved while the job waited
@@ -393,7 +369,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         attempt = await known.call(request, written=partial(crash_point, "print.written"))
         crash_point("print.replied")
         if isinstance(attempt, NotSent):
-            self._turns.failed(terminal, attempt.reason)
+            line.failures, line.failure = line.failures + 1, attempt.reason
         return attempt
 
     async def _conclude(self, identity: str, attempt: Attempt) -> PrintJob | None:

@@ -18,8 +18,6 @@ NEVER = {
 }
 #: Single modules that the daemon never needs, although it needs their packages.
 NEVER_MODULES = {"encodings.idna", "importlib.resources"}
-#: Modules for calls to terminals. The daemon loads these modules after its start.
-CALLS = "posd.terminals.client"
 
 #: Code that begins like `posd run`.
 UNUSED = "from posd.cli.run import UNUSED\nsys.modules.update(dict.fromkeys(UNUSED))\n"
@@ -35,7 +33,7 @@ def modules(script: str) -> set[str]:
 @pytest.fixture(autouse=True, scope="module")
 def compiled() -> None:
     """Compile the bytecode, as in an installed posd, because a compilation also loads modules."""
-    modules(f"import posd.cli.run, posd.daemon.main, {CALLS}")
+    modules("import posd.cli.run, posd.daemon.main")
 
 
 def packages(loaded: set[str]) -> set[str]:
@@ -50,13 +48,7 @@ def needless(loaded: set[str]) -> set[str]:
 
 def test_the_daemon_loads_nothing_that_only_commands_or_tests_need() -> None:
     loaded = modules(f"{UNUSED}import posd.daemon.main")
-    assert CALLS not in loaded
     assert {"hypercorn", "zeroconf"} <= packages(loaded)
-    assert not needless(loaded)
-
-
-def test_calls_to_terminals_load_no_further_library() -> None:
-    loaded = modules(f"{UNUSED}import posd.daemon.main, {CALLS}")
     assert not needless(loaded)
     listener = modules(
         "import hypercorn.asyncio.tcp_server, starlette.requests, starlette.responses, starlette.routing"
@@ -74,7 +66,6 @@ def test_a_plain_run_loads_nothing_that_only_other_commands_need(tmp_path: Path)
         "    assert end.code == 2, end.code"
     )
     assert "posd" in loaded
-    assert CALLS not in loaded
     assert not needless(loaded)
 
 

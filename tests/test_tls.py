@@ -26,9 +26,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from msgspec.structs import replace
 
-from posd import tls
 from posd.base import files as base_files
-from posd.tls import TlsError, TlsFiles, authority, issue
+from posd.tls import authority, issue
+from posd.tls.certificate import Subjects, called_as, local_addresses, missing_names
+from posd.tls.files import SubjectError, TlsError, TlsFiles, describe, files_in, load_pair
 
 NAMES = ["pos.shop.example", "localhost"]
 ADDRESSES = ["127.0.0.1", "::1", "10.0.0.9"]
@@ -72,13 +73,13 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> No
 
 @pytest.mark.parametrize("name", [*NAMES, *ADDRESSES])
 def test_a_strict_client_accepts_every_name_and_address(made: TlsFiles, name: str) -> None:
-    shake_hands(tls.load(made.certificate, made.private_key, None).context, strict(made.ca_certificate), name)
+    shake_hands(load_pair(made.certificate, made.private_key, None).context, strict(made.ca_certificate), name)
 
 
 @pytest.mark.parametrize("name", ["other.example", "127.0.0.2", "shop.example", "x.localhost"])
 def test_another_name_is_refused(made: TlsFiles, name: str) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match=r"[Hh]ostname|IP address") as caught:
-        shake_hands(tls.load(made.certificate, made.private_key, None).context, strict(made.ca_certificate), name)
+        shake_hands(load_pair(made.certificate, made.private_key, None).context, strict(made.ca_certificate), name)
     assert caught.value.verify_code in {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
@@ -86,13 +87,13 @@ def test_another_ca_is_refused(made: TlsFiles, tmp_path: Path) -> None:
     other = issue.init(tmp_path / "other", names=NAMES, addresses=ADDRESSES)
     with pytest.raises(ssl.SSLCertVerificationError):
         shake_hands(
-            tls.load(made.certificate, made.private_key, None).context, strict(other.ca_certificate), "localhost"
+            load_pair(made.certificate, made.private_key, None).context, strict(other.ca_certificate), "localhost"
         )
 
 
 def test_the_certificates_have_the_expected_fields(made: TlsFiles) -> None:
     now = datetime.now(UTC)
-    ca, server = tls.describe(made.ca_certificate), tls.describe(made.certificate)
+    ca, server = describe(made.ca_certificate), describe(made.certificate)
     assert server.subject == "CN=pos.shop.example"
     assert server.names == tuple(NAMES)
     assert server.addresses == tuple(ADDRESSES)
@@ -121,7 +122,7 @@ def test_files_are_private_and_no_other_file_is_left(made: TlsFiles) -> None:
         "given.json": 0o644,
         ".lock": 0o600,
     }
-    assert made == tls.files(directory)
+    assert made == files_in(directory)
 
 
 def test_a_directory_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
@@ -136,22 +137,22 @@ def test_the_ca_is_kept(made: TlsFiles) -> None:
     issue.init(made.ca_certificate.parent, names=["new.lan"], addresses=[])
     assert (made.ca_certificate.read_bytes(), made.ca_key.read_bytes()) == (ca, key)
     assert made.certificate.read_bytes() != server
-    shake_hands(tls.load(made.certificate, made.private_key, None).context, strict(made.ca_certificate), "new.lan")
+    shake_hands(load_pair(made.certificate, made.private_key, None).context, strict(made.ca_certificate), "new.lan")
 
 
 def test_overwrite_makes_a_ca_of_another_name(made: TlsFiles) -> None:
-    before = tls.describe(made.ca_certificate)
+    before = describe(made.ca_certificate)
     issue.init(made.ca_certificate.parent, names=NAMES, addresses=[], overwrite=True)
-    after = tls.describe(made.ca_certificate)
+    after = describe(made.ca_certificate)
     assert before.subject != after.subject
     assert before.fingerprint_sha256 != after.fingerprint_sha256
-    shake_hands(tls.load(made.certificate, made.private_key, None).context, strict(made.ca_certificate), "localhost")
+    shake_hands(load_pair(made.certificate, made.private_key, None).context, strict(made.ca_certificate), "localhost")
 
 
 def test_a_server_certificate_ends_with_its_ca(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authority, "CA_LIFETIME", timedelta(days=100))
     issue.init(made.ca_certificate.parent, names=NAMES, addresses=[], overwrite=True)
-    assert tls.describe(made.certificate).not_after == tls.describe(made.ca_certificate).not_after
+    assert describe(made.certificate).not_after == describe(made.ca_certificate).not_after
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_a_server_certificate_ends_with_its_ca(made: TlsFiles, monkeypatch: pyte
     ],
 )
 def test_invalid_names_are_refused(tmp_path: Path, names: list[str], addresses: list[str], message: str) -> None:
-    with pytest.raises(tls.SubjectError, match=message):
+    with pytest.raises(SubjectError, match=message):
         issue.init(tmp_path / "tls", names=names, addresses=addresses)
     assert not (tmp_path / "tls").exists()
 
@@ -177,8 +178,8 @@ def test_invalid_names_are_refused(tmp_path: Path, names: list[str], addresses: 
 def test_a_long_name_is_complete_in_the_subject_alternative_names(tmp_path: Path) -> None:
     name = f"{'a' * 60}.{'b' * 60}.example"
     made = issue.init(tmp_path / "tls", names=[name], addresses=[])
-    assert tls.describe(made.certificate).names == (name,)
-    shake_hands(tls.load(made.certificate, made.private_key, None).context, strict(made.ca_certificate), name)
+    assert describe(made.certificate).names == (name,)
+    shake_hands(load_pair(made.certificate, made.private_key, None).context, strict(made.ca_certificate), name)
 
 
 def lose(path: Path) -> None:
@@ -241,14 +242,14 @@ def test_a_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
 def test_an_unusable_pair_is_refused(made: TlsFiles, file: str, harm: Callable[[Path], None], message: str) -> None:
     harm(made.certificate.parent / file)
     with pytest.raises(TlsError, match=message):
-        tls.load(made.certificate, made.private_key, datetime.now(UTC))
+        load_pair(made.certificate, made.private_key, datetime.now(UTC))
 
 
 def test_an_unreadable_key_is_refused(made: TlsFiles) -> None:
     made.private_key.unlink()
     made.private_key.mkdir()
     with pytest.raises(TlsError, match=r"server.key: cannot be read \(Is a directory\); make it readable"):
-        tls.load(made.certificate, made.private_key, None)
+        load_pair(made.certificate, made.private_key, None)
 
 
 def test_an_encrypted_key_is_refused_without_a_question(made: TlsFiles) -> None:
@@ -257,7 +258,7 @@ def test_an_encrypted_key_is_refused_without_a_question(made: TlsFiles) -> None:
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
     )
     with pytest.raises(TlsError, match="is encrypted; store it without a passphrase"):
-        tls.load(made.certificate, made.private_key, None)
+        load_pair(made.certificate, made.private_key, None)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +275,7 @@ def test_a_certificate_outside_its_dates_is_refused(
     monkeypatch.setattr(issue, "SERVER_LIFETIME", lifetime)
     made = issue.init(tmp_path / "tls", names=NAMES, addresses=[])
     with pytest.raises(TlsError, match=message):
-        tls.load(made.certificate, made.private_key, datetime.now(UTC))
+        load_pair(made.certificate, made.private_key, datetime.now(UTC))
 
 
 def test_certificates_of_the_shops_own_pki_work(tmp_path: Path) -> None:
@@ -287,35 +288,35 @@ def test_certificates_of_the_shops_own_pki_work(tmp_path: Path) -> None:
     leaf.private_key_pem.write_to_path(key)
     client = ssl.create_default_context(cadata=root.cert_pem.bytes().decode())
     client.set_alpn_protocols(["http/1.1"])
-    shake_hands(tls.load(certificate, key, None).context, client, "pos.shop.example")
+    shake_hands(load_pair(certificate, key, None).context, client, "pos.shop.example")
 
 
 def test_a_ca_certificate_is_refused_as_server_certificate(made: TlsFiles) -> None:
     with pytest.raises(TlsError, match="would be refused by the terminals"):
-        tls.load(made.ca_key, made.ca_key, None)
+        load_pair(made.ca_key, made.ca_key, None)
 
 
 def test_an_unusual_pem_block_is_reported(made: TlsFiles) -> None:
     text = made.certificate.read_text().replace(" CERTIFICATE-----", " X509 CERTIFICATE-----")
     made.certificate.write_text(text)
     with pytest.raises(TlsError, match=r"server.crt: has no block BEGIN CERTIFICATE"):
-        tls.load(made.certificate, made.private_key, None)
+        load_pair(made.certificate, made.private_key, None)
 
 
 def test_old_tls_is_refused(made: TlsFiles) -> None:
-    assert tls.load(made.certificate, made.private_key, None).context.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert load_pair(made.certificate, made.private_key, None).context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 def test_describe_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(TlsError, match=r"none.crt: does not exist"):
-        tls.describe(tmp_path / "none.crt")
+        describe(tmp_path / "none.crt")
     (tmp_path / "bad.crt").write_text("-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n")
     with pytest.raises(TlsError, match=r"bad.crt: is not a PEM certificate"):
-        tls.describe(tmp_path / "bad.crt")
+        describe(tmp_path / "bad.crt")
 
 
 def test_local_addresses_are_addresses_of_this_machine() -> None:
-    found = tls.local_addresses()
+    found = local_addresses()
     assert "127.0.0.1" in found
     assert not any(ipaddress.ip_address(address).is_link_local for address in found)
     for address in found:
@@ -336,10 +337,10 @@ def posd(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_makes_and_shows_certificates(tmp_path: Path) -> None:
     done = posd(tmp_path, "init")
     assert (done.returncode, done.stderr) == (0, "")
-    made = tls.files(tmp_path / "tls")
-    info = tls.describe(made.certificate)
+    made = files_in(tmp_path / "tls")
+    info = describe(made.certificate)
     assert "localhost" in info.names
-    assert info.addresses == tuple(tls.local_addresses())
+    assert info.addresses == tuple(local_addresses())
     assert f"Put {made.ca_certificate} on every terminal" in done.stdout
     assert f"until {info.not_after:%Y-%m-%d}" in done.stdout
 
@@ -347,7 +348,7 @@ def test_the_command_makes_and_shows_certificates(tmp_path: Path) -> None:
     done = posd(tmp_path, "init", "--name", "a.local", "--name", "b.local", "--address", "10.0.0.9")
     assert done.returncode == 0
     assert "Nothing on the terminals" in done.stdout
-    info = tls.describe(made.certificate)
+    info = describe(made.certificate)
     assert (info.names, info.addresses) == (("a.local", "b.local"), ("10.0.0.9",))
     assert made.ca_certificate.read_bytes() == ca
 
@@ -391,28 +392,28 @@ def test_one_command_at_a_time_makes_certificates(made: TlsFiles) -> None:
 def test_the_names_by_which_terminals_call_this_machine_are_found(
     listen: str, advertised: str, names: list[str], addresses: list[str]
 ) -> None:
-    assert tls.called_as(listen, advertised) == tls.Subjects(tuple(names), tuple(addresses))
+    assert called_as(listen, advertised) == Subjects(tuple(names), tuple(addresses))
 
 
 @pytest.mark.parametrize(("listen", "versions"), [("0.0.0.0", {4}), ("::", {4, 6})])
 def test_a_listener_on_every_address_is_called_by_the_lan_addresses(listen: str, versions: set[int]) -> None:
-    found = {ipaddress.ip_address(text) for text in tls.called_as(listen, "").addresses}
+    found = {ipaddress.ip_address(text) for text in called_as(listen, "").addresses}
     assert not any(address.is_loopback or address.is_link_local for address in found)
     assert {address.version for address in found} <= versions
-    local = {ipaddress.ip_address(text) for text in tls.local_addresses()}
+    local = {ipaddress.ip_address(text) for text in local_addresses()}
     assert found == {address for address in local if not address.is_loopback and address.version in versions}
 
 
 def test_missing_names_of_a_certificate_are_found(made: TlsFiles) -> None:
-    info = tls.load(made.certificate, made.private_key, None).info
-    assert info == tls.describe(made.certificate)
-    has = tls.Subjects(("POS.shop.example", "localhost"), ("10.0.0.9", "0:0:0:0:0:0:0:1"))
-    assert not tls.missing(info, has)
-    lacking = tls.Subjects(("shop.example", "x.pos.shop.example"), ("10.0.0.8",))
-    assert tls.missing(info, lacking) == lacking
+    info = load_pair(made.certificate, made.private_key, None).info
+    assert info == describe(made.certificate)
+    has = Subjects(("POS.shop.example", "localhost"), ("10.0.0.9", "0:0:0:0:0:0:0:1"))
+    assert not missing_names(info, has)
+    lacking = Subjects(("shop.example", "x.pos.shop.example"), ("10.0.0.8",))
+    assert missing_names(info, lacking) == lacking
     wildcard = replace(info, names=("*.shop.example",))
-    assert not tls.missing(wildcard, tls.Subjects(("till.shop.example",)))
-    assert tls.missing(wildcard, tls.Subjects(("a.till.shop.example", "shop.example")))
+    assert not missing_names(wildcard, Subjects(("till.shop.example",)))
+    assert missing_names(wildcard, Subjects(("a.till.shop.example", "shop.example")))
 
 
 def extension(ca: Path, kind: type[x509.ExtensionType]) -> x509.Extension[x509.ExtensionType]:
@@ -423,9 +424,9 @@ def test_a_ca_is_limited_to_private_networks_and_this_machine(made: TlsFiles) ->
     limits = extension(made.ca_certificate, x509.NameConstraints)
     assert limits.critical
     ca = load(made.ca_certificate)
-    usable = tls.Subjects(("till.lan", "localhost", "pos.local", NAMES[0]), ("192.168.1.2", "10.9.9.9", "fd00::7"))
+    usable = Subjects(("till.lan", "localhost", "pos.local", NAMES[0]), ("192.168.1.2", "10.9.9.9", "fd00::7"))
     assert authority.permitted(ca, usable) == usable
-    others = tls.Subjects(("bank.example", "local.example", "notlan", "xlocal"), ("8.8.8.8", "2a00::1"))
+    others = Subjects(("bank.example", "local.example", "notlan", "xlocal"), ("8.8.8.8", "2a00::1"))
     assert not authority.permitted(ca, others)
     assert extension(made.ca_certificate, x509.ExtendedKeyUsage).value == x509.ExtendedKeyUsage(
         [x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]
@@ -435,11 +436,11 @@ def test_a_ca_is_limited_to_private_networks_and_this_machine(made: TlsFiles) ->
 def test_a_name_outside_the_limits_of_the_ca_is_refused_if_configured_and_otherwise_omitted(
     made: TlsFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(tls.SubjectError, match=r"may not vouch for new\.example, 8\.8\.8\.8.*--force"):
+    with pytest.raises(SubjectError, match=r"may not vouch for new\.example, 8\.8\.8\.8.*--force"):
         issue.init(made.ca_certificate.parent, names=["new.example"], addresses=["8.8.8.8"])
     monkeypatch.setattr(issue, "local_addresses", lambda: ["8.8.8.8", "10.1.1.1"])
     issue.renew(made.ca_certificate.parent)
-    assert set(tls.describe(made.certificate).addresses) == {*ADDRESSES, "10.1.1.1"}
+    assert set(describe(made.certificate).addresses) == {*ADDRESSES, "10.1.1.1"}
 
 
 @pytest.mark.parametrize(
@@ -449,7 +450,7 @@ def test_a_new_ca_is_made_months_before_the_end_of_the_old_one_which_stays_in_us
     made: TlsFiles, monkeypatch: pytest.MonkeyPatch, left: int, following: bool
 ) -> None:
     directory, old = made.ca_certificate.parent, made.ca_certificate.read_bytes()
-    end = tls.describe(made.ca_certificate).not_after
+    end = describe(made.ca_certificate).not_after
     monkeypatch.setattr(authority, "now", lambda: end - timedelta(days=left))
     assert bool(issue.ca_reasons(made)) is following
     issue.renew(directory)
@@ -462,7 +463,7 @@ def test_a_new_ca_is_made_months_before_the_end_of_the_old_one_which_stays_in_us
 def test_at_the_end_of_the_old_ca_the_new_one_signs(
     made: TlsFiles, monkeypatch: pytest.MonkeyPatch, left: int, follows: bool
 ) -> None:
-    directory, end = made.ca_certificate.parent, tls.describe(made.ca_certificate).not_after
+    directory, end = made.ca_certificate.parent, describe(made.ca_certificate).not_after
     monkeypatch.setattr(authority, "now", lambda: end - timedelta(days=200))
     issue.renew(directory)
     new, key = made.next_ca_certificate.read_bytes(), made.next_ca_key.read_bytes()

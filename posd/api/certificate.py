@@ -19,12 +19,13 @@ from typing import Final
 import msgspec
 import structlog
 
-from posd import tls
 from posd.api import documents
 from posd.base.clocks import monotonic, next_tick
 from posd.base.problems import RemedyStep, remedy
 from posd.base.times import iso
 from posd.httpd.admission import plain
+from posd.tls.certificate import Subjects, Validity, renewal_reasons
+from posd.tls.files import OutsideDates, ServingContext, TlsError, TlsFiles, load_pair, new_ca_signs_from, publish_ca
 from posd.upkeep.known_ca import REMEDY, STEPS, KnownCa
 
 #: Seconds between two checks of the files and of this machine's addresses. SIGHUP and a changed address start a check
@@ -61,8 +62,8 @@ class CertificatePair(msgspec.Struct, frozen=True):
     certificate: Path
     private_key: Path
     renewable: Path | None = None
-    wanted: Callable[[], tls.Subjects] = tls.Subjects
-    own: tuple[tls.TlsFiles, Path] | None = None
+    wanted: Callable[[], Subjects] = Subjects
+    own: tuple[TlsFiles, Path] | None = None
 
     @property
     def cure(self) -> Sequence[RemedyStep]:
@@ -78,7 +79,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
 
     pair: CertificatePair
     loaded_from: "State"
-    served: tls.ServingContext
+    served: ServingContext
     now: Callable[[], datetime]
     check_seconds: float
     #: Returns whether the clock is trusted. If it is not, dates are not checked, and nothing is renewed.
@@ -89,7 +90,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
     trouble: str | None = None
     #: Time at which a new CA begins to sign, or None. Until then the terminals must receive the new CA.
     new_ca_from: datetime | None = None
-    _listeners: list[Callable[[tls.ServingContext], None]] = []
+    _listeners: list[Callable[[ServingContext], None]] = []
     _asked: bool = False
     _taken: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     _wake: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
@@ -114,14 +115,14 @@ class ServedCertificate(msgspec.Struct, eq=False):
         state = _state(pair)
         try:
             served = await asyncio.to_thread(_load, pair, now() if sure() else None)
-        except tls.OutsideDates as error:
+        except OutsideDates as error:
             await _renew_first(pair, error)
             state = _state(pair)
             served = await asyncio.to_thread(_load, pair, None)
-        except tls.TlsError as error:
+        except TlsError as error:
             if known_ca is None or known_ca.trouble is None:
                 raise
-            raise tls.TlsError(f"{str(error).partition('; ')[0]}; {REMEDY}") from error
+            raise TlsError(f"{str(error).partition('; ')[0]}; {REMEDY}") from error
         return cls(pair, state, served, now, check_seconds, sure, known_ca)
 
     def use(self, pair: CertificatePair) -> None:
@@ -135,7 +136,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
         self._wake.set()
         await self._taken.wait()
 
-    def listen(self, listener: Callable[[tls.ServingContext], None]) -> None:
+    def listen(self, listener: Callable[[ServingContext], None]) -> None:
         """Call `listener` with the served certificate after each change."""
         self._listeners.append(listener)
 
@@ -155,13 +156,13 @@ class ServedCertificate(msgspec.Struct, eq=False):
         if not self.sure():
             return self._check_without_clock(now)
         validity = info.validity(now)
-        if validity is tls.Validity.FUTURE:
+        if validity is Validity.FUTURE:
             future = f"the certificate is not valid yet: terminals may refuse it until {info.not_before:%Y-%m-%d}"
             return "degraded", future, self.pair.cure, "not_yet_valid"
-        if validity is tls.Validity.EXPIRED:
+        if validity is Validity.EXPIRED:
             return "failing", "the certificate has expired", self.pair.cure, "expired"
         words, todo, reason = list[str](), tuple[RemedyStep, ...](), ""
-        if validity is tls.Validity.ENDS:
+        if validity is Validity.ENDS:
             words.append(f"the certificate ends in {days} days")
             todo, reason = tuple(self.pair.cure), "ends"
         if self.trouble is not None:  # the pair on disk would prevent the next start
@@ -181,7 +182,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
     def _check_without_clock(self, now: datetime) -> tuple[documents.State, str, Sequence[RemedyStep], str]:
         info = self.served.info
         until = f"from {info.not_before:%Y-%m-%d} to {info.not_after:%Y-%m-%d}"
-        if info.validity(now) not in (tls.Validity.VALID, tls.Validity.ENDS):
+        if info.validity(now) not in (Validity.VALID, Validity.ENDS):
             words = f"the certificate is valid {until}; its dates cannot be checked: the clock is not trusted"
             return "degraded", words, CLOCK_FIRST, "dates_unchecked"
         if self.trouble is not None:
@@ -210,7 +211,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
                 async with asyncio.timeout_at(next_tick(self.check_seconds)):
                     await self._wake.wait()
 
-    async def _look(self) -> "tuple[State, tls.Subjects]":
+    async def _look(self) -> "tuple[State, Subjects]":
         """Read the state of the files and the names of this machine.
 
         One call reads both, because each call wakes a thread.
@@ -226,7 +227,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
             return
         try:
             served = await asyncio.to_thread(_load, self.pair, self.now() if self.sure() else None)
-        except tls.TlsError as error:
+        except TlsError as error:
             self.trouble = str(error)
             if asked or self._due(self.trouble):
                 detail = "the certificate that was loaded before goes on; posd looks again by itself"
@@ -246,7 +247,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
             expires=iso(served.info.not_after),
         )
 
-    async def _renew_where_due(self, wanted: tls.Subjects) -> None:
+    async def _renew_where_due(self, wanted: Subjects) -> None:
         if self.pair.renewable is None or monotonic() < self._renewal_after:
             return
         reasons = self._reasons(wanted)
@@ -263,15 +264,15 @@ class ServedCertificate(msgspec.Struct, eq=False):
         if not self._reasons(wanted):
             self._renewal_after = monotonic() + HELPED_PAUSE_SECONDS
 
-    def _reasons(self, wanted: tls.Subjects) -> tuple[str, ...]:
-        return tls.renewal_reasons(self.served.info, wanted, self.now())
+    def _reasons(self, wanted: Subjects) -> tuple[str, ...]:
+        return renewal_reasons(self.served.info, wanted, self.now())
 
     def _remind_of_the_end(self) -> None:
         info = self.served.info
         days = info.days_left(self.now())
         validity = info.validity(self.now())
-        if validity in (tls.Validity.ENDS, tls.Validity.EXPIRED) and self.sure() and self._due("end"):
-            ends = validity is tls.Validity.ENDS
+        if validity in (Validity.ENDS, Validity.EXPIRED) and self.sure() and self._due("end"):
+            ends = validity is Validity.ENDS
             words = f"the certificate ends in {days} days" if ends else "the certificate has expired"
             log.warning("certificate.ends", detail=f"{words}; {remedy(self.pair.cure)}", expires=iso(info.not_after))
 
@@ -285,25 +286,25 @@ class ServedCertificate(msgspec.Struct, eq=False):
         return True
 
 
-def _load(pair: CertificatePair, at: datetime | None) -> tls.ServingContext:
+def _load(pair: CertificatePair, at: datetime | None) -> ServingContext:
     """Load the pair, which must be valid at `moment` (None: dates are not checked). Raise TlsError."""
-    return tls.load(pair.certificate, pair.private_key, at)
+    return load_pair(pair.certificate, pair.private_key, at)
 
 
-async def _renew_first(pair: CertificatePair, error: tls.OutsideDates) -> None:
+async def _renew_first(pair: CertificatePair, error: OutsideDates) -> None:
     """Renew the pair if it is outside its dates, by a trusted clock. Raise TlsError if it has expired and cannot be
     renewed.
 
     A pair that is not yet valid is served even if it cannot be renewed, because a refused start would not help.
     """
-    ended = error.validity is tls.Validity.EXPIRED
+    ended = error.validity is Validity.EXPIRED
     if pair.renewable is None:
         if ended:
             raise error
         return
     if failure := await renew(pair.renewable):
         if ended:
-            raise tls.TlsError(f"{error}. Renewing it failed: {failure}") from error
+            raise TlsError(f"{error}. Renewing it failed: {failure}") from error
         log.warning("certificate.not_renewed", error=failure, detail=str(error))
         return
     log.info("certificate.renewed", detail="it had ended" if ended else "it was not valid yet")
@@ -337,9 +338,9 @@ async def renew(config_file: Path) -> str:
 def _new_ca_from(pair: CertificatePair) -> datetime | None:
     """Publish the CA for all users. Return the time at which a waiting CA begins to sign, or None. Blocking."""
     if pair.own is not None:
-        with suppress(OSError, LookupError, tls.TlsError):  # the CA cannot be read; `posd tls status` reports this
-            tls.publish_ca(*pair.own)
-            return tls.new_ca_signs_from(pair.own[0])
+        with suppress(OSError, LookupError, TlsError):  # the CA cannot be read; `posd tls status` reports this
+            publish_ca(*pair.own)
+            return new_ca_signs_from(pair.own[0])
     return None
 
 

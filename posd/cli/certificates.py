@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from posd import tls
 from posd.base.problems import remedy
 from posd.cli.app.connection import Problem, Unreachable, connect
 from posd.cli.app.output import Output, Pair
@@ -21,36 +20,36 @@ from posd.cli.explain.catalogue import say
 from posd.cli.payments.words import check_words
 from posd.client.connection import probe
 from posd.config import Config
-from posd.tls.certificate import digest
-from posd.tls.files import CertificateNotShown, shown_certificate
+from posd.tls.certificate import CertificateInfo, Subjects, called_as, digest
+from posd.tls.files import CertificateNotShown, TlsFiles, files_in, shown_certificate
 
 #: Bytes of a fingerprint on one line, for comparison with another screen.
 BYTES_A_LINE = 16
 
 
-def own(config: Config) -> tls.TlsFiles | None:
+def own(config: Config) -> TlsFiles | None:
     """Return the files that `posd tls init` makes; None if the pair of the shop's own PKI is configured."""
-    return None if config.webhooks.certificate else tls.files(config.database.tls_directory)
+    return None if config.webhooks.certificate else files_in(config.database.tls_directory)
 
 
 def pair(config: Config) -> tuple[Path, Path]:
     """Return the certificate and the private key that the daemon serves."""
-    made = tls.files(config.database.tls_directory)
+    made = files_in(config.database.tls_directory)
     return config.webhooks.certificate or made.certificate, config.webhooks.private_key or made.private_key
 
 
-def wanted(config: Config) -> tls.Subjects:
+def wanted(config: Config) -> Subjects:
     """Return the names by which terminals call this machine now."""
-    return tls.called_as(config.webhooks.host, config.webhooks.advertise_host)
+    return called_as(config.webhooks.host, config.webhooks.advertise_host)
 
 
-def document(info: tls.CertificateInfo, path: Path, now: datetime) -> dict[str, Any]:
+def document(info: CertificateInfo, path: Path, now: datetime) -> dict[str, Any]:
     """Return a certificate as --json shows it."""
     days, fingerprint = info.days_left(now), info.fingerprint_sha256
     return {"path": str(path), **fields(info), "days_left": days, "fingerprint_sha256": fingerprint}
 
 
-def fields(info: tls.CertificateInfo) -> dict[str, Any]:
+def fields(info: CertificateInfo) -> dict[str, Any]:
     """Return the subject, the issuer and the validity of a certificate as JSON."""
     return {
         "subject": info.subject,

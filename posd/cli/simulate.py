@@ -17,7 +17,6 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from posd import tls
 from posd.base.text import shown
 from posd.cli.app.context import ExitCode
 from posd.cli.app.output import Output
@@ -29,6 +28,8 @@ from posd.simulator.control import controlled, listed_scenarios
 from posd.simulator.ledger import Entry
 from posd.simulator.scenario import CHOICE, DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, Kind, payments, prints, text
 from posd.tls import issue
+from posd.tls.certificate import Subjects, local_addresses, renewal_reasons
+from posd.tls.files import TlsError, TlsFiles, files_in, load_pair
 
 #: Ports of the terminal profile's default base URLs.
 HTTPS_PORT = 6869
@@ -204,7 +205,7 @@ def simulate(
             lines = OutputThread(as_words if people else line_as_json)
             cleanup.callback(lines.close)
             asyncio.run(_run(settings, control, lines, keys=people and sys.stdin.isatty()))
-    except (SettingsError, tls.TlsError, OSError) as error:
+    except (SettingsError, TlsError, OSError) as error:
         Output(as_json=as_json).note(f"posd simulate: {error}", style="red")
         sys.exit(ExitCode.USAGE)
 
@@ -327,18 +328,18 @@ def _file_name(serial: str) -> str:
     return quote(serial, safe="").replace(".", "%2E")
 
 
-def _make_certificate(directory: Path, host: str) -> tls.TlsFiles:
+def _make_certificate(directory: Path, host: str) -> TlsFiles:
     """Make a certificate for every name and address of this machine; keep one of an earlier run.
 
     A client may have pinned its fingerprint, so it is replaced only if it ends soon or lacks a name or an address.
     """
     names = dict.fromkeys([socket.gethostname(), "localhost"])
-    addresses = dict.fromkeys([*tls.local_addresses(), "127.0.0.1", host])  # a wildcard among them is harmless
-    made = tls.files(directory)
-    with suppress(tls.TlsError):  # none exists yet, or it is unusable
+    addresses = dict.fromkeys([*local_addresses(), "127.0.0.1", host])  # a wildcard among them is harmless
+    made = files_in(directory)
+    with suppress(TlsError):  # none exists yet, or it is unusable
         now = datetime.now(UTC)
-        info = tls.load(made.certificate, made.private_key, now).info
-        if not tls.renewal_reasons(info, tls.Subjects(tuple(names), tuple(addresses)), now):
+        info = load_pair(made.certificate, made.private_key, now).info
+        if not renewal_reasons(info, Subjects(tuple(names), tuple(addresses)), now):
             return made
     return issue.init(directory, names=list(names), addresses=list(addresses))
 

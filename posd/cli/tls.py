@@ -10,7 +10,6 @@ from typing import NoReturn
 import click
 import msgspec
 
-from posd import tls
 from posd.cli import certificates
 from posd.cli.app import times
 from posd.cli.app.connection import json_option
@@ -23,7 +22,26 @@ from posd.cli.explain.catalogue import choose, named, say
 from posd.cli.operate.config import load_as_owner
 from posd.config import Config
 from posd.tls import issue
-from posd.tls.files import there
+from posd.tls.certificate import (
+    RENEWAL_DAYS,
+    CertificateInfo,
+    Subjects,
+    local_addresses,
+    local_names,
+    missing_names,
+    renewal_reasons,
+)
+from posd.tls.files import (
+    PUBLIC_CA,
+    SubjectError,
+    TlsError,
+    TlsFiles,
+    ca_for_terminals,
+    describe,
+    files_in,
+    load_pair,
+    there,
+)
 from posd.tls.issue import ca_reasons
 from posd.upkeep.known_ca import REMEDY, lost_beside
 
@@ -52,9 +70,9 @@ def ca(given: Context, output: Output, fingerprint: bool) -> None:
         fail(output, say("tls", "no_ca", file=config.file))
     try:
         path = _readable_ca(made, config.local_api.directory)
-        info = tls.describe(path)
+        info = describe(path)
         pem = path.read_text("ascii")
-    except (tls.TlsError, OSError) as error:
+    except (TlsError, OSError) as error:
         fail(output, error)
     if output.as_json:
         shown = document(info, path, datetime.now(UTC)) | {"pem": pem}
@@ -65,12 +83,12 @@ def ca(given: Context, output: Output, fingerprint: bool) -> None:
         click.echo(pem, nl=False)
 
 
-def _readable_ca(made: tls.TlsFiles, sockets: Path) -> Path:
+def _readable_ca(made: TlsFiles, sockets: Path) -> Path:
     """Return the CA certificate for terminals, or its copy beside the sockets if that is unreadable. Raise TlsError."""
     try:
-        return tls.ca_for_terminals(made)
-    except tls.TlsError:
-        if not (copy := sockets / tls.PUBLIC_CA).exists():
+        return ca_for_terminals(made)
+    except TlsError:
+        if not (copy := sockets / PUBLIC_CA).exists():
             raise
         return copy
 
@@ -90,7 +108,7 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
     config = load_as_owner(context(ctx).config_path)
     output = Output(as_json=False)
     directory = config.database.tls_directory
-    made = tls.files(directory)
+    made = files_in(directory)
     try:
         if if_missing and (present := _present(config, made)):
             output.verbatim(say("tls", "not_made", present=present))
@@ -105,16 +123,16 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
         drop_lost_output()
         issue.init(
             directory,
-            names=names or tls.local_names(),
-            addresses=addresses or tls.local_addresses(),
-            given=tls.Subjects(names, addresses),
+            names=names or local_names(),
+            addresses=addresses or local_addresses(),
+            given=Subjects(names, addresses),
             overwrite=force,
         )
-        ca, server = tls.describe(made.ca_certificate), tls.describe(made.certificate)
+        ca, server = describe(made.ca_certificate), describe(made.certificate)
     except sqlite3.Error as error:
         fail(output, say("tls", "no_known_ca", file=config.database.path, error=error))
-    except (tls.TlsError, OSError) as error:
-        code = ExitCode.USAGE if isinstance(error, tls.SubjectError) else ExitCode.NOT_DONE
+    except (TlsError, OSError) as error:
+        code = ExitCode.USAGE if isinstance(error, SubjectError) else ExitCode.NOT_DONE
         fail(output, error, code)
 
     own_pair = config.webhooks.certificate is not None
@@ -126,7 +144,7 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
         tell(output, say("tls", name, **where, **of_ca, **_described(server)))
 
 
-def _described(info: tls.CertificateInfo) -> dict[str, str]:
+def _described(info: CertificateInfo) -> dict[str, str]:
     return {
         "until": times.day(info.not_after),
         "names": ", ".join(info.names) or named("none"),
@@ -135,7 +153,7 @@ def _described(info: tls.CertificateInfo) -> dict[str, str]:
     }
 
 
-def _present(config: Config, made: tls.TlsFiles) -> str | None:
+def _present(config: Config, made: TlsFiles) -> str | None:
     """Return the present certificate; None if there is none."""
     if config.webhooks.certificate is not None:
         return say("tls", "configured", file=config.file, certificate=config.webhooks.certificate)
@@ -169,15 +187,15 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
     try:
         reasons = _reasons(config, made, now)
         if if_needed and not reasons:
-            info = tls.describe(made.certificate)
+            info = describe(made.certificate)
             tell(output, say("tls", "not_needed", days=info.days_left(now)))
             _end(output, {"renewed": False, "reasons": [], "certificate": document(info, made.certificate, now)})
         _wait_for_the_clock(ctx, config, output, if_needed=if_needed, by_daemon=no_reload)
         drop_lost_output()
-        before = tls.describe(made.ca_certificate).fingerprint_sha256 if there(made.ca_certificate) else ""
+        before = describe(made.ca_certificate).fingerprint_sha256 if there(made.ca_certificate) else ""
         issue.renew(config.database.tls_directory, new_ca=new_ca, end_old_ca=end_old_ca, called=wanted(config))
-        info, ca = tls.describe(made.certificate), tls.describe(made.ca_certificate)
-    except tls.TlsError as error:
+        info, ca = describe(made.certificate), describe(made.ca_certificate)
+    except TlsError as error:
         fail(output, error)
     given = {"file": made.certificate, **_described(info), "subject": ca.subject}
     tell(output, say("tls", "renewed_same" if ca.fingerprint_sha256 == before else "renewed_new", **given))
@@ -185,12 +203,12 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
     if there(made.next_ca_certificate):
         tell(output, say("tls", "ca_waits", from_day=times.day(ca.next_ca_from)))
     serves = None if no_reload else _taken_up(ctx, config, info, output)
-    if left := tls.renewal_reasons(info, wanted(config), now):
+    if left := renewal_reasons(info, wanted(config), now):
         # The CA ends soon, or the certificate lacks a name by which terminals call this machine.
-        ends, future = info.days_left(now) < tls.RENEWAL_DAYS, ca.not_before > now
+        ends, future = info.days_left(now) < RENEWAL_DAYS, ca.not_before > now
         name = "ends_with_ca" if ends else "ca_of_future" if future else "lacks_name"
         days = {"ca_until": times.day(ca.not_after), "from_day": times.day(ca.not_before)}
-        lacking = tls.missing(info, wanted(config))
+        lacking = missing_names(info, wanted(config))
         cure = say("tls", name, **days, ca=made.ca_certificate, lacking=lacking)
         fail(output, say("tls", "no_help", left="; ".join(left), cure=cure))
     found = document(info, made.certificate, now)
@@ -223,18 +241,18 @@ def _wait_for_the_clock(
     _end(output, {"renewed": False, "reasons": [], "certificate": None})
 
 
-def _reasons(config: Config, made: tls.TlsFiles, now: datetime) -> tuple[str, ...]:
+def _reasons(config: Config, made: TlsFiles, now: datetime) -> tuple[str, ...]:
     """Return why the certificate has to be replaced: unusable, ending soon, without an address; or
     because of the CA.
     """
     try:
-        info = tls.load(made.certificate, made.private_key, now).info
-    except tls.TlsError as error:
+        info = load_pair(made.certificate, made.private_key, now).info
+    except TlsError as error:
         return (str(error),)
-    return (*tls.renewal_reasons(info, wanted(config), now), *ca_reasons(made))
+    return (*renewal_reasons(info, wanted(config), now), *ca_reasons(made))
 
 
-def _taken_up(ctx: click.Context, config: Config, info: tls.CertificateInfo, output: Output) -> bool | None:
+def _taken_up(ctx: click.Context, config: Config, info: CertificateInfo, output: Output) -> bool | None:
     """Notify the running daemon. Return whether the daemon now serves the certificate; None if no daemon runs."""
     daemon = certificates.find(ctx, config)
     if daemon is None:
@@ -302,13 +320,13 @@ def status(ctx: click.Context, output: Output) -> None:
     sys.exit(ExitCode.DONE if well else ExitCode.NOT_DONE)
 
 
-def _info_of(path: Path) -> tls.CertificateInfo | None:
-    with suppress(tls.TlsError):
-        return tls.describe(path)
+def _info_of(path: Path) -> CertificateInfo | None:
+    with suppress(TlsError):
+        return describe(path)
     return None
 
 
-def _pairs(info: tls.CertificateInfo, now: datetime) -> list[Pair]:
+def _pairs(info: CertificateInfo, now: datetime) -> list[Pair]:
     return [
         ("names", ", ".join(info.names) or named("none")),
         ("addresses", ", ".join(info.addresses) or named("none")),

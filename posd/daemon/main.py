@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from posd import __version__, tls
+from posd import __version__
 from posd.api.certificate import ServedCertificate
 from posd.api.maintenance import tell_restores
 from posd.base import files
@@ -42,6 +42,7 @@ from posd.storage.connection import refuse_lost, unusable
 from posd.storage.database_files import closed_to_us
 from posd.storage.store import Store
 from posd.terminals.identity import Commission, Proof, Trusted
+from posd.tls.files import TlsError, files_in
 from posd.upkeep.known_ca import KnownCa
 
 #: Seconds for which a stop waits for calls to terminals. The whole stop takes less than 3 seconds.
@@ -81,11 +82,11 @@ def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
         _give_up_root(config.database.path)
         with asyncio.Runner(loop_factory=DaemonLoop) as runner:
             runner.run(serve(config, surroundings, refused))
-    except (CannotStart, StoreError, sockets.SocketError, KeyFileError, tls.TlsError) as error:
+    except (CannotStart, StoreError, sockets.SocketError, KeyFileError, TlsError) as error:
         words = _why(error, config.database.path)
         log.error("posd.cannot_start", error=words)  # noqa: TRY400 - the traceback adds nothing to the message
         notify(STATUS=f"cannot start: {words}")
-        return EXIT_CONFIGURATION if isinstance(error, CannotStart | tls.TlsError) else EXIT_FAILED
+        return EXIT_CONFIGURATION if isinstance(error, CannotStart | TlsError) else EXIT_FAILED
     except Exception:
         log.exception("posd.crashed", error_id=secrets.token_hex(8))
         return EXIT_FAILED
@@ -100,7 +101,7 @@ def _why(error: Exception, database: Path) -> str:
 
     Files without access for posd are listed first, for example after a copy by root.
     """
-    closed = closed_to_us(database) if isinstance(error, StoreError | KeyFileError | tls.TlsError) else []
+    closed = closed_to_us(database) if isinstance(error, StoreError | KeyFileError | TlsError) else []
     if not closed:
         return str(error)
     names, user = ", ".join(map(str, closed)), files.user_name(os.geteuid())
@@ -155,7 +156,7 @@ async def _start(
     stack.push_async_callback(store.close)
     clock = await wall_clock(config, surroundings, store)
     pair = partial(certificate_pair, surroundings=surroundings)
-    known_ca = KnownCa(store, tls.files(config.database.tls_directory), now)
+    known_ca = KnownCa(store, files_in(config.database.tls_directory), now)
     certificate = await ServedCertificate.open(pair(config), now, sure=clock.is_sure, known_ca=known_ca)
     daemon = Daemon(surroundings, store, clock, certificate, in_force, noise)
     stack.push_async_callback(daemon.fleet.close)
@@ -235,7 +236,6 @@ async def _start(
     _in_background(stack, "watchdog", systemd.run_watchdog(store.alive, status))
     if not refused:
         await keep(config)
-    await daemon.fleet.warm_up()
     give_memory_back()  # free the memory of the start, about a megabyte
     gc.freeze()  # permanent objects are excluded from garbage collection, because a collection blocks the loop
     gc.enable()

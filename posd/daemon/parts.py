@@ -7,7 +7,6 @@ from socket import socket
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from posd import tls
 from posd.api import webhooks
 from posd.api.certificate import CertificatePair, CertificateRefusals, ServedCertificate
 from posd.api.metrics import EventCounters
@@ -49,7 +48,9 @@ from posd.storage.store import MemoryTrimmer, Store
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet, Liveness
 from posd.terminals.interfaces import Interfaces
-from posd.terminals.location import AddressChange
+from posd.terminals.terminal import AddressChange
+from posd.tls.certificate import called_as
+from posd.tls.files import files_in
 from posd.upkeep.restore_guard import RestoreGuard
 
 #: Maximum number of connections on the LAN: many terminals, each with one or two.
@@ -245,8 +246,8 @@ class Daemon:
 
 def certificate_pair(config: Config, surroundings: Surroundings) -> CertificatePair:
     """Return the files of the webhook listener's certificate. posd renews a certificate that it created."""
-    made, given = tls.files(config.database.tls_directory), config.webhooks
-    wanted = partial(tls.called_as, given.host, given.advertise_host, surroundings.local_addresses)
+    made, given = files_in(config.database.tls_directory), config.webhooks
+    wanted = partial(called_as, given.host, given.advertise_host, surroundings.local_addresses)
     if given.certificate and given.private_key:
         return CertificatePair(given.certificate, given.private_key, None, wanted)
     own = (made, config.local_api.directory)

@@ -180,7 +180,7 @@ class Reloader:
     async def _reload(self) -> None:
         try:
             new = await asyncio.to_thread(load, self.in_force.at_start.file)
-            resolved = await asyncio.to_thread(self.fleet.resolve_settings, new.terminals)
+            clients = await asyncio.to_thread(self.fleet.make_clients, new.terminals)
         except (ConfigError, HeaderError, OSError) as error:
             detail = "the earlier configuration stays in use; correct it (posd config check), and reload again"
             log.error("config.refused", error=str(error), detail=detail)  # noqa: TRY400 - the message is for people
@@ -190,11 +190,10 @@ class Reloader:
         output.set_level(new.logging.level)
         self.callback_urls.use(new.webhooks.advertise_host, new.webhooks.public_url)
         self.certificate.use(self.pair(applied(self.in_force.at_start, new)))
-        self.fleet.adopt(resolved, new.profiles)
+        self.fleet.adopt(clients, new.profiles)
         keys = needs_restart(self.in_force.at_start, new)
         self.in_force.load(new, keys)
         await keep(new)
-        await self.fleet.warm_up()
         log.info("config.loaded", detail="; ".join(changed) or "the same as before", fleet=list(self.fleet.serials))
         if keys:
             log.warning("config.needs_restart", detail=restart_words(keys))

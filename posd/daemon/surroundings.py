@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from posd import tls
 from posd.base import clocks
 from posd.clock.clock import kernel_state
 from posd.clock.rules import Kernel
@@ -26,6 +25,7 @@ from posd.terminals import interfaces
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interface, Interfaces
+from posd.tls.certificate import local_addresses
 
 #: Maximum number of concurrent look-ups of host names.
 MAX_LOOKUPS = 8
@@ -99,7 +99,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     #: Reports files that appear or vanish in a folder.
     watch_folder: FolderWatch = database_files.watch_folder
     #: Returns addresses of this machine for its certificate.
-    local_addresses: Callable[[], Sequence[str]] = tls.local_addresses
+    local_addresses: Callable[[], Sequence[str]] = local_addresses
     #: Returns this machine's address on the route to a terminal's base URL. Raise Problem terminal_offline.
     facing: Callable[[str], Awaitable[str]] = callback_urls.facing
     #: Creates the receiver of announcements. The last argument is the wall clock.

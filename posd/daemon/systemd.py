@@ -18,7 +18,8 @@ from posd.base.ids import Channel
 from posd.base.text import shown
 from posd.records.callback_urls import CallbackUrls
 from posd.storage import StorageUnavailable
-from posd.tls import ServingContext, server_hostname
+from posd.tls.certificate import server_hostname
+from posd.tls.files import ServingContext
 
 #: Seconds between two test calls of the webhook listener, until one succeeds.
 ANSWER_RETRY_SECONDS = 1.0

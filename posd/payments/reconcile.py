@@ -44,7 +44,7 @@ from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts, storage_problem
 from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
-from posd.terminals.location import AddressChange
+from posd.terminals.terminal import AddressChange
 
 NEVER = float("inf")
 

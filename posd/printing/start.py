@@ -232,7 +232,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         delivery = self._deliveries.get(job.print_job_id)
         if delivery is None or job.terminal is None or self._turns.line(job.terminal).waiting > MAX_HELD:
             return job
-        await asyncio.wait({delivery}, timeout=self._fleet.of(job.terminal).longest_call)
+        await asyncio.wait({delivery}, timeout=self._fleet.of(job.terminal).device.longest_call)
         return (delivery.result() if delivery.done() else None) or job
 
     def _read(self, body: bytes) -> tuple[PrintRequest, Faults]:

@@ -6,9 +6,10 @@ A stale kept-alive connection would cause many uncertain outcomes, so no connect
 
 import asyncio
 import errno
+import functools
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,7 +20,8 @@ from urllib.parse import unquote, urlsplit
 
 from posd.base.clocks import wall
 from posd.base.fair_queue import end_turn
-from posd.terminals import trust
+from posd.config import TerminalConfig
+from posd.terminals import authentication, trust
 from posd.terminals.attempt import (
     Attempt,
     CallFailed,
@@ -34,12 +36,12 @@ from posd.terminals.authentication import (
     Authentication,
     OutgoingRequest,
     UnreadableReply,
+    Verifier,
     authenticate,
 )
 from posd.terminals.exchange import ClientExchange, HttpAnswer, request_bytes
-from posd.terminals.trust import WORDS, Reached, TerminalTrust, Unreached, fingerprint, probe
-from posd.tls import server_hostname
-from posd.tls.certificate import has_serial
+from posd.terminals.trust import WORDS, ProbeResult, fingerprint
+from posd.tls.certificate import has_serial, server_hostname
 
 #: Seconds after which the next address of a host name is tried in parallel (RFC 8305, section 5).
 ATTEMPT_SECONDS = 0.25
@@ -58,28 +60,84 @@ HEADERS: Final = MappingProxyType(
 _PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
 
+#: Seconds for which a probe waits for the terminal's part of the close.
+GOODBYE_SECONDS = 1.0
+
+
+def make_clients(
+    terminals: Iterable[TerminalConfig],
+    now: Callable[[], datetime] = wall,
+    clock_sure: Callable[[], bool] = lambda: True,
+) -> "dict[str, TerminalAccess]":
+    """Read certificates, headers and secrets of each terminal. Return the clients by serial. Blocking.
+
+    Raise OSError or HeaderError if a file cannot be used.
+    """
+    contexts = functools.cache(trust.context)  # reading the system's CAs takes long, so read them once
+    clients = {}
+    for terminal in terminals:
+        secure = (terminal.base_url or f"{terminal.scheme}:").lower().startswith("https:")
+        context = contexts(terminal.ca_file, terminal.pin, system=secure and terminal.trusts_system)
+        scheme, verifier = authentication_of(terminal, now), webhook_verifier(terminal)
+        clients[terminal.serial] = TerminalAccess(terminal, context, scheme, verifier, now, clock_sure)
+    return clients
+
+
+def authentication_of(terminal: TerminalConfig, now: Callable[[], datetime]) -> Authentication:
+    """Read the secrets of a terminal, and return its configured authentication.
+
+    Raise HeaderError if a secret cannot be read. Blocking.
+    """
+    values = {name: header.resolve() for name, header in terminal.headers.items()}
+    beside = authentication.headers(values) if values else authentication.none
+    if terminal.auth == "none":
+        return beside
+    assert terminal.business_code is not None  # noqa: S101 - the configuration is refused without one
+    business_code = terminal.business_code.resolve()
+    if terminal.auth == "hmac":
+        scheme = authentication.hmac_sha256(business_code, lambda: now().timestamp())
+    else:
+        from posd.terminals.hash_encrypt import hash_encrypt  # imported late: it loads the encryption library
+
+        scheme = hash_encrypt(business_code, terminal.serial, terminal.hash_encrypt, lambda: now().timestamp())
+    return lambda request: scheme(beside(request))
+
+
+def webhook_verifier(terminal: TerminalConfig) -> Verifier | None:
+    """Read the secret of a terminal's webhooks, and return their verifier, or None if no signature is required.
+
+    Raise HeaderError if the secret cannot be read. Blocking.
+    """
+    if not terminal.webhook_signature:
+        return None
+    assert terminal.secret_of_webhooks is not None  # noqa: S101 - the configuration is refused without one
+    return Verifier(terminal.webhook_signature, terminal.secret_of_webhooks.resolve())
+
+
 @dataclass(eq=False, repr=False)
 class TerminalAccess:
-    """Settings for calls to one terminal: trust, time-outs (seconds), authentication.
+    """Configuration of one terminal with its secrets, and the client for its calls.
 
-    `window`: accepted clock difference of the authentication (s), or None.
+    `context`: checks the device's certificate. `webhooks`: verifier of webhook signatures, or None if none is required.
+    `clock_sure`: returns whether this machine's clock can judge the dates of certificates.
     """
 
-    trust: TerminalTrust
-    connect_timeout: float
-    reply_timeout: float
+    config: TerminalConfig
+    context: ssl.SSLContext
     authentication: Authentication
-    window: int | None = field(default=None, kw_only=True)
-    now: Callable[[], datetime] = field(default=wall, kw_only=True)
-    _bearing: set[str] = field(default_factory=set, init=False)
-    _looked_at: str | None = field(default=None, init=False)
+    webhooks: Verifier | None = None
+    now: Callable[[], datetime] = wall
+    clock_sure: Callable[[], bool] = lambda: True
+    #: Fingerprints of certificates that verified here and have the serial.
+    _proving: set[str] = field(default_factory=set, init=False)
     _hurried: bool = field(default=False, init=False)
     #: Time-outs of the open calls, in the order in which they were set.
     _deadlines: dict[asyncio.Timeout, None] = field(default_factory=dict, init=False)
 
-    def judge_dates(self, judged: bool) -> None:
-        """Set whether the dates of the terminal's certificate are checked. With a wrong clock they must not be."""
-        trust.judge_dates(self.trust.context, judged)
+    @property
+    def longest_call(self) -> float:
+        """Longest duration of one call, in seconds."""
+        return self.config.connect_timeout_seconds + self.config.reply_timeout_seconds
 
     async def call(
         self,
@@ -100,6 +158,7 @@ class TerminalAccess:
         device (None without TLS). If it raises CallFailed, nothing is sent.
         """
         end_turn()
+        trust.judge_dates(self.context, self.clock_sure())
         writing = False
 
         def about_to_write(certificate: str | None) -> None:
@@ -112,12 +171,12 @@ class TerminalAccess:
                 )
             if proven and not self.proves(certificate):
                 raise CallFailed(
-                    f"the certificate of the present device does not have the serial {self.trust.serial}, but "
+                    f"the certificate of the present device does not have the serial {self.config.serial}, but "
                     f"that of the terminal has (its fingerprint is {certificate or 'none'})"
                 )
             writing = True
 
-        deadline = asyncio.timeout(0 if self._hurried else self.connect_timeout + self.reply_timeout)
+        deadline = asyncio.timeout(0 if self._hurried else self.longest_call)
         try:
             async with deadline:
                 self._deadlines[deadline] = None
@@ -126,7 +185,7 @@ class TerminalAccess:
             reason = (
                 "posd was stopped before the terminal answered"
                 if self._hurried
-                else f"no complete reply within {self.connect_timeout + self.reply_timeout:g} s"
+                else f"no complete reply within {self.longest_call:g} s"
             )
         except Exception as error:  # noqa: BLE001 - every error needs a judgement of the payment
             refused = trust.refusal(error)
@@ -153,7 +212,7 @@ class TerminalAccess:
                 certificate = self._seen(transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
             about_to_write(certificate)
 
-        exchange = ClientExchange(sent, connected, self.reply_timeout)
+        exchange = ClientExchange(sent, connected, self.config.reply_timeout_seconds)
         try:
             await self._connect(exchange, host, port, secure=secure)
             answer = await exchange.answer(written)
@@ -163,17 +222,16 @@ class TerminalAccess:
 
     async def _connect(self, exchange: ClientExchange, host: str, port: int, *, secure: bool) -> None:
         """Connect within the connect time-out, including TLS. Raise CallFailed with the reason."""
+        seconds, name = self.config.connect_timeout_seconds, self.config.server_name or host.partition("%")[0]
         try:
-            async with asyncio.timeout(self.connect_timeout):
+            async with asyncio.timeout(seconds):
                 await asyncio.get_running_loop().create_connection(
                     lambda: exchange,
                     host,
                     port,
-                    ssl=self.trust.context if secure else None,
-                    server_hostname=server_hostname(self.trust.server_name or host.partition("%")[0])
-                    if secure
-                    else None,
-                    ssl_handshake_timeout=self.connect_timeout if secure else None,
+                    ssl=self.context if secure else None,
+                    server_hostname=server_hostname(name) if secure else None,
+                    ssl_handshake_timeout=seconds if secure else None,
                     happy_eyeballs_delay=None if _is_address(host) else ATTEMPT_SECONDS,
                 )
         except TimeoutError:
@@ -188,9 +246,9 @@ class TerminalAccess:
         if not answer.complete:
             return Replied(answer.status, answer.body, complete=False)
         remark = ""
-        if self.window is not None and not 200 <= answer.status < 300:
+        if self.config.auth != "none" and not 200 <= answer.status < 300:
             ahead = clock_ahead(self.now(), answer.date)
-            remark = clock_remark(answer.status, ahead, self.window)
+            remark = clock_remark(answer.status, ahead, self.config.hash_encrypt.window_seconds)
         if answer.status == HTTPStatus.NOT_FOUND:
             tried = f"{request.method} {urlsplit(request.url).path}"
             remark = with_remark(f"tried was {tried}: check edition, and this row of the profile", remark)
@@ -201,24 +259,44 @@ class TerminalAccess:
             sealed, remark = True, with_remark(str(error), remark)
         return Replied(answer.status, body, remark=remark, sealed=sealed)
 
-    async def probe(self, base_url: str) -> Reached | Unreached:
-        """Probe a URL: connect as for a call, and send nothing."""
-        found = await probe(base_url, self.trust, self.connect_timeout, self._explain)
-        if isinstance(found, Reached):
-            self._seen(found.der)
-        return found
+    async def probe(self, base_url: str) -> ProbeResult:
+        """Connect as for a call, including TLS. Send nothing, and close in an orderly way."""
+        trust.judge_dates(self.context, self.clock_sure())
+        parts, seconds = urlsplit(base_url), self.config.connect_timeout_seconds
+        secure, name = parts.scheme == "https", trust.called(base_url, self.config.server_name)
+        try:
+            async with asyncio.timeout(seconds):
+                _, writer = await asyncio.open_connection(
+                    unquote(parts.hostname or ""),  # a scope in a URL is written as %25eth0 (RFC 6874)
+                    parts.port or _PORTS[parts.scheme],
+                    ssl=self.context if secure else None,
+                    server_hostname=server_hostname(name) if secure else None,
+                )
+        except TimeoutError:
+            return ProbeResult(f"no connection within {seconds:g} s: is the terminal switched on and in this network?")
+        except ssl.SSLCertVerificationError as error:
+            return ProbeResult(await self._explain(error, base_url), refused=True)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; ValueError: a name that cannot be resolved
+            return ProbeResult(trust.unreached(error))
+        connection = writer.get_extra_info("ssl_object")
+        certificate = self._seen(connection.getpeercert(binary_form=True)) if connection is not None else None
+        writer.close()
+        try:
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await writer.wait_closed()
+        except OSError:  # the device does not reply to the close; a TimeoutError is an OSError
+            writer.transport.abort()
+        return ProbeResult(certificate=certificate)
 
     def proves(self, certificate: str | None) -> bool:
         """Return whether a certificate that verified here has the serial of the terminal."""
-        return certificate in self._bearing
+        return certificate in self._proving
 
     def _seen(self, certificate: bytes | None) -> str | None:
-        """Record whether a verified certificate has the serial. Return its fingerprint."""
+        """Record whether a verified certificate is of the named CA and has the serial. Return its fingerprint."""
         found = fingerprint(certificate)
-        if found is not None and found != self._looked_at and self.trust.serial:
-            self._looked_at = found
-            if has_serial(certificate or b"", self.trust.serial):
-                self._bearing.add(found)
+        if found is not None and self.config.ca_file is not None and has_serial(certificate or b"", self.config.serial):
+            self._proving.add(found)
         return found
 
     async def _explain(self, error: ssl.SSLCertVerificationError, url: str, until: float | None = None) -> str:
@@ -227,17 +305,17 @@ class TerminalAccess:
         `until`: deadline for reading it, on the loop's clock.
         """
         now = asyncio.get_running_loop().time()
-        last = now if self._hurried else min(now + self.connect_timeout, until or now + self.connect_timeout)
-        deadline = asyncio.timeout_at(last)
+        last = now if self._hurried else now + self.config.connect_timeout_seconds
+        deadline = asyncio.timeout_at(min(last, until or last))
         self._deadlines[deadline] = None
         try:
             async with deadline:
-                certificate = await trust.shown(url, self.trust.server_name)
+                certificate = await trust.shown(url, self.config.server_name)
         except (OSError, ValueError):  # time-outs and ssl.SSLError are OSErrors; ValueError: an invalid name
             certificate = None
         finally:
             self._deadlines.pop(deadline, None)
-        return trust.words(error, certificate, url, self.trust, self.now())
+        return trust.words(error, certificate, url, self.config, self.now())
 
     @property
     def busy(self) -> bool:

@@ -24,7 +24,7 @@ from posd.config.schema import DiscoveryConfig
 from posd.terminals.announcements import Announcement, MalformedAnnouncement, read_announcement
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interface, Interfaces
-from posd.terminals.location import NOT_ANNOUNCED
+from posd.terminals.terminal import NOT_ANNOUNCED
 
 # Choice of the interfaces for mDNS. No I/O.
 #

@@ -19,11 +19,9 @@ from posd.config import TerminalConfig
 from posd.config.profile import EDITIONS, Profiles
 from posd.terminals.announcements import Announcement, CandidateVerdict
 from posd.terminals.authentication import Headers
-from posd.terminals.documents import Identity, Terminal
+from posd.terminals.client import TerminalAccess, make_clients
 from posd.terminals.identity import Commission, OpenConflict, Proof, Trusted
-from posd.terminals.location import AddressChange, FleetState
-from posd.terminals.settings import TerminalSettings, resolve_settings
-from posd.terminals.terminal import CHECK_SECONDS, FleetTerminal
+from posd.terminals.terminal import CHECK_SECONDS, AddressChange, FleetState, FleetTerminal, Identity, Terminal
 
 #: Maximum number of announcements stored from terminals outside the fleet, because devices on the LAN can send any
 #: number.
@@ -51,11 +49,13 @@ class Fleet:
 
         `clock_sure`: returns whether this machine's clock can judge the dates of certificates.
         """
-        self.state = FleetState(now, clock_sure, profiles)
-        settings = resolve_settings(terminals, now)
-        self._terminals = {serial: FleetTerminal(item, self.state) for serial, item in settings.items()}
+        self._clock_sure = clock_sure
+        self.state = FleetState(now, profiles)
+        self._terminals = {
+            serial: FleetTerminal(device, self.state) for serial, device in self.make_clients(terminals).items()
+        }
         self._former: dict[str, FleetTerminal] = {}  # terminals removed from the fleet; they may have open calls
-        self._outdated: list[TerminalSettings] = []  # settings before a reload, with open calls
+        self._outdated: list[TerminalAccess] = []  # clients before a reload, with open calls
         #: Announcements of terminals outside the fleet, by name of the announcement.
         self.strangers: dict[str, Announcement] = {}
 
@@ -136,11 +136,11 @@ class Fleet:
 
     # A changed configuration, and stored data.
 
-    def resolve_settings(self, terminals: tuple[TerminalConfig, ...]) -> dict[str, TerminalSettings]:
-        """Return the settings for `adopt` (see `settings.resolve_settings`)."""
-        return resolve_settings(terminals, self.state.now)
+    def make_clients(self, terminals: tuple[TerminalConfig, ...]) -> dict[str, TerminalAccess]:
+        """Return the clients for `adopt` (see `client.make_clients`)."""
+        return make_clients(terminals, self.state.now, self._clock_sure)
 
-    def adopt(self, resolved: Mapping[str, TerminalSettings], profiles: Profiles) -> None:
+    def adopt(self, clients: Mapping[str, TerminalAccess], profiles: Profiles) -> None:
         """Replace the fleet by the terminals of a new configuration, with its profiles.
 
         The state of each terminal stays. Open calls continue unchanged, even those to a removed terminal.
@@ -148,19 +148,19 @@ class Fleet:
         before, known = self._lapsed(), self._former | self._terminals
         self.state.profiles = profiles
         self._terminals = {}
-        for serial, settings in resolved.items():
+        for serial, device in clients.items():
             terminal = known.pop(serial, None)
             if terminal is None:
-                terminal = FleetTerminal(settings, self.state)
+                terminal = FleetTerminal(device, self.state)
             else:
-                self._outdated.append(terminal.settings)
-                terminal.configure(settings)
+                self._outdated.append(terminal.device)
+                terminal.configure(device)
             self._terminals[serial] = terminal
             terminal.in_fleet = True
         self._former = known
         for terminal in known.values():
             terminal.in_fleet = False
-        self._outdated = [item for item in self._outdated if item.is_called and item.device.busy]
+        self._outdated = [item for item in self._outdated if item.busy]
         self._log_lapsed(but=before)
         self._trust_stored()
         self._reassign_announcements()
@@ -287,37 +287,22 @@ class Fleet:
 
     # Calls.
 
-    async def warm_up(self) -> None:
-        """Load the modules and clients for calls in advance, on a thread. This takes about 0.1 s."""
-        await asyncio.to_thread(_load_clients, [terminal.settings for terminal in self])
-
-    def cancel_calls(self) -> None:
-        """Cancel the open calls, probes and waits for announcements, because posd is stopping.
+    def cancel_calls(self) -> list[asyncio.Task[None]]:
+        """Cancel the open calls, probes and waits for announcements, because posd is stopping. Return the probes.
 
         Later calls end at once.
         """
-        self.state.stopping, self.state.announced_until = True, float("-inf")
+        self.state.announced_until = float("-inf")
         self.state.announced.set()
-        self._cancel_probes()
-        known = [*self._terminals.values(), *self._former.values()]
-        for settings in (*(terminal.settings for terminal in known), *self._outdated):
-            if settings.is_called:
-                settings.device.cancel_calls()
-
-    def _cancel_probes(self) -> list[asyncio.Task[None]]:
-        known = (*self._terminals.values(), *self._former.values())
+        known = (self._terminals | self._former).values()
+        for device in (*(terminal.device for terminal in known), *self._outdated):
+            device.cancel_calls()
         return [probe for terminal in known for probe in terminal.cancel_probes()]
 
     async def close(self) -> None:
-        """Cancel the probes and wait until they have ended."""
-        self.cancel_calls()
-        if probes := self._cancel_probes():
+        """Cancel the open calls and the probes. Wait until the probes have ended."""
+        if probes := self.cancel_calls():
             await asyncio.wait(probes)
-
-
-def _load_clients(settings: list[TerminalSettings]) -> None:
-    for item in settings:
-        _ = item.device
 
 
 def _stranger(announced: Announcement) -> Terminal:
@@ -365,53 +350,39 @@ TOGETHER_SECONDS = 20.0
 TOGETHER_PAUSES = 10
 
 
-class ProbeState(msgspec.Struct, frozen=True):
+class ProbeState(msgspec.Struct):
     """State of one terminal's probes: time of the last probe or sign of life (monotonic seconds), failed probes since
-    then, and whether a probe is requested.
+    then, and whether a probe is requested. `every`: pause between probes without a reason, in seconds; 0: never.
     """
 
     last: float
+    every: float
     failures: int = 0
     wanted: bool = False
 
+    def begin(self, now: float, every: float) -> None:
+        """Record the start of a probe, which answers the request."""
+        self.last, self.every, self.wanted = now, every, False
 
-def probe_now(pulse: ProbeState) -> ProbeState:
-    """Return the state with a request to probe as soon as possible."""
-    return msgspec.structs.replace(pulse, wanted=True)
+    def record(self, now: float, *, reached: bool) -> None:
+        """Record the result of a probe or a call."""
+        self.last, self.failures = now, 0 if reached else self.failures + 1
 
+    def due(self, *, busy: bool, contested: bool = False) -> float | None:
+        """Return the time of the next probe (monotonic seconds), or None if there is no reason for one.
 
-def heard(pulse: ProbeState, now: float) -> ProbeState:
-    """Return the state after a sign of life."""
-    # This runs for each event, and `replace` would take four times as long.
-    return ProbeState(now, pulse.failures, pulse.wanted)
-
-
-def begun(pulse: ProbeState, now: float) -> ProbeState:
-    """Return the state at the start of a probe, without the request."""
-    return msgspec.structs.replace(pulse, last=now, wanted=False)
-
-
-def looked(pulse: ProbeState, now: float, *, reached: bool) -> ProbeState:
-    """Return the state after the result of a probe or a call."""
-    return msgspec.structs.replace(pulse, last=now, failures=0 if reached else pulse.failures + 1)
-
-
-def due(pulse: ProbeState, *, busy: bool, every: float, contested: bool = False) -> float | None:
-    """Return the time of the next probe (monotonic seconds), or None if there is no reason for one.
-
-    `busy`: a payment is open on the terminal. `contested`: the terminal has a conflict. `every`: pause between probes
-    without a reason, in seconds; 0: never.
-    """
-    if pulse.wanted:
-        return pulse.last + SPACING_SECONDS
-    times = [_together(pulse.last, max(every, SPACING_SECONDS))] if every else []
-    if busy:
-        times.append(pulse.last + OPEN_SECONDS)
-    if contested:
-        times.append(pulse.last + CONTESTED_SECONDS)
-    if pulse.failures and (busy or pulse.failures <= LOST_LOOKS):
-        times.append(pulse.last + min(LOST_SECONDS * 2.0 ** min(pulse.failures - 1, 10), MAX_LOST_SECONDS))
-    return min(times, default=None)
+        `busy`: a payment is open on the terminal. `contested`: the terminal has a conflict.
+        """
+        if self.wanted:
+            return self.last + SPACING_SECONDS
+        times = [_together(self.last, max(self.every, SPACING_SECONDS))] if self.every else []
+        if busy:
+            times.append(self.last + OPEN_SECONDS)
+        if contested:
+            times.append(self.last + CONTESTED_SECONDS)
+        if self.failures and (busy or self.failures <= LOST_LOOKS):
+            times.append(self.last + min(LOST_SECONDS * 2.0 ** min(self.failures - 1, 10), MAX_LOST_SECONDS))
+        return min(times, default=None)
 
 
 def _together(last: float, pause: float) -> float:
@@ -442,8 +413,7 @@ class Liveness:
         self._busy = busy
         self._seconds = every
         self._chance = chance
-        self._pulses: dict[str, ProbeState] = {}
-        self._every: dict[str, float] = {}
+        self._states: dict[str, ProbeState] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._looks: dict[str, asyncio.Task[None]] = {}
         self._turns = asyncio.Semaphore(MAX_LOOKS)
@@ -487,9 +457,9 @@ class Liveness:
 
     def _state(self, serial: str) -> ProbeState:
         """Return the probe state of a terminal. A new terminal is probed without delay."""
-        if serial not in self._pulses:
-            self._pulses[serial], self._every[serial] = ProbeState(monotonic() - SPACING_SECONDS), self._pause()
-        return self._pulses[serial]
+        if serial not in self._states:
+            self._states[serial] = ProbeState(monotonic() - SPACING_SECONDS, self._pause())
+        return self._states[serial]
 
     def _due(self, serial: str) -> float | None:
         """Return the time of a terminal's next probe.
@@ -499,8 +469,7 @@ class Liveness:
         terminal = self._fleet.get(serial)
         if terminal is None or not terminal.can_be_probed:
             return None
-        state, contested = self._state(serial), terminal.conflict is not None
-        return due(state, busy=self._busy(serial), every=self._every[serial], contested=contested)
+        return self._state(serial).due(busy=self._busy(serial), contested=terminal.conflict is not None)
 
     def _ended(self, serial: str) -> None:
         """Probe a terminal whose timer has ended, if the probe is still due."""
@@ -509,7 +478,7 @@ class Liveness:
         if at is None or at > now:
             self.changed(serial)
             return
-        self._pulses[serial], self._every[serial] = begun(self._pulses[serial], now), self._pause()
+        self._state(serial).begin(now, self._pause())
         look = asyncio.create_task(self._look(serial), name=f"liveness-{serial}")
         self._looks[serial] = look
         look.add_done_callback(partial(self._looked, serial))
@@ -525,17 +494,15 @@ class Liveness:
     # Events of a terminal from the fleet, on the event loop.
 
     def _heard(self, serial: str) -> None:
-        self._pulses[serial] = heard(
-            self._state(serial), asyncio.get_running_loop().time()
-        )  # it only postpones the next probe
+        self._state(serial).last = asyncio.get_running_loop().time()  # it only postpones the next probe
 
     def _wanted(self, serial: str) -> None:
-        self._pulses[serial] = probe_now(self._state(serial))
+        self._state(serial).wanted = True
         self.changed(serial)
 
     def _reached(self, serial: str) -> None:
-        self._pulses[serial] = looked(self._state(serial), monotonic(), reached=True)  # the next probe is only later
+        self._state(serial).record(monotonic(), reached=True)  # the next probe is only later
 
     def _missed(self, serial: str) -> None:
-        self._pulses[serial] = looked(self._state(serial), monotonic(), reached=False)
+        self._state(serial).record(monotonic(), reached=False)
         self.changed(serial)

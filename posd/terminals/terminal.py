@@ -1,4 +1,4 @@
-"""One terminal of the fleet: its configuration, addresses, conflict, and calls.
+"""One terminal of the fleet: its configuration, addresses, conflict, calls, and its document in the local API.
 
 A terminal is identified by its serial. The address of a terminal comes from the configuration, which overrides
 announcements, or from an announcement. The address may change at any time. The next request uses the newest usable
@@ -7,29 +7,108 @@ network do not apply to such a terminal.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from enum import Enum, auto
+from typing import Annotated, Literal, assert_never
 
 import msgspec
 import structlog
+from msgspec import UNSET, Meta, UnsetType
 
-from posd.base.clocks import monotonic
+from posd.base.clocks import monotonic, wall
+from posd.base.json_types import OPEN, Moment, Uuid
 from posd.base.problems import Problem
 from posd.base.times import iso
-from posd.config.profile import Table, resolve_path
+from posd.config.profile import EDITIONS, Profiles, Table, resolve_path
 from posd.terminals import identity
-from posd.terminals.announcements import Announcement, CandidateVerdict, RivalDevices
+from posd.terminals.announcements import (
+    Announcement,
+    Candidate,
+    CandidateVerdict,
+    RivalDevices,
+    SerialAnnouncements,
+    is_at,
+)
 from posd.terminals.attempt import Attempt, NotSent, refuser
 from posd.terminals.authentication import Headers
-from posd.terminals.documents import Claim, Commissioned, Identity, State, Terminal
-from posd.terminals.identity import AddressConflict, Commission, OpenConflict, Proof, Trusted
-from posd.terminals.location import AddressChange, FleetState, TerminalLocation
-from posd.terminals.settings import TerminalSettings
-from posd.terminals.trust import Reached, Unreached
+from posd.terminals.client import TerminalAccess
+from posd.terminals.identity import (
+    AddressConflict,
+    Claimant,
+    Commission,
+    LastTrusted,
+    OpenConflict,
+    OtherTerminal,
+    Part,
+    Proof,
+    ProofWord,
+    Trusted,
+    UsableAddress,
+)
 
-if TYPE_CHECKING:
-    from posd.terminals.client import TerminalAccess
+# Documents of terminals in the local API (Terminals).
+
+State = Literal["answers", "unchecked", "silent", "refused"]
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Another address at which the terminal is announced."""
+
+    base_url: Annotated[str, Meta(description="the address")]
+    same_device: Annotated[bool, Meta(description="another address of the device in use")]
+    last_seen: Annotated[Moment, Meta(description="time of the last announcement")]
+    state: Annotated[
+        State,
+        OPEN,
+        Meta(description="result of the last connection to it; `refused`: its certificate is not trusted"),
+    ]
+    reason: Annotated[str | None, Meta(description="why it does not answer")]
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Proof that the device at an address is the terminal."""
+
+    proof: ProofWord
+    conflict: Annotated[bool, Meta(description="nothing is sent to it until a person decides, or it ends by itself")]
+    claims: Annotated[list[Claimant], Meta(description="every claimed address of the terminal")]
+
+
+class Commissioned(msgspec.Struct, frozen=True):
+    """Functions that an operator has seen working with a terminal."""
+
+    at: Annotated[Moment, Meta(description="when it was recorded")]
+    by: Annotated[str, Meta(description="who saw it")]
+    proven: Annotated[list[Annotated[Part, OPEN]], Meta(description="what was seen working")]
+
+
+class Terminal(msgspec.Struct, frozen=True, kw_only=True):
+    """A terminal of the fleet, or a terminal that is announced in this network."""
+
+    serial: Annotated[str, Meta(description="its serial number")]
+    brand: Annotated[str | None, Meta(description="as it says itself")]
+    model: Annotated[str | None, Meta(description="as it says itself")]
+    base_url: Annotated[str | None, Meta(description="its address for calls, null if none is known")]
+    source: Annotated[Annotated[Literal["config", "mdns"], OPEN] | None, Meta(description="where it comes from")]
+    reachable: Annotated[bool | None, Meta(description="whether the last call or check succeeded, null without one")]
+    last_seen: Annotated[Moment | None, Meta(description="its last sign of life")]
+    transaction: Annotated[Uuid | None, Meta(description="the payment that holds it")]
+    reason: Annotated[str | None, Meta(description="why it cannot be reached, or why no address is known")]
+    checked_at: Annotated[Moment | None, Meta(description="time of the last call or check")]
+    claims: Annotated[list[Claim], Meta(description="other announced addresses of it")]
+    identity: Annotated[Identity, Meta(description="the proof of its identity, and the devices that claim to be it")]
+    commissioned: Annotated[
+        Commissioned | None, Meta(description="what was seen working under its present profile, null if nothing")
+    ] = None
+    commission_lapsed: Annotated[
+        Moment | None, Meta(description="time of its commissioning under an earlier profile; null otherwise")
+    ] = None
+    in_fleet: Annotated[
+        bool | UnsetType,
+        Meta(description="only for an announced terminal outside the fleet, and false: it is never called"),
+    ] = UNSET
+
 
 #: Seconds for which a successful probe counts when there are several addresses.
 FRESH_SECONDS = 30.0
@@ -46,6 +125,24 @@ NOT_BORNE = (
     "the certificate there is of the trusted CA, but lacks the serial, which this terminal's certificate had "
     "before: another device is there, or it got another certificate"
 )
+
+#: Reason why no address of a terminal is known.
+NOT_ANNOUNCED = "it has not announced itself: check that it is switched on and in this network, or give it a base_url"
+
+#: Result of the last connection to the trusted address -> state of that address.
+OLD: Mapping[CandidateVerdict, LastTrusted] = {
+    CandidateVerdict.ANSWERS: LastTrusted.ANSWERS,
+    CandidateVerdict.UNCHECKED: LastTrusted.UNKNOWN,
+    CandidateVerdict.SILENT: LastTrusted.SILENT,
+    CandidateVerdict.REFUSED: LastTrusted.SILENT,
+}
+#: Result of the last connection to a terminal -> whether it is reachable.
+REACHABLE: Mapping[CandidateVerdict, bool | None] = {
+    CandidateVerdict.ANSWERS: True,
+    CandidateVerdict.UNCHECKED: None,
+    CandidateVerdict.SILENT: False,
+    CandidateVerdict.REFUSED: False,
+}
 #: Result of a connection -> word of the local API.
 STATES: Mapping[CandidateVerdict, State] = {
     CandidateVerdict.ANSWERS: "answers",
@@ -53,8 +150,50 @@ STATES: Mapping[CandidateVerdict, State] = {
     CandidateVerdict.SILENT: "silent",
     CandidateVerdict.REFUSED: "refused",
 }
+#: Results of connections to a device that replies.
+REPLYING = (CandidateVerdict.ANSWERS, CandidateVerdict.REFUSED)
 
 log = structlog.get_logger("posd.fleet")
+
+
+class AddressChange(Enum):
+    """Kinds of events of a terminal (see `FleetState.tell`)."""
+
+    WANTED = auto()  # a call shows its state, or it is announced at an address without a probe
+    HEARD = auto()  # it sent a message
+    REACHED = auto()  # a call or a probe connected
+    MISSED = auto()  # a call or a probe did not connect
+    CHANGED = auto()  # its addresses changed
+    RETURNED = auto()  # it is reachable again, or has a new address
+    OPENED = auto()  # a payment on it has started
+    PROBED = auto()  # its probes have ended, or a conflict began or ended
+
+
+class FleetState(msgspec.Struct, eq=False):
+    """Shared state of the terminals of a fleet.
+
+    `commissions` and `trusted`: stored data by serial, even for terminals that are not configured now.
+    `announced_until`: time until which calls wait for a first announcement, in monotonic seconds.
+    """
+
+    now: Callable[[], datetime] = wall
+    profiles: Profiles = EDITIONS
+    commissions: dict[str, Commission] = {}
+    trusted: dict[str, Trusted] = {}
+    #: Returns whether a terminal has an open payment. During a payment the terminal keeps its address.
+    is_open: Callable[[str], bool] = lambda _serial: False
+    #: Reason why no address is known of a terminal without a configured one, as text.
+    no_address: str = NOT_ANNOUNCED
+    announced_until: float = float("-inf")
+    #: Event that is set, and then replaced, at each announcement.
+    announced: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    #: Listeners, called with a serial in this order.
+    listeners: dict[AddressChange, list[Callable[[str], None]]] = {}
+
+    def tell(self, serial: str, news: AddressChange) -> None:
+        """Report an event of a terminal to the listeners."""
+        for listener in self.listeners.get(news, ()):
+            listener(serial)
 
 
 class TerminalRequest(msgspec.Struct, frozen=True):
@@ -67,35 +206,76 @@ class TerminalRequest(msgspec.Struct, frozen=True):
     body: bytes | None = None
 
 
-class FleetTerminal(TerminalLocation):
-    """A terminal of the configuration. The object exists while posd runs, and a reload changes its settings."""
+class FleetTerminal:
+    """A terminal of the configuration. The object exists while posd runs, and a reload changes its settings.
 
-    def __init__(self, settings: TerminalSettings, fleet: FleetState) -> None:
-        super().__init__(settings.config, fleet)
-        self._set_settings(settings)
+    `configured`: the configured address, or None for a discovered terminal. `last_seen` and the times of the candidates
+    are ISO 8601.
+    """
+
+    def __init__(self, device: TerminalAccess, fleet: FleetState) -> None:
+        self._fleet = fleet
+        self.serial = device.config.serial
+        #: False after the removal from the fleet. Open calls go on.
+        self.in_fleet = True
+        self.last_seen: str | None = None  # ISO 8601
+        self.brand: str | None = None
+        self.model: str | None = None
+        self.trusted: Trusted | None = None
+        #: The last trusted address of a discovered terminal, also while it is not announced.
+        self.place: Candidate | None = None
+        #: Base URL of the newest start, and the fingerprint that the device there showed, if any.
+        self.started: tuple[str, str | None] | None = None
         self._probes: dict[str, asyncio.Task[None]] = {}  # by base URL
         self._confirming: asyncio.Task[None] | None = None
         self._rivals: RivalDevices | None = None
         self._conflict: OpenConflict | None = None
         self._conflict_seen = 0.0  # when the conflict was last found, in monotonic seconds
+        self._set_device(device)
+        self._begin()
 
-    def configure(self, settings: TerminalSettings) -> None:
-        """Apply settings of a reloaded configuration, with the present profiles. The state stays."""
-        changed = settings.config != self.config
-        self._set_settings(settings)
-        if changed:
-            self._relocate(settings.config)
-
-    def _set_settings(self, settings: TerminalSettings) -> None:
-        config = settings.config
-        self.settings = settings
+    def _set_device(self, device: TerminalAccess) -> None:
+        config = device.config
+        #: The client for calls.
+        self.device = device
         self._version: str | None = None
         #: Table of the profile: operation -> request.
         self.rows: Table = self._fleet.profiles[config.edition].table(config.access_mode)
         #: Unit of the amounts that the terminal sends.
         self.answer_unit = config.unit_of_answers
 
-    # # The configuration.
+    def _begin(self) -> None:
+        """Set the configured address (or none), and drop the announcements."""
+        self.config = config = self.device.config
+        #: How it is called: over this network, or through the cloud.
+        self.access_mode = config.access_mode
+        self.on_lan = config.access_mode == "local"
+        #: Whether only a device with the pinned certificate or key is called.
+        self.pinned = config.pin is not None and config.scheme == "https"
+        self.configured = Candidate(config.base_url.rstrip("/")) if config.base_url else None
+        self.claims = SerialAnnouncements(config.scheme)
+        #: Whether any address may be tried, because it is configured, or the device has to prove its identity.
+        self.moves_freely = self.configured is not None or self.pinned or not self.on_lan
+        #: The last announcement from the configured address, of this or another terminal.
+        self.announced: Announcement | None = None
+
+    def configure(self, device: TerminalAccess) -> None:
+        """Apply settings of a reloaded configuration, with the present profiles. The state stays.
+
+        The addresses are probed again if the configuration has changed.
+        """
+        announcements = self.claims.announcements
+        self._set_device(device)
+        if device.config == self.config:
+            return
+        self._begin()
+        self.place = None
+        self._set_trusted(self.trusted)
+        if self.on_lan:  # probe every address again: after the change another certificate may be right
+            for announcement in announcements:
+                self.claims.announce(announcement)
+
+    # The configuration.
 
     @property
     def profile_version(self) -> str:
@@ -121,13 +301,294 @@ class FleetTerminal(TerminalLocation):
 
     def webhook_fault(self, headers: Headers, body: bytes) -> str:
         """Return why the signature of a webhook is refused, or an empty text if it is valid or not required."""
-        verifier = self.settings.webhooks
+        verifier = self.device.webhooks
         if verifier is None or not (fault := verifier.fault(headers, body)):
             return ""
         return (
             f'{fault}; terminal {self.serial} has webhook_signature = "{verifier.name}". If that or its secret '
             "differs from the vendor's data, correct it"
         )
+
+    # The address to use. Nothing here makes a connection.
+
+    def _set_trusted(self, trusted: Trusted | None) -> None:
+        """Set the trust record. An address whose scheme is no longer configured is ignored."""
+        self.trusted = trusted
+        if trusted is None or self.configured is not None or not trusted.base_url.startswith(f"{self.config.scheme}:"):
+            self.place = None
+        elif self.place is None or self.place.base_url != trusted.base_url:
+            known = self.claims.find(trusted.base_url)
+            self.place = msgspec.structs.replace(known[0]) if known else Candidate(trusted.base_url, trusted.at)
+
+    @property
+    def use(self) -> UsableAddress | AddressConflict:
+        """The address that may be used in the present state, or the conflict (see `identity`)."""
+        chosen = self._chosen
+        address = self._address(chosen) if isinstance(chosen, UsableAddress) else None
+        if address is None or not self.on_lan or self.other_at(address.base_url) is None:
+            return chosen
+        return AddressConflict.SERIAL
+
+    def other_at(self, base_url: str) -> OtherTerminal | None:
+        """Return the other terminal that is known at an address of this terminal, or None.
+
+        The device's own report takes precedence over announcements, which any device on the network can send.
+        """
+        trusted = self.trusted
+        here = trusted is not None and trusted.base_url == base_url
+        if trusted is not None and here and trusted.other_serial is not None:
+            return OtherTerminal(trusted.other_serial, announced=False)
+        announced, configured = self.announced, self.configured
+        if announced is None or configured is None or self.pinned or configured.proven:
+            return None
+        if announced.serial == self.serial or not self.is_announced_at(announced):
+            return None
+        turned_down = trusted is not None and here and announced.serial in trusted.turned_down
+        return None if turned_down else OtherTerminal(announced.serial, announced=True)
+
+    def is_announced_at(self, announcement: Announcement) -> bool:
+        """Return whether an announcement comes from the configured address."""
+        return self.configured is not None and self.on_lan and is_at(announcement, self.configured.base_url)
+
+    @property
+    def _chosen(self) -> UsableAddress | AddressConflict:
+        if self.configured is not None or not self.on_lan:
+            return UsableAddress.CONFIGURED  # it decides alone
+        trusted, place, old = self.trusted, self.place, self._old
+        same = place.base_url if place is not None and old not in (LastTrusted.SILENT, LastTrusted.LOST) else None
+        others = [item for item in self.claims.answering(same) if place is None or item.base_url != place.base_url]
+        return identity.judge(
+            pinned=self.pinned,
+            proven=any(_proves(item) for item in self.candidates),
+            old=old,
+            claimants=len(others),
+            proved=self._proved,
+            decided=trusted is not None and trusted.decided,
+            contested=trusted is not None and bool(trusted.turned_down),
+            # the result matters only with exactly one other device
+            is_open=len(others) == 1 and self._fleet.is_open(self.serial),
+        )
+
+    @property
+    def _old(self) -> LastTrusted:
+        """State of the last trusted address."""
+        if self.place is None:
+            return LastTrusted.NEVER
+        old, silent_since = OLD[self.place.verdict], self.place.silent_since
+        lost = silent_since is not None and monotonic() - silent_since >= identity.LOST_SECONDS
+        return LastTrusted.LOST if old is LastTrusted.SILENT and lost else old
+
+    @property
+    def moves_soon(self) -> bool:
+        """Whether another address may be used after some more seconds of silence at the trusted one."""
+        return (
+            self._old is LastTrusted.SILENT and self.use is UsableAddress.TRUSTED and bool(self.claims.answering(None))
+        )
+
+    def _address(self, use: UsableAddress) -> Candidate | None:
+        match use:
+            case UsableAddress.CONFIGURED:
+                return self.configured
+            case UsableAddress.NEWEST:
+                return best[1] if (best := self.claims.best) else self._address(UsableAddress.TRUSTED)
+            case UsableAddress.PROVEN:
+                return next(item for item in self.candidates if _proves(item))
+            case UsableAddress.TRUSTED:
+                return self.place if self._is_there else None
+            case UsableAddress.NEW:
+                return self.claims.answering(None)[0]
+            case _:
+                assert_never(use)
+
+    @property
+    def _is_there(self) -> bool:
+        """Whether the last trusted address is announced, or replies."""
+        place = self.place
+        return place is not None and (
+            place.verdict is CandidateVerdict.ANSWERS or bool(self.claims.find(place.base_url))
+        )
+
+    @property
+    def best(self) -> Candidate | None:
+        """The address to use, or None if none is known. In a conflict, the configured or last trusted address."""
+        use = self.use
+        if isinstance(use, UsableAddress):
+            return self._address(use)
+        if self.configured is not None or self.place is not None:
+            return self.configured or self.place
+        best = self.claims.best
+        return best[1] if best else None
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Its possible addresses."""
+        if self.configured is not None:
+            return (self.configured,)
+        announced = self.claims.candidates
+        if self.place is None or any(item.base_url == self.place.base_url for item in announced):
+            return announced
+        return (*announced, self.place)
+
+    def proof(self, candidate: Candidate | None = None) -> Proof:
+        """Return the proof that the device at an address is the terminal.
+
+        Without `candidate`, return the proof of the last trusted device.
+        """
+        if self.pinned:
+            return Proof.PINNED
+        if candidate is not None:
+            return Proof.CA if candidate.proven else Proof.NONE
+        return Proof.CA if self.must_prove(None) else Proof.NONE
+
+    def must_prove(self, base_url: str | None) -> bool:
+        """Return whether an address may be used only with a certificate that has the serial. This is required if an
+        earlier certificate had the serial.
+
+        At a configured address any trusted device may reply.
+        """
+        if self.configured is not None or self.pinned or not self.on_lan:
+            return False
+        return self._proved or any(item.proven for item in self.find(base_url or ""))
+
+    @property
+    def _proved(self) -> bool:
+        """Whether the last trusted device had a certificate of the named CA with the serial."""
+        by_ca = self.trusted is not None and self.trusted.proof is Proof.CA
+        return by_ca and self.place is not None and self.config.ca_file is not None
+
+    def identity_claims(self) -> tuple[Claimant, ...]:
+        """Return the claims to be this terminal, each address once."""
+        announced = self.claims.candidates
+        return tuple(
+            Claimant(
+                base_url=item.base_url,
+                source="config" if item is self.configured else "mdns" if item in announced else "trusted",
+                since=item.since,
+                proof=self.proof(item),
+            )
+            for item in self.candidates
+        )
+
+    @property
+    def reachable(self) -> bool | None:
+        """Whether the last call or probe connected to the terminal's address, or None if there was none."""
+        best = self.best
+        return None if best is None else REACHABLE[best.verdict]
+
+    def find(self, base_url: str) -> list[Candidate]:
+        """Return the terminal's candidates with this address."""
+        if self.configured is not None:
+            return [self.configured] if self.configured.base_url == base_url else []
+        here = [self.place] if self.place is not None and self.place.base_url == base_url else []
+        return here + self.claims.find(base_url)
+
+    @property
+    def base_url(self) -> str | None:
+        """The best known address."""
+        best = self.best
+        return None if best is None else best.base_url
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether the terminal has an address whose last connection did not fail."""
+        best = self.best
+        return best is not None and REACHABLE[best.verdict] is not False
+
+    @property
+    def can_be_probed(self) -> bool:
+        """Whether there is a device on this network to probe."""
+        return self.on_lan and bool(self.candidates)
+
+    @property
+    def _answering(self) -> list[Candidate]:
+        return [item for item in self.candidates if item.verdict is CandidateVerdict.ANSWERS]
+
+    @property
+    def has_rivals(self) -> bool:
+        """Whether another device replies as this terminal. Nothing is sent to that device."""
+        replying = [item for item in self.candidates if item.verdict in REPLYING]
+        return not self.moves_freely and len(replying) > 1 and self.claims.rivals is not None
+
+    def same_device(self, sent_to: str, base_url: str) -> bool | str:
+        """Return whether the device at `base_url` is the one that received the newest start, at `sent_to`.
+
+        If a fingerprint is returned, the device is the same if its certificate has that fingerprint.
+
+        An address alone is no proof, because other devices can get it. A device with the same certificate is the same
+        device, even if the configured pin or CA has changed since. The certificate is unknown over plain HTTP, and for
+        a start before a restart of posd. Then a pinned terminal is the same at each address, because no other device is
+        called. Without a pin, an equal address counts as the same device. In the cloud the path has the serial.
+        """
+        if not self.on_lan:
+            return True
+        started_at, certificate = self.started or (None, None)
+        if started_at == sent_to and certificate is not None:
+            return certificate
+        return base_url == sent_to or (self.config.pin is not None and base_url.startswith("https:"))
+
+    def was_same_device(self, sent_to: str, base_url: str, certificate: str | None) -> bool:
+        """Return whether the device with this certificate at `base_url` received the newest start."""
+        same = self.same_device(sent_to, base_url)
+        return same if isinstance(same, bool) else certificate == same
+
+    # Results of connections, calls and events.
+
+    def _judge(self, base_url: str, verdict: CandidateVerdict, reason: str | None) -> None:
+        """Record the result of a connection to an address of the terminal. `reason`: why the device does not reply."""
+        at, tried = iso(self._fleet.now()), monotonic()
+        for candidate in self.find(base_url):
+            candidate.verdict, candidate.reason, candidate.checked_at, candidate.tried = verdict, reason, at, tried
+            candidate.since = candidate.since or at
+            if verdict is CandidateVerdict.ANSWERS:
+                candidate.silent_since = None
+            elif candidate.silent_since is None:
+                candidate.silent_since = tried
+        if verdict is CandidateVerdict.ANSWERS:
+            self.last_seen = at
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Report the terminal if it has another address after the block, or is reachable again."""
+        where, reachable = self.base_url, self.reachable
+        yield
+        best = self.best
+        if best is not None and (best.base_url != where or (reachable is False and self.reachable)):
+            self._fleet.tell(self.serial, AddressChange.RETURNED)
+
+    def heard_from(self, at: str, brand: str | None = None, model: str | None = None) -> None:
+        """Record a message from the terminal, and the brand and model in it."""
+        self.last_seen = at
+        self.brand = brand or self.brand
+        self.model = model or self.model
+        self._fleet.tell(self.serial, AddressChange.HEARD)
+
+    def reached(self, reachable: bool, *, base_url: str | None = None, reason: str | None = None) -> None:
+        """Record whether a call connected. `reason`: reason of a failure."""
+        best = self.best
+        if best is None or not self.in_fleet:
+            return
+        verdict = CandidateVerdict.ANSWERS if reachable else CandidateVerdict.SILENT
+        words = None if reachable else reason or "the last call did not reach it"
+        with self._watched():
+            self._judge(base_url or best.base_url, verdict, words)
+        self._fleet.tell(self.serial, AddressChange.REACHED if reachable else AddressChange.MISSED)
+
+    # The trust record that a call creates.
+
+    def to_trust(self, base_url: str) -> Trusted | None:
+        """Return the trust record that a request to that address creates, or None if it changes nothing."""
+        old = self.trusted
+        if not self.on_lan or (old is not None and old.base_url == base_url):
+            return None
+        return Trusted(base_url, self.proof(next(iter(self.find(base_url)), None)), iso(self._fleet.now()))
+
+    def proved(self, base_url: str) -> Trusted | None:
+        """Return the trust record of a device that has proven its identity for the first time, else None."""
+        old = self.trusted
+        if old is None or old.base_url != base_url or old.proof is Proof.CA or self.proof() is Proof.PINNED:
+            return None
+        proven = any(item.proven for item in self.find(base_url))
+        return msgspec.structs.replace(old, proof=Proof.CA) if proven else None
 
     # The last trusted address.
 
@@ -166,7 +627,7 @@ class FleetTerminal(TerminalLocation):
     def note_certificate(self, base_url: str, certificate: str | None) -> None:
         """Record the certificate (fingerprint) that verified at an address of the terminal."""
         for candidate in self.find(base_url):
-            candidate.certificate, candidate.proven = certificate, self.settings.device.proves(certificate)
+            candidate.certificate, candidate.proven = certificate, self.device.proves(certificate)
 
     @property
     def conflict(self) -> OpenConflict | None:
@@ -269,17 +730,16 @@ class FleetTerminal(TerminalLocation):
             self._fleet.tell(self.serial, AddressChange.WANTED)
             return
         with self._watched():
-            match seen:
-                case Reached(certificate):
-                    self.note_certificate(base_url, certificate)
-                    here = self.place is not None and self.place.base_url == base_url
-                    if not here or not self.must_prove(None) or self.settings.device.proves(certificate):
-                        self._judge(base_url, CandidateVerdict.ANSWERS, None)
-                    else:
-                        self._judge(base_url, CandidateVerdict.REFUSED, NOT_BORNE)
-                case Unreached(reason, refused):
-                    verdict = CandidateVerdict.REFUSED if refused else CandidateVerdict.SILENT
-                    self._judge(base_url, verdict, reason)
+            if seen.reason is not None:
+                verdict = CandidateVerdict.REFUSED if seen.refused else CandidateVerdict.SILENT
+                self._judge(base_url, verdict, seen.reason)
+            else:
+                self.note_certificate(base_url, seen.certificate)
+                here = self.place is not None and self.place.base_url == base_url
+                if here and self.must_prove(None) and not self.device.proves(seen.certificate):
+                    self._judge(base_url, CandidateVerdict.REFUSED, NOT_BORNE)
+                else:
+                    self._judge(base_url, CandidateVerdict.ANSWERS, None)
             if not self._probes:
                 self._settle()
         self._fleet.tell(self.serial, AddressChange.REACHED if self.reachable else AddressChange.MISSED)
@@ -409,15 +869,6 @@ class FleetTerminal(TerminalLocation):
 
     # Calls.
 
-    @property
-    def device(self) -> "TerminalAccess":
-        """The client for calls, with the present rules for dates and shutdown."""
-        made = self.settings.device
-        made.judge_dates(self._fleet.clock_sure())
-        if self._fleet.stopping:
-            made.cancel_calls()
-        return made
-
     def request(
         self,
         operation: str,
@@ -467,11 +918,6 @@ class FleetTerminal(TerminalLocation):
             self.record_other_identity(request.base_url, said if said != self.serial else None)
         return attempt
 
-    @property
-    def longest_call(self) -> float:
-        """Longest duration of one call, in seconds."""
-        return self.config.connect_timeout_seconds + self.config.reply_timeout_seconds
-
     def note_start(self, base_url: str, certificate: str | None) -> None:
         """Record the address and the certificate (fingerprint) of the device to which a start is sent."""
         self.started = (base_url, certificate)
@@ -490,7 +936,7 @@ class FleetTerminal(TerminalLocation):
             brand=self.brand or (announcement.brand if announcement else None),
             model=self.model or (announcement.model if announcement else None),
             base_url=best.base_url if best else None,
-            source=self.source if best else None,
+            source=("mdns" if self.configured is None else "config") if best else None,
             reachable=self.reachable if best else None,
             last_seen=self.last_seen,
             transaction=transaction,
@@ -516,3 +962,7 @@ class FleetTerminal(TerminalLocation):
             commissioned=Commissioned(seen.at, seen.operator, list(seen.proven)) if seen and not lapsed else None,
             commission_lapsed=seen.at if seen and lapsed else None,
         )
+
+
+def _proves(candidate: Candidate) -> bool:
+    return candidate.proven and candidate.verdict is CandidateVerdict.ANSWERS

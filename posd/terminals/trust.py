@@ -7,11 +7,10 @@ On that connection nothing is sent and nothing is trusted.
 
 import asyncio
 import errno
-import functools
 import hashlib
 import hmac
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -21,9 +20,8 @@ import msgspec
 
 from posd.base import tls_contexts
 from posd.base.tls_contexts import NO_CHECK_TIME
-from posd.config import Pin
-from posd.tls import CertificateInfo, server_hostname
-from posd.tls.certificate import digest, read_certificate
+from posd.config import Pin, TerminalConfig
+from posd.tls.certificate import CertificateInfo, digest, read_certificate, server_hostname
 
 # Error numbers X509_V_ERR of OpenSSL (x509_vfy.h). Python's ssl has no names for these numbers.
 _NOT_YET_VALID = 9
@@ -38,21 +36,6 @@ MAX_TEXT = 240
 
 class AnotherFingerprint(ssl.SSLCertVerificationError):
     """Certificate or public key that differs from the pinned one. The message has both fingerprints."""
-
-
-class TerminalTrust(msgspec.Struct, frozen=True):
-    """Requirements for a device's certificate.
-
-    `context`: checks it. `server_name`: the name that the certificate must have ("": the host of the URL). `ca_file`
-    and `trusts_system`: already loaded in `context`, and named in the message about a refused certificate. `serial`: a
-    certificate of that CA with this serial proves the terminal's identity. "": no certificate proves it.
-    """
-
-    context: ssl.SSLContext
-    server_name: str = ""
-    ca_file: Path | None = None
-    trusts_system: bool = False
-    serial: str = ""
 
 
 def context(ca_file: Path | None, pin: Pin | None = None, *, system: bool = False) -> ssl.SSLContext:
@@ -73,15 +56,6 @@ def context(ca_file: Path | None, pin: Pin | None = None, *, system: bool = Fals
     pinned = tls_contexts.unverified_client()
     pinned.sslobject_class = _pinned_object(pin)  # the TLS object accepts only the pinned certificate or key
     return pinned
-
-
-@functools.cache
-def nobody() -> ssl.SSLContext:
-    """Return a context that trusts no certificate, for terminals that are called over plain HTTP.
-
-    Reading the system's CAs takes 20 ms, and 1 MB permanently.
-    """
-    return tls_contexts.client()
 
 
 def judge_dates(context: ssl.SSLContext, judged: bool) -> None:
@@ -127,7 +101,7 @@ def refusal(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
 
 
 def words(
-    error: ssl.SSLCertVerificationError, shown: bytes | None, base_url: str, given: TerminalTrust, now: datetime
+    error: ssl.SSLCertVerificationError, shown: bytes | None, base_url: str, given: TerminalConfig, now: datetime
 ) -> str:
     """Return as text why a certificate at a base URL was refused, and what to do.
 
@@ -147,7 +121,7 @@ def _reason(
     error: ssl.SSLCertVerificationError,
     certificate: CertificateInfo | None,
     expected: str,
-    given: TerminalTrust,
+    given: TerminalConfig,
     now: datetime,
 ) -> str:
     code = error.verify_code
@@ -207,11 +181,6 @@ async def shown(base_url: str, server_name: str) -> bytes | None:
     return certificate
 
 
-# Probe of a terminal: TCP, TLS as for a payment, and an orderly close. No request is sent.
-
-#: Seconds for which posd waits for the terminal's part of the close.
-GOODBYE_SECONDS = 1.0
-
 #: Error of a failed connection -> words.
 WORDS: Mapping[int, str] = {
     errno.ECONNREFUSED: "nothing listens there: the device is on, but it accepts no connections on that port",
@@ -221,21 +190,15 @@ WORDS: Mapping[int, str] = {
 }
 
 
-class Reached(msgspec.Struct, frozen=True):
-    """Result of a probe: a device replies and, over https, is trusted. `certificate`: SHA-256 fingerprint (hex)."""
+class ProbeResult(msgspec.Struct, frozen=True):
+    """Result of a probe. `reason`: why it failed, as text; None: a device replies and, over https, is trusted.
 
-    certificate: str | None
-    der: bytes | None = None
-
-
-class Unreached(msgspec.Struct, frozen=True):
-    """Result of a failed probe.
-
-    `reason`: the failure as text. `refused`: a device replies, but its certificate is not trusted.
+    `refused`: a device replies, but its certificate is not trusted. `certificate`: SHA-256 fingerprint (hex).
     """
 
-    reason: str
+    reason: str | None = None
     refused: bool = False
+    certificate: str | None = None
 
 
 def fingerprint(certificate: bytes | None) -> str | None:
@@ -243,52 +206,13 @@ def fingerprint(certificate: bytes | None) -> str | None:
     return hashlib.sha256(certificate).hexdigest() if certificate else None
 
 
-#: Returns as text why the certificate at a base URL was refused.
-Explain = Callable[[ssl.SSLCertVerificationError, str], Awaitable[str]]
-
-
-async def probe(base_url: str, given: TerminalTrust, seconds: float, explain: Explain) -> Reached | Unreached:
-    """Connect within `seconds`, and close again."""
-    parts = urlsplit(base_url)
-    host = unquote(parts.hostname or "")  # a scope in a URL is written as %25eth0 (RFC 6874)
-    secure = parts.scheme == "https"
-    port = parts.port or (443 if secure else 80)
-    try:
-        async with asyncio.timeout(seconds):
-            _, writer = await asyncio.open_connection(
-                host,
-                port,
-                ssl=given.context if secure else None,
-                server_hostname=server_hostname(called(base_url, given.server_name)) if secure else None,
-            )
-    except TimeoutError:
-        return Unreached(f"no connection within {seconds:g} s: is the terminal switched on and in this network?")
-    except ssl.SSLCertVerificationError as error:
-        return Unreached(await explain(error, base_url), refused=True)
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; ValueError: a name that cannot be resolved
-        return _unreached(error)
-    connection = writer.get_extra_info("ssl_object")
-    der = connection.getpeercert(binary_form=True) if connection is not None else None
-    seen = Reached(fingerprint(der), der)
-    await _goodbye(writer)
-    return seen
-
-
-async def _goodbye(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    with suppress(OSError, TimeoutError):
-        async with asyncio.timeout(GOODBYE_SECONDS):
-            await writer.wait_closed()
-            return
-    writer.transport.abort()  # the device does not reply to the close
-
-
-def _unreached(error: OSError | ValueError) -> Unreached:
+def unreached(error: OSError | ValueError) -> str:
+    """Return why a probe failed, as text."""
     if isinstance(error, ssl.SSLError):
-        return Unreached(f"it does not speak TLS correctly ({error.reason or type(error).__name__})")
+        return f"it does not speak TLS correctly ({error.reason or type(error).__name__})"
     if isinstance(error, OSError):
-        return Unreached(WORDS.get(error.errno or 0) or f"cannot connect: {error.strerror or error}")
-    return Unreached("its name cannot be looked up")
+        return WORDS.get(error.errno or 0) or f"cannot connect: {error.strerror or error}"
+    return "its name cannot be looked up"
 
 
 def clean(text: str) -> str:

@@ -100,7 +100,7 @@ def canonical(address: str) -> str:
         return address
 
 
-def missing(info: CertificateInfo, wanted: Subjects) -> Subjects:
+def missing_names(info: CertificateInfo, wanted: Subjects) -> Subjects:
     """Return the names of `wanted` that a certificate lacks. A wildcard covers one label (RFC 6125, 6.4.3)."""
     has = {name.lower() for name in info.names}
     return Subjects(
@@ -122,7 +122,7 @@ def renewal_reasons(info: CertificateInfo, wanted: Subjects, now: datetime) -> t
         Validity.FUTURE: f"it is not valid yet: valid only from {info.not_before:%Y-%m-%d} on",
     }
     reasons = [words for validity, words in of_dates.items() if validity is info.validity(now)]
-    if lacking := missing(info, wanted):
+    if lacking := missing_names(info, wanted):
         reasons.append(f"it is not for {lacking}")
     return tuple(reasons)
 

@@ -52,7 +52,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
     new_ca: Path
 
 
-def files(directory: Path) -> TlsFiles:
+def files_in(directory: Path) -> TlsFiles:
     """Return the paths in `directory`, whether the files exist or not."""
     return TlsFiles(
         directory / "ca.crt",
@@ -198,7 +198,7 @@ class ServingContext(msgspec.Struct, frozen=True):
     info: CertificateInfo
 
 
-def load(certificate: Path, private_key: Path, at: datetime | None) -> ServingContext:
+def load_pair(certificate: Path, private_key: Path, at: datetime | None) -> ServingContext:
     """Load a certificate with its key into a new server context (TLS 1.2 or newer, HTTP/1.1 by ALPN), and test it.
 
     Raise TlsError if a file is missing or unreadable, certificate and key do not match, or the certificate is not for

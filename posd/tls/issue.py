@@ -37,7 +37,7 @@ from posd.tls.files import (
     TlsError,
     TlsFiles,
     describe,
-    files,
+    files_in,
     given,
     make_directory,
     read,
@@ -66,7 +66,7 @@ def init(
     """
     subjects = Subjects(tuple(names), tuple(addresses))
     _check_subjects(subjects)
-    made = files(directory)
+    made = files_in(directory)
     make_directory(directory)
     with writing(directory):
         authority.finish(made)
@@ -99,7 +99,7 @@ def renew(
     CA signs (`posd.tls.authority`). `called`: names by which terminals call this machine, which a new CA may also sign.
     Blocking. Raise TlsError.
     """
-    made = files(directory)
+    made = files_in(directory)
     if not there(made.certificate) and not there(made.ca_certificate):
         raise TlsError(f"there is no certificate in {directory} yet; make one with: posd tls init")
     with writing(directory):

@@ -22,8 +22,7 @@ from posd.storage import CommitUncertain, StorageUnavailable, marks
 from posd.storage.batch import WriteTransaction
 from posd.storage.connection import connect_reader
 from posd.storage.store import Store
-from posd.tls import TlsFiles
-from posd.tls.files import fingerprint
+from posd.tls.files import TlsFiles, fingerprint
 
 #: Instruction for the operator after the loss of the CA.
 STEPS = (

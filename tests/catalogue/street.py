@@ -15,10 +15,10 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from posd import tls
 from posd.simulator import Settings, Simulator
 from posd.simulator.scenario import Certificate, PrintScenario, Scenario
 from posd.tls import issue
+from posd.tls.files import TlsFiles, describe
 from tests.catalogue import schemes
 from tests.catalogue.expected import expect_of, print_expect_of
 from tests.catalogue.playing import News
@@ -125,7 +125,7 @@ def _changes_key(scenario: AnyScenario) -> bool:
     )
 
 
-def _terminal(directory: Path, name: str, scenario: AnyScenario, made: tls.TlsFiles, trust: Path) -> Settings:
+def _terminal(directory: Path, name: str, scenario: AnyScenario, made: TlsFiles, trust: Path) -> Settings:
     """Return the settings of the terminal that plays a scenario."""
     prints = isinstance(scenario, PrintScenario)
     state = directory / name
@@ -150,7 +150,7 @@ def _terminal(directory: Path, name: str, scenario: AnyScenario, made: tls.TlsFi
     )
 
 
-def _entry(scenario: AnyScenario, settings: Settings, made: tls.TlsFiles, fingerprint: str, signed: str) -> str:
+def _entry(scenario: AnyScenario, settings: Settings, made: TlsFiles, fingerprint: str, signed: str) -> str:
     """Return the entry of that terminal in posd's configuration."""
     address = "" if settings.mdns else f'base_url = "https://127.0.0.1:{settings.port}"\n'
     # posd follows a terminal that moves during a payment only if the certificate is pinned.
@@ -165,7 +165,7 @@ async def _street(directory: Path, scenarios: Mapping[str, AnyScenario], soon: b
     """Run a daemon for the block, with a terminal in its fleet for each of these scenarios."""
     made = issue.init(directory / "terminals" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     trust = directory / "state" / "tls" / "ca.crt"
-    fingerprint = tls.describe(made.certificate).fingerprint_sha256
+    fingerprint = describe(made.certificate).fingerprint_sha256
     terminals = {
         name: _terminal(directory / "terminals", name, scenario, made, trust) for name, scenario in scenarios.items()
     }

@@ -13,8 +13,9 @@ import pytest
 import pytest_asyncio
 import trustme
 
-from posd import tls
-from posd.tls import TlsFiles, authority, issue
+from posd.tls import authority, issue
+from posd.tls.certificate import local_addresses
+from posd.tls.files import TlsFiles, describe, files_in, load_pair
 from tests.cli.processes import Done, posd, posd_as_nobody
 from tests.support.certificates import LATER, issued
 from tests.support.daemon import Daemon, running, toml
@@ -71,7 +72,7 @@ def test_a_user_without_access_to_the_state_directory_is_told_so(command: str) -
 
 def test_status_of_good_files_has_no_findings(config: Path, made: TlsFiles) -> None:
     done = posd("tls", "status", config=config)
-    info = tls.describe(made.certificate)
+    info = describe(made.certificate)
     assert (done.returncode, done.stderr) == (0, "")
     for text in ("localhost", "127.0.0.1", "(395 days)", info.issuer, "the certificate names it"):
         assert text in done.stdout
@@ -161,31 +162,31 @@ def snapshot(made: TlsFiles) -> dict[str, bytes]:
 
 
 def test_renew_replaces_the_certificate_and_nothing_else(config: Path, made: TlsFiles) -> None:
-    before, old = snapshot(made), tls.describe(made.certificate)
+    before, old = snapshot(made), describe(made.certificate)
     done = posd("tls", "renew", config=config)
     assert (done.returncode, done.stderr) == (0, "")
     assert "key and CA are the same as before" in done.stdout
-    after, new = snapshot(made), tls.describe(made.certificate)
+    after, new = snapshot(made), describe(made.certificate)
     assert {name for name in after if after[name] != before.get(name)} == {"server.crt"}
     assert new.fingerprint_sha256 != old.fingerprint_sha256
     assert set(old.names) <= set(new.names)
-    assert set(new.addresses) == {*old.addresses, *tls.local_addresses()}
+    assert set(new.addresses) == {*old.addresses, *local_addresses()}
     assert stat.S_IMODE(made.private_key.stat().st_mode) == 0o600
-    tls.load(made.certificate, made.private_key, None)
+    load_pair(made.certificate, made.private_key, None)
 
 
 def test_names_given_at_init_stay_and_the_machines_names_at_init_do_not(config: Path) -> None:
     assert posd("tls", "init", "--name", "pos.shop.example", "--address", "10.9.9.9", config=config).returncode == 0
-    made = tls.files(config.parent / "state" / "tls")
+    made = files_in(config.parent / "state" / "tls")
     assert posd("tls", "renew", config=config).returncode == 0
-    assert tls.describe(made.certificate).names[0] == "pos.shop.example"
-    assert set(tls.describe(made.certificate).addresses) == {"10.9.9.9", *tls.local_addresses()}
+    assert describe(made.certificate).names[0] == "pos.shop.example"
+    assert set(describe(made.certificate).addresses) == {"10.9.9.9", *local_addresses()}
     # A directory of an older version has no stored names. The renewal loses no name.
     issue.init(made.certificate.parent, names=["old.lan"], addresses=["10.8.8.8"])
     made.given.unlink()
     assert posd("tls", "renew", config=config).returncode == 0
-    assert "old.lan" in tls.describe(made.certificate).names
-    assert "10.8.8.8" in tls.describe(made.certificate).addresses
+    assert "old.lan" in describe(made.certificate).names
+    assert "10.8.8.8" in describe(made.certificate).addresses
 
 
 def test_renew_if_needed_does_not_change_a_good_certificate(config: Path, made: TlsFiles) -> None:
@@ -227,7 +228,7 @@ def test_renew_names_what_is_missing(
 
 def test_init_if_missing_creates_only_the_first_certificate(config: Path) -> None:
     """The unit runs this command before the daemon. Terminals that pin the old key would refuse a new key."""
-    made = tls.files(config.parent / "state" / "tls")
+    made = files_in(config.parent / "state" / "tls")
     assert posd("tls", "init", "--if-missing", config=config).returncode == 0
     before = snapshot(made)
     done = posd("tls", "init", "--if-missing", config=config)
@@ -250,7 +251,7 @@ def test_init_if_missing_does_not_call_the_daemon(config: Path, tmp_path: Path) 
 def test_the_ca_is_written_to_a_file_and_its_fingerprint_is_shown(config: Path, made: TlsFiles) -> None:
     done = posd("tls", "ca", config=config)
     assert (done.returncode, done.stdout, done.stderr) == (0, made.ca_certificate.read_text(), "")
-    info = tls.describe(made.ca_certificate)
+    info = describe(made.ca_certificate)
     lines = posd("tls", "ca", "--fingerprint", config=config).stdout.split()
     assert [len(line) for line in lines] == [47, 47]
     assert "".join(lines).replace(":", "").lower() == info.fingerprint_sha256.lower()
@@ -297,10 +298,10 @@ async def test_the_listener_is_checked_and_notified(daemon: Daemon) -> None:
 
     # The daemon gets no notice of this renewal. The daemon loads the certificate at the next SIGHUP, or a little later
     # by itself.
-    made = tls.files(daemon.directory / "state" / "tls")
+    made = files_in(daemon.directory / "state" / "tls")
     done = await run(daemon, "tls", "renew", "--json")
     assert done.document["served"] is True
-    await daemon.log_line("certificate.loaded", fingerprint_sha256=tls.describe(made.certificate).fingerprint_sha256)
+    await daemon.log_line("certificate.loaded", fingerprint_sha256=describe(made.certificate).fingerprint_sha256)
 
     made.private_key.with_name("new").write_bytes(made.ca_key.read_bytes())
     made.private_key.with_name("new").replace(made.private_key)

@@ -8,8 +8,9 @@ from pathlib import Path
 import trustme
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from posd import tls
 from posd.tls import authority, issue
+from posd.tls.certificate import Subjects
+from posd.tls.files import files_in
 from tests.support.certificates import LONG_AGO, YESTERDAY, Leaf, PrivateCa, issued, self_signed
 
 #: Host name by which a client calls the server on 127.0.0.1.
@@ -52,7 +53,7 @@ def _followed(directory: Path, trusted: str) -> Case:
 
 def _of_before(directory: Path, trusted: str) -> Case:
     """Return the case of a CA of an earlier version. The CA has no name constraints and allows no CA below it."""
-    made = tls.files(directory / "tls")
+    made = files_in(directory / "tls")
     ca, leaf = PrivateCa(path_length=0).write(directory / "tls", NAME, ADDRESS)
     for old, new in ((ca, made.ca_certificate), (leaf.certificate, made.certificate)):
         old.rename(new)
@@ -65,10 +66,10 @@ def _of_before(directory: Path, trusted: str) -> Case:
 
 def _stolen(directory: Path, *names: str) -> Case:
     """Yield cases of a stolen CA key. The thief makes a certificate for a name that the CA may not sign."""
-    ca_of, key = authority.make_ca(tls.Subjects(("till.shop.lan",))), ec.generate_private_key(ec.SECP256R1())
+    ca_of, key = authority.make_ca(Subjects(("till.shop.lan",))), ec.generate_private_key(ec.SECP256R1())
     leaf, ca = Leaf(directory / "leaf.crt", directory / "leaf.key"), directory / "ca.crt"
     numbers = tuple(text for text in names if text[0].isdigit())
-    subjects = tls.Subjects(tuple(text for text in names if text not in numbers), numbers)
+    subjects = Subjects(tuple(text for text in names if text not in numbers), numbers)
     made = issue.make_server(ca_of.issuer, key, subjects)
     leaf.certificate.write_bytes(authority.pem(made) + authority.pem(ca_of.issuer[0]))
     leaf.private_key.write_bytes(authority.key_pem(key))

@@ -10,9 +10,9 @@ from ssl import PROTOCOL_TLS_SERVER, SSLContext, create_default_context
 
 import trustme
 
-from posd import tls
 from posd.simulator import Settings, Simulator
 from posd.tls import issue
+from posd.tls.files import load_pair
 from tests.crash.relay import Relay
 from tests.crash.scenarios import Scenario
 from tests.crash.world import SERIAL, World
@@ -68,7 +68,7 @@ async def open_world(scenario: Scenario, lives: Sequence[str], home: Path, seed:
         wire = Relay(wire_socket, own, "127.0.0.1", int(terminal.base_url.rsplit(":", 1)[1]))
         trust = create_default_context(cafile=str(made.ca_certificate))
         callbacks = Relay(
-            callbacks_socket, tls.load(made.certificate, made.private_key, None).context, "127.0.0.1", port, trust
+            callbacks_socket, load_pair(made.certificate, made.private_key, None).context, "127.0.0.1", port, trust
         )
         parts.push_async_callback(callbacks.stop)
         parts.push_async_callback(wire.stop)

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from posd import tls
-from posd.tls import TlsFiles, authority, issue
+from posd.tls import authority, issue
+from posd.tls.files import TlsFiles, describe, files_in
 from tests.support import forks
 from tests.support.daemon import Daemon, toml
 from tests.support.events import body
@@ -34,7 +34,7 @@ ENOUGH = 12
 
 
 def files(posd: Daemon) -> TlsFiles:
-    return tls.files(posd.directory / "state" / "tls")
+    return files_in(posd.directory / "state" / "tls")
 
 
 async def shown(posd: Daemon) -> str:
@@ -124,7 +124,7 @@ async def test_no_webhook_fails_while_certificates_are_renewed(
     await posd.call("PUT", f"/transactions/{identity}", {"amount": AMOUNT})
     event = body(identity, "CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED", terminal.serial)
     terminals = Terminals(posd, terminal.requests[0].callback, event)
-    certificates = [tls.describe(files(posd).certificate).fingerprint_sha256]
+    certificates = [describe(files(posd).certificate).fingerprint_sha256]
     async with asyncio.timeout(100), asyncio.TaskGroup() as group:
         for _ in range(3):
             group.create_task(terminals.fresh())
@@ -138,7 +138,7 @@ async def test_no_webhook_fails_while_certificates_are_renewed(
             else:
                 await asyncio.to_thread(issue.renew, files(posd).certificate.parent)
                 there(posd.process).send_signal(signal.SIGHUP)
-            certificates.append(tls.describe(files(posd).certificate).fingerprint_sha256)
+            certificates.append(describe(files(posd).certificate).fingerprint_sha256)
             await posd.log_line("certificate.loaded", after=lines, fingerprint_sha256=certificates[-1])
             await terminals.under(certificates[-1])
         terminals.stop()
@@ -176,7 +176,7 @@ def make(home: Path) -> TlsFiles:
 
 async def test_the_certificate_is_renewed_before_its_end(home: Path, short_lived: Callable[..., None]) -> None:
     short_lived(21 * DAY)
-    before = tls.describe(make(home).certificate)
+    before = describe(make(home).certificate)
     async with started(home) as daemon:
         assert "ends in 19 days" in (await daemon.log_line("certificate.renewed"))["detail"]
         line = await daemon.log_line("certificate.loaded")

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-from posd import tls
+from posd.tls.files import describe
 from tests.clients.run import build_go, installed
 from tests.support.daemon import Daemon
 from tests.support.https import connect
@@ -152,5 +152,5 @@ async def test_a_client_that_trusts_the_certificate_or_only_disconnects_is_not_n
     await posd.log_line("listener.distrusted", after=before, count=1)
     certificate = (await posd.call("GET", "/health")).json["checks"]["certificate"]
     assert [item["count"] for item in certificate["refused_by"]] == [1]
-    info = tls.describe(posd.directory / "state" / "tls" / "server.crt")
+    info = describe(posd.directory / "state" / "tls" / "server.crt")
     assert certificate["served"]["fingerprint_sha256"] == info.fingerprint_sha256

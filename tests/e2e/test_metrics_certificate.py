@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posd import tls
+from posd.tls.files import describe
 from tests.e2e.test_distrust import other_ca, refuse
 from tests.e2e.test_metrics import families, scrape, value
 from tests.support.daemon import Daemon, running
@@ -16,7 +16,7 @@ async def test_the_metrics_have_the_certificate_and_the_terminals_that_refuse_it
     for socket in (posd.till_socket, posd.admin_socket):
         answer = await scrape(socket)
         assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/plain")
-    end = tls.describe(posd.directory / "state" / "tls" / "server.crt").not_after.timestamp()
+    end = describe(posd.directory / "state" / "tls" / "server.crt").not_after.timestamp()
     found = await families(posd)
     assert value(found, "posd_certificate_expiry_timestamp_seconds") == end
     assert value(found, "posd_certificate_trouble") == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from posd import tls
+from posd.tls.files import TlsFiles
 from posd.base import ids
 from posd.base.ids import Channel
 from posd.base.operations import OperationType
@@ -175,7 +175,7 @@ async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
             await daemon.stop()
 
 
-async def _start_terminal(shop: Shop, serial: str, address: str, made: tls.TlsFiles) -> str:
+async def _start_terminal(shop: Shop, serial: str, address: str, made: TlsFiles) -> str:
     """Start a terminal and return its address."""
     directory = shop.directory
     with (directory / f"{serial}.log").open("wb") as log:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from posd.tls import TlsFiles
+from posd.tls.files import TlsFiles
 from tests.lan.network import Machine
 from tests.support.needs import SEARCH_PATH, find
 from tests.support.program import Output

@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
-from posd.tls import TlsFiles, issue
+from posd.tls import issue
+from posd.tls.files import TlsFiles
 from tests.lan.network import Machine, Switch, network
 from tests.lan.programs import PATIENCE_SECONDS, PORT, Avahi, Terminal
 from tests.support.daemon import ANY_PORT, Daemon, toml

@@ -26,7 +26,6 @@ import aiosqlite
 import msgspec
 import structlog
 
-from posd import tls
 from posd.base import limits
 from posd.clock.rules import Kernel
 from posd.config import Config, load
@@ -38,6 +37,7 @@ from posd.storage import writer
 from posd.terminals.discovery import Discovery
 from posd.terminals.interfaces import Interface
 from posd.tls import authority, issue
+from posd.tls.files import TlsError
 from posd.upkeep.restore import Restore
 from tests.simulation.disk import Disk
 from tests.simulation.loop import LIFE, OUTSIDE, VirtualLoop, in_life
@@ -504,6 +504,6 @@ class Machine:
         ):
             try:
                 issue.renew(self.home / "state" / "tls")
-            except (tls.TlsError, OSError, ssl.SSLError) as error:
+            except (TlsError, OSError, ssl.SSLError) as error:
                 return 1, str(error).encode()
         return 0, b""

@@ -43,7 +43,6 @@ IMPORTS = {
         "posd.logs.output",
         "posd.daemon.main",
         # modules that the daemon imports at their first use
-        "posd.terminals.client",
         "concurrent.futures.thread",
         "encodings.ascii",
         "encodings.utf_8_sig",

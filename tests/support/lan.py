@@ -11,7 +11,6 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from posd import tls
 from posd.api.webhooks import WebhookApp, transactions
 from posd.base import ids
 from posd.base.clocks import monotonic, wall
@@ -27,6 +26,7 @@ from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from posd.tls import issue
+from posd.tls.files import files_in, load_pair
 from tests.support.daemon import toml
 from tests.support.webhooks import Answer, parse
 
@@ -91,7 +91,7 @@ async def until_closed(reader: asyncio.StreamReader) -> bytes:
 async def listening(home: Path, gate: AdmissionGate | None = None, **limits: Any) -> AsyncIterator[Lan]:
     """Run a listener for the block. Check at the end that the log has no internal errors."""
     issue.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
-    files = tls.files(home / "tls")
+    files = files_in(home / "tls")
     async with AsyncExitStack() as stack:
         store = await Store.open(home / "posd.db", home / "posd.lock")
         stack.push_async_callback(store.close)
@@ -112,7 +112,7 @@ async def listening(home: Path, gate: AdmissionGate | None = None, **limits: Any
             wall,
             gate or AdmissionGate(lambda: ["127.0.0.1"], clock=monotonic),
         )
-        listener.use_tls(tls.load(files.certificate, files.private_key, None).context)
+        listener.use_tls(load_pair(files.certificate, files.private_key, None).context)
         listener.start()
         stack.push_async_callback(listener.close, SHORT)
         with capture_logs() as lines:

@@ -16,13 +16,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from posd.base.clocks import wall
-from posd.config import Config, HeaderError, Pin, load
-from posd.terminals import trust
+from posd.config import Config, HeaderError, load
 from posd.terminals.attempt import CallFailed, NotSent, Replied
 from posd.terminals.authentication import Authentication, OutgoingRequest, authenticate, headers, none
-from posd.terminals.client import TerminalAccess
+from posd.terminals.client import TerminalAccess, authentication_of
 from posd.terminals.fleet import Fleet
-from posd.terminals.settings import authentication_of
+from tests.support.access import access
 from tests.support.daemon import toml
 from tests.support.shop import answering
 from tests.support.terminal import ScriptedTerminal, http, scripted_terminal
@@ -39,7 +38,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 
 @asynccontextmanager
 async def device(terminal: ScriptedTerminal, authentication: Authentication) -> AsyncIterator[TerminalAccess]:
-    device = TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), 30, 30, authentication)
+    device = access(terminal, authentication)
     yield device
 
 
@@ -161,9 +160,7 @@ async def test_a_failed_authentication_does_not_affect_the_next_request(terminal
 async def test_no_printed_form_of_a_call_shows_a_secret(tmp_path: Path) -> None:
     request = OutgoingRequest("POST", f"https://t/x?signature={SECRET}", {"X-Key": SECRET}, SECRET.encode())
     authentication = headers({"X-Key": SECRET})
-    called = TerminalAccess(
-        trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 1, 1, authentication
-    )
+    called = access(None, authentication)
     shown = [repr(request), str(request), repr(authentication), repr(called), repr(vars(called))]
     with pytest.raises(CallFailed) as caught:
         authenticate(request, raises)

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from posd.terminals import trust
 from posd.terminals.attempt import NotSent, Replied, ReplyLost
-from posd.terminals.authentication import none
 from posd.terminals.client import TerminalAccess
+from tests.support.access import access
 from tests.support.shop import answering
 from tests.support.terminal import Request, ScriptedTerminal, http, scripted_terminal
 
@@ -27,7 +26,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 
 @pytest.fixture
 def device(terminal: ScriptedTerminal) -> TerminalAccess:
-    return TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), 30, 30, none)
+    return access(terminal)
 
 
 async def test_a_call_keeps_nothing_for_the_next_one(terminal: ScriptedTerminal, device: TerminalAccess) -> None:
@@ -48,14 +47,14 @@ async def test_a_proxy_in_the_environment_is_not_used(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    device = TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), 30, 30, none)
+    device = access(terminal)
     terminal.start = answering(200, b"{}")
     assert await device.call("POST", f"{terminal.base_url}/x", b"{}") == Replied(200, b"{}")
     assert len(terminal.requests) == 1
 
 
 async def test_a_partly_written_request_may_have_arrived(terminal: ScriptedTerminal) -> None:
-    device = TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), 30, 0.3, none)
+    device = access(terminal, reply_timeout_seconds=0.3)
     enough = asyncio.Event()
 
     async def read_nothing(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -13,7 +13,7 @@ from posd.records.callback_urls import CallbackUrls
 from posd.terminals.announcements import Announcement
 from posd.terminals.attempt import Replied
 from posd.terminals.fleet import Fleet
-from posd.terminals.location import AddressChange
+from posd.terminals.terminal import AddressChange
 from tests.core.scenarios import IDENTITY
 from tests.support.shop import answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
@@ -58,7 +58,7 @@ async def test_the_keys_of_the_service_go_only_to_the_cloud(
     assert [fleet.of(serial).access_mode for serial in (LOCAL, CLOUD)] == ["local", "cloud"]
     for serial, terminal in terminals.items():
         address = fleet.of(serial).base_url
-        assert (address, fleet.of(serial).source) == (terminal.base_url, "config")
+        assert (address, fleet.of(serial).document(None).source) == (terminal.base_url, "config")
         assert await fleet.of(serial).device.call("GET", f"{address}/x") == Replied(200, b"{}")
     await fleet.close()
     sent = {serial: terminal.requests[0].headers for serial, terminal in terminals.items()}

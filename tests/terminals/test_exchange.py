@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 import trustme
 
-from posd.config import Pin
-from posd.terminals import trust
 from posd.terminals.attempt import CallFailed, NotSent, Replied, ReplyLost
-from posd.terminals.authentication import none
 from posd.terminals.client import TerminalAccess
 from posd.terminals.exchange import (
     MAX_FRAMING_BYTES,
@@ -30,6 +27,7 @@ from posd.terminals.exchange import (
     HttpAnswer,
     request_bytes,
 )
+from tests.support.access import access
 from tests.support.ports import reserve
 from tests.support.shop import answering as shop_answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
@@ -51,7 +49,7 @@ async def terminal(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncItera
 
 
 def device(terminal: ScriptedTerminal, connect_timeout: float = 30, reply_timeout: float = 30) -> TerminalAccess:
-    return TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), connect_timeout, reply_timeout, none)
+    return access(terminal, connect_timeout_seconds=connect_timeout, reply_timeout_seconds=reply_timeout)
 
 
 def answering(*pieces: bytes) -> Raw:
@@ -260,7 +258,7 @@ async def test_request_and_body_are_sent_in_one_piece(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", reserve())) as listening:
         listening.setblocking(False)
         loop = asyncio.get_running_loop()
-        called = TerminalAccess(trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 30, 30, none)
+        called = access()
         port = listening.getsockname()[1]
         call = asyncio.create_task(called.call("POST", f"http://127.0.0.1:{port}/a?b=c", b"{}"))
         connection, _ = await loop.sock_accept(listening)
@@ -394,7 +392,7 @@ async def test_a_connection_that_opens_after_the_call_was_given_up_is_sent_nothi
 
 async def test_a_terminal_with_a_refused_certificate_is_sent_nothing(tmp_path: Path) -> None:
     async with scripted_terminal(tmp_path) as terminal:
-        called = TerminalAccess(trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 30, 30, none)
+        called = access()
         found = await called.call("POST", f"{terminal.base_url}/x", b"{}")
         assert isinstance(found, NotSent)
         assert terminal.fingerprint in found.reason
@@ -429,7 +427,7 @@ async def test_the_connect_time_out_includes_the_handshake(tmp_path: Path) -> No
 
 
 async def test_the_reason_says_that_nothing_listens_there(tmp_path: Path) -> None:
-    called = TerminalAccess(trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 30, 30, none)
+    called = access()
     found = await called.call("POST", f"http://127.0.0.1:{reserve()}/x", b"{}")
     assert isinstance(found, NotSent)
     assert found.reason.startswith("cannot connect: nothing listens there")
@@ -437,7 +435,7 @@ async def test_the_reason_says_that_nothing_listens_there(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "x" * 64 + ".invalid"])
 async def test_an_unknown_host_name_is_sent_nothing(name: str) -> None:
-    called = TerminalAccess(trust.TerminalTrust(trust.context(None, Pin("certificate", "0" * 64))), 30, 30, none)
+    called = access()
     found = await called.call("POST", f"http://{name}/x", b"{}")
     assert isinstance(found, NotSent)
     assert found.reason.startswith("cannot connect: ")

@@ -17,10 +17,10 @@ from posd.config import TerminalConfig, load
 from posd.config.profile import EDITIONS
 from posd.terminals.announcements import Announcement
 from posd.terminals.attempt import NotSent, Replied
+from posd.terminals.client import make_clients
 from posd.terminals.fleet import MAX_STRANGERS, Fleet, Liveness
 from posd.terminals.identity import Proof, Trusted
-from posd.terminals.location import AddressChange
-from posd.terminals.settings import resolve_settings
+from posd.terminals.terminal import AddressChange
 from tests.support.daemon import toml
 from tests.support.shop import answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
@@ -127,7 +127,7 @@ async def test_of_several_addresses_a_call_goes_to_an_address_that_replies(
     fleet.announce(announced("a", right, "127.0.0.99", "127.0.0.1"))
     assert fleet.of(SERIAL).base_url == f"https://127.0.0.99:{port_of(right)}"
     address = await fleet.of(SERIAL).choose()
-    assert (address, fleet.of(SERIAL).source) == (right.base_url, "mdns")
+    assert (address, fleet.of(SERIAL).document(None).source) == (right.base_url, "mdns")
     assert isinstance(await fleet.of(SERIAL).device.call("GET", f"{address}/x"), Replied)
     assert len(right.requests) == 1
     document = shown(fleet)
@@ -285,7 +285,7 @@ async def test_the_checked_address_is_the_configured_address(
     assert news == []
     async with counting(other) as connections:
         assert await fleet.of(SERIAL).choose() == right.base_url
-        assert fleet.of(SERIAL).source == "config"
+        assert fleet.of(SERIAL).document(None).source == "config"
         await fleet.of(SERIAL).check()
         assert connections == []
     document = shown(fleet)
@@ -370,7 +370,7 @@ def test_a_device_that_is_pinned_after_the_start_does_not_count_as_the_device_of
     entry = f'[[terminals]]\nserial = "{SERIAL}"\nbase_url = "{here}"\n'
     fleet = Fleet(configured(tmp_path, f'{entry}{key} = "{before}"\n'))
     fleet.of(SERIAL).note_start(here, before)
-    fleet.adopt(resolve_settings(configured(tmp_path, f'{entry}{key} = "{after}"\n')), EDITIONS)
+    fleet.adopt(make_clients(configured(tmp_path, f'{entry}{key} = "{after}"\n')), EDITIONS)
     assert fleet.of(SERIAL).same_device(here, here) == before
     assert not fleet.of(SERIAL).was_same_device(here, here, after)
     assert fleet.of(SERIAL).was_same_device(here, here, before)
@@ -419,13 +419,13 @@ async def test_a_reload_keeps_the_state_of_a_terminal(fleet: Fleet, tmp_path: Pa
     before = shown(fleet)
     assert before["reachable"] is True
 
-    fleet.adopt(resolve_settings(load(tmp_path / "config.toml").terminals), EDITIONS)
+    fleet.adopt(make_clients(load(tmp_path / "config.toml").terminals), EDITIONS)
     assert shown(fleet) == before
     assert fleet.of(SERIAL).same_device(right.base_url, "https://elsewhere") == right.fingerprint
 
     # The trusted CA has changed. The address stays, but the terminal must prove its identity again.
     pinned = f'[[terminals]]\nserial = "{SERIAL}"\nfingerprint_sha256 = "{"0" * 64}"\n{PATIENT}'
-    fleet.adopt(resolve_settings(configured(tmp_path, pinned)), EDITIONS)
+    fleet.adopt(make_clients(configured(tmp_path, pinned)), EDITIONS)
     assert (shown(fleet)["base_url"], shown(fleet)["reachable"]) == (before["base_url"], None)
     await fleet.of(SERIAL).check()
     assert "has fingerprint" in shown(fleet)["reason"]
@@ -438,7 +438,7 @@ async def test_an_added_terminal_has_its_announcement_and_a_removed_one_is_a_str
     fleet.announce(announced("two", other, serial="SN-NEW"))
     liveness = Liveness(fleet, 0, lambda _serial: False, random.random)
     entry = f'[[terminals]]\nserial = "SN-NEW"\nca_file = "{other.ca_file}"\n{PATIENT}'
-    fleet.adopt(resolve_settings(configured(tmp_path, entry)), EDITIONS)
+    fleet.adopt(make_clients(configured(tmp_path, entry)), EDITIONS)
     assert fleet.serials == ("SN-NEW",)
     documents = list(fleet.documents({}, everything=True))
     assert [(item.serial, item.in_fleet) for item in documents] == [("SN-NEW", msgspec.UNSET), (SERIAL, False)]
@@ -452,5 +452,5 @@ async def test_an_added_terminal_has_its_announcement_and_a_removed_one_is_a_str
     # If a call has chosen the removed terminal, the call can still use the terminal.
     assert fleet.of(SERIAL).device is not None
     assert fleet.of(SERIAL).access_mode == "local"
-    fleet.adopt(resolve_settings(configured(tmp_path, entry + f'[[terminals]]\nserial = "{SERIAL}"\n')), EDITIONS)
+    fleet.adopt(make_clients(configured(tmp_path, entry + f'[[terminals]]\nserial = "{SERIAL}"\n')), EDITIONS)
     assert fleet.of(SERIAL).base_url is not None

@@ -15,7 +15,7 @@ from posd.terminals import fleet as schedule
 from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import MAX_LOOKS, Fleet, Liveness
 from posd.terminals.identity import Proof, Trusted
-from posd.terminals.location import AddressChange
+from posd.terminals.terminal import AddressChange
 from tests.support.daemon import toml
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from posd.terminals import fleet
 from posd.terminals.fleet import (
     CONTESTED_SECONDS,
     LOST_LOOKS,
@@ -20,63 +19,65 @@ QUIET = 600.0
 
 
 def test_without_a_reason_a_terminal_is_checked_rarely_or_never() -> None:
-    assert fleet.due(ProbeState(100.0), busy=False, every=QUIET) == 100.0 + QUIET
-    assert fleet.due(ProbeState(100.0), busy=False, every=0) is None
+    assert ProbeState(100.0, QUIET).due(busy=False) == 100.0 + QUIET
+    assert ProbeState(100.0, 0).due(busy=False) is None
 
 
 @pytest.mark.parametrize("last", [100.0, 101.0, 119.999, 1234.5])
 def test_routine_checks_happen_together_and_never_after_their_pause(last: float) -> None:
-    at = fleet.due(ProbeState(last), busy=False, every=QUIET)
+    at = ProbeState(last, QUIET).due(busy=False)
     assert at is not None
     assert at % TOGETHER_SECONDS == 0
     assert last + QUIET - TOGETHER_SECONDS < at <= last + QUIET
 
 
 def test_a_short_pause_is_not_changed() -> None:
-    assert fleet.due(ProbeState(101.0), busy=False, every=60.0) == 161.0
+    assert ProbeState(101.0, 60.0).due(busy=False) == 161.0
 
 
 def test_a_check_with_a_reason_waits_for_no_other_check() -> None:
-    assert fleet.due(ProbeState(101.0), busy=True, every=QUIET) == 101.0 + OPEN_SECONDS
-    assert fleet.due(ProbeState(101.0), busy=False, contested=True, every=QUIET) == 101.0 + CONTESTED_SECONDS
-    assert fleet.due(ProbeState(101.0, wanted=True), busy=False, every=QUIET) == 101.0 + SPACING_SECONDS
+    assert ProbeState(101.0, QUIET).due(busy=True) == 101.0 + OPEN_SECONDS
+    assert ProbeState(101.0, QUIET).due(busy=False, contested=True) == 101.0 + CONTESTED_SECONDS
+    assert ProbeState(101.0, QUIET, wanted=True).due(busy=False) == 101.0 + SPACING_SECONDS
 
 
 def test_a_wanted_check_is_due_at_once_but_not_without_a_pause() -> None:
-    wanted = fleet.probe_now(ProbeState(100.0))
-    assert fleet.due(wanted, busy=False, every=0) == 100.0 + SPACING_SECONDS
-    begun = fleet.begun(wanted, 200.0)
-    assert fleet.due(begun, busy=False, every=0) is None
-    again = fleet.probe_now(begun)
-    assert fleet.due(again, busy=True, every=1.0) == 200.0 + SPACING_SECONDS
+    state = ProbeState(100.0, 0, wanted=True)
+    assert state.due(busy=False) == 100.0 + SPACING_SECONDS
+    state.begin(200.0, 0)
+    assert state.due(busy=False) is None
+    state.wanted, state.every = True, 1.0
+    assert state.due(busy=True) == 200.0 + SPACING_SECONDS
 
 
 def test_a_check_that_is_wanted_during_a_call_stays_wanted() -> None:
-    assert fleet.looked(fleet.probe_now(ProbeState(100.0)), 200.0, reached=True).wanted
+    state = ProbeState(100.0, 0, wanted=True)
+    state.record(200.0, reached=True)
+    assert state.wanted
 
 
 def test_silence_during_an_open_payment_causes_a_check() -> None:
-    assert fleet.due(ProbeState(100.0), busy=True, every=QUIET) == 100.0 + OPEN_SECONDS
-    assert fleet.due(fleet.heard(ProbeState(100.0), 120.0), busy=True, every=QUIET) == 120.0 + OPEN_SECONDS
+    assert ProbeState(100.0, QUIET).due(busy=True) == 100.0 + OPEN_SECONDS
 
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_lost_terminal_is_checked_more_and_more_rarely(busy: bool) -> None:
-    lost, pauses = ProbeState(0.0), []
+    lost, pauses = ProbeState(0.0, 0), []
     for _ in range(LOST_LOOKS + 3):
-        lost = fleet.looked(lost, 0.0, reached=False)
-        pauses.append(fleet.due(lost, busy=busy, every=0))
+        lost.record(0.0, reached=False)
+        pauses.append(lost.due(busy=busy))
     most = OPEN_SECONDS if busy else MAX_LOST_SECONDS
     expected: list[float | None] = [min(LOST_SECONDS * 2.0**number, most) for number in range(LOST_LOOKS)]
     assert pauses == expected + ([most] * 3 if busy else [None] * 3)
-    assert fleet.due(fleet.looked(lost, 0.0, reached=True), busy=False, every=0) is None
+    lost.record(0.0, reached=True)
+    assert lost.due(busy=False) is None
 
 
 def test_even_the_smallest_configured_pause_causes_no_flood() -> None:
-    assert fleet.due(ProbeState(0.0), busy=False, every=0.001) == SPACING_SECONDS
+    assert ProbeState(0.0, 0.001).due(busy=False) == SPACING_SECONDS
 
 
 def test_a_terminal_lost_long_ago_causes_no_overflow() -> None:
-    due = fleet.due(ProbeState(0.0, failures=10**9), busy=True, every=0)
+    due = ProbeState(0.0, 0, failures=10**9).due(busy=True)
     assert due is not None
     assert math.isfinite(due)

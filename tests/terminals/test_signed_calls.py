@@ -12,10 +12,10 @@ from email.utils import format_datetime
 from pathlib import Path
 
 from posd.config.schema import HashEncryptConfig
-from posd.terminals import trust
 from posd.terminals.attempt import NotSent, Replied
 from posd.terminals.client import TerminalAccess
 from posd.terminals.hash_encrypt import SigningMoment, hash_encrypt
+from tests.support.access import access
 from tests.support.tables import every
 from tests.support.terminal import Request, Script, ScriptedTerminal, scripted_terminal
 
@@ -31,7 +31,7 @@ Answer = Callable[[SigningMoment], bytes]
 async def called(directory: Path) -> AsyncIterator[tuple[ScriptedTerminal, TerminalAccess]]:
     async with scripted_terminal(directory) as terminal:
         scheme = hash_encrypt(CODE, SERIAL, CHOICES, time.time)
-        device = TerminalAccess(trust.TerminalTrust(trust.context(terminal.ca_file)), 30, 30, scheme, window=300)
+        device = access(terminal, scheme, auth="hash-encrypt")
         yield terminal, device
 
 

@@ -18,9 +18,9 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.base import tls_contexts
 from posd.terminals import trust
 from posd.tls.certificate import digest, public_key, read_certificate
+from tests.support.access import configured
 from tests.support.certificates import issued, public_key_sha256
 
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -115,7 +115,7 @@ def test_a_stranger_cannot_fill_or_control_the_screen() -> None:
     der = certificate(names=names, subject=((NameOID.ORGANIZATION_NAME, "\x1b[2J" + "x" * 60),) * 30)
     assert read_certificate(der).names == names
     assert read_certificate(der).subject.isprintable()
-    refused = trust.TerminalTrust(tls_contexts.client())
+    refused = configured()
     error = ssl.SSLCertVerificationError(1, "it is for another name")
     error.verify_code = 62
     words = trust.words(error, der, "https://terminal.example", refused, datetime.now(UTC))

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from posd import tls
 from posd.api import certificate
 from posd.api.certificate import CertificatePair, ServedCertificate
 from posd.base.problems import RemedyStep, remedy
 from posd.tls import issue
+from posd.tls.certificate import called_as
+from posd.tls.files import ServingContext, TlsFiles, describe
 from tests.support.daemon import toml
 
 #: Interval at which these tests check the files, in seconds.
@@ -25,11 +26,11 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def own(home: Path) -> tls.TlsFiles:
+def own(home: Path) -> TlsFiles:
     return issue.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
 
 
-def pair(made: tls.TlsFiles, renewable: Path | None = None) -> CertificatePair:
+def pair(made: TlsFiles, renewable: Path | None = None) -> CertificatePair:
     return CertificatePair(made.certificate, made.private_key, renewable)
 
 
@@ -37,14 +38,14 @@ class Changes:
     """Calls that a listener received. `until` waits for a number of calls."""
 
     def __init__(self) -> None:
-        self.served: list[tls.ServingContext] = []
+        self.served: list[ServingContext] = []
         self._news = asyncio.Event()
 
-    def __call__(self, served: tls.ServingContext) -> None:
+    def __call__(self, served: ServingContext) -> None:
         self.served.append(served)
         self._news.set()
 
-    async def until(self, count: int) -> tls.ServingContext:
+    async def until(self, count: int) -> ServingContext:
         async with asyncio.timeout(60):
             while len(self.served) < count:
                 self._news.clear()
@@ -73,7 +74,7 @@ async def test_new_files_are_served_without_a_signal(tmp_path: Path) -> None:
         for count in (1, 2):
             issue.renew(made.certificate.parent)
             new = await changes.until(count)
-            assert new.info.fingerprint_sha256 == tls.describe(made.certificate).fingerprint_sha256
+            assert new.info.fingerprint_sha256 == describe(made.certificate).fingerprint_sha256
             assert new.context is not first.context
         assert served.served is new
 
@@ -96,7 +97,7 @@ async def test_a_mismatched_pair_is_served_as_soon_as_it_matches(tmp_path: Path)
             )
             assert changes.served == []
             other.private_key.replace(made.private_key)
-            assert (await changes.until(1)).info == tls.describe(made.certificate)
+            assert (await changes.until(1)).info == describe(made.certificate)
     assert served.check()[0] == "ok"
     refused = [line for line in lines if line["event"] == "certificate.refused"]
     assert len(refused) == 1  # posd logs one line for any number of checks
@@ -192,7 +193,7 @@ async def test_a_failed_renewal_is_logged_and_repeated_later(tmp_path: Path, mon
     config.write_text(toml(tmp_path, "").replace("[webhooks]\n", '[webhooks]\nadvertise_host = "pos.example"\n'))
     made = own(tmp_path / "state")
     made.ca_key.unlink()
-    wanted = partial(tls.called_as, "127.0.0.1", "pos.example")
+    wanted = partial(called_as, "127.0.0.1", "pos.example")
     served = await ServedCertificate.open(
         CertificatePair(made.certificate, made.private_key, config, wanted), now, OFTEN
     )

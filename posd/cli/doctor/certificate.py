@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from posd import tls
 from posd.api.certificate import WORDS
 from posd.base import tls_contexts
 from posd.base.ids import Channel
@@ -22,8 +21,8 @@ from posd.cli.payments.words import check_words
 from posd.config import TerminalConfig
 from posd.records.callback_urls import CallbackUrls
 from posd.tls import issue
-from posd.tls.certificate import read_certificate
-from posd.tls.files import CertificateNotShown, shown_certificate
+from posd.tls.certificate import CertificateInfo, called_as, missing_names, read_certificate
+from posd.tls.files import CertificateNotShown, TlsError, TlsFiles, describe, load_pair, shown_certificate
 
 CERTIFICATE, PRIVATE_KEY = "webhooks.certificate", "webhooks.private_key"
 _BEGIN = "-----BEGIN CERTIFICATE-----"
@@ -38,7 +37,7 @@ def check(shop: DoctorContext) -> Findings:
             private_key.open("rb").close()
         elif made is None:
             return  # the check of the configuration reports it
-        leaf = tls.load(subject, private_key, None).info
+        leaf = load_pair(subject, private_key, None).info
     except FileNotFoundError:
         # Earlier checks report a lost CA, and a pair of the shop's own PKI.
         if made is not None and not shop.failed("files", str(made.ca_certificate)):
@@ -51,7 +50,7 @@ def check(shop: DoctorContext) -> Findings:
             yield shop.tell("certificate.unseen", subject, how, reason=reason, said=detail, todo=remedy(steps))
         else:
             yield shop.unseen(subject, error)
-    except tls.TlsError as error:
+    except TlsError as error:
         words, cure = _reason(error), "own" if made is None else "pair"
         at, key = (private_key, PRIVATE_KEY) if str(private_key) in words else (subject, CERTIFICATE)
         yield shop.tell("certificate.pair", at, key=key, words=words, remedy=cure)
@@ -73,20 +72,20 @@ def _renewal(shop: DoctorContext) -> str:
     return "clock_first" if shop.health("clock").get("status") == "degraded" else "renew"
 
 
-def _reason(error: tls.TlsError) -> str:
+def _reason(error: TlsError) -> str:
     return str(error).partition("; ")[0]
 
 
-def _dates(found: tls.CertificateInfo, what: str) -> dict[str, Any]:
+def _dates(found: CertificateInfo, what: str) -> dict[str, Any]:
     starts, now = (times.moment(at, year=True) for at in (found.not_before, datetime.now(UTC)))
     days, day = found.days_left(datetime.now(UTC)), times.day(found.not_after)
     return {"what": what, "day": day, "days": days, "starts": starts, "now": now}
 
 
-def _ca(shop: DoctorContext, made: tls.TlsFiles) -> Findings:
+def _ca(shop: DoctorContext, made: TlsFiles) -> Findings:
     try:
         code, ca = issue.ca_finding(made, datetime.now(UTC))
-    except tls.TlsError as error:
+    except TlsError as error:
         yield shop.tell("certificate.no_ca", made.ca_certificate, words=_reason(error), remedy="new_ca")
         return
     signed = issue.issued_by(shop.certificate, made.ca_certificate)
@@ -104,7 +103,7 @@ def _own_chain(shop: DoctorContext) -> Findings:
     yield shop.tell(f"certificate.{code}", "chain", remedy=remedy, count=count, issuer=issuer)
 
 
-def _names(shop: DoctorContext, leaf: tls.CertificateInfo) -> Findings:
+def _names(shop: DoctorContext, leaf: CertificateInfo) -> Findings:
     """Check for each name or address that terminals call whether the certificate is made for it."""
     called: dict[str, list[str]] = {}
     advertised = shop.settings.webhooks.advertise_host
@@ -116,7 +115,7 @@ def _names(shop: DoctorContext, leaf: tls.CertificateInfo) -> Findings:
                 called.setdefault(advertised or _called_at(shop, terminal)[0], []).append(terminal.serial)
     called = called or {host: [] for host in _hosts(shop)}
     for host, callers in called.items():
-        lacks = bool(tls.missing(leaf, tls.called_as(host, host)))
+        lacks = bool(missing_names(leaf, called_as(host, host)))
         code, remedy = ("not_named", _renewal(shop)) if lacks else ("named", "")
         yield shop.tell(f"certificate.{code}", host, who=", ".join(callers) or "each terminal", remedy=remedy)
 
@@ -198,8 +197,8 @@ def _shown(shop: DoctorContext, subject: str, host: str, port: int, who: str) ->
     serving = found == shop.served.get("fingerprint_sha256")
     given |= {"found": found, "what": _described(shown, found)}
     try:
-        expected = tls.describe(shop.certificate).fingerprint_sha256
-    except (OSError, tls.TlsError):
+        expected = describe(shop.certificate).fingerprint_sha256
+    except (OSError, TlsError):
         return shop.tell(f"callback.{'answers' if serving else 'not_compared'}", subject, **given)
     if found != expected:
         code, status = ("old", "warning" if told_before else "failure") if serving else ("stranger", "failure")

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from posd import tls
 from posd.base.files import user_name
 from posd.cli import certificates
 from posd.cli.app.context import CONFIG_FILE
@@ -26,6 +25,7 @@ from posd.cli.explain.catalogue import language, named, over, say
 from posd.config import Config, ConfigProblem, TerminalConfig
 from posd.config.layers import where
 from posd.storage import backup, database_files
+from posd.tls.files import TlsFiles
 
 
 class CheckStatus(StrEnum):
@@ -126,7 +126,7 @@ class DoctorContext:
         return f"terminals[{[one.serial for one in self.settings.terminals].index(serial)}]"
 
     @property
-    def made(self) -> tls.TlsFiles | None:
+    def made(self) -> TlsFiles | None:
         """Files of `posd tls init`; None if the certificate comes from elsewhere."""
         return certificates.own(self.settings)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from posd import __version__, tls
+from posd import __version__
 from posd.base.files import user_name
 from posd.base.limits import FREE_FOR_EXTRAS, MIB, floor
 from posd.base.problems import remedy
@@ -27,6 +27,7 @@ from posd.clock.clock import kernel_state
 from posd.clock.rules import Kernel
 from posd.config import ListenAddress, parse
 from posd.storage.connection import schema_version
+from posd.tls.certificate import local_addresses
 
 #: Health checks that are reported here. Other checks of doctor report the rest.
 OF_HEALTH = ("storage", "local_api", "webhook_listener", "discovery", "configuration", "restore", "identity")
@@ -241,7 +242,7 @@ def _let_in(shop: DoctorContext) -> Findings:
 
 def _callbacks(shop: DoctorContext) -> dict[str, str]:
     """Return the time of each LAN terminal's last callback. A terminal at an address of this machine proves nothing."""
-    mine = {"127.0.0.1", "::1", "localhost", *tls.local_addresses()}
+    mine = {"127.0.0.1", "::1", "localhost", *local_addresses()}
     path = shop.settings.database.path
     if not path.exists():
         return {}

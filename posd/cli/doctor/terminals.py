@@ -22,11 +22,11 @@ from posd.config.schema import DiscoveryConfig
 from posd.terminals import trust
 from posd.terminals.announcements import Announcement, MalformedAnnouncement
 from posd.terminals.attempt import CallFailed, clock_ahead
+from posd.terminals.authentication import none
 from posd.terminals.client import HEADERS, TerminalAccess
 from posd.terminals.exchange import ClientExchange, request_bytes
 from posd.terminals.interfaces import snapshot
-from posd.terminals.trust import Unreached
-from posd.tls import server_hostname
+from posd.tls.certificate import server_hostname
 
 if TYPE_CHECKING:
     from posd.terminals.discovery import InterfaceSelection
@@ -64,15 +64,15 @@ async def _reach(shop: DoctorContext, terminal: TerminalConfig) -> CheckFinding:
         discovery = "no_announcement" if shop.settings.discovery.enabled else "no_discovery"
         return shop.tell(f"terminal.{discovery}", serial, **given)
     given["at"] = f"{base_url} ({named('from the configuration' if terminal.base_url else 'found by mDNS')})"
-    context = trust.nobody()
+    context = trust.context(None)
     if secure := base_url.startswith("https:"):
         try:
             context = trust.context(terminal.ca_file, terminal.pin, system=terminal.trusts_system)
         except OSError as error:
             told = any(item.check == "configuration" and "ca_file" in item.subject for item in shop.found)
             return shop.tell("terminal.ca_told" if told else "terminal.no_ca", serial, reason=error, **given)
-    found = await _probe(terminal, base_url, context)
-    if isinstance(found, Unreached):
+    found = await TerminalAccess(terminal, context, none).probe(base_url)  # as before each payment
+    if found.reason is not None:
         return shop.tell("terminal.refused" if found.refused else "terminal.away", serial, reason=found.reason, **given)
     try:
         await _ask(shop, terminal, base_url, context if secure else None)
@@ -81,21 +81,10 @@ async def _reach(shop: DoctorContext, terminal: TerminalConfig) -> CheckFinding:
     given["how"] = "TLS, with a certificate that is trusted" if secure else "HTTP, without TLS"
     if secure and terminal.pin is None:
         strict = tls_contexts.strict_client(terminal.ca_file, system=terminal.trusts_system)
-        judged = await _probe(terminal, base_url, strict)
-        if isinstance(judged, Unreached) and judged.refused:
+        judged = await TerminalAccess(terminal, strict, none).probe(base_url)
+        if judged.refused:
             return shop.tell("terminal.not_strict", serial, reason=judged.reason, **given)
     return shop.tell("terminal.answers", serial, **given)
-
-
-async def _probe(terminal: TerminalConfig, base_url: str, context: SSLContext) -> trust.Reached | Unreached:
-    """Connect as posd does before each payment, and send nothing."""
-    access = TerminalAccess(
-        trust.TerminalTrust(context, terminal.server_name, terminal.ca_file, terminal.trusts_system),
-        terminal.connect_timeout_seconds,
-        REPLY_SECONDS,
-        lambda request: request,
-    )
-    return await access.probe(base_url)
 
 
 async def _ask(shop: DoctorContext, terminal: TerminalConfig, base_url: str, context: SSLContext | None) -> None:

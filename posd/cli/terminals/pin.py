@@ -12,7 +12,6 @@ from urllib.parse import unquote, urlsplit
 import click
 import msgspec
 
-from posd import tls
 from posd.base import files
 from posd.cli import certificates
 from posd.cli.app import times
@@ -29,7 +28,7 @@ from posd.config import Config, TerminalConfig, values
 from posd.config.layers import FOLDER, read_all, section
 from posd.config.reader import whole
 from posd.config.values import ReaderContext, UnusableValueError
-from posd.tls.certificate import digest, read_certificate
+from posd.tls.certificate import CertificateInfo, digest, read_certificate
 from posd.tls.files import CertificateNotShown, shown_certificate
 
 #: Default port of terminals.
@@ -192,7 +191,7 @@ def _is_used(ctx: click.Context, serial: str) -> bool:
 
 def _look(
     ctx: click.Context, output: Output, terminal: TerminalConfig | None, serial: str, address: str | None
-) -> tuple[PinAddress, tls.CertificateInfo, str]:
+) -> tuple[PinAddress, CertificateInfo, str]:
     """Return a terminal's address, its certificate, and the SHA-256 of its public key. Raise Failure."""
     try:
         where = _given(address) if address else _known(ctx, terminal, serial)
@@ -258,7 +257,7 @@ def _ask(where: PinAddress, terminal: TerminalConfig | None) -> bytes:
         raise CannotAsk(say("pin", "no_answer", url=where.base_url, error=error)) from error
 
 
-def _show(output: Output, serial: str, where: PinAddress, info: tls.CertificateInfo, key: str) -> None:
+def _show(output: Output, serial: str, where: PinAddress, info: CertificateInfo, key: str) -> None:
     days = info.days_left(datetime.now(UTC))
     left = f"{days} {named('days')}" if days >= 0 else named("it has ended")
     pairs: list[Pair] = [
@@ -283,16 +282,14 @@ def _compare(output: Output, by_script: str) -> None:
     confirm(output, "Does the terminal show the same fingerprint?", refused)
 
 
-def _tell(
-    output: Output, config: Config, terminal: TerminalConfig | None, serial: str, info: tls.CertificateInfo
-) -> None:
+def _tell(output: Output, config: Config, terminal: TerminalConfig | None, serial: str, info: CertificateInfo) -> None:
     file = section(config.file, [item.serial for item in config.terminals], serial)
     output.line(say("pin", "put_this" if terminal else "put_new", file=file))
     output.line()
     output.verbatim(*_toml(serial, info).splitlines())
 
 
-def _toml(serial: str, info: tls.CertificateInfo) -> str:
+def _toml(serial: str, info: CertificateInfo) -> str:
     fingerprint = ":".join(grouped(info.fingerprint_sha256))
     return f'[[terminals]]\nserial = {_quoted(serial)}\nfingerprint_sha256 = "{fingerprint}"\n'
 

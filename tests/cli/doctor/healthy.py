@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from posd import tls
+from posd.tls.files import TlsFiles, describe, files_in
 from tests.cli.manual.parsing import parse
 from tests.cli.processes import Done, posd
 from tests.store.filled import filling
@@ -48,7 +48,7 @@ class Terminal:
 
     @property
     def ca(self) -> Path:
-        return tls.files(self.directory).ca_certificate
+        return files_in(self.directory).ca_certificate
 
     @property
     def base_url(self) -> str:
@@ -56,7 +56,7 @@ class Terminal:
 
     @property
     def fingerprint(self) -> str:
-        return tls.describe(tls.files(self.directory).certificate).fingerprint_sha256
+        return describe(files_in(self.directory).certificate).fingerprint_sha256
 
     @contextmanager
     def on(self, host: str = "127.0.0.1", port: int = 0) -> Iterator["Terminal"]:
@@ -90,7 +90,7 @@ class Terminal:
         server = Server((host, port), Handler)
         if self.secure:
             # The handshake runs in the thread of the connection, so that a failed handshake does not end the server.
-            context, made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tls.files(self.directory)
+            context, made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files_in(self.directory)
             context.load_cert_chain(made.certificate, made.private_key)
             server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         self.port = server.server_address[1]
@@ -133,8 +133,8 @@ class SetUp:
         return self.state / "callback.key"
 
     @property
-    def tls(self) -> tls.TlsFiles:
-        return tls.files(self.state / "tls")
+    def tls(self) -> TlsFiles:
+        return files_in(self.state / "tls")
 
     def change(self, old: str, new: str) -> None:
         """Change the configuration."""

@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from posd import tls
 from posd.cli.doctor import context
 from posd.tls import authority, issue
+from posd.tls.files import TlsError, files_in
 from tests.cli.doctor.healthy import OF_THIS_MACHINE, SERIAL, SetUp, Terminal, failures, traces, warnings
 from tests.support.certificates import OLD_STYLE
 from tests.support.daemon import Daemon
@@ -138,7 +138,7 @@ def old_style(name: str) -> Callable[..., None]:
     """Start the terminal with a chain that strict rules refuse."""
 
     def how(setup: SetUp, stack: ExitStack, *_: object) -> None:
-        files = tls.files(setup.terminal.directory.with_name("old"))
+        files = files_in(setup.terminal.directory.with_name("old"))
         ca, leaf = OLD_STYLE[name].write(files.ca_certificate.parent, "127.0.0.1")
         ca.rename(files.ca_certificate)
         leaf.certificate.rename(files.certificate)
@@ -370,7 +370,7 @@ def test_a_ca_that_is_not_valid_yet_asks_for_the_clock_before_a_new_ca(
 ) -> None:
     """The machine's clock is behind. A new CA on every terminal would not repair the fault."""
     monkeypatch.setattr(authority, "BACKDATED", timedelta(days=-1))
-    with suppress(tls.TlsError):  # the finding names the dates that are in the future
+    with suppress(TlsError):  # the finding names the dates that are in the future
         issue.init(setup.state / "tls", names=["localhost"], addresses=["127.0.0.1"], overwrite=True)
     (ca,) = (one for one in failures(setup.findings()) if one["subject"] == str(setup.state / "tls" / "ca.crt"))
     assert ca["commands"] == ["timedatectl"]

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from posd import tls
 from posd.simulator import Settings, Simulator
 from posd.tls import issue
+from posd.tls.files import files_in
 from tests.cli.doctor.healthy import SERIAL, STOPPED, Found, SetUp, Terminal, failures, running
 from tests.support.daemon import Daemon
 
@@ -113,7 +113,7 @@ async def test_a_check_by_this_machine_itself_is_not_a_refusal_of_a_terminal(set
 async def announced(setup: SetUp) -> AsyncIterator[str]:
     """Run a simulated terminal that announces itself on loopback. Yield the serial, which is unique on this machine."""
     serial = f"SN-{setup.port}"
-    made = tls.files(setup.terminal.directory)
+    made = files_in(setup.terminal.directory)
     state = setup.home / "simulated"
     state.mkdir()
     settings = Settings(

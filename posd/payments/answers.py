@@ -19,7 +19,6 @@ from posd.terminals.attempt import (
     Attempt,
     Doubtful,
     ErrorEnvelope,
-    NeverSent,
     NotSent,
     Replied,
     ReplyLost,
@@ -153,7 +152,7 @@ class StartAccepted(msgspec.Struct, frozen=True):
     serial_number: str | None
 
 
-Judgement = StartAccepted | Canceled | StartRefused | NeverSent | Doubtful
+Judgement = StartAccepted | Canceled | StartRefused | NotSent | Doubtful
 
 
 def judge(attempt: Attempt, client_transaction_id: str, *, errors_in_2xx: bool | None = False) -> Judgement:
@@ -194,7 +193,7 @@ NAMES: Mapping[type[Judgement], str] = {
     StartAccepted: "acknowledged",
     Canceled: "canceled",
     StartRefused: "refused",
-    NeverSent: "unsent",
+    NotSent: "unsent",
     Doubtful: "in_doubt",
 }
 

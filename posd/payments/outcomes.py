@@ -32,7 +32,7 @@ from posd.payments.model import (
 from posd.payments.operations import Reversal, reversal
 from posd.payments.wire import RawResponse, TransactionEvent
 from posd.records.model import Phase, Pruned, clear
-from posd.terminals.attempt import ErrorEnvelope, NeverSent, StartRefused
+from posd.terminals.attempt import ErrorEnvelope, NotSent, StartRefused
 
 _set = msgspec.structs.replace
 
@@ -49,7 +49,7 @@ SETTLED = (
 )
 
 
-def not_started(judgement: StartRefused | NeverSent, now: datetime) -> Outcome:
+def not_started(judgement: StartRefused | NotSent, now: datetime) -> Outcome:
     """Return the outcome of a request that was certainly refused or never sent."""
     match judgement:
         case StartRefused(error=error):
@@ -57,7 +57,7 @@ def not_started(judgement: StartRefused | NeverSent, now: datetime) -> Outcome:
                 _refusal(judgement, now),
                 Failure("posd", "refused", refusal_words(judgement), _own(error)),
             )
-        case NeverSent(reason=reason):
+        case NotSent(reason=reason):
             evidence = Evidence(kind=EvidenceKind.UNSENT, at=iso(now), reason=reason)
             failure = Failure(type="posd", code="unsent", message=f"the request was never sent: {reason}")
         case _:

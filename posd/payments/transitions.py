@@ -30,7 +30,7 @@ from posd.payments.model import (
 from posd.payments.outcomes import Source
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 from posd.records.model import Phase, clear
-from posd.terminals.attempt import Doubtful, NeverSent, StartRefused
+from posd.terminals.attempt import Doubtful, NotSent, StartRefused
 
 _set = msgspec.structs.replace
 
@@ -154,14 +154,14 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
             transaction = _disprove(transaction, "its acknowledgement", now)
         case Canceled() if not heard and transaction.outcome is None:
             transaction = outcomes.finish(transaction, outcomes.canceled(judgement, now), now)
-        case StartRefused() | NeverSent() if not heard and transaction.outcome is None:
+        case StartRefused() | NotSent() if not heard and transaction.outcome is None:
             transaction = outcomes.finish(transaction, outcomes.not_started(judgement, now), now)
-        case StartRefused() | NeverSent() | Canceled() if transaction.phase is Phase.STARTING:
+        case StartRefused() | NotSent() | Canceled() if transaction.phase is Phase.STARTING:
             # An unusable callback, or one with an unknown state, arrived before the reply.
             transaction = doubt(transaction, "it was refused or not sent, and yet a callback of it arrived", now)
         case Doubtful(reason=reason) if transaction.phase is Phase.STARTING:
             transaction = doubt(transaction, reason, now)
-        case StartRefused() | NeverSent() | Canceled() | Doubtful():
+        case StartRefused() | NotSent() | Canceled() | Doubtful():
             pass  # an event that arrived before the reply has more information
         case _:
             assert_never(judgement)

@@ -28,7 +28,7 @@ from msgspec import Meta
 
 from posd.base.times import iso
 from posd.records.model import Phase, RecordAttention, RecordState, attended, clear
-from posd.terminals.attempt import Doubtful, NeverSent, StartRefused, with_remark
+from posd.terminals.attempt import Doubtful, NotSent, StartRefused, with_remark
 
 
 class JobReport(msgspec.Struct, frozen=True):
@@ -51,14 +51,14 @@ class JobAccepted(msgspec.Struct, frozen=True):
     report: JobReport | None = None
 
 
-Judgement = JobAccepted | StartRefused | NeverSent | Doubtful
+Judgement = JobAccepted | StartRefused | NotSent | Doubtful
 
 
 #: Words for the log and the history, by kind of judgement.
 NAMES: Mapping[type[Judgement], str] = {
     JobAccepted: "accepted",
     StartRefused: "refused",
-    NeverSent: "unsent",
+    NotSent: "unsent",
     Doubtful: "in_doubt",
 }
 
@@ -187,14 +187,14 @@ def conclude(job: PrintJob, judgement: Judgement, now: datetime) -> PrintJob:
             job = _accept(_name(_set(job, acknowledged=True), named, now), "its reply", now)
             known = report if report is not None and PrintStatus.known(report.status) else None
             job = _take(job, known, DecidedBy.POLL, now) if known else job
-        case StartRefused() | NeverSent() if job.phase is Phase.STARTING and not job.heard:
+        case StartRefused() | NotSent() if job.phase is Phase.STARTING and not job.heard:
             job = _not_accepted(job, judgement)
-        case StartRefused() | NeverSent() if job.phase is Phase.STARTING:
+        case StartRefused() | NotSent() if job.phase is Phase.STARTING:
             # An unusable callback arrived before the reply.
             job = doubt(job, "it was refused or not sent, and yet a callback of it arrived", now)
         case Doubtful(reason=reason) if job.phase is Phase.STARTING:
             job = doubt(job, reason, now)
-        case StartRefused() | NeverSent() | Doubtful():
+        case StartRefused() | NotSent() | Doubtful():
             pass  # a webhook arrived before the reply and has more information
         case _:
             assert_never(judgement)
@@ -240,7 +240,7 @@ def interrupted(job: PrintJob, now: datetime, *, in_line: bool) -> PrintJob:
     if job.phase is not Phase.STARTING:
         return job
     if in_line and not job.heard:
-        return _touch(_not_accepted(job, NeverSent("posd ended before it was this job's turn to be sent")), job, now)
+        return _touch(_not_accepted(job, NotSent("posd ended before it was this job's turn to be sent")), job, now)
     return _touch(doubt(job, "posd was interrupted while it sent the request", now), job, now)
 
 
@@ -379,13 +379,13 @@ def _errors(status: PrintStatus, report: JobReport) -> tuple[str | None, str | N
     return (report.error_code, report.error_message) if status is PrintStatus.FAILED else (None, None)
 
 
-def _not_accepted(job: PrintJob, judgement: StartRefused | NeverSent) -> PrintJob:
+def _not_accepted(job: PrintJob, judgement: StartRefused | NotSent) -> PrintJob:
     match judgement:
         case StartRefused(status=status, body=body, remark=remark):
             words = f"the terminal refused it (HTTP {status})" + (f": {body}" if body.strip() else "")
             reason = with_remark(words, remark)
             return _set(_end(job, None, DecidedBy.REFUSAL), reason=reason)
-        case NeverSent(reason=reason):
+        case NotSent(reason=reason):
             return _set(_end(job, None, DecidedBy.UNSENT), reason=f"it was not sent: {reason}")
         case _:
             assert_never(judgement)

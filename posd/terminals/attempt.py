@@ -201,12 +201,6 @@ class StartRefused(msgspec.Struct, frozen=True):
         return self.error.name if self.error else None
 
 
-class NeverSent(msgspec.Struct, frozen=True):
-    """Start of which no byte was sent."""
-
-    reason: str
-
-
 class Doubtful(msgspec.Struct, frozen=True):
     """Start that may be running."""
 
@@ -226,15 +220,15 @@ def with_remark(words: str, remark: str) -> str:
 
 def judge_start(
     attempt: Attempt, accepted: Callable[[Replied], Taken], *, reads_errors: bool = True
-) -> Taken | StartRefused | NeverSent | Doubtful:
+) -> Taken | StartRefused | NotSent | Doubtful:
     """Judge the attempt to start a payment or a print job. `accepted` judges a 2xx reply.
 
     `reads_errors`: False for records of a version that ignored errors in replies. Such records are judged as by that
     version, so that an upgrade changes no state.
     """
     match attempt:
-        case NotSent(reason=reason):
-            return NeverSent(reason)
+        case NotSent():
+            return attempt
         case ReplyLost(reason=reason):
             return Doubtful(reason)
         case Replied(status=status) if 200 <= status < 300:

@@ -31,7 +31,7 @@ from posd.payments.transitions import (
     silent,
 )
 from posd.records.model import Phase
-from posd.terminals.attempt import Doubtful, ErrorEnvelope, NeverSent, Replied, StartRefused
+from posd.terminals.attempt import Doubtful, ErrorEnvelope, NotSent, Replied, StartRefused
 from tests.core.scenarios import IDENTITY, NOW, Path, read
 from tests.core.walks import Deck, Input
 from tests.support.events import body
@@ -42,7 +42,7 @@ JUDGEMENTS: Mapping[str, Judgement] = {
     "acknowledged": StartAccepted("SN-TEST"),
     "lost": Doubtful("no reply in time"),
     "refused": StartRefused(409, "busy"),
-    "unsent": NeverSent("connection refused"),
+    "unsent": NotSent("connection refused"),
     "canceled": Canceled(200, "canceled", USER_CANCELED),
 }
 

@@ -21,7 +21,7 @@ from posd.payments.transitions import (
     recognise,
 )
 from posd.records.model import Phase
-from posd.terminals.attempt import Doubtful, ErrorEnvelope, NeverSent, StartRefused
+from posd.terminals.attempt import Doubtful, ErrorEnvelope, NotSent, StartRefused
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
 from tests.support.events import body
 from tests.support.tables import there
@@ -68,13 +68,13 @@ def test_a_reply_recorded_twice_counts_once() -> None:
         assert conclude_start(once, judgement, NOW + GRACE) == once
 
 
-@pytest.mark.parametrize("judgement", [StartRefused(409, "busy"), NeverSent("refused"), Doubtful("reset")])
+@pytest.mark.parametrize("judgement", [StartRefused(409, "busy"), NotSent("refused"), Doubtful("reset")])
 def test_an_event_before_the_reply_counts(judgement: Judgement) -> None:
     running = along(starting(), (ACK, None))
     assert conclude_start(running, judgement, NOW) == running
 
 
-@pytest.mark.parametrize("judgement", [StartRefused(409, "busy"), NeverSent("refused")])
+@pytest.mark.parametrize("judgement", [StartRefused(409, "busy"), NotSent("refused")])
 def test_after_any_authentic_callback_a_refusal_proves_nothing(judgement: Judgement) -> None:
     strange = along(starting(), ("TERMINAL_WARMING_UP", None))
     unusable = quarantined(starting(), "not JSON", NOW)

@@ -45,7 +45,7 @@ from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, T
 from posd.payments.transitions import New, RepeatedEvent, recognise
 from posd.payments.wire import TransactionEvent
 from posd.records.model import QUARANTINED_LINE, TAKEN_OVER_LINE, Phase, facts_of, own_line
-from posd.terminals.attempt import Attempt, Doubtful, NeverSent, NotSent, Replied, ReplyLost, StartRefused
+from posd.terminals.attempt import Attempt, Doubtful, NotSent, Replied, ReplyLost, StartRefused
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
 from tests.support.tables import every
@@ -66,7 +66,7 @@ ENTRIES = [
         "refused",
         lambda was: transitions.conclude_start(was, StartRefused(409, "\ufffd\0busy"), NOW),
     ),
-    (Attempted(NotSent("refused")), "unsent", lambda was: transitions.conclude_start(was, NeverSent("refused"), NOW)),
+    (Attempted(NotSent("refused")), "unsent", lambda was: transitions.conclude_start(was, NotSent("refused"), NOW)),
     (Attempted(ReplyLost("reset")), "in_doubt", lambda was: transitions.conclude_start(was, Doubtful("reset"), NOW)),
     (
         Attempted(Replied(200, ACKNOWLEDGEMENT.body, complete=False)),
@@ -181,7 +181,7 @@ def test_every_entry_has_an_effect_on_some_transaction_except_records_of_a_searc
 #: Ends of a payment: by an operator's decision, by an inference, or by an event.
 ENDS = (
     transitions.resolved(starting(), Result.DECLINED, "Ana", "slip", None, NOW),
-    transitions.conclude_start(starting(), NeverSent("refused"), NOW),
+    transitions.conclude_start(starting(), NotSent("refused"), NOW),
     transitions.searched(starting(), FINAL, NOW),
 )
 

@@ -10,7 +10,7 @@ import pytest
 from posd.base.operations import OperationType
 from posd.payments.model import AttentionCode, Failure, Result, Transaction
 from posd.payments.transitions import RepeatedEvent, advance, resolved, unread
-from posd.terminals.attempt import NeverSent, StartRefused
+from posd.terminals.attempt import NotSent, StartRefused
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
 from tests.core.walks import Input
@@ -192,7 +192,7 @@ def test_a_final_event_that_corrects_a_person_says_so() -> None:
 
 
 def test_a_request_that_was_never_sent_says_why() -> None:
-    outcome = there(after(Input("", reply(NeverSent("connection refused")))).outcome)
+    outcome = there(after(Input("", reply(NotSent("connection refused")))).outcome)
     assert [(item.kind, item.reason) for item in outcome.evidence] == [("unsent", "connection refused")]
     assert outcome.failure_reason == Failure("posd", "unsent", "the request was never sent: connection refused")
 

@@ -20,7 +20,7 @@ from posd.printing.model import (
     belongs,
 )
 from posd.records.model import Phase
-from posd.terminals.attempt import Doubtful, NeverSent, StartRefused
+from posd.terminals.attempt import Doubtful, NotSent, StartRefused
 from tests.support.tables import every
 
 NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)
@@ -51,7 +51,7 @@ def ended(by: DecidedBy) -> PrintJob:
         case DecidedBy.REFUSAL:
             return model.conclude(starting(), StartRefused(422, "no paper"), NOW)
         case DecidedBy.UNSENT:
-            return model.conclude(starting(), NeverSent("connection refused"), NOW)
+            return model.conclude(starting(), NotSent("connection refused"), NOW)
         case DecidedBy.OPERATOR:
             return model.resolved(active(), PrintStatus.COMPLETED, NOW)
         case _:
@@ -71,7 +71,7 @@ def codes(job: PrintJob) -> set[str]:
         (JobAccepted(report=JobReport("COMPLETED")), "final", "COMPLETED", "poll", None),
         (StartRefused(422, "no paper"), "final", None, "refusal", "the terminal refused it (HTTP 422): no paper"),
         (StartRefused(409, " "), "final", None, "refusal", "the terminal refused it (HTTP 409)"),
-        (NeverSent("no way"), "final", None, "unsent", "it was not sent: no way"),
+        (NotSent("no way"), "final", None, "unsent", "it was not sent: no way"),
         (Doubtful("reset"), "in_doubt", None, None, None),
     ],
     ids=str,
@@ -87,7 +87,7 @@ def test_each_judgement_has_its_effect_on_a_job(
     assert job.updated_at == iso(LATER)
 
 
-@pytest.mark.parametrize("judgement", [StartRefused(500, ""), NeverSent("no way")], ids=["refused", "unsent"])
+@pytest.mark.parametrize("judgement", [StartRefused(500, ""), NotSent("no way")], ids=["refused", "unsent"])
 def test_a_refusal_after_a_callback_is_not_an_end(judgement: model.Judgement) -> None:
     unusable = model.quarantined(starting(), "it is no JSON", NOW)
     job = model.conclude(unusable, judgement, LATER)

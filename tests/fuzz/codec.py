@@ -18,7 +18,7 @@ from posd.payments.model import RESULTS, Outcome, Transaction
 from posd.payments.transitions import RepeatedEvent, advance, conclude_start, recognise, searched
 from posd.payments.wire import MAX_TEXT, NotAnEvent, TransactionEvent, read_event
 from posd.records.model import Phase
-from posd.terminals.attempt import Attempt, Doubtful, NeverSent, NotSent, Replied, ReplyLost, StartRefused
+from posd.terminals.attempt import Attempt, Doubtful, NotSent, Replied, ReplyLost, StartRefused
 from tests.core.scenarios import NOW, starting
 from tests.fuzz import seeds
 from tests.fuzz.mutation import bodies
@@ -162,7 +162,7 @@ def check_acknowledgement(case: Case) -> None:
     judgement = refused_alone(NeverError, judge, attempt, IDENTITY)
     match attempt:
         case NotSent():
-            assert isinstance(judgement, NeverSent)
+            assert isinstance(judgement, NotSent)
         case ReplyLost():
             assert isinstance(judgement, Doubtful)
         case Replied(status=status):
@@ -188,7 +188,7 @@ def check_acknowledgement(case: Case) -> None:
         check_step(before, after)
         assert apply(before, entry, NOW) == after, "the record of the reply gives another judgement"
         if before.outcome is None and after.outcome is not None:
-            assert isinstance(judgement, StartRefused | NeverSent)
+            assert isinstance(judgement, StartRefused | NotSent)
 
 
 class NeverError(Exception):

@@ -152,7 +152,7 @@ class TerminalAccess:
     ) -> Attempt:
         """Send one request, and return the result. The call ends within the sum of the connect and reply time-outs.
 
-        `written`: called when the whole request was passed to the network. `same_as`: SHA-256 fingerprint (hex).
+        `written`: called when the request was passed to the network. `same_as`: SHA-256 fingerprint (hex).
         Nothing is sent to a device with another certificate. `proven`: nothing is sent to a device whose certificate
         does not prove the terminal's identity. `connected`: called before anything is sent, with the fingerprint of the
         device (None without TLS). If it raises CallFailed, nothing is sent.
@@ -212,10 +212,10 @@ class TerminalAccess:
                 certificate = self._seen(transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
             about_to_write(certificate)
 
-        exchange = ClientExchange(sent, connected, self.config.reply_timeout_seconds)
+        exchange = ClientExchange(sent, connected, self.config.reply_timeout_seconds, written)
         try:
             await self._connect(exchange, host, port, secure=secure)
-            answer = await exchange.answer(written)
+            answer = await exchange.answer()
         finally:
             exchange.close()
         return self._replied(request, answer)

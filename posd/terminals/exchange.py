@@ -153,32 +153,33 @@ class AnswerReader:
 class ClientExchange(asyncio.Protocol):
     """Protocol of a connection. The protocol writes the request as soon as it is connected, and reads the reply.
 
-    `about_to_write` is called with the transport just before the write. If it raises, nothing is written. `silence`:
-    seconds after which the exchange ends if the peer neither reads nor sends. After `close` nothing is written.
+    `about_to_write` is called with the transport just before the write. If it raises, nothing is written. `written` is
+    called just after the write. `silence`: seconds after which the exchange ends if the peer neither reads nor sends.
+    After `close` nothing is written.
     """
 
-    def __init__(self, request: bytes, about_to_write: Callable[[asyncio.Transport], None], silence: float) -> None:
+    def __init__(
+        self,
+        request: bytes,
+        about_to_write: Callable[[asyncio.Transport], None],
+        silence: float,
+        written: Callable[[], None] = lambda: None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._request = request
         self._about_to_write: Callable[[asyncio.Transport], None] | None = about_to_write
         self._silence = silence
+        self._written = written
         self._reader = AnswerReader()
         # An error is stored as a result, because asyncio would log an unread exception of a future.
         self._outcome: asyncio.Future[HttpAnswer | Exception] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._heard = 0.0  # time of the peer's last read or write, on the loop's clock
         self._timer: asyncio.TimerHandle | None = None
-        #: Whether the whole request was passed to the network.
-        self._taken: asyncio.Future[bool] = self._loop.create_future()
         self._full = False  # the network accepts no more data at present
 
-    async def answer(self, written: Callable[[], None]) -> HttpAnswer:
-        """Wait for the reply, after the connection is made. Raise CallFailed, or the exception of `about_to_write`.
-
-        `written` is called when the whole request was passed to the network.
-        """
-        if await self._taken:
-            written()
+    async def answer(self) -> HttpAnswer:
+        """Wait for the reply, after the connection is made. Raise CallFailed, or the exception of `about_to_write`."""
         outcome = await self._outcome
         if isinstance(outcome, Exception):
             raise outcome
@@ -200,10 +201,8 @@ class ClientExchange(asyncio.Protocol):
         last = self._heard + self._silence
         if self._loop.time() < last:
             self._timer = self._loop.call_at(last, self._watch)
-        elif not self._taken.done():
-            self._end(CallFailed("the request could not be written in time"))
         else:
-            self._end(CallFailed("no reply in time"))
+            self._end(CallFailed("the request could not be written in time" if self._full else "no reply in time"))
 
     def _end(self, outcome: HttpAnswer | Exception) -> None:
         if self._outcome.done():
@@ -211,8 +210,6 @@ class ClientExchange(asyncio.Protocol):
         self._outcome.set_result(outcome)
         self._reader.close()
         self.close()  # abort, because asyncio would first reply to the TLS close_notify
-        if not self._taken.done():
-            self._taken.set_result(False)
 
     # Callbacks of the transport.
 
@@ -228,12 +225,10 @@ class ClientExchange(asyncio.Protocol):
         self._watch()
         try:
             about_to_write(transport)
+            transport.write(self._request)
+            self._written()
         except Exception as error:  # noqa: BLE001 - the task that awaits the reply receives the error
             self._end(error)
-        else:
-            transport.write(self._request)
-            if not self._full and not self._taken.done():
-                self._taken.set_result(True)
 
     def data_received(self, data: bytes) -> None:
         """Parse a piece of the reply."""
@@ -271,6 +266,4 @@ class ClientExchange(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """Record that the network has accepted all data."""
-        self._heard = self._loop.time()
-        if not self._taken.done():
-            self._taken.set_result(True)
+        self._heard, self._full = self._loop.time(), False

@@ -150,8 +150,6 @@ STATES: Mapping[CandidateVerdict, State] = {
     CandidateVerdict.SILENT: "silent",
     CandidateVerdict.REFUSED: "refused",
 }
-#: Results of connections to a device that replies.
-REPLYING = (CandidateVerdict.ANSWERS, CandidateVerdict.REFUSED)
 
 log = structlog.get_logger("posd.fleet")
 
@@ -240,7 +238,7 @@ class FleetTerminal:
         self.device = device
         self._version: str | None = None
         #: Table of the profile: operation -> request.
-        self.rows: Table = self._fleet.profiles[config.edition].table(config.access_mode)
+        self.rows: Table = self._fleet.profiles[config.edition][config.access_mode]
         #: Unit of the amounts that the terminal sends.
         self.answer_unit = config.unit_of_answers
 
@@ -506,8 +504,7 @@ class FleetTerminal:
     @property
     def has_rivals(self) -> bool:
         """Whether another device replies as this terminal. Nothing is sent to that device."""
-        replying = [item for item in self.candidates if item.verdict in REPLYING]
-        return not self.moves_freely and len(replying) > 1 and self.claims.rivals is not None
+        return not self.moves_freely and self.claims.rivals is not None
 
     def same_device(self, sent_to: str, base_url: str) -> bool | str:
         """Return whether the device at `base_url` is the one that received the newest start, at `sent_to`.

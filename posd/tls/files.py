@@ -5,7 +5,6 @@ client that trusts exactly this certificate. The test needs only `ssl`, and dete
 mismatched key, an expired certificate, a certificate that is not for servers.
 """
 
-import json
 import os
 import re
 import socket
@@ -94,18 +93,14 @@ def publish_ca(made: TlsFiles, directory: Path) -> None:
 
 def given(made: TlsFiles) -> Subjects | None:
     """Return the names from `init`, or None if they are unreadable. An earlier version did not store them."""
-    try:
-        document = json.loads(made.given.read_bytes())
-        names, addresses = (tuple(map(str, document[key])) for key in ("names", "addresses"))
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-    return Subjects(names, addresses)
+    with suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode(made.given.read_bytes(), type=Subjects)
+    return None
 
 
 def write_given(made: TlsFiles, subjects: Subjects) -> None:
     """Store the names from `init`. Raise OSError."""
-    document = {"names": list(subjects.names), "addresses": list(subjects.addresses)}
-    replace(made.given, json.dumps(document).encode(), mode=0o644)
+    replace(made.given, msgspec.json.encode(subjects), mode=0o644)
 
 
 def there(path: Path) -> bool:

@@ -101,7 +101,7 @@ async def _ask(shop: DoctorContext, terminal: TerminalConfig, base_url: str, con
                 ssl=context,
                 server_hostname=server_hostname(trust.called(base_url, terminal.server_name)) if context else None,
             )
-            answer = await exchange.answer(lambda: None)
+            answer = await exchange.answer()
     finally:
         exchange.close()
     if (behind := clock_ahead(datetime.now(UTC), answer.date)) is not None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from posd.logs.writer import LogWriter
+from posd.logs.output import LogWriter
 
 LINE = b"x" * 99 + b"\n"
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from posd.logs.writer import LogWriter
+from posd.logs.output import LogWriter
 from tests.support.standing import fill_manager
 
 #: Maximum number of bytes that wait for the reader beyond the pipe, about the size of a few lines.

@@ -1,5 +1,4 @@
-"""Table of the daemon's metrics (name, kind, labels, meaning), and their values, which are read from the parts on
-request.
+"""Values of the daemon's metrics, which are read from the parts on request. `metrics.txt` has the table of the metrics.
 
 docs/reference/metrics.md shows the same table. A label has few values: serials of the fleet, and words of posd. No
 value comes from an unknown peer. Counters start at 0 when the process starts.
@@ -59,72 +58,8 @@ OPEN_PHASES = tuple(str(phase) for phase in Phase if phase is not Phase.FINAL)
 
 log = structlog.get_logger("posd.metrics")
 
-#: Metrics in the order of display: kind, name, labels (- for none), meaning.
-_TABLE = """
-gauge posd_build_info version,schema The running version, and the schema of its database.
-gauge posd_health check Each check of GET /v1/health: 0 ok, 1 degraded, 2 failing.
-gauge posd_clock_unsure - 1 while posd does not trust the clock: it removes nothing and makes no certificate.
-gauge posd_config_refused - 1 if a changed configuration was refused and the earlier one is in use.
-counter posd_payments_started_total type,terminal Payments that were recorded and started.
-counter posd_payments_ended_total result,type,terminal Payments that got an outcome; a payment that opened again and
-  ended again counts twice.
-counter posd_start_refusals_total code Starts that posd refused, by problem code.
-histogram posd_payment_acknowledgement_seconds - Time from the till's PUT to its response, for payments that the
-  terminal acknowledged.
-histogram posd_payment_outcome_seconds result Time from the start to the outcome, for payments that this process
-  started.
-gauge posd_payments_open phase Payments without an outcome.
-gauge posd_payments_open_oldest_seconds - Age of the oldest payment without an outcome, 0 for none.
-gauge posd_payments_in_doubt_oldest_seconds - Age of the oldest payment in doubt, 0 for none.
-gauge posd_attention code Payments with an unacknowledged attention.
-counter posd_searches_total result Queries to a terminal about a payment, by result.
-counter posd_aborts_total answer Aborts, by result.
-gauge posd_print_jobs_open phase Print jobs that have not ended.
-counter posd_print_jobs_ended_total status,terminal Print jobs that ended; status none: the terminal did not accept
-  it.
-gauge posd_print_attention code Print jobs with an unacknowledged attention.
-counter posd_print_polls_total result Queries to a terminal about a print job.
-counter posd_webhook_replies_total channel,code Responses to callbacks with a valid token, by HTTP status; other
-  senders are in posd_listener_noise_total.
-histogram posd_webhook_seconds channel From a callback's first byte to its answer, all on disk.
-counter posd_webhooks_repeated_total channel Callbacks received again, because the terminal did not get the earlier
-  response.
-counter posd_listener_noise_total kind Connections and requests that were refused.
-counter posd_limit_reached_total limit Refusals at a limit of a terminal, a process, a user or the disk
-  (docs/reference/resource-limits.md).
-counter posd_listener_absences_total - Times that the listener was down too long while payments were open.
-gauge posd_listener_away_payments - Unsettled payments that were open while the listener was down too long.
-gauge posd_connections listener Open connections.
-gauge posd_streams_open stream Event streams that are open.
-counter posd_streams_ended_total stream,reason Event streams that ended, by reason; cut_off: the client read nothing
-  for too long.
-gauge posd_certificate_expiry_timestamp_seconds - End of the webhook listener's certificate, in seconds since 1970.
-gauge posd_certificate_trouble - 1 if the certificate on disk cannot be served, so an older one is in use.
-gauge posd_certificate_refusals address Refusals of the certificate by each device that refused it within a day;
-  other: no known terminal.
-gauge posd_terminal_reachable terminal 1 if a terminal can be reached, 0 if it cannot or no address of it is known.
-gauge posd_terminal_last_seen_timestamp_seconds terminal Time of a terminal's last sign of life, in seconds since
-  1970; 0: none since the start.
-gauge posd_terminal_identity_conflict terminal 1 if several devices claim to be the terminal: nothing is sent to it.
-counter posd_discovery_ignored_total - Announcements over mDNS that are refused, or none of a terminal.
-histogram posd_storage_commit_seconds - Duration of a COMMIT, until it was on disk.
-histogram posd_storage_commit_functions - Number of writes in one COMMIT.
-histogram posd_storage_checkpoint_seconds - How long the log was written back into the file; writes wait then.
-gauge posd_storage_waiting_writes - Writes that wait for the next COMMIT.
-gauge posd_restore_unseen - 1 while new payments are refused until a person has confirmed a restore.
-gauge posd_witness_write_failed - 1 while the witness beside the database cannot be written.
-gauge posd_storage_write_failed - 1 if the newest write failed.
-gauge posd_storage_read_failed - 1 if the database cannot be read; its values are absent.
-gauge posd_quarantine_bodies - Callbacks with a valid token that were refused, and kept.
-gauge posd_feed_newest_seq - Number of the newest change in the feed.
-gauge posd_database_bytes - Size of the database file.
-gauge posd_database_wal_bytes - Size of its write-ahead log.
-gauge posd_disk_free_bytes - Bytes free for posd on the database's file system.
-gauge posd_disk_size_bytes - Size of that file system.
-gauge posd_backup_last_success_timestamp_seconds - Time of the newest backup beside the database, in seconds since
-  1970; absent if there is none.
-"""
-FAMILIES = table(_TABLE + process_table("posd"))
+#: Metrics in the order of display. Each line of the file has kind, name, labels (- for none) and meaning.
+FAMILIES = table(Path(__file__).with_name("metrics.txt").read_text("utf-8") + process_table("posd"))
 
 
 class Metrics(msgspec.Struct, eq=False):

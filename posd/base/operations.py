@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from posd.base.negotiation import Text
+from posd.base.text import Text
 
 
 class OperationType(StrEnum):

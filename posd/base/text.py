@@ -1,11 +1,15 @@
-"""Conversion of untrusted text to displayable form (architecture, Rules that hold everywhere).
+"""Text for people: conversion of untrusted text to displayable form, and languages (architecture, Rules that hold
+everywhere).
 
 A serial, a terminal's message or a till's note may contain line ends, cursor movements, reversed text or invisible
 characters. All output for people and for the log uses these functions.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
 
 #: Unicode's wide and narrow spaces (category Zs) except the usual space. The spaces are listed here, because
 #: `unicodedata` takes a megabyte.
@@ -62,3 +66,66 @@ def escaped(document: str) -> str:
 
 def _as_json(char: str) -> str:
     return json.dumps(char)[1:-1]
+
+
+# Preferences of a client for a response: the headers `Accept` and `Accept-Language` (RFC 9110, 12.5).
+
+#: Maximum number of parts of such a header. posd ignores the other parts.
+MAX_PARTS = 32
+
+
+class Language(StrEnum):
+    """Languages of the texts for a cashier."""
+
+    EN = "en"
+    ES = "es"
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A text in each language. {amount} is the amount with a leading space, or empty if it is unknown."""
+
+    en: str
+    es: str
+
+    def of(self, language: Language, amount: str = "") -> str:
+        """Return the text in one language."""
+        return (self.es if language is Language.ES else self.en).format(amount=amount)
+
+
+def accepted_weights(headers: Iterable[str]) -> dict[str, float]:
+    """Return the names in a header, in lower case and in order, each with its highest weight (0 to 1).
+
+    A header may be repeated. An invalid weight counts as 1.
+    """
+    found: dict[str, float] = {}
+    for part in ",".join(headers).split(",", MAX_PARTS)[:MAX_PARTS]:
+        name, *options = (item.strip().lower() for item in part.split(";", MAX_PARTS))
+        found[name] = max(_weight(options), found.get(name, 0.0))
+    return found
+
+
+def _weight(options: list[str]) -> float:
+    for option in options:
+        name, _, value = option.partition("=")
+        if name.strip() == "q":
+            try:
+                return min(1.0, max(0.0, float(value)))
+            except ValueError:
+                return 1.0
+    return 1.0
+
+
+def preferred_language(headers: Iterable[str], otherwise: Language) -> Language:
+    """Return the language with the highest weight in `Accept-Language`. Of equal weights the first counts.
+
+    A regional tag (`es-EC`) selects its language. `*` selects `otherwise`, which is also the default.
+    """
+    best, highest = otherwise, 0.0
+    for name, weight in accepted_weights(headers).items():
+        asked = otherwise if name == "*" else _LANGUAGES.get(name.partition("-")[0])
+        if asked is not None and weight > highest:
+            best, highest = asked, weight
+    return best
+
+
+_LANGUAGES = {str(item): item for item in Language}

@@ -18,9 +18,9 @@ from starlette.routing import compile_path
 from posd.base.crashpoints import crash_point
 from posd.base.fair_queue import FairQueue
 from posd.base.json_types import ENCODER
-from posd.base.negotiation import Language
 from posd.base.problems import Problem
 from posd.base.redaction import REDACTOR
+from posd.base.text import Language
 from posd.calls import parameters
 from posd.calls.parameters import BoundRoute
 from posd.httpd import bodies

@@ -25,12 +25,11 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.base import negotiation
 from posd.base.fair_queue import end_turn
 from posd.base.json_types import OPEN
 from posd.base.limits import STREAMS_OF_PROCESS
-from posd.base.negotiation import Language
 from posd.base.problems import Problem
+from posd.base.text import Language, accepted_weights
 from posd.calls import parameters
 from posd.calls.app import ClientGone, encode, redacted
 from posd.calls.parameters import Parameter, StreamMessage
@@ -171,7 +170,7 @@ def wants_stream(request: Request) -> bool:
 
     For a wildcard the document is chosen.
     """
-    asked = negotiation.weights(request.headers.getlist("accept"))
+    asked = accepted_weights(request.headers.getlist("accept"))
     return asked.get(STREAM, 0.0) > 0 and asked[STREAM] >= asked.get(DOCUMENT, 0.0)
 
 

@@ -23,7 +23,6 @@ Method = Literal["GET", "POST"]
 
 ACCESS_MODES: Final[tuple[AccessMode, ...]] = ("local", "cloud")
 EDITION_NAMES: Final[tuple[Edition, ...]] = ("classic", "2026")
-METHODS: Final[tuple[Method, ...]] = ("GET", "POST")
 TERMINAL_SERIAL: Final = "terminal_serial"
 PRINT_JOB_ID: Final = "print_job_id"
 CLIENT_TRANSACTION_ID: Final = "client_transaction_id"
@@ -59,17 +58,6 @@ class OperationRow(msgspec.Struct, frozen=True):
 Table = Mapping[str, OperationRow]
 
 
-class Profile(msgspec.Struct, frozen=True):
-    """Tables of one edition, by operation, for both access modes."""
-
-    local: Table
-    cloud: Table
-
-    def table(self, access_mode: AccessMode) -> Table:
-        """Return the table of one access mode."""
-        return self.local if access_mode == "local" else self.cloud
-
-
 def _starts(prefix: str) -> Table:
     return {
         str(kind): OperationRow("POST", f"{prefix}/async/{row.path}", confirmed=row.published)
@@ -98,13 +86,13 @@ def _cloud(print_job: str, document_member: str) -> Table:
     }
 
 
-Profiles = Mapping[Edition, Profile]
+Profiles = Mapping[Edition, Mapping[AccessMode, Table]]
 
 #: Tables of each edition, with the differences between the two.
 EDITIONS: Final[Profiles] = MappingProxyType(
     {
-        "classic": Profile(_local("abort", "print", "document"), _cloud("print_job", "document")),
-        "2026": Profile(_local("sync/abort", "print/job", ""), _cloud("sync/print_job", "")),
+        "classic": {"local": _local("abort", "print", "document"), "cloud": _cloud("print_job", "document")},
+        "2026": {"local": _local("sync/abort", "print/job", ""), "cloud": _cloud("sync/print_job", "")},
     }
 )
 

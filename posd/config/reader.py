@@ -15,7 +15,6 @@ from posd.config.profile import (
     EDITIONS,
     AccessMode,
     Edition,
-    Profile,
     Profiles,
     Table,
     path_fault,
@@ -56,7 +55,7 @@ HOMES: Mapping[str, Iterable[str]] = {
 }
 
 #: Operations of a profile, which are the same in every edition.
-OPERATIONS = tuple(EDITIONS["classic"].local)
+OPERATIONS = tuple(EDITIONS["classic"]["local"])
 
 
 def load(path: Path, *, check_files: bool = True) -> Config:
@@ -183,33 +182,22 @@ class ConfigReader:
         self._unknown("profile", table, (*PROFILE_KEYS, *OPERATIONS, "cloud"))
         cloud = self._table("profile.cloud", table.get("cloud", {}), "write sections like [profile.cloud.charge]")
         self._unknown("profile.cloud", cloud, (*PROFILE_KEYS, *OPERATIONS))
-        headers: dict[AccessMode, Headers] = {
-            "local": self._profile_headers("profile", table),
-            "cloud": self._profile_headers("profile.cloud", cloud),
-        }
-        local = self._rows("profile", "local", table)
-        in_cloud = self._rows("profile.cloud", "cloud", cloud)
-        for given in (local, in_cloud):
-            given["print"]["document_member"] = document_member
-        profiles: dict[Edition, Profile] = {
-            name: Profile(_laid_over(edition.local, local), _laid_over(edition.cloud, in_cloud))
+        headers: dict[AccessMode, Headers] = {}
+        given: dict[AccessMode, dict[str, dict[str, Any]]] = {}
+        for mode, at in PROFILE_SECTIONS.items():
+            own = table if mode == "local" else cloud
+            keys_of_mode = {name: value for name, value in own.items() if name in PROFILE_KEYS}
+            headers[mode] = self._values(at, PROFILE_KEYS, keys_of_mode)["headers"]
+            given[mode] = {name: self._row(f"{at}.{name}", name, mode, own.get(name, {})) for name in OPERATIONS}
+            given[mode]["print"]["document_member"] = document_member
+        profiles: dict[Edition, Mapping[AccessMode, Table]] = {
+            name: {mode: _laid_over(rows, given[mode]) for mode, rows in edition.items()}
             for name, edition in EDITIONS.items()
         }
         return MappingProxyType(profiles), MappingProxyType(headers)
 
-    def _profile_headers(self, at: str, table: dict[str, Any]) -> Headers:
-        own = {name: value for name, value in table.items() if name in PROFILE_KEYS}
-        headers: Headers = self._values(at, PROFILE_KEYS, own)["headers"]
-        return headers
-
-    def _rows(self, at: str, access_mode: AccessMode, table: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Return the configured values of each row, for all editions. A missing value is None."""
-        return {
-            operation: self._row(f"{at}.{operation}", operation, access_mode, table.get(operation, {}))
-            for operation in OPERATIONS
-        }
-
     def _row(self, at: str, operation: str, access_mode: AccessMode, raw: object) -> dict[str, Any]:
+        """Return the configured values of one row, for all editions. A missing value is None."""
         table = self._table(at, raw, f"write a section [{at}]")
         values = self._values(at, row_keys(operation), table)
         for name, fault in (
@@ -466,7 +454,7 @@ def _name_that_is_not_looked_at(config: Config) -> Iterator[Conflict]:
 def _search_by_get(config: Config) -> Iterator[Conflict]:
     for access_mode in ACCESS_MODES:
         at = PROFILE_SECTIONS[access_mode]
-        row = config.profiles[config.terminal_defaults.edition].table(access_mode)["search"]
+        row = config.profiles[config.terminal_defaults.edition][access_mode]["search"]
         if row.method == "GET" and f"{{{CLIENT_TRANSACTION_ID}}}" not in row.path:
             yield (
                 (f"{at}.search.path", f"{at}.search.method"),
@@ -487,7 +475,7 @@ def _paths_of_their_own(config: Config) -> Iterator[Conflict]:
         section, told = PROFILE_SECTIONS[access_mode], set[str]()
         for profile in config.profiles.values():
             first: dict[tuple[str, str], str] = {}
-            for operation, row in profile.table(access_mode).items():
+            for operation, row in profile[access_mode].items():
                 other = first.setdefault((row.method, row.path), operation)
                 if {other, operation} <= _GIVE_BACK or other == operation or operation in told:
                     continue
@@ -505,7 +493,7 @@ def _confirmed_for_two_editions(config: Config) -> Iterator[Conflict]:
     """
     for access_mode in ACCESS_MODES:
         editions = {item.edition for item in config.terminals if item.access_mode == access_mode}
-        tables = [config.profiles[edition].table(access_mode) for edition in sorted(editions)]
+        tables = [config.profiles[edition][access_mode] for edition in sorted(editions)]
         for operation in OPERATIONS:
             rows = [table[operation] for table in tables]
             if all(row.confirmed for row in rows) and len({(row.method, row.path) for row in rows}) > 1:

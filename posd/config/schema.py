@@ -7,29 +7,22 @@ from collections.abc import Mapping
 from decimal import Decimal
 from inspect import get_annotations
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
 from posd.base.money import AMOUNT_UNITS, MAX_FRACTION_DIGITS, AmountUnit
-from posd.base.negotiation import Language
 from posd.base.operations import OPERATIONS
+from posd.base.text import Language
 from posd.config import values as read
 from posd.config.layers import Layers
-from posd.config.profile import ACCESS_MODES, EDITION_NAMES, METHODS, AccessMode, Edition, Profiles
+from posd.config.profile import ACCESS_MODES, EDITION_NAMES, AccessMode, Edition, Method, Profiles
 from posd.config.values import HeaderValue, ListenAddress, Reader
 
-Auth = Literal["none", "hash-encrypt", "hmac"]
-WebhookSignature = Literal["wh-business-code-base64", "wh-secret-body-hex", "wh-secret-body-dot-id-hex"]
-
 #: Authentication of calls to a terminal, in addition to the headers.
-AUTHS: Final[tuple[Auth, ...]] = ("none", "hash-encrypt", "hmac")
-#: Kinds of signature of a terminal's webhooks (docs/guides/real-terminals.md).
-WEBHOOK_SIGNATURES: Final[tuple[WebhookSignature, ...]] = (
-    "wh-business-code-base64",
-    "wh-secret-body-hex",
-    "wh-secret-body-dot-id-hex",
-)
+Auth = Literal["none", "hash-encrypt", "hmac"]
+#: Kind of signature of a terminal's webhooks (docs/guides/real-terminals.md).
+WebhookSignature = Literal["wh-business-code-base64", "wh-secret-body-hex", "wh-secret-body-dot-id-hex"]
 
 Source = Literal["file", "profile.cloud", "profile", "terminal_defaults", "default"]
 
@@ -261,12 +254,12 @@ class TerminalDefaults(msgspec.Struct, frozen=True):
     reply_timeout_seconds: Annotated[float, Key(read.seconds(0.1, 600), 20)]
     headers: Annotated[Mapping[str, HeaderValue], Key(read.header_table, {}, secret=True)]
     edition: Annotated[Edition, Key(read.one_of(*EDITION_NAMES), "classic")]
-    auth: Annotated[Auth, Key(read.one_of(*AUTHS), "none", secret=True)]
+    auth: Annotated[Auth, Key(read.one_of(*get_args(Auth)), "none", secret=True)]
     business_code: Annotated[HeaderValue | None, Key(read.secret, "", secret=True)]
     amount_unit: Annotated[AmountUnit, Key(read.one_of(*AMOUNT_UNITS), "main")]
     answer_amount_unit: Annotated[AmountUnit | Literal[""], Key(read.one_of("", *AMOUNT_UNITS), "")]
     webhook_signature: Annotated[
-        WebhookSignature | Literal[""], Key(read.one_of("", *WEBHOOK_SIGNATURES), "", secret=True)
+        WebhookSignature | Literal[""], Key(read.one_of("", *get_args(WebhookSignature)), "", secret=True)
     ]
     webhook_secret: Annotated[HeaderValue | None, Key(read.secret, "", secret=True)]
 
@@ -417,7 +410,7 @@ PROFILE_KEYS: Final[Mapping[str, Key]] = {"headers": Key(read.header_table, {}, 
 
 #: Keys of every row of the profile.
 ROW_KEYS: Final[Mapping[str, Key]] = {
-    "method": Key(read.one_of(*METHODS), None),
+    "method": Key(read.one_of(*get_args(Method)), None),
     "path": Key(read.text, None),
     "confirmed": Key(read.boolean, None),
 }

@@ -53,8 +53,8 @@ def profile_entries(config: Config) -> Iterator[ProfileEntry]:
     used = {terminal.edition for terminal in config.terminals} or {config.terminal_defaults.edition}
     for edition in (name for name in EDITION_NAMES if name in used):
         for access_mode in ACCESS_MODES:
-            defaults = EDITIONS[edition].table(access_mode)
-            for operation, row in config.profiles[edition].table(access_mode).items():
+            defaults = EDITIONS[edition][access_mode]
+            for operation, row in config.profiles[edition][access_mode].items():
                 yield ProfileEntry(edition, access_mode, operation, row, replaced=row != defaults[operation])
 
 

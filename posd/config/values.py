@@ -511,28 +511,30 @@ def header_table(raw: object, base: ReaderContext) -> Mapping[str, HeaderValue]:
     found: dict[str, HeaderValue] = {}
     faults: list[ValueFault] = []
     for name, given in raw.items():
-        read_one = _read_header(name, given, base)
-        if isinstance(read_one, HeaderValue) and name.lower() in {other.lower() for other in found}:
-            read_one = ValueFault("is given twice, in different spellings", "keep one of them", name)
-        if isinstance(read_one, ValueFault):
-            faults.append(read_one)
+        try:
+            header = _read_header(name, given, base)
+            if name.lower() in {other.lower() for other in found}:
+                raise unusable("is given twice, in different spellings", "keep one of them")
+        except UnusableValueError as error:
+            at = name if _HEADER_NAME.fullmatch(name) is not None else ""
+            faults += [msgspec.structs.replace(fault, at=at) for fault in error.faults]
         else:
-            found[name] = read_one
+            found[name] = header
     if faults:
         raise UnusableValueError(*faults)
     return MappingProxyType(found)
 
 
-def _read_header(name: str, given: object, base: ReaderContext) -> HeaderValue | ValueFault:
+def _read_header(name: str, given: object, base: ReaderContext) -> HeaderValue:
     if _HEADER_NAME.fullmatch(name) is None:
-        return ValueFault("is not a header name", "use letters, digits and hyphens, as in X-Api-Key", value=name)
+        raise unusable("is not a header name", "use letters, digits and hyphens, as in X-Api-Key", name)
     if name.lower() in RESERVED:
-        return ValueFault("is a header that posd sets itself", "remove it", name)
+        raise unusable("is a header that posd sets itself", "remove it")
     if isinstance(given, str):
         if _HEADER_VALUE.fullmatch(given) is None:
-            return ValueFault("has a value that is not one line of visible ASCII", "remove the other characters", name)
+            raise unusable("has a value that is not one line of visible ASCII", "remove the other characters")
         return HeaderValue(value=given)
-    return _kept_elsewhere(given, base, name, 'write "value", {file = "PATH"} or {credential = "NAME"}')
+    return _kept_elsewhere(given, base, 'write "value", {file = "PATH"} or {credential = "NAME"}')
 
 
 def secret(raw: object, base: ReaderContext) -> HeaderValue | None:
@@ -541,31 +543,28 @@ def secret(raw: object, base: ReaderContext) -> HeaderValue | None:
         return None
     if isinstance(raw, str):  # the value is not quoted, because it may be the secret
         raise unusable("is a text, and secrets may not be in this file", f"put it into a file, and {_WHERE}")
-    found = _kept_elsewhere(raw, base, "", _WHERE)
-    if isinstance(found, ValueFault):
-        raise UnusableValueError(found)
-    return found
+    return _kept_elsewhere(raw, base, _WHERE)
 
 
 _WHERE = 'write {file = "PATH"} or {credential = "NAME"}'
 
 
-def _kept_elsewhere(given: object, base: ReaderContext, at: str, cure: str) -> HeaderValue | ValueFault:
+def _kept_elsewhere(given: object, base: ReaderContext, cure: str) -> HeaderValue:
     """Return the reference to a file or a credential. Open the source, to check that it is readable."""
     match given:
         case {"file": str(path), **others} if path and path.isprintable() and not others:
             found = HeaderValue(file=base.directory / path)
         case {"credential": str(credential), **others} if not others:
             if _CREDENTIAL.fullmatch(credential) is None:
-                return ValueFault("names a credential that cannot exist", "use letters, digits, '.', '_' and '-'", at)
+                raise unusable("names a credential that cannot exist", "use letters, digits, '.', '_' and '-'")
             found = HeaderValue(credential=credential)
             if CREDENTIALS_DIRECTORY not in os.environ:
                 return found  # without the service manager there is no folder, for example in `posd config check`
         case _:
-            return ValueFault("has no usable value", cure, at)
+            raise unusable("has no usable value", cure)
     try:
         if base.check_files:
             found.resolve()
     except HeaderError as error:
-        return ValueFault(error.reason, error.cure, at, error.source)
+        raise unusable(error.reason, error.cure, error.source) from error
     return found

@@ -12,8 +12,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from posd.base.negotiation import Language, Text
 from posd.base.operations import OPERATIONS, OperationType
+from posd.base.text import Language, Text
 from posd.payments.lifecycle import Status
 from posd.payments.model import NextStep, Result, Transaction
 from posd.records.model import Phase

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Meta, Raw
 
 from posd.base.json_types import AMOUNT, Amount, Moment, Uuid, WireFormat, presentable
-from posd.base.negotiation import Language
 from posd.base.operations import OperationType
+from posd.base.text import Language
 from posd.payments import chains, entries, journal, model
 from posd.payments.answers import NAMES, RESULTS, AbortAnswer, SearchFailed
 from posd.payments.display import Display, display

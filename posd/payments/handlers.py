@@ -14,11 +14,10 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.base import negotiation
 from posd.base.clocks import monotonic
 from posd.base.exposition import Histogram
-from posd.base.negotiation import Language
 from posd.base.problems import Problem
+from posd.base.text import Language, preferred_language
 from posd.calls import parameters, streams
 from posd.calls import parameters as at
 from posd.calls.app import json_response, page_response
@@ -518,7 +517,7 @@ class TransactionCalls:
     def _language_of(self, request: Request) -> Language:
         """Return the requested language of the texts for a cashier."""
         usual = Language(self.config.local_api.language)
-        return negotiation.language(request.state.headers[at.ACCEPT_LANGUAGE.name], usual)
+        return preferred_language(request.state.headers[at.ACCEPT_LANGUAGE.name], usual)
 
 
 def approvals(*shown: Transaction | TransactionOutcome | None) -> list[str]:

@@ -16,8 +16,8 @@ import pytest
 import posd as package
 from posd.api.documents import Checks
 from posd.base import limits
-from posd.base.negotiation import Language
 from posd.base.problems import PROBLEMS, StartStep
+from posd.base.text import Language
 from posd.cli.doctor.command import CHECKS
 from posd.cli.explain.catalogue import events, read
 from posd.cli.explain.command import CodeEntry, entries, explain, find, kinds, near

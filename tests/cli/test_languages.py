@@ -13,7 +13,7 @@ import pytest
 
 from posd import cli
 from posd.api import certificate
-from posd.base.negotiation import Language
+from posd.base.text import Language
 from posd.cli.explain.catalogue import read, use
 from posd.cli.payments.show import PAYMENT, outcome_pairs, transaction_pairs
 from posd.cli.payments.words import meaning

@@ -61,7 +61,7 @@ def every_key() -> Iterator[str]:
     for access_mode in ACCESS_MODES:
         at = PROFILE_SECTIONS[access_mode]
         yield from (f"{at}.{name}" for name in PROFILE_KEYS)
-        for operation in EDITIONS["classic"].table(access_mode):
+        for operation in EDITIONS["classic"][access_mode]:
             yield from (f"{at}.{operation}.{name}" for name in row_keys(operation))
 
 
@@ -81,15 +81,15 @@ def test_the_example_has_every_key_and_no_other() -> None:
 
 def test_a_row_of_a_start_has_its_additional_keys() -> None:
     starts = {"charge", "pre-auth", "capture", "re-auth", "post-tip", "void", "refund"}
-    assert {name for name in EDITIONS["classic"].local if "abortable" in row_keys(name)} == starts
-    assert {name for name in EDITIONS["classic"].local if "pointer" in row_keys(name)} == {"search"}
+    assert {name for name in EDITIONS["classic"]["local"] if "abortable" in row_keys(name)} == starts
+    assert {name for name in EDITIONS["classic"]["local"] if "pointer" in row_keys(name)} == {"search"}
 
 
 def test_the_example_marks_every_assumption() -> None:
     lines = EXAMPLE.read_text().splitlines()
     for access_mode in ACCESS_MODES:
         at = PROFILE_SECTIONS[access_mode]
-        for operation, row in EDITIONS["classic"].table(access_mode).items():
+        for operation, row in EDITIONS["classic"][access_mode].items():
             below = lines[lines.index(f"[{at}.{operation}]") + 1]
             assert below.startswith("# Assumption, ") == row.assumption, operation
 

@@ -160,7 +160,7 @@ def test_the_shown_configuration_can_be_loaded(tmp_path: Path) -> None:
 
 
 def test_a_refund_may_use_the_path_of_a_void() -> None:
-    rows = read('[profile.refund]\npath = "/terminal/v1/async/void"').profiles["classic"].local
+    rows = read('[profile.refund]\npath = "/terminal/v1/async/void"').profiles["classic"]["local"]
     assert rows["refund"].path == rows["void"].path
 
 

@@ -36,7 +36,7 @@ TERMINAL = TerminalConfig(
     webhook_secret=None,
     hash_encrypt=HashEncryptConfig("___", "s", 300, "last", 0),
 )
-LOCAL, CLOUD = EDITIONS["classic"].local, EDITIONS["classic"].cloud
+LOCAL, CLOUD = EDITIONS["classic"]["local"], EDITIONS["classic"]["cloud"]
 NOW = profile_version(TERMINAL, LOCAL)
 
 
@@ -70,7 +70,7 @@ def changed(operation: str, **given: Any) -> Mapping[str, OperationRow]:
         (replace(TERMINAL, access_mode="cloud", base_url="https://cloud.example"), LOCAL),
         (TERMINAL, changed("print", document_member="other")),
         (TERMINAL, changed("charge", errors_in_2xx=True)),
-        (TERMINAL, EDITIONS["2026"].local),
+        (TERMINAL, EDITIONS["2026"]["local"]),
         (replace(TERMINAL, auth="hmac"), LOCAL),
         (replace(TERMINAL, amount_unit="whole"), LOCAL),
         (replace(TERMINAL, answer_amount_unit="whole"), LOCAL),

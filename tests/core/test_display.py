@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from posd.base.negotiation import Language, Text
 from posd.base.operations import OperationType
+from posd.base.text import Language, Text
 from posd.base.times import iso
 from posd.payments.display import ACTIVE, TEXTS, Display, DisplayCode, approval, display, text, written
 from posd.payments.lifecycle import Status, Trail

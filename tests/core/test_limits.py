@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 
 from posd.base import limits
 from posd.base.limits import ALL, DESCRIPTORS, Limit, places
-from posd.base.negotiation import Language
+from posd.base.text import Language
 from posd.cli.explain.catalogue import read
 from posd.records import quotas
 from posd.records.quotas import LimitCounters

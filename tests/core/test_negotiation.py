@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.base.negotiation import MAX_PARTS, Language, language, weights
+from posd.base.text import MAX_PARTS, Language, accepted_weights, preferred_language
 from tests.support.tables import every
 
 EN, ES = Language
@@ -38,20 +38,20 @@ EN, ES = Language
 )
 @every("otherwise", [EN, ES])
 def test_the_requested_language_is_chosen(header: str | None, asked: Language | None, otherwise: Language) -> None:
-    assert language([] if header is None else [header], otherwise) is (asked or otherwise)
+    assert preferred_language([] if header is None else [header], otherwise) is (asked or otherwise)
 
 
 def test_a_repeated_header_counts_as_one_header() -> None:
-    assert weights(["es;q=0.2", "en;q=0.1, ES;q=0.3"]) == {"es": 0.3, "en": 0.1}
+    assert accepted_weights(["es;q=0.2", "en;q=0.1, ES;q=0.3"]) == {"es": 0.3, "en": 0.1}
 
 
 @given(st.lists(st.text(alphabet="esn,;q=.0123456789*-\t \x80\xff"), max_size=4), st.sampled_from(Language))
 def test_any_header_gives_a_language(headers: list[str], otherwise: Language) -> None:
-    assert language(headers, otherwise) in Language
-    assert all(0 <= weight <= 1 for weight in weights(headers).values())
-    assert len(weights(headers)) <= MAX_PARTS
+    assert preferred_language(headers, otherwise) in Language
+    assert all(0 <= weight <= 1 for weight in accepted_weights(headers).values())
+    assert len(accepted_weights(headers)) <= MAX_PARTS
 
 
 @pytest.mark.parametrize("kind", Language)
 def test_each_language_can_be_requested(kind: Language) -> None:
-    assert language([f"{kind}-XX;q=0.001"], next(other for other in Language if other is not kind)) is kind
+    assert preferred_language([f"{kind}-XX;q=0.001"], next(other for other in Language if other is not kind)) is kind

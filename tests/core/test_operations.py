@@ -18,7 +18,7 @@ REFERENCE = "0b7d2a8e-1111-4d7c-9d55-0f6b1c2a9e11"
 def test_every_type_has_a_row_and_a_path_in_the_profile() -> None:
     assert set(OPERATIONS) == set(OperationType)
     for mode in ACCESS_MODES:
-        paths = {kind: EDITIONS["classic"].table(mode)[kind].path for kind in OPERATIONS}
+        paths = {kind: EDITIONS["classic"][mode][kind].path for kind in OPERATIONS}
         assert all(path.endswith(f"/async/{OPERATIONS[kind].path}") for kind, path in paths.items())
 
 
@@ -42,7 +42,7 @@ def test_the_table_has_the_rules_of_the_spec_and_of_the_local_api(
     assert WIRE_TYPES.get(wire or "") is (kind if wire else None)
     assert row.needs_amount is (kind not in (VOID, REFUND))
     assert row.compares is (kind not in (POST_TIP, VOID, REFUND))
-    assert all(EDITIONS["classic"].table(mode)[kind].abortable for mode in ACCESS_MODES)
+    assert all(EDITIONS["classic"][mode][kind].abortable for mode in ACCESS_MODES)
 
 
 @pytest.mark.parametrize("kind", OperationType)

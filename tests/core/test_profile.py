@@ -36,22 +36,22 @@ ROWS = [(mode, operation) for mode in ACCESS_MODES for operation in OPERATIONS]
 
 @pytest.mark.parametrize("access_mode", ACCESS_MODES)
 def test_the_table_has_every_operation_and_confirms_only_the_charge(access_mode: AccessMode) -> None:
-    table = EDITIONS["classic"].table(access_mode)
+    table = EDITIONS["classic"][access_mode]
     assert tuple(table) == OPERATIONS
     assert [operation for operation, row in table.items() if not row.assumption] == ["charge"]
 
 
 def test_charge_is_the_row_of_the_spec() -> None:
     for edition in EDITIONS.values():
-        assert edition.local["charge"] == OperationRow("POST", "/terminal/v1/async/charge", confirmed=True)
-        assert edition.cloud["charge"] == OperationRow(
+        assert edition["local"]["charge"] == OperationRow("POST", "/terminal/v1/async/charge", confirmed=True)
+        assert edition["cloud"]["charge"] == OperationRow(
             "POST", "/terminal/v1/{terminal_serial}/async/charge", confirmed=True
         )
 
 
 @every(("access_mode", "operation"), ROWS)
 def test_default_paths_pass_the_rules_for_configured_ones(access_mode: AccessMode, operation: str) -> None:
-    assert path_fault(operation, access_mode, EDITIONS["classic"].table(access_mode)[operation].path) is None
+    assert path_fault(operation, access_mode, EDITIONS["classic"][access_mode][operation].path) is None
 
 
 @every(
@@ -98,7 +98,7 @@ def test_an_invalid_pointer_is_refused_with_the_reason(pointer: str, usable: boo
 def test_a_value_stays_inside_its_placeholder(value: str) -> None:
     """No serial and no print job id adds a segment, a parameter or a second request line."""
     value = value.encode("utf-8", "replace").decode()
-    row = EDITIONS["classic"].cloud["print-job"]
+    row = EDITIONS["classic"]["cloud"]["print-job"]
     target = resolve_path(row, terminal_serial=value, print_job_id=value)
     parts = urlsplit(target)
     assert target.isascii()
@@ -114,14 +114,14 @@ def test_a_value_stays_inside_its_placeholder(value: str) -> None:
 @pytest.mark.parametrize("serial", ["", ".", ".."])
 def test_a_value_that_would_change_the_path_is_refused(serial: str) -> None:
     with pytest.raises(ValueError, match="needs a terminal_serial"):
-        resolve_path(EDITIONS["classic"].cloud["charge"], terminal_serial=serial)
+        resolve_path(EDITIONS["classic"]["cloud"]["charge"], terminal_serial=serial)
 
 
 def test_a_path_without_placeholders_needs_no_values() -> None:
-    assert resolve_path(EDITIONS["classic"].local["charge"]) == "/terminal/v1/async/charge"
+    assert resolve_path(EDITIONS["classic"]["local"]["charge"]) == "/terminal/v1/async/charge"
 
 
-CHARGE, ABORT, SEARCH = (EDITIONS["classic"].local[name] for name in ("charge", "abort", "search"))
+CHARGE, ABORT, SEARCH = (EDITIONS["classic"]["local"][name] for name in ("charge", "abort", "search"))
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from posd.tls.files import TlsFiles
 from posd.base import ids
 from posd.base.ids import Channel
 from posd.base.operations import OperationType
 from posd.tls import issue
+from posd.tls.files import TlsFiles
 from tests.store.filled import filling, name
 from tests.support.daemon import START_SECONDS, Daemon, toml
 from tests.support.streams import call

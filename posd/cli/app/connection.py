@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from posd.base.negotiation import Language
+from posd.base.text import Language
 from posd.cli.app import times
 from posd.cli.app.completion_words import payments
 from posd.cli.app.context import CONFIG_FILE, Context, context, drop_lost_output, usual_socket

@@ -14,7 +14,7 @@ import click
 
 from posd.base.files import user_name
 from posd.base.ids import ID_RULE, is_print_job_id
-from posd.base.negotiation import Language
+from posd.base.text import Language
 from posd.base.times import iso
 from posd.cli.app.connection import decode
 from posd.cli.app.context import ExitCode

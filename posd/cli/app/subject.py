@@ -18,8 +18,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from posd.base.ids import ID_RULE, is_print_job_id
-from posd.base.negotiation import Language
-from posd.base.text import shown
+from posd.base.text import Language, shown
 from posd.base.times import iso
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreachable, connect, merchant_zone

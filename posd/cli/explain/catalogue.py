@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from msgspec import structs
 
-from posd.base.negotiation import Language
+from posd.base.text import Language
 
 if TYPE_CHECKING:
     from posd.config import ConfigProblem

@@ -12,10 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from posd.base import limits
-from posd.base.negotiation import Language
 from posd.base.operations import OperationType
 from posd.base.problems import PROBLEMS
-from posd.base.text import shown
+from posd.base.text import Language, shown
 from posd.cli.app.completion_words import offer
 from posd.cli.app.connection import json_option
 from posd.cli.app.output import Output, Pair

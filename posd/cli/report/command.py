@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 
-from posd.base.negotiation import Language
+from posd.base.text import Language
 from posd.base.times import iso
 from posd.cli.app import times
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option, merchant_zone

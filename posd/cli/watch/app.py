@@ -27,8 +27,7 @@ from textual.widget import Widget
 from textual.widgets import Footer, OptionList, Static
 from textual.widgets.option_list import Option
 
-from posd.base.negotiation import Language
-from posd.base.text import shown
+from posd.base.text import Language, shown
 from posd.cli.explain.catalogue import language, named, say
 from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.watch import texts

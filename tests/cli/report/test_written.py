@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from posd.api import shifts
 from posd.api.shifts import ShiftRequest
 from posd.base.json_types import encode
-from posd.base.negotiation import Language
+from posd.base.text import Language
 from posd.cli.explain.catalogue import use
 from posd.cli.report import page
 from posd.cli.report.view import FORMULA, ReportView, write_csv, write_json

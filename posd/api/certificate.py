@@ -186,12 +186,8 @@ class ServedCertificate(msgspec.Struct, eq=False):
             words = f"the certificate is valid {until}; its dates cannot be checked: the clock is not trusted"
             return "degraded", words, CLOCK_FIRST, "dates_unchecked"
         if self.trouble is not None:
-            return (
-                "degraded",
-                f"the certificate on disk is not served: {self.trouble}",
-                (RemedyStep("", "posd tls status"),),
-                "not_served",
-            )
+            words = f"the certificate on disk is not served: {self.trouble}"
+            return "degraded", words, (RemedyStep("", "posd tls status"),), "not_served"
         return "ok", f"valid {until}", (), ""
 
     async def run(self) -> None:

@@ -21,16 +21,7 @@ from posd.cli.certificates import document, folded, grouped, own, pair, tell, wa
 from posd.cli.explain.catalogue import choose, named, say
 from posd.cli.operate.config import load_as_owner
 from posd.config import Config
-from posd.tls import issue
-from posd.tls.certificate import (
-    RENEWAL_DAYS,
-    CertificateInfo,
-    Subjects,
-    local_addresses,
-    local_names,
-    missing_names,
-    renewal_reasons,
-)
+from posd.tls import certificate, issue
 from posd.tls.files import (
     PUBLIC_CA,
     SubjectError,
@@ -42,7 +33,6 @@ from posd.tls.files import (
     load_pair,
     there,
 )
-from posd.tls.issue import ca_reasons
 from posd.upkeep.known_ca import REMEDY, lost_beside
 
 SUBCOMMANDS: Targets = {name: f"posd.cli.tls:{name}" for name in ("init", "status", "renew", "ca")}
@@ -123,9 +113,9 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
         drop_lost_output()
         issue.init(
             directory,
-            names=names or local_names(),
-            addresses=addresses or local_addresses(),
-            given=Subjects(names, addresses),
+            names=names or certificate.local_names(),
+            addresses=addresses or certificate.local_addresses(),
+            given=certificate.Subjects(names, addresses),
             overwrite=force,
         )
         ca, server = describe(made.ca_certificate), describe(made.certificate)
@@ -144,7 +134,7 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
         tell(output, say("tls", name, **where, **of_ca, **_described(server)))
 
 
-def _described(info: CertificateInfo) -> dict[str, str]:
+def _described(info: certificate.CertificateInfo) -> dict[str, str]:
     return {
         "until": times.day(info.not_after),
         "names": ", ".join(info.names) or named("none"),
@@ -203,12 +193,12 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
     if there(made.next_ca_certificate):
         tell(output, say("tls", "ca_waits", from_day=times.day(ca.next_ca_from)))
     serves = None if no_reload else _taken_up(ctx, config, info, output)
-    if left := renewal_reasons(info, wanted(config), now):
+    if left := certificate.renewal_reasons(info, wanted(config), now):
         # The CA ends soon, or the certificate lacks a name by which terminals call this machine.
-        ends, future = info.days_left(now) < RENEWAL_DAYS, ca.not_before > now
+        ends, future = info.days_left(now) < certificate.RENEWAL_DAYS, ca.not_before > now
         name = "ends_with_ca" if ends else "ca_of_future" if future else "lacks_name"
         days = {"ca_until": times.day(ca.not_after), "from_day": times.day(ca.not_before)}
-        lacking = missing_names(info, wanted(config))
+        lacking = certificate.missing_names(info, wanted(config))
         cure = say("tls", name, **days, ca=made.ca_certificate, lacking=lacking)
         fail(output, say("tls", "no_help", left="; ".join(left), cure=cure))
     found = document(info, made.certificate, now)
@@ -249,10 +239,10 @@ def _reasons(config: Config, made: TlsFiles, now: datetime) -> tuple[str, ...]:
         info = load_pair(made.certificate, made.private_key, now).info
     except TlsError as error:
         return (str(error),)
-    return (*renewal_reasons(info, wanted(config), now), *ca_reasons(made))
+    return (*certificate.renewal_reasons(info, wanted(config), now), *issue.ca_reasons(made))
 
 
-def _taken_up(ctx: click.Context, config: Config, info: CertificateInfo, output: Output) -> bool | None:
+def _taken_up(ctx: click.Context, config: Config, info: certificate.CertificateInfo, output: Output) -> bool | None:
     """Notify the running daemon. Return whether the daemon now serves the certificate; None if no daemon runs."""
     daemon = certificates.find(ctx, config)
     if daemon is None:
@@ -320,13 +310,13 @@ def status(ctx: click.Context, output: Output) -> None:
     sys.exit(ExitCode.DONE if well else ExitCode.NOT_DONE)
 
 
-def _info_of(path: Path) -> CertificateInfo | None:
+def _info_of(path: Path) -> certificate.CertificateInfo | None:
     with suppress(TlsError):
         return describe(path)
     return None
 
 
-def _pairs(info: CertificateInfo, now: datetime) -> list[Pair]:
+def _pairs(info: certificate.CertificateInfo, now: datetime) -> list[Pair]:
     return [
         ("names", ", ".join(info.names) or named("none")),
         ("addresses", ", ".join(info.addresses) or named("none")),

@@ -1,4 +1,4 @@
-"""Life of the daemon: start, signals, stop. `daemon.parts` and `daemon.build` build the parts."""
+"""Life of the daemon: start, signals, stop. `daemon.parts` builds the other parts."""
 
 import asyncio
 import gc
@@ -11,39 +11,54 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
 from posd import __version__
+from posd.api import routes
 from posd.api.certificate import ServedCertificate
-from posd.api.maintenance import tell_restores
-from posd.base import files
+from posd.api.documents import Version
+from posd.api.feed import FeedStream
+from posd.api.maintenance import ClockCalls, MaintenanceCalls, tell_restores
+from posd.api.report_calls import ReportCalls
+from posd.api.terminals import TerminalCalls
+from posd.base import files, limits
+from posd.base.limits import Limit
 from posd.base.redaction import REDACTOR
+from posd.calls.app import LocalApp, connection_refused
+from posd.calls.parameters import BoundRoute, served
 from posd.config import Config, ConfigError, ConfigProblem
 from posd.daemon import metrics, sockets, systemd
-from posd.daemon.build import LocalApi
 from posd.daemon.parts import CannotStart, Daemon, certificate_pair, wall_clock
 from posd.daemon.reload import InForce, Reloader, keep
+from posd.daemon.status import HealthChecks
 from posd.daemon.surroundings import DaemonLoop, Surroundings
 from posd.daemon.systemd import notify
-from posd.httpd.admission import RejectedTraffic
+from posd.httpd.admission import ListenerPolicy, PeerQuotas, RejectedTraffic, SocketPeer
 from posd.httpd.server import HttpListener, give_memory_back, use_one_heap
 from posd.logs import output
 from posd.payments import record as payments
+from posd.payments.handlers import TransactionCalls
 from posd.payments.model import Transaction
+from posd.payments.reprocess import payment_records
 from posd.printing import rows as print_jobs
+from posd.printing.handlers import PrintJobCalls
+from posd.printing.inbox import print_records
 from posd.printing.model import PrintJob
 from posd.records import terminals
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
 from posd.records.model import Phase
+from posd.records.quarantine import Reprocessing
+from posd.records.quotas import LimitCounters, limit_reached
 from posd.storage import CommitUncertain, StorageUnavailable, StoreError, changes
-from posd.storage.connection import refuse_lost, unusable
+from posd.storage.connection import refuse_lost, schema_version, unusable
 from posd.storage.database_files import closed_to_us
 from posd.storage.store import Store
 from posd.terminals.identity import Commission, Proof, Trusted
 from posd.tls.files import TlsError, files_in
 from posd.upkeep.known_ca import KnownCa
+from posd.upkeep.retention import Retention
 
 #: Seconds for which a stop waits for calls to terminals. The whole stop takes less than 3 seconds.
 CALL_GRACE_SECONDS = 1.0
@@ -64,7 +79,15 @@ _OBJECTS = re.compile(r"[:(<]")
 #: Step of the stop: a function or a coroutine function.
 Step = Callable[[], Awaitable[None] | None]
 
+#: Seconds after which a program with too many connections may retry.
+TOO_MANY_SECONDS: Final = 1
+LOCAL_KEEP_ALIVE_SECONDS: Final = 75.0
+NOT_ON_THE_FEED_SOCKET: Final = (
+    "this socket serves GET /v1/feed, /v1/health and /v1/version only, the till socket the rest"
+)
+
 log = structlog.get_logger("posd.daemon")
+local_log = structlog.get_logger("posd.local")
 
 
 def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
@@ -175,12 +198,12 @@ async def _start(
     daemon.fleet.network_changed()  # the state of each terminal is unknown, so posd probes it
     daemon.spooler.adopt(open_jobs)
 
-    local = LocalApi(daemon, keys, inherited)
+    retention, maintenance, health, shown = _local_api(daemon, keys, inherited)
     inherited.close()
     _at_the_stop(
         stack,
-        local.retention.stop,
-        local.maintenance.stop_backup,
+        retention.stop,
+        maintenance.stop_backup,
         store.hub.drain,  # end the waits of tills
         daemon.reconciler.close,
         daemon.spooler.close,
@@ -201,7 +224,7 @@ async def _start(
     _at_the_stop(stack, daemon.presence.end, clock.keep)
     textfile = None
     if (path := config.metrics.textfile) is not None:
-        textfile = partial(metrics.write_textfile, local.metrics, path, config.metrics.textfile_seconds)
+        textfile = partial(shown.write_textfile, path, config.metrics.textfile_seconds)
     for name, work in (
         ("database-file", partial(store.watch, surroundings.watch_folder)),
         ("witness", daemon.restore_guard.run),
@@ -216,8 +239,8 @@ async def _start(
         ("address-changes", daemon.address_changes.run),
         ("identity-conflicts", daemon.identity_conflicts.run),
         ("unread", daemon.unread.run),
-        ("health", local.health.run),
-        ("retention", local.retention.run),
+        ("health", health.run),
+        ("retention", retention.run),
         ("discovery", daemon.discovery.run if daemon.discovery else None),
         ("memory", daemon.memory.run),
     ):
@@ -339,3 +362,88 @@ def _exception_handler(noise: RejectedTraffic) -> Any:
         )
 
     return handle
+
+
+# Listeners of tills and operators, and the handlers of their calls.
+
+
+def _local_api(
+    daemon: Daemon, keys: tuple[bytes, ...], inherited: sockets.InheritedSockets
+) -> tuple[Retention, MaintenanceCalls, HealthChecks, metrics.Metrics]:
+    """Add the listeners to those of the daemon. Return the parts that run or stop with it. Raise SocketError.
+
+    `keys`: the keys of the callback URLs.
+    """
+    config, store, clock, context = daemon.config, daemon.store, daemon.clock, daemon.context
+    days, zone = config.database.retention_days, config.merchant.timezone
+    retention = Retention(store, days, daemon.is_calling, daemon.now, lambda: clock.confirmed, lambda: clock.doubt)
+    version = Version(
+        version=__version__,
+        api="v1",
+        schema=schema_version(),
+        timezone=zone,
+        currency=config.merchant.currency,
+        language=config.local_api.language,
+    )
+    health = HealthChecks(daemon, version)
+    calls = TransactionCalls(context, daemon.payments, daemon.aborts, daemon.reconciler, config)
+    shown = metrics.Metrics(daemon, health, calls)
+    records = (print_records(daemon.print_inbox), payment_records(daemon.inbox, daemon.parts.outstanding))
+    reprocessing = Reprocessing(store, records)
+    maintenance = MaintenanceCalls(context, store, keys, daemon.restore_guard, retention, reprocessing)
+    all_calls = served(
+        routes.ALL,
+        calls,
+        PrintJobCalls(context, daemon.printing, daemon.spooler),
+        maintenance,
+        ClockCalls(context, clock),
+        FeedStream(context, lambda: daemon.in_force.config.relay.metadata),
+        ReportCalls(context, store, clock, zone, config.reconcile.first_event_grace_seconds),
+        TerminalCalls(context, store, daemon.fleet, daemon.reconciler),
+        shown,
+        health,
+    )
+    daemon.listeners += _local_listeners(daemon, all_calls, inherited)
+    daemon.listeners += shown.listeners()
+    return retention, maintenance, health, shown
+
+
+def _local_listeners(
+    daemon: Daemon, calls: tuple[BoundRoute, ...], inherited: sockets.InheritedSockets
+) -> list[HttpListener]:
+    api, quotas = daemon.config.local_api, daemon.quotas
+    places = limits.places(daemon.surroundings.descriptors(limits.DESCRIPTORS))
+    app = LocalApp(calls, quotas.in_flight)
+    feed = LocalApp(tuple(call for call in calls if call.route.feed), quotas.in_flight, NOT_ON_THE_FEED_SOCKET)
+    doors = [
+        (app, api.till_socket, api.till_group, False, places.tills, limits.CONNECTIONS_OF_TILLS),
+        (app, api.admin_socket, api.admin_group, True, places.operators, limits.CONNECTIONS_OF_OPERATORS),
+        (feed, api.feed_socket, api.feed_group, False, places.feed, limits.CONNECTIONS_OF_FEED),
+    ]
+    listeners = []
+    for served_app, path, group, admin, most, limit in doors:
+        try:
+            listening = inherited.take(path, group) or daemon.surroundings.unix_socket(path, group)
+        except sockets.SocketError as error:
+            if served_app is not feed:
+                raise
+            log_line = local_log.info if isinstance(error, sockets.NoGroup) else local_log.warning
+            log_line("feed.no_socket", error=str(error))
+            continue
+        policy = ListenerPolicy(
+            name=path.name,
+            keep_alive_seconds=LOCAL_KEEP_ALIVE_SECONDS,
+            max_connections=most,
+            state={"admin": admin, "feed": served_app is feed},
+        )
+        too_many = partial(_too_many, quotas.reached, limit)
+        peers = PeerQuotas(min(places.process, most // 2), places.user, too_many)
+        listeners.append(HttpListener(served_app, listening, policy, daemon.noise, daemon.now, peers))
+    return listeners
+
+
+def _too_many(reached: LimitCounters, of_socket: Limit, which: str, sender: SocketPeer) -> bytes:
+    """Count and log a sender with too many connections. Return the response to its next connection."""
+    limit = {"process": limits.CONNECTIONS_OF_PROCESS, "user": limits.CONNECTIONS_OF_USER}.get(which, of_socket)
+    reached.note(limit, pid=sender.pid, uid=sender.uid)
+    return connection_refused(limit_reached(limit, "cannot take this connection", TOO_MANY_SECONDS))

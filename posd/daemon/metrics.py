@@ -6,12 +6,11 @@ value comes from an unknown peer. Counters start at 0 when the process starts.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from socket import socket
 
 import msgspec
 import structlog
@@ -36,11 +35,10 @@ from posd.base.exposition import (
 from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.base.times import parse_iso
-from posd.config.schema import MetricsConfig
 from posd.daemon.parts import Daemon
 from posd.daemon.status import HealthChecks, read_disk
 from posd.httpd import bodies
-from posd.httpd.admission import ListenerPolicy, RejectedTraffic
+from posd.httpd.admission import ListenerPolicy
 from posd.httpd.server import HttpListener
 from posd.logs import output
 from posd.payments.handlers import TransactionCalls
@@ -60,6 +58,11 @@ log = structlog.get_logger("posd.metrics")
 
 #: Metrics in the order of display. Each line of the file has kind, name, labels (- for none) and meaning.
 FAMILIES = table(Path(__file__).with_name("metrics.txt").read_text("utf-8") + process_table("posd"))
+
+#: Maximum number of connections of the loopback listener. Prometheus uses one.
+MAX_CONNECTIONS = 8
+#: Maximum number of seconds without a request. posd closes the connection after a response.
+KEEP_ALIVE_SECONDS = 10.0
 
 
 class Metrics(msgspec.Struct, eq=False):
@@ -192,6 +195,41 @@ class Metrics(msgspec.Struct, eq=False):
         yield "posd_quarantine_bodies", found.quarantined
         yield "posd_feed_newest_seq", found.seq
 
+    # Further outputs of the metrics: a listener on this machine's loopback address, a text file.
+
+    def listeners(self) -> list[HttpListener]:
+        """Return the loopback listener, if it is configured. Raise SocketError."""
+        listen = self.daemon.config.metrics.listen
+        if listen is None:
+            return []
+        sock = self.daemon.surroundings.tcp_socket(listen.host, listen.port, "metrics.listen")
+        policy = ListenerPolicy(name="metrics", keep_alive_seconds=KEEP_ALIVE_SECONDS, max_connections=MAX_CONNECTIONS)
+        return [HttpListener(self.serve, sock, policy, self.daemon.noise, self.daemon.now)]
+
+    async def write_textfile(self, path: Path, seconds: float) -> None:
+        """Write a file for node_exporter regularly, until cancelled. Log a failure once until a write succeeds.
+
+        posd writes the text under another name and renames the file, so a reader always finds a complete text.
+        node_exporter reads `*.prom` only, as another user.
+        """
+        failing = False
+        while True:
+            text = await self.text()
+            try:
+                # on a thread, because the disk of the file may not respond
+                await asyncio.to_thread(files.replace, path, text.encode(), 0o644)
+            except OSError as error:
+                if not failing:
+                    detail = "the directory must exist, and be writable for posd; posd tries again by itself"
+                    reason = f"cannot write {path} ({error.strerror or error})"
+                    log.warning("metrics.not_written", error=reason, detail=detail)
+                failing = True
+            else:
+                if failing:
+                    log.info("metrics.written", detail=str(path))
+                failing = False
+            await tick(seconds)
+
 
 def _age(at: str | None, now: datetime) -> float:
     """Return the age of a time in seconds. Return 0 for None, and for a time in the future."""
@@ -211,53 +249,3 @@ def _files(database: Path) -> Iterator[Samples]:
     yield "posd_database_wal_bytes", log_size
     yield "posd_disk_free_bytes", disk.free_bytes
     yield "posd_disk_size_bytes", disk.size_bytes
-
-
-# Further outputs of the metrics: a listener on this machine's loopback address, a text file.
-
-#: Maximum number of connections of the loopback listener. Prometheus uses one.
-MAX_CONNECTIONS = 8
-#: Maximum number of seconds without a request. posd closes the connection after a response.
-KEEP_ALIVE_SECONDS = 10.0
-
-
-def metrics_listeners(
-    config: MetricsConfig, metrics: Metrics, noise: RejectedTraffic, tcp_socket: Callable[[str, int, str], socket]
-) -> list[HttpListener]:
-    """Return the loopback listener, if it is configured. `tcp_socket` binds it. Raise SocketError."""
-    if config.listen is None:
-        return []
-    sock = tcp_socket(config.listen.host, config.listen.port, "metrics.listen")
-    return [
-        HttpListener(
-            metrics.serve,
-            sock,
-            ListenerPolicy(name="metrics", keep_alive_seconds=KEEP_ALIVE_SECONDS, max_connections=MAX_CONNECTIONS),
-            noise,
-            metrics.daemon.now,
-        )
-    ]
-
-
-async def write_textfile(metrics: Metrics, path: Path, seconds: float) -> None:
-    """Write a file for node_exporter regularly, until cancelled. Log a failure once until a write succeeds.
-
-    posd writes the text under another name and renames the file, so a reader always finds a complete text.
-    node_exporter reads `*.prom` only, as another user.
-    """
-    failing = False
-    while True:
-        text = await metrics.text()
-        try:
-            await asyncio.to_thread(files.replace, path, text.encode(), 0o644)  # the disk of the file may not respond
-        except OSError as error:
-            if not failing:
-                detail = "the directory must exist, and be writable for posd; posd tries again by itself"
-                reason = f"cannot write {path} ({error.strerror or error})"
-                log.warning("metrics.not_written", error=reason, detail=detail)
-            failing = True
-        else:
-            if failing:
-                log.info("metrics.written", detail=str(path))
-            failing = False
-        await tick(seconds)

@@ -231,14 +231,6 @@ class AnnouncedSerial(msgspec.Struct):
         return frozenset(item.certificate for item in self.candidates if item.certificate is not None)
 
 
-class RivalDevices(msgspec.Struct, frozen=True):
-    """Reachable devices with the same serial: the preferred device, and the others."""
-
-    believed: str
-    others: tuple[str, ...]
-    both_verified: bool
-
-
 class SerialAnnouncements(msgspec.Struct):
     """Announcements of one serial. `scheme`: scheme of the terminal's URLs."""
 
@@ -360,19 +352,18 @@ class SerialAnnouncements(msgspec.Struct):
         return [claim.best for claim in devices]
 
     @property
-    def rivals(self) -> RivalDevices | None:
-        """Reachable devices at different hosts, the preferred one first. The operator has to decide between them."""
+    def rivals(self) -> list[Candidate]:
+        """Best addresses of reachable devices at different hosts, the preferred device first. Empty without rivals.
+
+        The operator has to decide between them.
+        """
         reached = [
             claim for claim in self if claim.best.verdict in (CandidateVerdict.ANSWERS, CandidateVerdict.REFUSED)
         ]
-        others = [claim for claim in reached[1:] if not _one_device(claim, reached[0])]
+        others = [claim.best for claim in reached[1:] if not _one_device(claim, reached[0])]
         if not others or reached[0].best.verdict is not CandidateVerdict.ANSWERS:
-            return None
-        return RivalDevices(
-            believed=reached[0].best.base_url,
-            others=tuple(sorted(claim.best.base_url for claim in others)),
-            both_verified=any(claim.best.verdict is CandidateVerdict.ANSWERS for claim in others),
-        )
+            return []
+        return [reached[0].best, *others]
 
 
 def _same_name(one: AnnouncedSerial, other: AnnouncedSerial) -> bool:

@@ -27,7 +27,6 @@ from posd.terminals.announcements import (
     Announcement,
     Candidate,
     CandidateVerdict,
-    RivalDevices,
     SerialAnnouncements,
     is_at,
 )
@@ -226,7 +225,7 @@ class FleetTerminal:
         self.started: tuple[str, str | None] | None = None
         self._probes: dict[str, asyncio.Task[None]] = {}  # by base URL
         self._confirming: asyncio.Task[None] | None = None
-        self._rivals: RivalDevices | None = None
+        self._rivals = ""  # the last logged text about rival devices
         self._conflict: OpenConflict | None = None
         self._conflict_seen = 0.0  # when the conflict was last found, in monotonic seconds
         self._set_device(device)
@@ -504,7 +503,7 @@ class FleetTerminal:
     @property
     def has_rivals(self) -> bool:
         """Whether another device replies as this terminal. Nothing is sent to that device."""
-        return not self.moves_freely and self.claims.rivals is not None
+        return not self.moves_freely and bool(self.claims.rivals)
 
     def same_device(self, sent_to: str, base_url: str) -> bool | str:
         """Return whether the device at `base_url` is the one that received the newest start, at `sent_to`.
@@ -757,24 +756,11 @@ class FleetTerminal:
         self.update_conflict()
         self._fleet.tell(self.serial, AddressChange.PROBED)
         decided_here = self.configured is not None or isinstance(self.use, AddressConflict)
-        before, self._rivals = self._rivals, None if decided_here else self.claims.rivals
-        if (rivals := self._rivals) is None or rivals == before:
-            return
-        others = ", ".join(rivals.others)
-        log.warning(
-            "discovery.claim",
-            terminal=self.serial,
-            host=rivals.believed,
-            count=1 + len(rivals.others),
-            detail=f"several devices announce themselves as terminal {self.serial}: {rivals.believed} is used; "
-            f"{others} "
-            + (
-                "is trusted as well. Find out which is the right one, and give the terminal a base_url or pin it "
-                "in the configuration"
-                if rivals.both_verified
-                else "is not: its certificate is not the one that the configuration trusts. Find out which device it is"
-            ),
-        )
+        rivals = [] if decided_here else self.claims.rivals
+        before, self._rivals = self._rivals, _words_of_rivals(self.serial, *rivals) if rivals else ""
+        if self._rivals and self._rivals != before:
+            host, count = rivals[0].base_url, len(rivals)
+            log.warning("discovery.claim", terminal=self.serial, host=host, count=count, detail=self._rivals)
 
     def update_conflict(self, *, probed: bool = False, at_once: bool = False) -> None:
         """Update the conflict. Report its beginning and its end.
@@ -963,3 +949,18 @@ class FleetTerminal:
 
 def _proves(candidate: Candidate) -> bool:
     return candidate.proven and candidate.verdict is CandidateVerdict.ANSWERS
+
+
+def _words_of_rivals(serial: str, believed: Candidate, *others: Candidate) -> str:
+    """Return text about several reachable devices with one serial. `believed`: the address in use."""
+    verified = any(item.verdict is CandidateVerdict.ANSWERS for item in others)
+    advice = (
+        "is trusted as well. Find out which is the right one, and give the terminal a base_url or pin it in the "
+        "configuration"
+        if verified
+        else "is not: its certificate is not the one that the configuration trusts. Find out which device it is"
+    )
+    return (
+        f"several devices announce themselves as terminal {serial}: {believed.base_url} is used; "
+        f"{', '.join(sorted(item.base_url for item in others))} {advice}"
+    )

@@ -50,7 +50,7 @@ def believed(made: SerialAnnouncements) -> str | None:
 
 def test_without_announcements_there_is_no_address() -> None:
     assert believed(claims()) is None
-    assert claims().rivals is None
+    assert claims().rivals == []
     assert claims().sweep() == []
 
 
@@ -131,7 +131,7 @@ def test_a_device_at_two_addresses_does_not_conflict_with_itself(old: str | None
     judge(made, B, ANSWERS, certificate=new)
     made.sweep()
     assert (len(made), believed(made)) == (left, B)
-    assert (made.rivals is None) == (left == 1)
+    assert (made.rivals == []) == (left == 1)
 
 
 def test_an_address_that_is_no_longer_announced_is_removed() -> None:
@@ -144,11 +144,11 @@ def test_an_address_that_is_no_longer_announced_is_removed() -> None:
     assert made.best[1].verdict is ANSWERS  # posd keeps the result of the address's check
 
 
-#: Verdicts of the addresses A and B -> used address, other addresses, and whether both are verified.
+#: Verdicts of the addresses A and B -> used address and other address, with their verdicts.
 RIVALS = {
-    (ANSWERS, ANSWERS): (B, (A,), True),
-    (ANSWERS, REFUSED): (A, (B,), False),
-    (REFUSED, ANSWERS): (B, (A,), False),
+    (ANSWERS, ANSWERS): [(B, ANSWERS), (A, ANSWERS)],
+    (ANSWERS, REFUSED): [(A, ANSWERS), (B, REFUSED)],
+    (REFUSED, ANSWERS): [(B, ANSWERS), (A, REFUSED)],
 }
 
 
@@ -159,9 +159,7 @@ def test_two_present_devices_conflict_if_one_is_the_terminal(
     made = claims(announced("a", A), announced("b", B))
     judge(made, A, verdicts[0], certificate="x")
     judge(made, B, verdicts[1], certificate="x")
-    found = made.rivals
-    expected = RIVALS.get(verdicts)
-    assert (found and (found.believed, found.others, found.both_verified)) == expected
+    assert [(item.base_url, item.verdict) for item in made.rivals] == RIVALS.get(verdicts, [])
 
 
 @pytest.mark.parametrize("verdict", [ANSWERS, SILENT], ids=lambda verdict: verdict.name)
@@ -179,10 +177,10 @@ def test_two_service_types_of_one_device_do_not_conflict() -> None:
     made = claims(announced(names[0], A, SIX), Announcement(names[1], "SN-1", ("192.0.2.1",), 443, None, None, ""))
     for candidate in made.candidates:
         candidate.verdict, candidate.certificate = ANSWERS, "x"
-    assert made.rivals is None
+    assert made.rivals == []
     for candidate in made.find("https://192.0.2.1:443"):
         candidate.certificate = "y"
-    assert made.rivals is not None, "another device behind the same address"
+    assert made.rivals, "another device behind the same address"
 
 
 def test_a_stale_announcement_is_removed_only_if_its_address_cannot_be_reached() -> None:

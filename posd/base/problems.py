@@ -50,6 +50,9 @@ class StartStep(StrEnum):
     NEW_ID_OK = "new_id_ok"
 
 
+FIX_CALL, SAME_CALL, ASK_PERSON, NEW_ID_OK = StartStep
+
+
 class ProblemRow(msgspec.Struct, frozen=True):
     """A code: Properties of a problem code: HTTP status, title, condition, and its own fields (name -> type).
 
@@ -60,10 +63,10 @@ class ProblemRow(msgspec.Struct, frozen=True):
     status: int
     title: str
     when: str
+    next_step: StartStep | None = None
     extra: Mapping[str, Any] = {}
     optional: bool = False
     print_extra: Mapping[str, Any] = {}
-    next_step: StartStep | None = None
 
 
 #: Additional members of a problem about an unknown id.
@@ -92,115 +95,114 @@ _TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of 
 
 #: The codes are part of the contract and never change their meaning.
 PROBLEMS: Mapping[str, ProblemRow] = {
-    "malformed_json": ProblemRow(
-        400, "The body cannot be read as JSON", "the body cannot be read as JSON", next_step=StartStep.FIX_CALL
-    ),
+    "malformed_json": ProblemRow(400, "The body cannot be read as JSON", "the body cannot be read as JSON", FIX_CALL),
     "invalid_request": ProblemRow(
         422,
         "The request does not match the description",
         "a body or parameter does not match the description, or is not in it",
+        FIX_CALL,
         {"errors": Annotated[list[FieldError], Meta(description="everything that is wrong")]},
-        next_step=StartStep.FIX_CALL,
     ),
     "unknown_terminal": ProblemRow(
         422,
         "The terminal is not in the fleet",
         "the serial is not in the fleet, or none is named and the fleet has several",
+        FIX_CALL,
         {"fleet": Annotated[list[str], Meta(description="serial numbers of the fleet")]},
-        next_step=StartStep.FIX_CALL,
     ),
     "terminal_offline": ProblemRow(
         503,
         "The terminal cannot be reached",
         "no address of the terminal is known, or an abort did not reach it",
-        next_step=StartStep.SAME_CALL,
+        SAME_CALL,
     ),
     "identity_conflict": ProblemRow(
         503,
         "It is not certain which device is the terminal",
         "several devices claim the serial of the terminal, it moved and cannot prove its identity, or the device "
         "at its address says that it is another one; a person decides",
+        SAME_CALL,
         {"claims": Annotated[list[IdentityClaim], Meta(description="devices that claim to be the terminal")]},
-        next_step=StartStep.SAME_CALL,
     ),
     "terminal_busy": ProblemRow(
         409,
         "The terminal is busy",
         "an open transaction holds the terminal",
+        SAME_CALL,
         {"blocking_transaction": Annotated[Uuid, Meta(description="its id")]},
-        next_step=StartStep.SAME_CALL,
     ),
     "id_reused": ProblemRow(
         409,
         "The id belongs to another request",
         "the id was used for something else, which stays unchanged",
+        ASK_PERSON,
         {"fields": Annotated[list[str], Meta(description="the fields that differ; `body`: the whole body")]},
-        next_step=StartStep.ASK_PERSON,
     ),
     "sale_conflict": ProblemRow(
         409,
         "The sale has another payment",
         "another payment of this `sale` is open or approved",
+        ASK_PERSON,
         _TRANSACTIONS,
-        next_step=StartStep.ASK_PERSON,
     ),
     "already_derived": ProblemRow(
         409,
         "The original has another such operation",
         "another operation of this type on the same original is open or approved",
+        ASK_PERSON,
         _TRANSACTIONS,
-        next_step=StartStep.ASK_PERSON,
     ),
     "chain_conflict": ProblemRow(
         409,
         "Another operation of the chain is open or ended it",
         "another operation of the same chain, of any type, is open or has ended it",
+        ASK_PERSON,
         _TRANSACTIONS,
-        next_step=StartStep.ASK_PERSON,
     ),
     "amount_exceeds": ProblemRow(
         422,
         "The amount is more than is allowed",
         "a capture, void or refund exceeds what its original allows, a void is for a part, or a sum is above "
         "`[amounts] max_amount`",
+        FIX_CALL,
         {
             "asked": Annotated[Exact, Meta(description="the requested sum")],
             "allowed": Annotated[Exact, Meta(description="the allowed sum")],
             "transactions": Annotated[list[Uuid], Meta(description="ids of the counted operations")],
         },
-        next_step=StartStep.FIX_CALL,
     ),
     "expired": ProblemRow(
         409,
         "The time limit of the request has passed",
         "`not_after` has passed: the request was not sent, and will not be",
+        NEW_ID_OK,
         {
             "not_after": Annotated[Moment, Meta(description="the time until which it could be sent")],
             "now": Annotated[Moment, Meta(description="the time by the clock of this machine")],
         },
-        next_step=StartStep.NEW_ID_OK,
     ),
     "unknown_original": ProblemRow(
         422,
         "Nothing can be derived from that original",
         "the original is not known, not approved, or of an unsuitable type; of a reprint: it is not known",
-        next_step=StartStep.FIX_CALL,
+        FIX_CALL,
     ),
     "restore_unseen": ProblemRow(
         409,
         "The database was restored, or is an older copy",
         "the database was restored or is an older copy, and does not know the id: it may have been sent before",
+        ASK_PERSON,
         {
             "since": Annotated[Moment, Meta(description="time of the restore, or of its discovery")],
             "how": Annotated[str, Meta(description="what happened, and the command with which a person confirms it")],
         },
-        next_step=StartStep.ASK_PERSON,
     ),
-    "not_found": ProblemRow(404, "Not found", "there is no such thing here", next_step=StartStep.FIX_CALL),
+    "not_found": ProblemRow(404, "Not found", "there is no such thing here", FIX_CALL),
     "pruned": ProblemRow(
         410,
         "Its record was removed",
         "the id was used, and its record was removed by retention",
+        ASK_PERSON,
         {
             "result": Annotated[str, Meta(description="of a payment: its result")],
             "transaction_type": Annotated[str | None, Meta(description="of a payment: its type")],
@@ -209,7 +211,6 @@ PROBLEMS: Mapping[str, ProblemRow] = {
             "ended_on": Annotated[str, Meta(description="the day on which it ended")],
         },
         optional=True,
-        next_step=StartStep.ASK_PERSON,
     ),
     "past_point_of_no_return": ProblemRow(
         409, "The acquirer was already asked", "abort: the acquirer was asked; only the outcome can tell"
@@ -218,7 +219,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         409,
         "It has already ended",
         "abort, release, resolve: it has ended",
-        {"outcome": Annotated[Any, WireFormat("TransactionOutcome | None"), Meta(description="how")]},
+        extra={"outcome": Annotated[Any, WireFormat("TransactionOutcome | None"), Meta(description="how")]},
         optional=True,
         print_extra={"outcome": Annotated[Any, WireFormat("PrintJob | None"), Meta(description="the job")]},
     ),
@@ -229,7 +230,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         503,
         "The clock of this machine is not trusted",
         "a call needs the time, and posd does not trust the clock; for payments only `not_after` does",
-        next_step=StartStep.SAME_CALL,
+        SAME_CALL,
     ),
     "not_abortable": ProblemRow(
         409, "No abort may be sent for it", "abort: it could stop another payment, or the terminal has no abort for it"
@@ -238,64 +239,53 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         409, "A call to the terminal is under way", "resolve, release: a call to the terminal has not returned yet"
     ),
     "not_configured": ProblemRow(
-        501,
-        "Not available",
-        "the terminal does not accept such a call, by the configured profile",
-        next_step=StartStep.FIX_CALL,
+        501, "Not available", "the terminal does not accept such a call, by the configured profile", FIX_CALL
     ),
     "queue_full": ProblemRow(
         503,
         "Too many print jobs are waiting",
         "new print jobs are refused until some of the waiting jobs are printed",
-        next_step=StartStep.SAME_CALL,
+        SAME_CALL,
     ),
     "limit_reached": ProblemRow(
         429,
         "A limit for one program is reached",
         "one process or user has too many connections or streams, or has started too much today; ask again later",
+        SAME_CALL,
         {
             "limit": Annotated[str, Meta(description="which one (docs/reference/resource-limits.md)")],
             "retry_after_seconds": Annotated[int, Meta(description="seconds after which asking again makes sense")],
         },
-        next_step=StartStep.SAME_CALL,
     ),
     "storage_unavailable": ProblemRow(
         503,
         "The database cannot be written",
         "reads or writes of the database fail, for example because the disk is full",
-        next_step=StartStep.SAME_CALL,
+        SAME_CALL,
     ),
-    "draining": ProblemRow(
-        503, "posd is stopping", "no new calls are accepted; ask again in a moment", next_step=StartStep.SAME_CALL
-    ),
+    "draining": ProblemRow(503, "posd is stopping", "no new calls are accepted; ask again in a moment", SAME_CALL),
     "forbidden": ProblemRow(
         403,
         "Not allowed on this socket",
         "a call of the admin socket on the till socket, or metadata on the feed socket without relay.metadata",
-        next_step=StartStep.FIX_CALL,
+        FIX_CALL,
     ),
-    "method_not_allowed": ProblemRow(
-        405, "Method not allowed", "the path has no such method", next_step=StartStep.FIX_CALL
-    ),
-    "request_timeout": ProblemRow(
-        408, "The request took too long", "the body did not come in time", next_step=StartStep.FIX_CALL
-    ),
+    "method_not_allowed": ProblemRow(405, "Method not allowed", "the path has no such method", FIX_CALL),
+    "request_timeout": ProblemRow(408, "The request took too long", "the body did not come in time", FIX_CALL),
     "payload_too_large": ProblemRow(
         413,
         "The body is too large",
         "the body is too large",
+        FIX_CALL,
         {"limit_bytes": Annotated[int, Meta(description="so much is possible")]},
-        next_step=StartStep.FIX_CALL,
     ),
-    "unsupported_media_type": ProblemRow(
-        415, "The body must be JSON", "the body's content type is not JSON", next_step=StartStep.FIX_CALL
-    ),
+    "unsupported_media_type": ProblemRow(415, "The body must be JSON", "the body's content type is not JSON", FIX_CALL),
     "internal_error": ProblemRow(
         500,
         "A fault of posd",
         "posd failed; if the call starts something, repeat the same call with the same id",
+        SAME_CALL,
         {"error_id": Annotated[str, Meta(description="id of the fault in the log")]},
-        next_step=StartStep.SAME_CALL,
     ),
 }
 

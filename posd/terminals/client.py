@@ -5,9 +5,7 @@ A stale kept-alive connection would cause many uncertain outcomes, so no connect
 """
 
 import asyncio
-import errno
 import functools
-import socket
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -21,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from posd.base.clocks import wall
 from posd.base.fair_queue import end_turn
 from posd.config import TerminalConfig
+from posd.config.values import is_address
 from posd.terminals import authentication, trust
 from posd.terminals.attempt import (
     Attempt,
@@ -40,8 +39,8 @@ from posd.terminals.authentication import (
     authenticate,
 )
 from posd.terminals.exchange import ClientExchange, HttpAnswer, request_bytes
-from posd.terminals.trust import WORDS, ProbeResult, fingerprint
-from posd.tls.certificate import has_serial, server_hostname
+from posd.terminals.trust import ProbeResult
+from posd.tls.certificate import digest, has_serial, server_hostname
 
 #: Seconds after which the next address of a host name is tried in parallel (RFC 8305, section 5).
 ATTEMPT_SECONDS = 0.25
@@ -232,14 +231,12 @@ class TerminalAccess:
                     ssl=self.context if secure else None,
                     server_hostname=server_hostname(name) if secure else None,
                     ssl_handshake_timeout=seconds if secure else None,
-                    happy_eyeballs_delay=None if _is_address(host) else ATTEMPT_SECONDS,
+                    happy_eyeballs_delay=None if is_address(host) else ATTEMPT_SECONDS,
                 )
         except TimeoutError:
             raise CallFailed("the connection was not established in time") from None
-        except OSError as error:
-            raise CallFailed(f"cannot connect: {_why_not(error)}") from error
-        except ValueError:  # an invalid name
-            raise CallFailed("cannot connect: its name cannot be looked up") from None
+        except (OSError, ValueError) as error:  # ValueError: an invalid name
+            raise CallFailed(f"cannot connect: {trust.why_not(error)}") from error
 
     def _replied(self, request: OutgoingRequest, answer: HttpAnswer) -> Replied:
         """Return the decrypted reply with its remark."""
@@ -276,8 +273,8 @@ class TerminalAccess:
             return ProbeResult(f"no connection within {seconds:g} s: is the terminal switched on and in this network?")
         except ssl.SSLCertVerificationError as error:
             return ProbeResult(await self._explain(error, base_url), refused=True)
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; ValueError: a name that cannot be resolved
-            return ProbeResult(trust.unreached(error))
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; ValueError: an invalid name
+            return ProbeResult(trust.why_not(error))
         connection = writer.get_extra_info("ssl_object")
         certificate = self._seen(connection.getpeercert(binary_form=True)) if connection is not None else None
         writer.close()
@@ -294,7 +291,7 @@ class TerminalAccess:
 
     def _seen(self, certificate: bytes | None) -> str | None:
         """Record whether a verified certificate is of the named CA and has the serial. Return its fingerprint."""
-        found = fingerprint(certificate)
+        found = digest(certificate, "certificate") if certificate else None
         if found is not None and self.config.ca_file is not None and has_serial(certificate or b"", self.config.serial):
             self._proving.add(found)
         return found
@@ -350,22 +347,6 @@ def _destination(request: OutgoingRequest) -> tuple[bool, str, int, bytes]:
     except ValueError as error:
         raise CallFailed(f"the request cannot be sent: {error}") from None
     return default == _PORTS["https"], host, port, sent
-
-
-def _is_address(host: str) -> bool:
-    if ":" in host:  # a host name contains no colon
-        return True
-    try:
-        socket.inet_pton(socket.AF_INET, host)
-    except OSError:
-        return False
-    return True
-
-
-def _why_not(error: OSError) -> str:
-    """Return the reason of a failed connection as text."""
-    code = errno.ECONNRESET if isinstance(error, ConnectionResetError) else error.errno
-    return WORDS.get(code or 0) or str(error)
 
 
 def _words(error: Exception) -> str:

@@ -201,17 +201,13 @@ class ProbeResult(msgspec.Struct, frozen=True):
     certificate: str | None = None
 
 
-def fingerprint(certificate: bytes | None) -> str | None:
-    """Return the SHA-256 fingerprint (hex, lower case) of a certificate."""
-    return hashlib.sha256(certificate).hexdigest() if certificate else None
-
-
-def unreached(error: OSError | ValueError) -> str:
-    """Return why a probe failed, as text."""
+def why_not(error: OSError | ValueError) -> str:
+    """Return why a connection failed, as text."""
     if isinstance(error, ssl.SSLError):
         return f"it does not speak TLS correctly ({error.reason or type(error).__name__})"
     if isinstance(error, OSError):
-        return WORDS.get(error.errno or 0) or f"cannot connect: {error.strerror or error}"
+        code = errno.ECONNRESET if isinstance(error, ConnectionResetError) else error.errno
+        return WORDS.get(code or 0) or error.strerror or str(error)
     return "its name cannot be looked up"
 
 

@@ -408,10 +408,12 @@ def is_address(value: str) -> bool:
 
 def _is_host(value: str) -> bool:
     """Return whether a string is a host name or an address."""
-    return is_address(value) or (_HOST.fullmatch(value) is not None and _ADDRESS_LIKE.fullmatch(value) is None)
+    name = value.removesuffix(".")
+    return is_address(value) or (HOST_NAME.fullmatch(name) is not None and _ADDRESS_LIKE.fullmatch(name) is None)
 
 
-_HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?")
+#: A host name: labels of letters, digits, hyphen and underscore.
+HOST_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*")
 _ADDRESS_LETTERS = re.compile(r"[0-9A-Za-z:.%_-]+")
 #: Only digits and dots: a mistyped address.
 _ADDRESS_LIKE = re.compile(r"[0-9.]+")

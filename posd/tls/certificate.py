@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from posd.config.values import is_address
+from posd.config.values import HOST_NAME, is_address
 
 #: Number of days before the end at which a server certificate is renewed, or the operator is informed.
 RENEWAL_DAYS = 30
@@ -144,9 +144,6 @@ def has_followed(ca: CertificateInfo, following: CertificateInfo, now: datetime)
 
 
 # Present names of this machine.
-
-#: A host name in a certificate: labels of letters, digits, hyphen and underscore.
-HOST_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*")
 
 
 def server_hostname(name: str) -> Any:

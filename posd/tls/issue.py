@@ -19,11 +19,10 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from posd.base.files import replace
-from posd.config.values import is_address
+from posd.config.values import HOST_NAME, is_address
 from posd.tls import authority, certificate
 from posd.tls.authority import BACKDATED, MAX_COMMON_NAME, Authority, Issuer, key_pem, pem
 from posd.tls.certificate import (
-    HOST_NAME,
     OVERLAP_DAYS,
     CertificateInfo,
     Subjects,

@@ -40,7 +40,7 @@ def pair(config: Config) -> tuple[Path, Path]:
 
 def wanted(config: Config) -> Subjects:
     """Return the names by which terminals call this machine now."""
-    return called_as(config.webhooks.host, config.webhooks.advertise_host)
+    return called_as(config.webhooks.listen.host, config.webhooks.advertise_host)
 
 
 def document(info: CertificateInfo, path: Path, now: datetime) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def find(ctx: click.Context, config: Config) -> RunningDaemon | None:
     try:
         with connect(ctx) as api:
             checks = api.get("/health", also={503}).body["checks"]
-            host = ip_address(config.webhooks.host)
+            host = ip_address(config.webhooks.listen.host)
             loopback = "127.0.0.1" if host.version == 4 else "::1"
             return RunningDaemon(
                 Path(api.socket),

@@ -49,11 +49,6 @@ class OperationRow(msgspec.Struct, frozen=True):
     errors_in_2xx: bool = False
     document_member: str = ""
 
-    @property
-    def assumption(self) -> bool:
-        """Whether no operator has confirmed this row. Then its replies prove nothing."""
-        return not self.confirmed
-
 
 Table = Mapping[str, OperationRow]
 

@@ -139,16 +139,6 @@ class WebhooksConfig(msgspec.Struct, frozen=True):
     private_key: Annotated[Path | None, Key(read.optional(read.readable_file), "", secret=True)]
     max_body_bytes: Annotated[int, Key(read.whole(LEAST_BODY_BYTES, MOST_BODY_BYTES), LEAST_BODY_BYTES)]
 
-    @property
-    def host(self) -> str:
-        """Address to which the listener binds."""
-        return self.listen.host
-
-    @property
-    def port(self) -> int:
-        """Port to which the listener binds; 0: any free port."""
-        return self.listen.port
-
 
 class DatabaseConfig(msgspec.Struct, frozen=True):
     """`[database]`, and the files beside the database."""

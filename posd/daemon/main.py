@@ -183,12 +183,12 @@ async def _start(
     certificate = await ServedCertificate.open(pair(config), now, sure=clock.is_sure, known_ca=known_ca)
     daemon = Daemon(surroundings, store, clock, certificate, in_force, noise)
     stack.push_async_callback(daemon.fleet.close)
-    listening = surroundings.tcp_socket(config.webhooks.host, config.webhooks.port, "webhooks.listen")
+    given, host = config.webhooks, config.webhooks.listen.host
+    listening = surroundings.tcp_socket(host, given.listen.port, "webhooks.listen")
     used = config.database.witness.exists() or await store.read(changes.last_seq) > 0
-    keys = load_keys(config.database.callback_key, may_make=not used)
-    REDACTOR.keys = keys
-    given, port = config.webhooks, listening.getsockname()[1]
-    callback_urls = CallbackUrls(keys, given.advertise_host, port, given.public_url, given.host, surroundings.facing)
+    REDACTOR.keys = keys = load_keys(config.database.callback_key, may_make=not used)
+    port = listening.getsockname()[1]
+    callback_urls = CallbackUrls(keys, given.advertise_host, port, given.public_url, host, surroundings.facing)
     daemon.build(listening, callback_urls)
     open_payments, open_jobs = await _recover(daemon)
     stack.callback(daemon.restore_guard.end)
@@ -214,9 +214,9 @@ async def _start(
     )
     for listener in daemon.listeners:
         listener.start()
-    at = f"{config.webhooks.host}:{daemon.listener.port}"
+    at = f"{host}:{daemon.listener.port}"
     notify(STATUS=f"starting: waiting until {at} answers")
-    await systemd.until_it_answers(config.webhooks.host, daemon.listener.port, certificate, callback_urls)
+    await systemd.until_it_answers(host, daemon.listener.port, certificate, callback_urls)
 
     status = partial(daemon.status_line, at)
     reloading = Reloader(in_force, daemon.fleet, callback_urls, certificate, pair, status)

@@ -247,7 +247,7 @@ class Daemon:
 def certificate_pair(config: Config, surroundings: Surroundings) -> CertificatePair:
     """Return the files of the webhook listener's certificate. posd renews a certificate that it created."""
     made, given = files_in(config.database.tls_directory), config.webhooks
-    wanted = partial(called_as, given.host, given.advertise_host, surroundings.local_addresses)
+    wanted = partial(called_as, given.listen.host, given.advertise_host, surroundings.local_addresses)
     if given.certificate and given.private_key:
         return CertificatePair(given.certificate, given.private_key, None, wanted)
     own = (made, config.local_api.directory)

@@ -12,7 +12,7 @@ def test_valid_keys_are_kept_and_invalid_ones_are_reported_and_have_their_defaul
     file.write_text('[webhooks]\nlisten = "0.0.0.0:9443"\nmax_body_bytes = 1\n[nothing]\n[[terminals]]\nserial = "S"\n')
     config, problems = examine(file)
     assert config is not None
-    assert (config.webhooks.port, config.webhooks.max_body_bytes) == (9443, 65_536)
+    assert (config.webhooks.listen.port, config.webhooks.max_body_bytes) == (9443, 65_536)
     assert [terminal.serial for terminal in config.terminals] == ["S"]
     assert {problem.key for problem in problems} == {"nothing", "webhooks.max_body_bytes"}
     with pytest.raises(ConfigError) as raised:

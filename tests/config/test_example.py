@@ -91,7 +91,7 @@ def test_the_example_marks_every_assumption() -> None:
         at = PROFILE_SECTIONS[access_mode]
         for operation, row in EDITIONS["classic"][access_mode].items():
             below = lines[lines.index(f"[{at}.{operation}]") + 1]
-            assert below.startswith("# Assumption, ") == row.assumption, operation
+            assert below.startswith("# Assumption, ") == (not row.confirmed), operation
 
 
 def test_every_key_has_a_comment() -> None:

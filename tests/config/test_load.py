@@ -23,7 +23,7 @@ def test_an_empty_file_is_a_configuration_without_terminals() -> None:
     assert config.merchant.timezone == "America/Guayaquil"
     assert config.local_api.till_socket == Path("/run/posd/till.sock")
     assert config.local_api.admin_socket == Path("/run/posd/admin.sock")
-    assert (config.webhooks.host, config.webhooks.port, str(config.webhooks.listen)) == (
+    assert (config.webhooks.listen.host, config.webhooks.listen.port, str(config.webhooks.listen)) == (
         "0.0.0.0",
         8443,
         "0.0.0.0:8443",
@@ -117,7 +117,7 @@ def test_fingerprints_are_normalised(written: str) -> None:
 )
 def test_listen_addresses_are_read(listen: str, host: str, port: int) -> None:
     webhooks = read(f'[webhooks]\nlisten = "{listen}"').webhooks
-    assert (webhooks.host, webhooks.port, str(webhooks.listen)) == (host, port, listen)
+    assert (webhooks.listen.host, webhooks.listen.port, str(webhooks.listen)) == (host, port, listen)
 
 
 @pytest.mark.parametrize("host", ["pos.shop.example", "10.0.0.9", "fd00::9", "pos_1", "localhost"])

@@ -133,7 +133,7 @@ def _called_at(shop: DoctorContext, terminal: TerminalConfig) -> tuple[str, int]
     """
     webhooks = shop.settings.webhooks
     # An earlier check reported an address on which posd cannot listen. The consequences of that are not reported again.
-    listen = "::" if shop.failed("port") else webhooks.host
+    listen = "::" if shop.failed("port") else webhooks.listen.host
     urls = CallbackUrls((bytes(32),), webhooks.advertise_host, shop.port, webhooks.public_url, listen)
     url = urls.url(Channel.TRANSACTION, "doctor", shop.addresses[terminal.serial], terminal.access_mode)
     parts = urlsplit(asyncio.run(url))

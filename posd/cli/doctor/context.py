@@ -143,7 +143,7 @@ class DoctorContext:
     @property
     def port(self) -> int:
         """Port in the callback URLs: from the daemon if it replies; 0 if unknown."""
-        return int(self.served.get("port") or self.settings.webhooks.port)
+        return int(self.served.get("port") or self.settings.webhooks.listen.port)
 
     @property
     def served(self) -> Mapping[str, Any]:

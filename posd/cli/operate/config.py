@@ -194,7 +194,7 @@ def _summary(loaded: Config) -> Iterable[tuple[str, str]]:
     is_default = loaded.sources["merchant.timezone"] == "default"
     yield "days", say("config", "default_days" if is_default else "days", zone=loaded.merchant.timezone)
     certificate = loaded.webhooks.certificate or say("config", "own_certificate")
-    name = "webhooks_of_ipv4" if loaded.webhooks.host == "0.0.0.0" else "webhooks"  # noqa: S104 - compared
+    name = "webhooks_of_ipv4" if loaded.webhooks.listen.host == "0.0.0.0" else "webhooks"  # noqa: S104 - compared
     yield "webhooks", say("config", name, listen=loaded.webhooks.listen, certificate=certificate)
     if loaded.metrics.listen:
         yield "metrics", say("config", "metrics", listen=loaded.metrics.listen)
@@ -206,7 +206,7 @@ def _summary(loaded: Config) -> Iterable[tuple[str, str]]:
     sockets = (local.till_socket, local.admin_socket, feed if local.feed_group else local.feed_socket)
     yield "sockets", ", ".join(map(str, sockets))
     yield "database", str(loaded.database.path)
-    assumed = sum(entry.row.assumption for entry in profile_entries(loaded) if entry.access_mode in modes)
+    assumed = sum(not entry.row.confirmed for entry in profile_entries(loaded) if entry.access_mode in modes)
     yield "profile", say("config", "assumed" if assumed else "confirmed", count=assumed)
 
 

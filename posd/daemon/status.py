@@ -234,7 +234,7 @@ class HealthChecks(msgspec.Struct, eq=False):
     def _browsing(self) -> Check:
         if self.daemon.discovery is None:
             return _well("switched off; terminals need a base_url in the configuration")
-        if not self.daemon.discovery.running:
+        if self.daemon.discovery.trouble is not None:
             return Check.of(
                 "degraded",
                 f"{self.daemon.discovery.trouble}; terminals with a base_url work",

@@ -175,6 +175,7 @@ LIMITS: Final[Mapping[str, LineLimit]] = {
     "print.poll": LineLimit(10, HOUR, (*SUBJECT, "result", "status")),
     # Effects of an unstable network or of a device that announces without end.
     "discovery.claim": LineLimit(5, HOUR, SUBJECT),
+    "discovery.found": LineLimit(10, HOUR, SUBJECT),
     "discovery.gone": LineLimit(10, HOUR, SUBJECT),
     "discovery.started": LineLimit(10, HOUR),
     "discovery.unavailable": LineLimit(10, HOUR),

@@ -7,7 +7,6 @@ announcements stay until they are repeated, or their addresses are unreachable.
 
 import asyncio
 import ipaddress
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -100,10 +99,6 @@ MAX_WAITING = 256
 #: Maximum number of records in the library, which stores them for an hour or longer. The library's own limit of 10,000
 #: does not apply to its timers for records.
 MAX_RECORDS = 8_000
-#: Maximum number of log lines about one terminal that comes and goes, in that many seconds. Further lines have level
-#: debug.
-MAX_LINES = 8
-LINES_SECONDS = 60.0
 
 log = structlog.get_logger("posd.discovery")
 
@@ -120,20 +115,13 @@ class Discovery:
         self._now = now
         self._resolving: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[str, AsyncServiceInfo] = {}  # instance name in lower case -> service to look up
-        self._lines: dict[str, deque[float]] = {}
         self._wake = asyncio.Event()
-        self._told: str | None = None
         #: Number of announcements that the library refuses, or that are not of a terminal.
         self.ignored = 0
         #: Reason why mDNS does not run on all interfaces, as text, or None.
         self.trouble: str | None = "it has not started yet"
         interfaces.listen(self._wake.set)
         fleet.expect_announcements()
-
-    @property
-    def running(self) -> bool:
-        """Whether mDNS runs on all chosen interfaces."""
-        return self.trouble is None
 
     async def run(self) -> None:
         """Browse until cancelled."""
@@ -184,16 +172,15 @@ class Discovery:
 
     def _say(self, trouble: str | None) -> None:
         """Set the current problem of mDNS, and log each new problem once."""
-        self.trouble = trouble
+        before, self.trouble = self.trouble, trouble
         self._fleet.state.no_address = NOT_ANNOUNCED if trouble is None else trouble
-        if trouble is not None and trouble != self._told:
+        if trouble is not None and trouble != before:
             log.warning(
                 "discovery.unavailable",
                 error=trouble,
                 detail="check discovery.interfaces and the network of this machine. Terminals with a base_url work",
                 retry_s=RETRY_SECONDS,
             )
-        self._told = trouble
 
     def _on_change(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
         key = name.lower()
@@ -203,9 +190,7 @@ class Discovery:
         if state_change is ServiceStateChange.Removed:
             gone = self._fleet.withdraw(key)
             if gone is not None and gone.serial in self._fleet:
-                (log.info if self._worth_a_line(gone.serial) else log.debug)(
-                    "discovery.gone", terminal=gone.serial, host=gone.hosts[0]
-                )
+                log.info("discovery.gone", terminal=gone.serial, host=gone.hosts[0])
             return
         try:  # an exception here would stop the library for this and later packets
             info = AsyncServiceInfo(service_type, name)
@@ -256,22 +241,10 @@ class Discovery:
             return 0
         if self._fleet.announce(found):
             in_fleet = found.serial in self._fleet
-            (log.info if in_fleet and self._worth_a_line(found.serial) else log.debug)(
+            (log.info if in_fleet else log.debug)(
                 "discovery.found", terminal=found.serial, host=found.hosts[0], port=found.port, in_fleet=in_fleet
             )
         return len(found.hosts)
-
-    def _worth_a_line(self, serial: str) -> bool:
-        """Return whether a line about a serial is logged at level info.
-
-        A device can announce without end, so only a few lines are.
-        """
-        now = asyncio.get_running_loop().time()
-        lines = self._lines.setdefault(serial, deque(maxlen=MAX_LINES))
-        if len(lines) == MAX_LINES and now - lines[0] < LINES_SECONDS:
-            return False
-        lines.append(now)
-        return True
 
 
 def read(info: AsyncServiceInfo, rules: DiscoveryConfig, now: datetime) -> Announcement:

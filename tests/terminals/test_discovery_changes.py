@@ -256,7 +256,7 @@ async def test_endless_announcements_do_not_fill_the_memory(
                     for packet in malformed(noise()):
                         send(network, packet)
                 await asyncio.sleep(0.01)
-            while not discovery.running:  # noqa: ASYNC110 - no event reports the start of the browser
+            while discovery.trouble is not None:  # noqa: ASYNC110 - no event reports the start of the browser
                 await asyncio.sleep(0.01)
         browsing.cancel()
         await asyncio.wait({browsing})

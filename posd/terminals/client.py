@@ -6,6 +6,7 @@ A stale kept-alive connection would cause many uncertain outcomes, so no connect
 
 import asyncio
 import functools
+import hashlib
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -40,7 +41,7 @@ from posd.terminals.authentication import (
 )
 from posd.terminals.exchange import ClientExchange, HttpAnswer, request_bytes
 from posd.terminals.trust import ProbeResult
-from posd.tls.certificate import digest, has_serial, server_hostname
+from posd.tls.certificate import has_serial, server_hostname
 
 #: Seconds after which the next address of a host name is tried in parallel (RFC 8305, section 5).
 ATTEMPT_SECONDS = 0.25
@@ -291,7 +292,7 @@ class TerminalAccess:
 
     def _seen(self, certificate: bytes | None) -> str | None:
         """Record whether a verified certificate is of the named CA and has the serial. Return its fingerprint."""
-        found = digest(certificate, "certificate") if certificate else None
+        found = hashlib.sha256(certificate).hexdigest() if certificate else None
         if found is not None and self.config.ca_file is not None and has_serial(certificate or b"", self.config.serial):
             self._proving.add(found)
         return found
@@ -350,7 +351,5 @@ def _destination(request: OutgoingRequest) -> tuple[bool, str, int, bytes]:
 
 
 def _words(error: Exception) -> str:
-    """Return the reason of a failed call as text."""
-    if isinstance(error, CallFailed):
-        return str(error)
-    return f"the connection broke ({type(error).__name__})"  # the error's own text could quote the request
+    """Return the reason of a failed call as text. The error's own text could quote the request."""
+    return str(error) if isinstance(error, CallFailed) else f"the connection broke ({type(error).__name__})"

@@ -87,7 +87,6 @@ NOT_ON_THE_FEED_SOCKET: Final = (
 )
 
 log = structlog.get_logger("posd.daemon")
-local_log = structlog.get_logger("posd.local")
 
 
 def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
@@ -427,8 +426,7 @@ def _local_listeners(
         except sockets.SocketError as error:
             if served_app is not feed:
                 raise
-            log_line = local_log.info if isinstance(error, sockets.NoGroup) else local_log.warning
-            log_line("feed.no_socket", error=str(error))
+            (log.info if isinstance(error, sockets.NoGroup) else log.warning)("feed.no_socket", error=str(error))
             continue
         policy = ListenerPolicy(
             name=path.name,

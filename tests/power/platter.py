@@ -12,8 +12,8 @@ Assumptions about disk and file system:
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from random import Random
+from typing import TypeVar
 
 from tests.support.shim import Kind, Operation
 
@@ -25,41 +25,43 @@ SHARES = (0.05, 0.5, 0.95)
 Image = Mapping[str, bytes]
 
 
-@dataclass
+#: A change of a file: (offset, data), or (length, None) for a truncation.
+Change = tuple[int, bytes | None]
+
+
 class File:
-    """A file: the content for the process, the certain content, and the operations between the two contents. `name`:
-    newest name.
-    """
+    """A file: the certain content, and the later changes. `name`: newest name."""
 
-    name: str
-    live: bytearray = field(default_factory=bytearray)
-    certain: bytearray = field(default_factory=bytearray)
-    unsynced: list[Operation] = field(default_factory=list)
+    __slots__ = ("certain", "name", "unsynced")
 
-    def change(self, operation: Operation) -> None:
-        """Repeat a write or a truncation."""
-        _change(self.live, operation)
-        self.unsynced.append(operation)
+    def __init__(self, name: str, content: bytes = b"") -> None:
+        self.name = name
+        self.certain = bytearray(content)
+        self.unsynced: list[Change] = []
 
     def sync(self) -> None:
-        """Make every earlier operation certain, as an honest sync does."""
-        for operation in self.unsynced:
-            _change(self.certain, operation)
+        """Make every earlier change certain, as an honest sync does."""
+        _apply(self.certain, self.unsynced)
         self.unsynced.clear()
 
+    def seen(self) -> bytearray:
+        """Return the content that the process sees."""
+        content = bytearray(self.certain)
+        _apply(content, self.unsynced)
+        return content
+
     def torn(self, random: Random) -> bytes:
-        """Return the certain content, with a random part of the unsynced operations applied."""
+        """Return the certain content, with a random part of the unsynced changes applied."""
         content, share = bytearray(self.certain), random.choice(SHARES)
-        for operation in self.unsynced:
-            if operation.kind is Kind.TRUNCATE:
+        for start, data in self.unsynced:
+            if data is None:
                 if random.random() < share:
-                    _change(content, operation)
+                    _apply(content, [(start, None)])
                 continue
-            start, data = operation.offset, operation.data
             while data:
                 length = SECTOR - start % SECTOR
                 if random.random() < share:
-                    _write(content, start, data[:length])
+                    _apply(content, [(start, data[:length])])
                 start, data = start + length, data[length:]
         return bytes(content)
 
@@ -68,7 +70,7 @@ class Platter:
     """The directory of a process, rebuilt operation by operation. `believes` returns whether a sync is honest."""
 
     def __init__(self, initial: Image, believes: Callable[[str], bool] = lambda _name: True) -> None:
-        self._certain = {name: File(name, bytearray(content), bytearray(content)) for name, content in initial.items()}
+        self._certain = {name: File(name, content) for name, content in initial.items()}
         self._live = dict(self._certain)
         self._names: list[Mapping[str, File | None]] = []
         self._open: dict[tuple[int, int], str | File] = {}
@@ -79,8 +81,10 @@ class Platter:
         match operation.kind:
             case Kind.OPEN:
                 self._opened(operation)
-            case Kind.WRITE | Kind.TRUNCATE:
-                self._file(operation).change(operation)
+            case Kind.WRITE:
+                self._file(operation).unsynced.append((operation.offset, operation.data))
+            case Kind.TRUNCATE:
+                self._file(operation).unsynced.append((operation.offset, None))
             case Kind.SYNC:
                 self._synced(self._open[operation.descriptor])
             case Kind.UNLINK:
@@ -96,7 +100,7 @@ class Platter:
             self._rename({operation.name: File(operation.name)})
         file = self._open[operation.descriptor] = self._live[operation.name]
         if operation.truncated:
-            file.change(replace(operation, kind=Kind.TRUNCATE))
+            file.unsynced.append((operation.offset, None))
 
     def _file(self, operation: Operation) -> File:
         file = self._open[operation.descriptor]
@@ -109,11 +113,11 @@ class Platter:
                 what.sync()
         elif self._believes(what):
             for names in self._names:
-                _rename(self._certain, names)
+                rename_in(self._certain, names)
             self._names.clear()
 
     def _rename(self, names: Mapping[str, File | None]) -> None:
-        _rename(self._live, names)
+        rename_in(self._live, names)
         self._names.append(names)
         for name, file in names.items():
             if file is not None:
@@ -121,7 +125,7 @@ class Platter:
 
     def live(self) -> Image:
         """Return the files as the process sees them."""
-        return {name: bytes(file.live) for name, file in self._live.items()}
+        return {name: bytes(file.seen()) for name, file in self._live.items()}
 
     def cut(self) -> Image:
         """Return the files after a power loss that loses all unsynced operations."""
@@ -131,7 +135,7 @@ class Platter:
         """Return the files after a power loss that keeps a part of the unsynced operations."""
         directory = dict(self._certain)
         for names in self._names[: random.randint(0, len(self._names))]:
-            _rename(directory, names)
+            rename_in(directory, names)
         return {name: file.torn(random) for name, file in directory.items()}
 
 
@@ -143,7 +147,11 @@ def replay(initial: Image, operations: Iterable[Operation]) -> Platter:
     return platter
 
 
-def _rename(directory: dict[str, File], names: Mapping[str, File | None]) -> None:
+FileKind = TypeVar("FileKind", bound=File)
+
+
+def rename_in(directory: dict[str, FileKind], names: Mapping[str, FileKind | None]) -> None:
+    """Set the files of these names in a directory. None removes a name."""
     for name, file in names.items():
         if file is None:
             directory.pop(name, None)
@@ -151,16 +159,19 @@ def _rename(directory: dict[str, File], names: Mapping[str, File | None]) -> Non
             directory[name] = file
 
 
-def _change(content: bytearray, operation: Operation) -> None:
-    if operation.kind is Kind.WRITE:
-        _write(content, operation.offset, operation.data)
-    elif operation.offset < len(content):
-        del content[operation.offset :]
-    else:
-        content.extend(bytes(operation.offset - len(content)))
-
-
-def _write(content: bytearray, start: int, data: bytes) -> None:
-    if start > len(content):
-        content.extend(bytes(start - len(content)))
-    content[start : start + len(data)] = data
+def _apply(content: bytearray, changes: Iterable[Change]) -> None:
+    """Apply changes. The function makes no objects, since the simulation runs it at each commit."""
+    length = len(content)
+    for offset, data in changes:
+        if data is None:
+            if offset < length:
+                del content[offset:]
+            else:
+                content.extend(bytes(offset - length))
+            length = offset
+            continue
+        if offset > length:
+            content.extend(bytes(offset - length))
+        end = offset + len(data)
+        content[offset:end] = data
+        length = max(length, end)

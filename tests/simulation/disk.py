@@ -189,7 +189,7 @@ class Disk(Recorded):
         found = os.fstat(descriptor)
         if found.st_dev != self._device:
             return None
-        file = self.by_inode(found.st_ino)
+        file = self._inodes.get(found.st_ino)
         if file is None:
             name = self.relative(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
             if name is None or stat.S_ISDIR(found.st_mode):

@@ -22,8 +22,6 @@ from stat import S_IMODE, S_ISREG
 from typing import Literal
 
 from tests.power import platter
-from tests.support.shim import Kind as Done
-from tests.support.shim import Operation as DoneOperation
 
 Kind = Literal["write", "sync", "truncate", "rename", "unlink"]
 
@@ -38,21 +36,19 @@ _EIO, _ENOSPC = errno.EIO, errno.ENOSPC
 _replace, _unlink = os.replace, os.unlink  # the original functions; an active disk replaces these functions
 
 
-class File:
-    """A file's durable content and the later changes. A change is (offset, data), or (length, None) for a truncation.
+class File(platter.File):
+    """A file with its durable content and the later changes.
 
     `size`: length that processes see. `reserved`: greatest length on a full disk. `recorded`: whether every write is
     recorded. `whole`: whether the durable content and the later changes together give the content that processes see.
     False after a failed sync.
     """
 
-    __slots__ = ("certain", "inode", "name", "recorded", "reserved", "size", "stat", "unsynced", "whole")
+    __slots__ = ("inode", "recorded", "reserved", "size", "stat", "whole")
 
     def __init__(self, name: str, inode: int = 0, content: bytes = b"") -> None:
-        self.name = name
+        super().__init__(name, content)
         self.inode = inode
-        self.certain = bytearray(content)
-        self.unsynced: list[tuple[int, bytes | None]] = []
         self.size = len(content)
         self.reserved = 0
         self.recorded = False
@@ -62,61 +58,12 @@ class File:
     def write(self, offset: int, data: bytes) -> None:
         """Record a write."""
         self.unsynced.append((offset, data))
-        if (end := offset + len(data)) > self.size:
-            self.size = end
+        self.size = max(self.size, offset + len(data))
 
     def truncate(self, length: int) -> None:
         """Record a truncation."""
         self.unsynced.append((length, None))
         self.size = length
-
-    def sync(self) -> None:
-        """Make all changes durable."""
-        _apply(self.certain, self.unsynced)
-        self.unsynced.clear()
-
-    def seen(self) -> bytearray:
-        """Return the content that processes see, if `whole`."""
-        content = bytearray(self.certain)
-        _apply(content, self.unsynced)
-        return content
-
-    def torn(self, random: Random) -> bytes:
-        """Return the durable content with a random part of the later changes."""
-        unsynced = [
-            DoneOperation(
-                kind=Done.TRUNCATE if data is None else Done.WRITE,
-                descriptor=(0, 0),
-                created=False,
-                truncated=False,
-                directory=False,
-                offset=offset,
-                name=self.name,
-                data=data or b"",
-                end=0,
-            )
-            for offset, data in self.unsynced
-        ]
-        return platter.File(self.name, certain=self.certain, unsynced=unsynced).torn(random)
-
-
-def _apply(content: bytearray, operations: list[tuple[int, bytes | None]]) -> None:
-    """Apply recorded changes as `platter` does. The function makes no objects, since it runs at each commit."""
-    length = len(content)
-    for offset, data in operations:
-        if data is None:
-            if offset < length:
-                del content[offset:]
-            else:
-                content.extend(bytes(offset - length))
-            length = offset
-            continue
-        if offset > length:
-            content.extend(bytes(offset - length))
-        end = offset + len(data)
-        content[offset:end] = data
-        if end > length or offset > length:
-            length = len(content)
 
 
 class Recorded:
@@ -225,10 +172,6 @@ class Recorded:
             file = self.made(name, found.st_ino)
         return file
 
-    def by_inode(self, inode: int) -> File | None:
-        """Return a known file by its inode, or None."""
-        return self._inodes.get(inode)
-
     def opened(self, name: str) -> File:
         """Return a file that SQLite has just opened. The disk records the writes to this file."""
         file = self.find(name)
@@ -312,7 +255,7 @@ class Recorded:
         if refused:
             return refused
         for names in self._names.pop(folder, ()):
-            _rename(self._certain, names)
+            platter.rename_in(self._certain, names)
         return 0
 
     # Crashes.
@@ -382,7 +325,7 @@ class Recorded:
         for folder in sorted(self._names):
             unsynced = self._names[folder]
             for change in unsynced[: self._random.randint(0, len(unsynced))]:
-                _rename(names, change)
+                platter.rename_in(names, change)
         return {name: (names[name].torn(self._random), names[name].stat) for name in sorted(names)}
 
     def _put(self, files: Mapping[str, tuple[bytes, os.stat_result | None]]) -> None:
@@ -403,11 +346,3 @@ class Recorded:
 def folder_of(name: str) -> str:
     """Return the name of a file's folder."""
     return name.rpartition("/")[0]
-
-
-def _rename(directory: dict[str, File], names: Mapping[str, File | None]) -> None:
-    for name, file in names.items():
-        if file is None:
-            directory.pop(name, None)
-        else:
-            directory[name] = file

@@ -199,7 +199,10 @@ class Chain:
         if link.kind == "void" and world.random("midnight", link.identity).random() < LATE_VOIDS:
             await self._midnight()
         while True:
-            reply = await till._call("PUT", path, self._body(link))
+            reply = await till.put(self._basket, path, self._body(link))
+            if reply is None:
+                link.state = "open"
+                return
             if reply.status in (200, 201):
                 if reply.status == 201:
                     self._taken(link)
@@ -209,14 +212,7 @@ class Chain:
             if code == "pruned":
                 link.state = "approved" if reply.json["result"] == "approved" else "not"
                 return
-            if till.gives_up(self._basket, code):
-                link.state = "open"
-                return
-            if code in ("draining", "storage_unavailable", "internal_error"):
-                await asyncio.sleep(1.0)
-            elif code in ("restore_unseen", "identity_conflict", "terminal_offline", "clock_unsure"):
-                await world.person.asked(reply.json)
-            elif code == "terminal_busy":
+            if code == "terminal_busy":
                 await till._call("GET", f"/v1/transactions/{reply.json['blocking_transaction']}/outcome?timeout=30")
                 world.person.look(reply.json["blocking_transaction"])
                 await asyncio.sleep(1.0)  # the operation has ended, but a call for the operation is under way

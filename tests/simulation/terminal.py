@@ -290,21 +290,6 @@ class Terminal:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.world.plan.reply_timeout * 0.8):
                         await payment.ended.wait()
-            case "lost":
-                server.abort()
-                return
-            case "silent":
-                await asyncio.sleep(120)
-                server.abort()
-                return
-            case "cut":
-                body = json.dumps(ack).encode()
-                server.raw(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body[:30])
-                server.close()
-                return
-            case "html":
-                server.answer(200, b"<html>welcome</html>", content_type="text/html")
-                return
             case "other-id":
                 ack["client_transaction_id"] = str(UUID(int=random.getrandbits(128), version=4))
                 ack["operation"] = {"client_transaction_id": ack["client_transaction_id"]}
@@ -318,10 +303,27 @@ class Terminal:
                 truth.lied |= habit.runs
                 server.answer(random.choice((400, 401, 409, 422)), self._error("PAR-003", "no"))
                 return
+        await self._answer(server, json.dumps(ack).encode(), habit.reply.removesuffix("-runs"))
+
+    async def _answer(self, server: Server, body: bytes, fault: str) -> None:
+        """Reply, or make a fault of the connection or of the reply."""
+        match fault:
+            case "lost":
+                server.abort()
+            case "silent":
+                await asyncio.sleep(120)
+                server.abort()
+            case "cut":
+                server.raw(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body) + 30}\r\n\r\n".encode() + body[:30])
+                server.close()
+            case "html":
+                server.answer(200, b"<html>welcome</html>", content_type="text/html")
+            case "missing":
+                server.answer(404)
             case "failed":
                 server.answer(500, self._error("TER-004", "failed"))
-                return
-        server.answer(200, json.dumps(ack).encode())
+            case _:
+                server.answer(200, body)
 
     @staticmethod
     def _error(code: str, message: str) -> bytes:
@@ -633,30 +635,14 @@ class Terminal:
         self.world.checks.abort(payment)
         self.world.note(self.serial, "stops", payment.identity, payment.habit.abort)
         truth = self.world.bank.of(payment.identity)
-        match payment.habit.abort:
-            case "nothing":
-                truth.lied = True
-                server.answer(409)
-                return
-            case "lost":
-                payment.aborted.set()
-                server.abort()
-                return
-            case "silent":
-                await asyncio.sleep(120)
-                server.abort()
-                return
-            case "failed":
-                server.answer(500, self._error("TER-004", "failed"))
-                return
-            case "ignored":
-                pass
-            case _:
-                payment.aborted.set()
-        if payment.habit.abort == "empty":
-            server.answer(200, b"{}")
-        else:
-            server.answer(200, b'{"status": "ABORTED"}')
+        if payment.habit.abort == "nothing":
+            truth.lied = True
+            server.answer(409)
+            return
+        if payment.habit.abort not in ("silent", "failed", "ignored"):
+            payment.aborted.set()
+        said = b"{}" if payment.habit.abort == "empty" else b'{"status": "ABORTED"}'
+        await self._answer(server, said, payment.habit.abort)
 
     async def _search(self, identity: str, server: Server) -> None:
         payment = self.known.get(identity)
@@ -671,9 +657,8 @@ class Terminal:
                 payment.final = self._event(payment, truth.end)
             known = payment.final or (payment.newest if payment.sent else b"")
             found = [json.loads(known)] if known else []
-        body: bytes | None = None
         match habit.search:
-            case "none":
+            case "none" | "missing" | "failed" | "html" | "cut" | "silent":
                 found = []
             case "stale":
                 found = [json.loads(payment.previous)] if payment is not None and payment.previous else []
@@ -682,23 +667,6 @@ class Terminal:
                 found = [item for item in found if item.get("client_transaction_id") != identity and item]
             case "late-index" if truth.ended is None or self.world.loop.time() - truth.ended < INDEX_SECONDS:
                 found = []
-            case "missing":
-                server.answer(404)
-                return
-            case "failed":
-                server.answer(500)
-                return
-            case "html":
-                server.answer(200, b"<html>", content_type="text/html")
-                return
-            case "cut":
-                server.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n[{")
-                server.close()
-                return
-            case "silent":
-                await asyncio.sleep(120)
-                server.abort()
-                return
             case "contradicts" if payment is not None and payment.final:
                 truth.lied = True
                 status = "DECLINED" if truth.end == "APPROVAL" else "APPROVAL"
@@ -712,8 +680,7 @@ class Terminal:
         # started.
         none = habit.search in ("none", "another") and not found and truth.end in FINALS
         truth.lied |= none and self.world.plan.confirmed
-        body = json.dumps(found).encode()
-        server.answer(200, body)
+        await self._answer(server, json.dumps(found).encode(), habit.search)
 
     # Print jobs.
 

@@ -141,20 +141,16 @@ class Till:
         if manner == "careless":
             await self._careless(basket, request)
         while True:
-            reply = await self._call("PUT", path, request)
+            reply = await self.put(basket, path, request)
+            if reply is None:
+                return "ask_person"
             if reply.status in (200, 201):
                 self.world.checks.document(reply.json)
                 break
             code = reply.json["code"]
             if code == "pruned":
                 return "done" if reply.json["result"] == "approved" else "new_id_ok"
-            if self.gives_up(basket, code):
-                return "ask_person"
-            if code in ("draining", "storage_unavailable", "internal_error"):
-                await asyncio.sleep(1.0)
-            elif code in ("restore_unseen", "identity_conflict", "terminal_offline", "clock_unsure"):
-                await self.world.person.asked(reply.json)
-            elif code in ("terminal_busy", "sale_conflict"):
+            if code in ("terminal_busy", "sale_conflict"):
                 blocking = reply.json.get("blocking_transaction") or reply.json["transactions"][0]
                 if step := await self._blocked(basket, blocking, code):
                     return step
@@ -182,14 +178,23 @@ class Till:
             await asyncio.sleep(self.world.random("forget", identity).uniform(0, 40.0))
         return await self._await(basket, identity)
 
-    def gives_up(self, basket: Basket, code: str) -> bool:
-        """Count a refused start of the sale. Return whether the till gives up."""
-        basket.refusals += 1
-        over = basket.refusals >= MOST_REFUSALS
-        self.world.checks.holds(
-            not over, f"posd refused sale {basket.sale.number} {basket.refusals} times, last with {code}"
-        )
-        return over
+    async def put(self, basket: Basket, path: str, body: Any) -> Reply | None:
+        """Repeat a start after refusals that end by themselves or by the person. Return None if the till gives up."""
+        while True:
+            reply = await self._call("PUT", path, body)
+            if reply.status in (200, 201) or (code := reply.json["code"]) == "pruned":
+                return reply
+            basket.refusals += 1
+            if basket.refusals >= MOST_REFUSALS:
+                told = f"posd refused sale {basket.sale.number} {basket.refusals} times, last with {code}"
+                self.world.checks.fail(told)
+                return None
+            if code in ("draining", "storage_unavailable", "internal_error"):
+                await asyncio.sleep(1.0)
+            elif code in ("restore_unseen", "identity_conflict", "terminal_offline", "clock_unsure"):
+                await self.world.person.asked(reply.json)
+            else:
+                return reply
 
     async def _release(self, identity: str, seconds: float) -> None:
         """Let a person release the terminal too early, then request an abort. posd must refuse the abort, because the

@@ -149,10 +149,10 @@ class LaneLife:
         self.lost += count
 
 
-def life(seed: int, lane: str = "a", merchant: str = "m1") -> LaneLife:
+def life(seed: int, lane: str = "a") -> LaneLife:
     """Return a lane that had two or three databases, and lost some changes."""
     random = Random(seed)
-    found = LaneLife(random, merchant, lane)
+    found = LaneLife(random, lane=lane)
     for _ in range(random.randrange(2, 4)):
         found.begin()
         found.tell_again()

@@ -20,12 +20,9 @@ SETTINGS = "listen_addresses=''\nmax_connections=30\nshared_buffers=32MB\n"
 
 @dataclass
 class Postgres(Server):
-    """A server on a Unix socket. SIGINT ends the server in order. SIGQUIT ends the server like a crash.
-
-    Without `syncs` only a power cut could lose data.
+    """A server on a Unix socket. SIGINT ends the server in order. SIGQUIT ends the server like a crash. Only a power
+    cut could lose data.
     """
-
-    syncs: bool = False
 
     @property
     def dsn(self) -> str:
@@ -51,9 +48,7 @@ class Postgres(Server):
             cwd="/",
         )
         with (self.directory / "data" / "postgresql.conf").open("a") as config:
-            config.write(
-                f"unix_socket_directories='{self.directory}'\n{SETTINGS}fsync={'on' if self.syncs else 'off'}\n"
-            )
+            config.write(f"unix_socket_directories='{self.directory}'\n{SETTINGS}fsync=off\n")
 
     async def start(self) -> None:
         """Start the server, and wait until it is ready."""
@@ -76,10 +71,10 @@ class Postgres(Server):
 
 
 @asynccontextmanager
-async def postgres(*, syncs: bool = False) -> AsyncIterator[Postgres]:
+async def postgres() -> AsyncIterator[Postgres]:
     """Run a server for the block, in a directory that the server's user can enter."""
     with TemporaryDirectory(prefix="posd-") as directory:
-        server = Postgres(Path(directory), syncs)
+        server = Postgres(Path(directory))
         server.make()
         await server.start()
         try:

@@ -51,11 +51,11 @@ class Counter:
         socket = self.daemon.till_socket
         return run(name, *arguments, socket=socket, till=self.till, programs=self.programs, **environment)
 
-    async def pass_time(self, seconds: float = A_WHILE) -> None:
+    async def pass_time(self) -> None:
         """Advance the time of the terminals."""
         for terminal in self.terminals.values():
             assert isinstance(terminal.clock, VirtualClock)
-            await terminal.clock.advance(seconds)
+            await terminal.clock.advance(A_WHILE)
 
     def _asked(self) -> list[str]:
         bodies = [json.loads(text) for terminal in self.terminals.values() for text in terminal.requests]

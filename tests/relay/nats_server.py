@@ -69,20 +69,20 @@ class NatsServer(Server):
         finally:
             await client.close()
 
-    async def make_stream(self, name: str = STREAM, subject: str = "posd.*.*") -> None:
+    async def make_stream(self) -> None:
         """Create the stream as `posd collect --init` does."""
         async with self.client() as client:
-            config = StreamConfig(name=name, subjects=[subject], discard=DiscardPolicy.NEW, allow_direct=True)
+            config = StreamConfig(name=STREAM, subjects=["posd.*.*"], discard=DiscardPolicy.NEW, allow_direct=True)
             await client.jetstream().add_stream(config)
 
-    async def messages(self, subject: str, stream: str = STREAM) -> list[dict[str, Any]]:
+    async def messages(self, subject: str) -> list[dict[str, Any]]:
         """Return the stream's messages on a subject in order. `sequence` is the stream's number."""
         found: list[dict[str, Any]] = []
         async with self.client() as client:
             jetstream, sequence = client.jetstream(), 1
             while True:
                 try:
-                    message = await jetstream.get_msg(stream, seq=sequence, subject=subject, next=True)
+                    message = await jetstream.get_msg(STREAM, seq=sequence, subject=subject, next=True)
                 except NotFoundError:
                     return found
                 assert message.seq is not None
@@ -101,11 +101,11 @@ class NatsServer(Server):
             while last is None or not what(json.loads(last)):
                 last = (await news.next_msg(timeout=PATIENCE_SECONDS)).data
 
-    async def forget(self, *sequences: int, stream: str = STREAM) -> None:
+    async def forget(self, *sequences: int) -> None:
         """Delete messages of the stream."""
         async with self.client() as client:
             for sequence in sequences:
-                await client.jetstream().delete_msg(stream, sequence)
+                await client.jetstream().delete_msg(STREAM, sequence)
 
     async def put(self, subject: str, data: bytes) -> None:
         """Publish data on a subject."""

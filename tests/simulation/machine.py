@@ -350,7 +350,7 @@ class Machine:
         )
         self.task = in_life(self.life, lambda: self.loop.create_task(main.serve(config, around), name="posd"))
 
-    def kill_at(self, operations: int, *, power: bool = False) -> None:
+    def kill_at(self, operations: int, *, power: bool) -> None:
         """Kill the daemon at the n-th disk operation from this moment."""
         self._kill_at = self.operations + operations
         self.power_fails = power

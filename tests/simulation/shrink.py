@@ -42,14 +42,14 @@ class _Enough(Exception):
     """Error if a search has used all permitted runs."""
 
 
-def shrink(plan: Plan, wanted: frozenset[str], most: int = MOST_RUNS) -> Shrunk:
+def shrink(plan: Plan, wanted: frozenset[str]) -> Shrunk:
     """Shrink a plan while it still fails with one of these kinds of messages."""
     made = 0
     best = plan
 
     def fails(sales: Sequence[int], faults: Sequence[int]) -> bool:
         nonlocal made, best
-        if made >= most:
+        if made >= MOST_RUNS:
             raise _Enough
         made += 1
         tried = plan.with_only(sales, faults)

@@ -18,6 +18,8 @@ _SALE: Final = re.compile(r"\bsale (\d+)\b")
 BEFORE: Final = 25
 #: Paths of the lists that the person reads. The replies to these requests have many payments.
 LISTS: Final = ("/v1/feed", "/v1/transactions?")
+#: Maximum number of sales and of faults that are printed.
+MOST: Final = 12
 #: Longest line, in characters.
 WIDTH: Final = 400
 
@@ -55,8 +57,8 @@ def about_plan(result: Result) -> str:
     return "\n".join(lines)
 
 
-def _few(lines: Sequence[str], most: int = 12) -> list[str]:
-    return [f"  {line}" for line in lines[:most]] + ([f"  … and {len(lines) - most} more"] if len(lines) > most else [])
+def _few(lines: Sequence[str]) -> list[str]:
+    return [f"  {line}" for line in lines[:MOST]] + ([f"  … and {len(lines) - MOST} more"] if len(lines) > MOST else [])
 
 
 def _concerns(note: Note, ids: Collection[str]) -> bool:

@@ -75,9 +75,9 @@ def print_out(filled: Filled, identity: str, story: str = "completed", number: i
     return happen(filled, identity, *STORIES[story])
 
 
-def orphan(filled: Filled, identity: str, status: str = "COMPLETED") -> PrintJob:
+def orphan(filled: Filled, identity: str) -> PrintJob:
     """Deliver a webhook for an unknown job."""
-    body = webhook(identity, status)
+    body = webhook(identity, "COMPLETED")
     job = rebuild(read_webhook(body), identity, filled.now())
     rows.begin(WriteTransaction(filled.db), job, "orphan")
     return rows.record(WriteTransaction(filled.db), job, Called(body), filled.clock)

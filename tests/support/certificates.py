@@ -61,7 +61,7 @@ def issued(
     return leaf
 
 
-def self_signed(directory: Path, *names: str, not_after: datetime = LATER) -> Leaf:
+def self_signed(directory: Path, *names: str) -> Leaf:
     """Return a self-signed certificate that is not a CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "terminal")])
@@ -72,7 +72,7 @@ def self_signed(directory: Path, *names: str, not_after: datetime = LATER) -> Le
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(LONG_AGO)
-        .not_valid_after(not_after)
+        .not_valid_after(LATER)
         .add_extension(x509.SubjectAlternativeName([_alternative(text) for text in names]), critical=False)
         .sign(key, SHA256())
     )
@@ -147,13 +147,13 @@ class PrivateCa:
         """Make the CA and a server certificate for these names. Return the CA's file and the certificate."""
         directory.mkdir(parents=True, exist_ok=True)
         authority, own = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-        root = self._begun("shop CA", "shop CA", authority).add_extension(
+        root = self._begun("shop CA", authority).add_extension(
             x509.BasicConstraints(ca=True, path_length=self.path_length), critical=self.critical
         )
         if self.key_usage:
             usage = dict.fromkeys(_USAGES, False) | {"key_cert_sign": True, "crl_sign": True}
             root = root.add_extension(x509.KeyUsage(**usage), critical=True)
-        leaf = self._begun("shop CA", "terminal", own).add_extension(
+        leaf = self._begun("terminal", own).add_extension(
             x509.SubjectAlternativeName([_alternative(text) for text in names]), critical=False
         )
         if self.identifiers:
@@ -170,8 +170,9 @@ class PrivateCa:
         return ca, Leaf(shown, key)
 
     @staticmethod
-    def _begun(issuer: str, subject: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        issued_by, named = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in (issuer, subject))
+    def _begun(subject: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        texts = ("shop CA", subject)
+        issued_by, named = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in texts)
         return (
             x509.CertificateBuilder()
             .issuer_name(issued_by)

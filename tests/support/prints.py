@@ -172,12 +172,12 @@ def one_by_one(*scripts: Script) -> Script:
     return script
 
 
-def calling_before(job: Job, content: Callable[[], bytes], then: Script = taking_print) -> Script:
+def calling_before(job: Job, content: Callable[[], bytes]) -> Script:
     """Return the script of a terminal that calls back before it replies. posd must reply 200 to the webhook."""
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
         assert (await deliver(job.daemon, request.print_callback, content())).status == 200
-        await then(request, writer)
+        await taking_print(request, writer)
 
     return script
 

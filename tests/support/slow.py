@@ -1,6 +1,6 @@
 """Cases of a test. The quick suite runs some cases, and the whole suite runs all cases."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 from typing import Any
 
 import pytest
@@ -8,15 +8,15 @@ from _pytest.mark import ParameterSet
 from hypothesis import settings
 
 
-def first_quick(cases: Iterable[Any], quick: int = 2, ids: Sequence[str] = ()) -> list[ParameterSet]:
+def first_quick(cases: Iterable[Any], quick: int) -> list[ParameterSet]:
     """Return cases for `parametrize`. The first cases are quick. The other cases are marked slow."""
-    return _cases(cases, range(quick), ids)
+    return _cases(cases, range(quick))
 
 
 def named_quick(names: Iterable[str], quick: Container[str]) -> list[ParameterSet]:
     """Return names as cases for `parametrize`. The names in `quick` are quick. The other cases are marked slow."""
     listed = list(names)
-    return _cases(listed, [number for number, name in enumerate(listed) if name in quick], ())
+    return _cases(listed, [number for number, name in enumerate(listed) if name in quick])
 
 
 def examples(quick: int, whole: int) -> int:
@@ -24,12 +24,11 @@ def examples(quick: int, whole: int) -> int:
     return whole if settings.get_current_profile_name() == "whole" else quick
 
 
-def _cases(cases: Iterable[Any], quick: Container[int], ids: Sequence[str]) -> list[ParameterSet]:
+def _cases(cases: Iterable[Any], quick: Container[int]) -> list[ParameterSet]:
     return [
         pytest.param(
             *(case if isinstance(case, tuple) else (case,)),
             marks=() if number in quick else pytest.mark.slow,
-            id=ids[number] if ids else None,
         )
         for number, case in enumerate(cases)
     ]

@@ -2,15 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 
 from tests.e2e.conftest import some
-from tests.support.chains import Operation, approved, operation, taking
-from tests.support.shop import Shop, hanging_up
+from tests.support.chains import Operation, operation, taking
+from tests.support.shop import Shop
 from tests.support.webhooks import disk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
@@ -75,101 +74,6 @@ async def test_a_second_operation_is_refused_for_any_way_to_name_the_original(
     assert (await original.get())["derived"] == [standing.identity]
 
 
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("kind", DONE_TO)
-async def test_the_reference_identifies_an_original_that_posd_does_not_know(
-    shop: Shop, counters: list[Operation], kind: str
-) -> None:
-    here, there = counters[:2]
-    reference = str(uuid4())
-    standing = await operation(shop, kind, here).begin(transaction_reference=reference)
-    for written in (reference, reference.upper()):
-        problem = await operation(shop, kind, there).refused("already_derived", transaction_reference=written)
-        assert problem["transactions"] == [standing.identity]
-    await (await operation(shop, kind, there).begin(transaction_reference=str(uuid4()))).finish()
-    await standing.finish()
-    if kind != "re-auth":
-        await operation(shop, kind, there).refused("already_derived", transaction_reference=reference.upper())
-
-
-async def test_an_operation_before_the_original_was_known_blocks_another_one(
-    shop: Shop, counters: list[Operation]
-) -> None:
-    charge = operation(shop, "charge", counters[0])
-    shop.terminal.start = hanging_up
-    assert (await charge.put()).json["phase"] == "in_doubt"
-    charge.reference = str(uuid4())
-    void = await operation(shop, "void", counters[1]).begin(transaction_reference=charge.reference)
-    await charge.finish()
-    problem = await operation(shop, "void", counters[2]).refused("already_derived", original=charge.identity)
-    assert problem["transactions"] == [void.identity]
-    await void.finish()
-
-
-async def test_an_operation_before_a_new_reference_counts_blocks_another_one(
-    shop: Shop, counters: list[Operation]
-) -> None:
-    """The capture is in doubt. The capture was sent with the reference of a re-authorization whose approval arrives
-    later."""
-    pre_auth = await (await operation(shop, "pre-auth", counters[0]).begin()).finish()
-    re_auth, capture = operation(shop, "re-auth", counters[0]), operation(shop, "capture", counters[1])
-    re_auth.reference = str(uuid4())
-    shop.terminal.start = hanging_up
-    assert (await re_auth.put(original=pre_auth.identity)).json["phase"] == "in_doubt"
-    assert (await capture.put(transaction_reference=re_auth.reference)).json["phase"] == "in_doubt"
-    await re_auth.finish()
-    second = operation(shop, "capture", counters[0])
-    shop.terminal.start = taking
-    reply = await second.put(original=pre_auth.identity)
-    await capture.finish("DECLINED")
-    if reply.status == 201:
-        await second.finish()
-    assert (reply.status, reply.json.get("transactions")) == (409, [capture.identity])
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("kind", ["capture", "void", "post-tip"])
-async def test_an_operation_sent_under_a_wrong_reference_blocks_another_one(
-    shop: Shop, counters: list[Operation], kind: str
-) -> None:
-    """An operator recorded a wrong reference of the original. The terminal reports the right reference later."""
-    original = operation(shop, DONE_TO[kind], counters[0])
-    shop.terminal.start = hanging_up
-    assert (await original.put()).json["phase"] == "in_doubt"
-    misread = str(uuid4())
-    word = {"operator": "Ana", "note": "the receipt says so", "result": "approved", "transaction_reference": misread}
-    assert (await original.post("resolve", word, admin=True)).status == 200
-    standing = await operation(shop, kind, counters[1]).begin(original=original.identity)
-    assert standing.sent["transaction_reference"] == misread
-    await original.finish()
-    for way in WAYS:
-        problem = await operation(shop, kind, counters[2]).refused("already_derived", **naming(original, way))
-        assert problem["transactions"] == [standing.identity]
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("first", ["old", "new"])
-@pytest.mark.parametrize("kind", ["capture", "void"])
-async def test_an_original_of_another_machine_is_recognized_by_each_reference_of_its_chain(
-    shop: Shop, counters: list[Operation], kind: str, first: str
-) -> None:
-    """One operation uses the reference from before the re-authorization. The other operation uses the new reference."""
-    re_auth = operation(shop, "re-auth", counters[0])
-    old = str(uuid4())
-    await (await re_auth.begin(transaction_reference=old)).finish()
-    references = (old, re_auth.reference) if first == "old" else (re_auth.reference, old)
-    standing = await operation(shop, kind, counters[0]).begin(transaction_reference=references[0])
-    second = operation(shop, kind, counters[1])
-    for _ in ("open", "approved"):
-        shop.terminal.start = taking
-        reply = await second.put(transaction_reference=references[1])
-        if reply.status == 201:
-            await second.finish()
-        assert (reply.status, reply.json.get("transactions")) == (409, [standing.identity])
-        if reply.json["detail"].count("(open)"):
-            await standing.finish()
-
-
 # Many tills at once
 
 
@@ -198,38 +102,7 @@ async def test_of_many_simultaneous_tills_one_succeeds(
     await winner.finish()
 
 
-# Repeated calls
-
-
 # The basket
-
-
-@pytest.mark.slow
-async def test_a_chain_is_one_sale_and_an_unrelated_payment_is_another(shop: Shop, counters: list[Operation]) -> None:
-    sale = f"till-3/{uuid4()}"
-    here, there = counters[:2]
-    pre_auth = await (await operation(shop, "pre-auth", here).begin(sale=sale)).finish()
-    steps: list[tuple[str, dict[str, Any]]] = [
-        ("re-auth", naming(pre_auth, "original")),
-        ("re-auth", naming(pre_auth, "TRANSACTION_REFERENCE")),
-        ("capture", naming(pre_auth, "original")),
-    ]
-    chain = [pre_auth]
-    for kind, named in steps:
-        chain.append(await (await operation(shop, kind, here).begin(sale=sale, **named)).finish())
-    void = await operation(shop, "void", here).begin(sale=sale, original=chain[-1].identity)
-    chain.append(void)
-    everyone = [item.identity for item in reversed(chain)]
-    for end in (False, True):
-        assert (await operation(shop, "charge", there).refused("sale_conflict", sale=sale))["transactions"] == everyone
-        # The charge has no relation to this sale, so its void is not part of the sale.
-        charge = await approved(shop, "charge")
-        problem = await operation(shop, "void", there).refused("sale_conflict", sale=sale, original=charge.identity)
-        assert problem["transactions"] == everyone
-        foreign = {"transaction_reference": str(uuid4())}
-        assert (await operation(shop, "void", there).refused("sale_conflict", sale=sale, **foreign))["transactions"]
-        if not end:
-            await void.finish()
 
 
 async def test_an_obstacle_in_the_chain_is_reported_before_an_obstacle_of_the_sale(

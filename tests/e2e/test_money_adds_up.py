@@ -89,23 +89,6 @@ async def test_no_operation_exceeds_the_configured_maximum(home: Path) -> None:
         await operation(own, "refund", charge).begin(original=charge.identity)
 
 
-async def test_a_capture_is_limited_by_the_reservation(shop: Shop) -> None:
-    pre_auth = await approved(shop, "pre-auth")
-    for named in ({"original": pre_auth.identity}, {"transaction_reference": pre_auth.reference}):
-        problem = await operation(shop, "capture", pre_auth).refused(
-            "amount_exceeds", amount={"subtotal_iva0": "11.21"}, **named
-        )
-        assert (problem["asked"], problem["allowed"]) == (Decimal("11.21"), CHARGED)
-    await operation(shop, "capture", pre_auth).begin(
-        original=pre_auth.identity, amount={"subtotal_iva0": "11.20", "tip": 1}
-    )
-
-
-async def test_an_unknown_original_limits_nothing(shop: Shop) -> None:
-    capture = operation(shop, "capture")
-    await capture.begin(transaction_reference=str(uuid4()), amount={"subtotal_iva0": "999.99"})
-
-
 async def test_all_refunds_together_are_limited_by_the_charge(shop: Shop) -> None:
     charge = await approved(shop, "charge")
     first = await operation(shop, "refund", charge).begin(original=charge.identity, amount={"subtotal_iva0": 5})

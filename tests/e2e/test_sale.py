@@ -64,15 +64,6 @@ async def test_an_open_or_approved_sale_is_not_charged_again(shop: Shop, sale: s
     assert (await payment.put(sale=sale)).status == 200  # the same call gets the payment instead of a refusal
 
 
-@pytest.mark.parametrize("status", ["DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED"])
-async def test_a_sale_that_was_not_charged_can_be_charged(shop: Shop, sale: str, status: str) -> None:
-    payment = await paid(shop, sale)
-    for item in APPROVED[: 3 if status == "DECLINED" else 2]:
-        assert await payment.event(*item) == 200
-    assert await payment.event(status, APPROVED[2 if status == "DECLINED" else 1][0]) == 200
-    assert await conflicts(shop, sale) == []
-
-
 async def test_a_payment_in_doubt_or_released_blocks_its_sale(shop: Shop, sale: str) -> None:
     payment = await shop.in_doubt(sale=sale)
     assert await conflicts(shop, sale) == [payment.identity]
@@ -81,15 +72,6 @@ async def test_a_payment_in_doubt_or_released_blocks_its_sale(shop: Shop, sale: 
     word = {"operator": "Ana", "note": "the acquirer knows nothing of it", "result": "not_started"}
     assert (await payment.post("resolve", word, admin=True)).status == 200
     assert await conflicts(shop, sale) == []
-
-
-async def test_an_uncertain_outcome_blocks_its_sale(shop: Shop, sale: str) -> None:
-    payment = await paid(shop, sale)
-    for item in APPROVED[:3]:
-        assert await payment.event(*item) == 200
-    # the acquirer may have approved the payment
-    assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200
-    assert await conflicts(shop, sale) == [payment.identity]
 
 
 async def test_additional_charges_the_same_sale_again_and_another_sale_is_independent(shop: Shop, sale: str) -> None:

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from posd.simulator import Simulator
 from tests.e2e.conftest import some
-from tests.support.chains import FITS, Operation, approved, operation, stored, taking
+from tests.support.chains import FITS, Operation, approved, operation, stored
 from tests.support.daemon import Daemon
 from tests.support.shop import Shop, answering, hanging_up, nothing_to_correct
 from tests.support.simulated import chain, play, simulated
@@ -97,15 +97,6 @@ async def test_an_unknown_original_is_refused(shop: Shop, kind: str) -> None:
     await item.begin(transaction_reference=foreign.upper())
     assert item.sent["transaction_reference"] == foreign
     assert (await item.get())["original"] is None
-
-
-async def test_an_original_permits_operations_as_soon_as_it_is_approved(shop: Shop) -> None:
-    pre_auth = await operation(shop, "pre-auth").begin()
-    capture = operation(shop, "capture")
-    await capture.refused("unknown_original", original=pre_auth.identity)
-    await pre_auth.finish()
-    await capture.begin(original=pre_auth.identity)
-    assert capture.sent["transaction_reference"] == pre_auth.reference
 
 
 async def test_a_busy_terminal_does_not_hide_a_wrong_chain(shop: Shop) -> None:
@@ -211,19 +202,6 @@ async def test_an_operation_by_reference_is_linked_as_soon_as_its_original_is_kn
     await charge.finish()
     assert (await charge.get())["derived"] == [tip.identity]
     assert (await tip.get())["original"] == charge.identity
-
-
-@pytest.mark.parametrize("kind", ["capture", "void"])
-async def test_a_re_authorization_of_another_machines_payment_is_captured_or_voided_by_its_reference(
-    shop: Shop, kind: str
-) -> None:
-    """The pre-authorization was made on another machine. posd has only its reference."""
-    re_auth = await approved(shop, "re-auth")
-    item = operation(shop, kind, re_auth)
-    shop.terminal.start = taking
-    reply = await item.put(transaction_reference=re_auth.reference)
-    assert reply.status == 201, reply.json["detail"]
-    assert item.sent["transaction_reference"] == re_auth.reference
 
 
 async def shop_doubt(shop: Shop, kind: str, **request: Any) -> Operation:

@@ -138,6 +138,7 @@ PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
     (PAID, "void under a"): ("a", "a", "a"),
     (PAID, "refund of a for 10"): ("a", "a", "a"),
     (PAID, "void under stranger"): ("stranger", None, ""),
+    ("", "capture under stranger for 999"): ("stranger", None, ""),
     ("a=unknown", "void under a"): ("a", "a", "a"),
     # A capture is sent with the newest approved reference.
     (RESERVED, "capture of p for 120"): ("r", "p", "p r"),
@@ -146,6 +147,7 @@ PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
     (RESERVED, "capture under r for 120"): ("r", "p", "p r"),
     # If posd does not know the pre-authorization, the re-authorization counts as the original.
     ("r=re-auth under stranger for 120", "capture under r for 120"): ("r", "r", "r"),
+    ("r=re-auth under stranger for 120", "void under r"): ("r", "r", "r"),
     # An operation may be sent with a reference before posd knows its original. The reference later links operation and
     # original. If several payments have the reference, the payment of the same terminal is the original.
     ("a=charge, v=void under a declined", "refund of a for 10 repeat"): ("a", "a", "a v"),
@@ -270,6 +272,24 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
         "already_derived",
         f"{SAME} capture c (approved). {ONE_MORE.format(kind='capture')}",
     ),
+    ("r=re-auth under stranger for 9, c=capture under r for 1", "capture under stranger for 1"): (
+        "already_derived",
+        f"{SAME} capture c (approved). {ONE_MORE.format(kind='capture')}",
+    ),
+    ("r=re-auth under stranger for 9, v=void under r open", "void under stranger"): (
+        "already_derived",
+        f"{SAME} void v (open). {WAIT}",
+    ),
+    ("r=re-auth under stranger for 9, v=void under stranger", "void under r"): (
+        "already_derived",
+        f"{SAME} void v (approved). {STAYS}",
+    ),
+    # The operation was sent before posd knew its original, or with a wrong reference of its original.
+    ("a=charge, v=void under a open", "void of a"): ("already_derived", f"{SAME} void v (open). {WAIT}"),
+    ("a=charge, v=void of a under stranger open", "void under a"): (
+        "already_derived",
+        f"{SAME} void v (open). {WAIT}",
+    ),
     ("p=pre-auth for 9, r=re-auth of p for 9, c=capture under r for 1", "capture of p for 1"): (
         "already_derived",
         f"{SAME} capture c (approved). {ONE_MORE.format(kind='capture')}",
@@ -326,6 +346,19 @@ def test_a_refusal_names_the_obstacle_and_the_cure(there_is: str, wanted: str) -
         kind = wanted.split()[0]
         end = f" no {kind} was sent" if code == "amount_exceeds" else f" No {kind} was sent"
         assert (raised.value.code, chain.told(raised.value.detail)) == (code, f"cannot start: {words}{end}")
+
+
+@every("kind", ["capture", "void", "post-tip", "re-auth", "refund"])
+@every("state", ["open", "approved"])
+def test_the_reference_identifies_an_original_that_posd_does_not_know(kind: str, state: str) -> None:
+    with book() as records:
+        chain = Chain(records, f"x={kind} under stranger for 1 {state}")
+        if (kind, state) == ("re-auth", "approved"):
+            chain.place("re-auth under stranger for 1")
+            return
+        with pytest.raises(Problem) as raised:
+            chain.place(f"{kind} under stranger for 1")
+        assert (raised.value.code, raised.value.extra["transactions"]) == ("already_derived", [chain.id("x")])
 
 
 def test_an_operation_that_retention_removed_is_named_with_its_end(records: Book) -> None:
@@ -422,10 +455,14 @@ OF_SALE = {
     ("a=charge in s on 1", "charge for 1 in s on 2"): "a",
     ("a=charge in s, b=charge in s", "charge for 1 in s"): "b, a",
     ("a=charge in s declined, b=charge in s not_started", "charge for 1 in s"): "",
+    ("a=charge in s canceled", "charge for 1 in s"): "",
     ("a=charge in s", "charge for 1 in s repeat"): "",
     ("a=charge in s", "charge for 1 in other"): "",
     ("a=charge", "charge for 1"): "",
     ("a=charge in s", "void of a in s"): "",  # only its own chain blocks the void
+    ("p=pre-auth for 9 in s, c=capture of p for 9 in s, v=void of c in s open", "charge for 1 in s"): "v, c, p",
+    ("p=pre-auth for 9 in s, c=capture of p for 9 in s, a=charge", "void of a in s"): "c, p",
+    ("p=pre-auth for 9 in s, c=capture of p for 9 in s", "void under stranger in s"): "c, p",
 }
 
 

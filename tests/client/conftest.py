@@ -1,16 +1,15 @@
 """A real daemon and scripted terminals for the client's tests."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from posd.client import Problem
-from tests.e2e.conftest import home, shop
+from tests.e2e.conftest import shop
 from tests.support.events import APPROVED
 from tests.support.shop import Payment, Shop, acknowledging, open_counters
 
-__all__ = ["home", "shop"]
+__all__ = ["shop"]
 
 
 def refused(code: str) -> pytest.RaisesExc[Problem]:
@@ -28,9 +27,9 @@ def payment(shop: Shop) -> Payment:
 
 
 @pytest.fixture
-async def alone(home: Path) -> AsyncIterator[Payment]:
+async def alone() -> AsyncIterator[Payment]:
     """Yield a payment that is not started, on the only terminal of a daemon. A test can stop and restart the daemon."""
-    async with open_counters(home, 1) as [counter]:
+    async with open_counters(1) as [counter]:
         yield counter.payment()
 
 

@@ -130,8 +130,8 @@ async def test_a_payment_that_no_longer_holds_its_terminal_is_not_aborted(shop: 
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_an_abort_is_not_sent_again_after_a_kill(home: Path) -> None:
-    async with open_counters(home, 1) as (counter,):
+async def test_an_abort_is_not_sent_again_after_a_kill() -> None:
+    async with open_counters(1) as (counter,):
         posd = counter.daemon
         payment = await counter.started()
         assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200

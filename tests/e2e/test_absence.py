@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +26,8 @@ LONG = 720
 
 
 @pytest.fixture
-async def counter(home: Path) -> AsyncIterator[Shop]:
-    async with open_counters(home, 1, QUIET) as (counter,):
+async def counter() -> AsyncIterator[Shop]:
+    async with open_counters(1, QUIET) as (counter,):
         counter.terminal.search = answering(200, b"[]")
         yield counter
 
@@ -161,8 +160,8 @@ BEFORE, NOW = "192.0.2.7", "127.0.0.1"
 
 
 @pytest.fixture
-async def moved(home: Path) -> AsyncIterator[Shop]:
-    async with open_counters(home, 1, SHORT) as (moved,):
+async def moved() -> AsyncIterator[Shop]:
+    async with open_counters(1, SHORT) as (moved,):
         yield moved
 
 

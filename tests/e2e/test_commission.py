@@ -4,8 +4,6 @@ count for the proof of `not_started`.
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -23,9 +21,8 @@ NOT_CONFIRMED = settings(search=False, abort=False)
 
 @pytest_asyncio.fixture
 async def counter() -> AsyncIterator[Shop]:
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_counters(Path(directory), 1, NOT_CONFIRMED) as (counter,):
-            yield counter
+    async with open_counters(1, NOT_CONFIRMED) as (counter,):
+        yield counter
 
 
 async def commission(posd: Daemon, serial: str, **said: Any) -> Reply:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -26,9 +25,8 @@ GRACE = 0.5
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
     """Yield the terminals of a daemon with short limits. Each test pops a terminal."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_counters(Path(directory), 5, f"[reconcile]\nfirst_event_grace_seconds = {GRACE}\n") as counters:
-            yield counters
+    async with open_counters(5, f"[reconcile]\nfirst_event_grace_seconds = {GRACE}\n") as counters:
+        yield counters
 
 
 @pytest.fixture

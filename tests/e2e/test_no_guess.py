@@ -3,9 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -35,16 +32,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LONG_ENOUGH = 3.0
 
 
-def directory() -> Any:
-    return TemporaryDirectory(prefix="posd-")
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
     """Yield the terminals of a daemon that does not search by itself. Each test pops a terminal."""
-    with directory() as home:
-        async with open_counters(Path(home), 8, QUIET) as counters:
-            yield counters
+    async with open_counters(8, QUIET) as counters:
+        yield counters
 
 
 @pytest.fixture
@@ -61,74 +53,70 @@ async def two_proofs(clock: Shop) -> None:
 
 @pytest.mark.slow
 async def test_replies_during_the_start_are_not_part_of_the_proof() -> None:
-    with directory() as home:
-        async with open_counters(Path(home), 1, settings(settle=1, probe=False)) as [counter]:
-            known = await pay_before(counter)
-            payment = counter.payment()
-            counter.terminal.start = script = held(hanging_up)
-            counter.terminal.search = knowing(known, otherwise=NONE)
-            counter.terminal.abort = NOTHING_RUNNING
-            starting = asyncio.create_task(payment.put())
-            await script.arrived.wait()
-            assert (await payment.post("abort")).json["code"] == "nothing_running"
-            script.release.set()
-            assert (await starting).json["phase"] == "in_doubt"
-            counter.terminal.search = answering(503)
-            await payment.post("abort")
-            assert await counter.daemon.outcome(payment.identity, LONG_ENOUGH) is None
+    async with open_counters(1, settings(settle=1, probe=False)) as [counter]:
+        known = await pay_before(counter)
+        payment = counter.payment()
+        counter.terminal.start = script = held(hanging_up)
+        counter.terminal.search = knowing(known, otherwise=NONE)
+        counter.terminal.abort = NOTHING_RUNNING
+        starting = asyncio.create_task(payment.put())
+        await script.arrived.wait()
+        assert (await payment.post("abort")).json["code"] == "nothing_running"
+        script.release.set()
+        assert (await starting).json["phase"] == "in_doubt"
+        counter.terminal.search = answering(503)
+        await payment.post("abort")
+        assert await counter.daemon.outcome(payment.identity, LONG_ENOUGH) is None
 
 
 @pytest.mark.slow
 async def test_a_search_hit_of_another_merchant_counts_as_a_hit() -> None:
-    with directory() as home:
-        extra = settings(settle=1) + '[merchant]\nid = "M-1"\n'
-        async with open_counters(Path(home), 2, extra) as [counter, clock]:
-            known = await pay_before(counter)
-            payment = counter.payment()
-            counter.terminal.start, counter.terminal.abort = hanging_up, answering(404)
-            other = event(payment.identity, "APPROVAL", "APPROVAL_REQUESTED", payment.serial, merchant_id="M-2")
-            counter.terminal.search = knowing(known, other, otherwise=NONE)
-            await payment.put()
-            document = (await payment.post("reconcile")).json
-            assert (document["phase"], document["last_search"]["result"]) == ("in_doubt", "no_answer")
-            counter.terminal.search, counter.terminal.abort = knowing(known, otherwise=NONE), NOTHING_RUNNING
-            await two_proofs(clock)
-            assert (await payment.get())["outcome"] is None
+    extra = settings(settle=1) + '[merchant]\nid = "M-1"\n'
+    async with open_counters(2, extra) as [counter, clock]:
+        known = await pay_before(counter)
+        payment = counter.payment()
+        counter.terminal.start, counter.terminal.abort = hanging_up, answering(404)
+        other = event(payment.identity, "APPROVAL", "APPROVAL_REQUESTED", payment.serial, merchant_id="M-2")
+        counter.terminal.search = knowing(known, other, otherwise=NONE)
+        await payment.put()
+        document = (await payment.post("reconcile")).json
+        assert (document["phase"], document["last_search"]["result"]) == ("in_doubt", "no_answer")
+        counter.terminal.search, counter.terminal.abort = knowing(known, otherwise=NONE), NOTHING_RUNNING
+        await two_proofs(clock)
+        assert (await payment.get())["outcome"] is None
 
 
 @pytest.mark.slow
 async def test_an_interrupted_callback_proves_that_a_terminal_has_the_request() -> None:
-    with directory() as home:
-        async with open_counters(Path(home), 2, settings(settle=1)) as [counter, clock]:
-            known = await pay_before(counter)
-            payment = counter.payment()
-            counter.terminal.start, counter.terminal.abort = hanging_up, NOTHING_RUNNING
-            counter.terminal.search = knowing(known, otherwise=NONE)
-            await payment.put()
-            url = urlsplit(payment.requests[0].callback)
-            _, writer = await connect(url.port or 443, counter.daemon.ca)
-            writer.write(f"POST {url.path} HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n{{".encode())
-            await writer.drain()
-            writer.close()
-            await two_proofs(clock)
-            assert (await payment.get())["outcome"] is None
+    async with open_counters(2, settings(settle=1)) as [counter, clock]:
+        known = await pay_before(counter)
+        payment = counter.payment()
+        counter.terminal.start, counter.terminal.abort = hanging_up, NOTHING_RUNNING
+        counter.terminal.search = knowing(known, otherwise=NONE)
+        await payment.put()
+        url = urlsplit(payment.requests[0].callback)
+        _, writer = await connect(url.port or 443, counter.daemon.ca)
+        writer.write(f"POST {url.path} HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n{{".encode())
+        await writer.drain()
+        writer.close()
+        await two_proofs(clock)
+        assert (await payment.get())["outcome"] is None
 
 
 @pytest.mark.slow
 async def test_an_accepted_abort_excludes_the_proof() -> None:
-    with directory() as home:
-        async with open_counters(Path(home), 1, settings(settle=1, probe=False)) as [counter]:
-            known = await pay_before(counter)
-            payment = counter.payment()
-            counter.terminal.start, counter.terminal.abort = hanging_up, answering(200)
-            counter.terminal.search = knowing(known, otherwise=NONE)
-            await payment.put()
-            assert (await payment.post("abort")).status == 202
-            counter.terminal.abort = NOTHING_RUNNING
-            await payment.post("abort")
-            assert await counter.daemon.outcome(payment.identity, 1.5) is None
-            await payment.post("abort")
-            assert await counter.daemon.outcome(payment.identity, LONG_ENOUGH) is None
+    async with open_counters(1, settings(settle=1, probe=False)) as [counter]:
+        known = await pay_before(counter)
+        payment = counter.payment()
+        counter.terminal.start, counter.terminal.abort = hanging_up, answering(200)
+        counter.terminal.search = knowing(known, otherwise=NONE)
+        await payment.put()
+        assert (await payment.post("abort")).status == 202
+        counter.terminal.abort = NOTHING_RUNNING
+        await payment.post("abort")
+        assert await counter.daemon.outcome(payment.identity, 1.5) is None
+        await payment.post("abort")
+        assert await counter.daemon.outcome(payment.identity, LONG_ENOUGH) is None
 
 
 async def test_an_invalid_reply_of_a_terminal_is_not_logged(counter: Shop) -> None:
@@ -212,20 +200,19 @@ async def test_a_start_without_its_reply_cannot_be_resolved(counter: Shop, call:
 
 @pytest.mark.slow
 async def test_a_person_does_not_wait_for_hanging_terminals() -> None:
-    with directory() as home:
-        extra = "[reconcile]\nfirst_event_grace_seconds = 0.2\n"
-        async with open_counters(Path(home), MAX_CALLS + 1, extra) as [*hanging, healthy]:
-            scripts = [held(NONE) for _ in hanging]
-            for counter, script in zip(hanging, scripts, strict=True):
-                waiting = counter.payment()
-                counter.terminal.start, counter.terminal.search = hanging_up, script
-                assert (await waiting.put()).json["phase"] == "in_doubt"
-            for script in scripts:
-                await script.arrived.wait()
-            payment = healthy.payment()
-            healthy.terminal.start, healthy.terminal.search = hanging_up, NONE
-            assert (await payment.put()).json["phase"] == "in_doubt"
-            for _ in range(20):  # posd's own search for the payment is not due, or waits for other searches
-                assert (await payment.post("reconcile")).json["last_search"]["result"] == "none"
-            for script in scripts:
-                script.release.set()
+    extra = "[reconcile]\nfirst_event_grace_seconds = 0.2\n"
+    async with open_counters(MAX_CALLS + 1, extra) as [*hanging, healthy]:
+        scripts = [held(NONE) for _ in hanging]
+        for counter, script in zip(hanging, scripts, strict=True):
+            waiting = counter.payment()
+            counter.terminal.start, counter.terminal.search = hanging_up, script
+            assert (await waiting.put()).json["phase"] == "in_doubt"
+        for script in scripts:
+            await script.arrived.wait()
+        payment = healthy.payment()
+        healthy.terminal.start, healthy.terminal.search = hanging_up, NONE
+        assert (await payment.put()).json["phase"] == "in_doubt"
+        for _ in range(20):  # posd's own search for the payment is not due, or waits for other searches
+            assert (await payment.post("reconcile")).json["last_search"]["result"] == "none"
+        for script in scripts:
+            script.release.set()

@@ -3,8 +3,6 @@
 import json
 from collections.abc import AsyncIterator
 from decimal import Decimal
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -118,10 +116,9 @@ FIXED = ("void", "post-tip")
 async def fixed() -> AsyncIterator[Shop]:
     """Yield a terminal on which voids and post-tips cannot be aborted."""
     rows = "".join(f"[profile.{kind}]\nabortable = false\n" for kind in FIXED)
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_counters(Path(directory), 1, QUIET + rows) as (counter,):
-            yield counter
-            await nothing_to_correct(counter.daemon)
+    async with open_counters(1, QUIET + rows) as (counter,):
+        yield counter
+        await nothing_to_correct(counter.daemon)
 
 
 @pytest.mark.quick(1)

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import cycle
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -203,9 +201,8 @@ async def daemons() -> AsyncIterator[dict[str, list[Shop]]]:
     async with AsyncExitStack() as stack:
         opened = {}
         for name, extra in DAEMONS.items():
-            directory = stack.enter_context(TemporaryDirectory(prefix="posd-"))
             count = sum(case.daemon == name for case in CASES.values()) + 8
-            opened[name] = await stack.enter_async_context(open_counters(Path(directory), count, extra))
+            opened[name] = await stack.enter_async_context(open_counters(count, extra))
         posds = [counters[0].daemon for counters in opened.values()]
         yield opened
         for posd in posds:

@@ -3,8 +3,6 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -113,32 +111,31 @@ first_event_grace_seconds = 3600
 
 
 async def test_the_configuration_sets_method_path_and_place_of_a_search_and_the_merchant() -> None:
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_counters(Path(directory), 1, ELSEWHERE) as (counter,):
-            payment = await counter.in_doubt()
-            ours = element(payment, "APPROVAL")
-            replies: list[tuple[Any, str]] = [
-                ([ours], "no_answer"),
-                ({"data": None}, "no_answer"),
-                ({"data": {"it/em~s": None}}, "no_answer"),
-                ({"data": {}}, "no_answer"),
-                ({"data": {"it/em~s": [ours | {"merchant_id": "M-2"}]}}, "no_answer"),
-                ({"data": {"it/em~s": [ours | {"terminal": {"serial_number": "SN-STRANGER"}}]}}, "no_answer"),
-                ({"data": {"it/em~s": []}}, "none"),
-                ({"data": {"it/em~s": element(payment, "CARD_PRESENTED")}}, "found"),
-                ({"data": {"it/em~s": [ours | {"merchant_id": "M-2", "status": "DECLINED"}, ours]}}, "found"),
-                ({"data": {"it/em~s": [ours | {"merchant_id": ""}]}}, "found"),
-            ]
-            for reply, result in replies:
-                counter.terminal.search = answering(200, json.dumps(reply).encode())
-                document = (await payment.post("reconcile")).json
-                assert document["last_search"]["result"] == result, reply
-            assert document["outcome"]["result"] == "approved"
-            # A person must see results that have posd's id and belong to another payment.
-            assert attention(document) == {"quarantined_event", "serial_mismatch", "damaged_event"}
-            assert {(item.method, item.path, item.body) for item in counter.terminal.searches} == {
-                ("GET", f"/v2/{payment.identity}/transaction_search_online", b"")
-            }
+    async with open_counters(1, ELSEWHERE) as (counter,):
+        payment = await counter.in_doubt()
+        ours = element(payment, "APPROVAL")
+        replies: list[tuple[Any, str]] = [
+            ([ours], "no_answer"),
+            ({"data": None}, "no_answer"),
+            ({"data": {"it/em~s": None}}, "no_answer"),
+            ({"data": {}}, "no_answer"),
+            ({"data": {"it/em~s": [ours | {"merchant_id": "M-2"}]}}, "no_answer"),
+            ({"data": {"it/em~s": [ours | {"terminal": {"serial_number": "SN-STRANGER"}}]}}, "no_answer"),
+            ({"data": {"it/em~s": []}}, "none"),
+            ({"data": {"it/em~s": element(payment, "CARD_PRESENTED")}}, "found"),
+            ({"data": {"it/em~s": [ours | {"merchant_id": "M-2", "status": "DECLINED"}, ours]}}, "found"),
+            ({"data": {"it/em~s": [ours | {"merchant_id": ""}]}}, "found"),
+        ]
+        for reply, result in replies:
+            counter.terminal.search = answering(200, json.dumps(reply).encode())
+            document = (await payment.post("reconcile")).json
+            assert document["last_search"]["result"] == result, reply
+        assert document["outcome"]["result"] == "approved"
+        # A person must see results that have posd's id and belong to another payment.
+        assert attention(document) == {"quarantined_event", "serial_mismatch", "damaged_event"}
+        assert {(item.method, item.path, item.body) for item in counter.terminal.searches} == {
+            ("GET", f"/v2/{payment.identity}/transaction_search_online", b"")
+        }
 
 
 # Tests in which a search and a webhook report the same payment.

@@ -5,8 +5,6 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -28,10 +26,9 @@ ENDS = {"APPROVAL": "approved", "DECLINED": "declined"}
 @pytest_asyncio.fixture(loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
     """Yield the terminals of a daemon for one test. The test can stop and reconfigure the daemon."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_counters(Path(directory), 4, QUIET) as counters:
-            yield counters
-            await nothing_to_correct(counters[0].daemon)
+    async with open_counters(4, QUIET) as counters:
+        yield counters
+        await nothing_to_correct(counters[0].daemon)
 
 
 async def reprocess(posd: Daemon) -> Any:
@@ -134,29 +131,28 @@ TAMPERING = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def tampered() -> AsyncIterator[dict[str, tuple[Payment, Any, Any]]]:
     """Change payments in the file of a stopped daemon. Yield each payment with the earlier document and the report."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_counters(Path(directory), len(TAMPERING) + 1, QUIET) as counters:
-            posd = counters[0].daemon
-            payments = [await whole(counter, "APPROVAL") for counter in counters]
-            before = [await payment.get() for payment in payments]
-            assert await posd.stop() == 0
-            with closing(sqlite3.connect(posd.database)) as db:
-                for payment, (statement, _) in zip(payments, TAMPERING.values(), strict=False):
-                    db.execute(f"{statement} WHERE client_transaction_id = ?", (payment.identity,))
-                db.commit()
-            await posd.start()
-            waiting = asyncio.create_task(posd.outcome(payments[list(TAMPERING).index("open again")].identity))
-            report = await reprocess(posd)
-            assert (await waiting)["result"] == "approved"
-            assert report["differing"] == len(report["differences"]) == len(TAMPERING)
-            differences = {item["client_transaction_id"]: item for item in report["differences"]}
-            assert payments[-1].identity not in differences
-            named = [*TAMPERING, "untouched"]
-            yield {
-                name: (payment, old, differences.get(payment.identity))
-                for name, payment, old in zip(named, payments, before, strict=True)
-            }
-            await nothing_to_correct(posd)
+    async with open_counters(len(TAMPERING) + 1, QUIET) as counters:
+        posd = counters[0].daemon
+        payments = [await whole(counter, "APPROVAL") for counter in counters]
+        before = [await payment.get() for payment in payments]
+        assert await posd.stop() == 0
+        with closing(sqlite3.connect(posd.database)) as db:
+            for payment, (statement, _) in zip(payments, TAMPERING.values(), strict=False):
+                db.execute(f"{statement} WHERE client_transaction_id = ?", (payment.identity,))
+            db.commit()
+        await posd.start()
+        waiting = asyncio.create_task(posd.outcome(payments[list(TAMPERING).index("open again")].identity))
+        report = await reprocess(posd)
+        assert (await waiting)["result"] == "approved"
+        assert report["differing"] == len(report["differences"]) == len(TAMPERING)
+        differences = {item["client_transaction_id"]: item for item in report["differences"]}
+        assert payments[-1].identity not in differences
+        named = [*TAMPERING, "untouched"]
+        yield {
+            name: (payment, old, differences.get(payment.identity))
+            for name, payment, old in zip(named, payments, before, strict=True)
+        }
+        await nothing_to_correct(posd)
 
 
 @pytest.mark.quick(1)

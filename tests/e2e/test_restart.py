@@ -6,8 +6,6 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -50,10 +48,9 @@ BY_ANA = {"operator": "Ana", "note": "the display says so"}
 @pytest_asyncio.fixture(loop_scope="module")
 async def counter() -> AsyncIterator[Shop]:
     """Yield the terminal of a daemon for one test. The test can stop and restart the daemon."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_counters(Path(directory), 1, QUIET + PATIENT) as (counter,):
-            yield counter
-            await nothing_to_correct(counter.daemon)
+    async with open_counters(1, QUIET + PATIENT) as (counter,):
+        yield counter
+        await nothing_to_correct(counter.daemon)
 
 
 async def patient(posd: Daemon, identity: str, again: asyncio.Event) -> Any:
@@ -148,24 +145,23 @@ confirmed = true
 [profile.abort]
 confirmed = true
 """
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_counters(Path(directory), 1, proving) as (counter,):
-            posd = counter.daemon
-            known = await counter.started()
-            final = event(known.identity, "DECLINED", None, known.serial)
-            counter.terminal.search = knowing(final)
-            assert (await known.post("reconcile")).json["outcome"]["result"] == "declined"
-            payment = counter.payment()
-            counter.terminal.start, counter.terminal.abort = hanging_up, answering(409)
-            counter.terminal.search = knowing(final, otherwise=answering(200, b"[]"))
-            assert (await payment.put()).json["phase"] == "in_doubt"
-            await posd.log_line("payment.abort", transaction=payment.identity)
-            await posd.restart()
-            outcome = await posd.outcome(payment.identity)
-            assert outcome["result"] == "not_started"
-            started = next(line for line in posd.lines if line["event"] == "posd.started")
-            assert [item["kind"] for item in outcome["evidence"]] == ["abort", "search", "abort", "search"]
-            assert all(item["at"] > started["timestamp"] for item in outcome["evidence"])
+    async with open_counters(1, proving) as (counter,):
+        posd = counter.daemon
+        known = await counter.started()
+        final = event(known.identity, "DECLINED", None, known.serial)
+        counter.terminal.search = knowing(final)
+        assert (await known.post("reconcile")).json["outcome"]["result"] == "declined"
+        payment = counter.payment()
+        counter.terminal.start, counter.terminal.abort = hanging_up, answering(409)
+        counter.terminal.search = knowing(final, otherwise=answering(200, b"[]"))
+        assert (await payment.put()).json["phase"] == "in_doubt"
+        await posd.log_line("payment.abort", transaction=payment.identity)
+        await posd.restart()
+        outcome = await posd.outcome(payment.identity)
+        assert outcome["result"] == "not_started"
+        started = next(line for line in posd.lines if line["event"] == "posd.started")
+        assert [item["kind"] for item in outcome["evidence"]] == ["abort", "search", "abort", "search"]
+        assert all(item["at"] > started["timestamp"] for item in outcome["evidence"])
 
 
 async def test_a_removed_terminal_with_an_open_payment_does_not_prevent_a_start(counter: Shop) -> None:

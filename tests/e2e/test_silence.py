@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pytest
@@ -39,11 +37,10 @@ stall_after_request_seconds = {STALL_AFTER_REQUEST}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
     """Yield the terminals of a daemon with short limits. Each test pops a terminal."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_counters(Path(directory), 14, SHORT) as counters:
-            daemon = counters[0].daemon
-            yield counters
-            await nothing_to_correct(daemon)
+    async with open_counters(14, SHORT) as counters:
+        daemon = counters[0].daemon
+        yield counters
+        await nothing_to_correct(daemon)
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 from zoneinfo import ZoneInfo
@@ -31,11 +29,10 @@ DAYS = (
 @asynccontextmanager
 async def merchant(timezone: str) -> AsyncIterator[Shop]:
     """Run a daemon with a merchant in this time zone and one terminal."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        settings = f'[merchant]\ntimezone = "{timezone}"\n{QUIET}'
-        async with open_counters(Path(directory), 1, settings) as (counter,):
-            yield counter
-            await nothing_to_correct(counter.daemon)
+    settings = f'[merchant]\ntimezone = "{timezone}"\n{QUIET}'
+    async with open_counters(1, settings) as (counter,):
+        yield counter
+        await nothing_to_correct(counter.daemon)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

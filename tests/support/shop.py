@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -227,9 +228,10 @@ async def open_shop(
 
 
 @asynccontextmanager
-async def open_counters(directory: Path, count: int, extra: str = "") -> AsyncIterator[list[Shop]]:
+async def open_counters(count: int, extra: str = "") -> AsyncIterator[list[Shop]]:
     """Run one daemon with several terminals for the block. Yield a shop for each terminal."""
     async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(TemporaryDirectory(prefix="posd-")))
         terminals = [
             await stack.enter_async_context(scripted_terminal(directory, f"SN-{number}")) for number in range(count)
         ]

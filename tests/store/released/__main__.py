@@ -13,7 +13,6 @@ import sys
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
@@ -96,20 +95,19 @@ async def fill(shops: list[Shop]) -> None:
 
 async def run(target: Path) -> None:
     """Fill a database and write it to `target`, compressed."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_counters(Path(directory), len(STAY_OPEN) + 2, CONFIG) as shops:
-            await fill(shops)
-            database = shops[0].daemon.database
-        with closing(sqlite3.connect(database)) as db:
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            schema = db.execute("PRAGMA user_version").fetchone()[0]
-            counts = {
-                table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-                for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-            }
-        place = target if target.suffix == ".gz" else target / f"schema-{schema}.db.gz"
-        place.write_bytes(gzip.compress(database.read_bytes(), mtime=0))
-        sys.stdout.write(f"{place}: {place.stat().st_size} bytes, {counts}\n")
+    async with open_counters(len(STAY_OPEN) + 2, CONFIG) as shops:
+        await fill(shops)
+        database = shops[0].daemon.database
+    with closing(sqlite3.connect(database)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        schema = db.execute("PRAGMA user_version").fetchone()[0]
+        counts = {
+            table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        }
+    place = target if target.suffix == ".gz" else target / f"schema-{schema}.db.gz"
+    place.write_bytes(gzip.compress(database.read_bytes(), mtime=0))
+    sys.stdout.write(f"{place}: {place.stat().st_size} bytes, {counts}\n")
 
 
 if __name__ == "__main__":

@@ -301,15 +301,19 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         identity = draft.client_transaction_id
         self._newest[identity] = draft
         conclude = partial(self._conclude, draft, way)
-        try:
-            with self._outstanding.call(identity):
+        uncertain: CommitUncertain | None = None
+        with self._outstanding.call(identity):
+            try:
                 transaction, request = await self._intend(draft, way)
+            except CommitUncertain as error:
+                uncertain = error
+            else:
                 if request is None:  # the id was recorded before: a callback may have created an orphan
                     return transaction, False
                 attempt = await self._send(transaction, request, way.until)
-        except CommitUncertain as error:
+        if uncertain is not None:
             # A later call may start the id meanwhile. Then the judgement of this attempt is dropped.
-            return await self._resolve_uncertain(identity, error, conclude), True
+            return await self._resolve_uncertain(identity, uncertain, conclude), True
         with suppress(Exception):  # the error is logged, and the work is tried again
             concluded = await self._settle(identity, partial(conclude, attempt))
             return concluded or transaction, True

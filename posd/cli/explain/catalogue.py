@@ -111,7 +111,7 @@ def named_parts(reason: str) -> str:
 
 def translated(problem: "ConfigProblem") -> "ConfigProblem":
     """Return a fault of the configuration with its reason and its cure in the language, if the catalogue has them."""
-    return structs.replace(problem, reason=named(problem.reason), cure=named(problem.cure))
+    return structs.replace(problem, reason=named_parts(problem.reason), cure=named_parts(problem.cure))
 
 
 def say(command: str, name: str, /, **words: object) -> str:

@@ -17,7 +17,7 @@ from posd.cli.app.errors import Failure
 from posd.cli.app.output import DESCRIPTION, Output, aside, counted
 from posd.cli.app.parameters import asks, caller, check_usage, confirm
 from posd.cli.app.times import in_words, moment
-from posd.cli.explain.catalogue import chosen, language, named, say
+from posd.cli.explain.catalogue import chosen, language, named, named_parts, say
 from posd.cli.operate.config import act_as_owner, load_as_owner
 from posd.records.callback_urls import NEW_KEY
 from posd.records.witness import StartedPayment
@@ -41,7 +41,7 @@ def _told(output: Output) -> Iterator[None]:
         code = ExitCode.USAGE if isinstance(error, UnusableFile) else ExitCode.NOT_DONE
         raw = msgspec.json.encode({"ok": False, "error": str(error)})
         # A file name in another message can contain a line break.
-        lines = error.lines if isinstance(error, InvalidIdList) else (str(error),)
+        lines = error.lines if isinstance(error, InvalidIdList) else (named_parts(str(error)),)
         raise Failure(lines, code, output, raw) from error
 
 

@@ -23,7 +23,7 @@ from posd.cli.app.output import Output
 from posd.cli.app.tables import Layout
 from posd.cli.simulator_screen import Keys, OutputThread, as_words
 from posd.cli.simulator_screen import as_json as line_as_json
-from posd.simulator import Settings, SettingsError, TerminalGroup
+from posd.simulator import Settings, SettingsError, started
 from posd.simulator.control import controlled, listed_scenarios
 from posd.simulator.ledger import Entry
 from posd.simulator.scenario import CHOICE, DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, Kind, payments, prints, text
@@ -210,7 +210,7 @@ def simulate(
         sys.exit(ExitCode.USAGE)
 
 
-async def _run(terminals: Sequence[Settings], control: str | None, lines: OutputThread, *, keys: bool) -> None:
+async def _run(settings: Sequence[Settings], control: str | None, lines: OutputThread, *, keys: bool) -> None:
     """Run the terminals until SIGTERM, SIGINT or SIGHUP (a closed window)."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -218,13 +218,13 @@ async def _run(terminals: Sequence[Settings], control: str | None, lines: Output
     for number in (signal.SIGTERM, signal.SIGINT, *hung_up):
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        shop = await stack.enter_async_context(TerminalGroup(terminals))
+        terminals = await stack.enter_async_context(started(settings))
         control_url = None
         if control is not None:
-            api = controlled(shop, *split_address(control, "--control", "127.0.0.1:6870"))
+            api = controlled(terminals, *split_address(control, "--control", "127.0.0.1:6870"))
             control_url = await stack.enter_async_context(api)
-        several = len(shop.terminals) > 1
-        for serial, terminal in shop.terminals.items():
+        several = len(terminals) > 1
+        for serial, terminal in terminals.items():
             ca_file = terminal.settings.ca_certificate
             ready = {
                 "ready": True,
@@ -239,7 +239,7 @@ async def _run(terminals: Sequence[Settings], control: str | None, lines: Output
                 write(entry)
             terminal.ledger.listen(write)
         if keys:
-            await stack.enter_async_context(Keys(shop, lines.say))
+            await stack.enter_async_context(Keys(list(terminals.values()), lines.say))
         await stop.wait()
 
 

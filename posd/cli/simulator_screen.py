@@ -6,7 +6,7 @@ import queue
 import signal
 import termios
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self
 
 import click
@@ -19,7 +19,7 @@ from posd.simulator.clock import Tasks
 from posd.simulator.control import POWER_CYCLE_SECONDS, put_paper_in
 from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import CHOICE, Certificate
-from posd.simulator.simulator import Simulator, TerminalGroup
+from posd.simulator.simulator import Simulator
 from posd.simulator.wire import SettingsError
 
 #: Most lines of a print on the screen; `GET …/prints` of the control API has all.
@@ -242,10 +242,10 @@ class Keys:
     The modes of stdin are restored when the block ends, and while the process is stopped or in the background.
     """
 
-    def __init__(self, shop: TerminalGroup, say: Callable[[str], None]) -> None:
+    def __init__(self, terminals: Sequence[Simulator], say: Callable[[str], None]) -> None:
         """`say` writes a line on the screen."""
-        self._terminals = list(shop.terminals.values())
-        self._selected = self._terminals[0]
+        self._terminals = terminals
+        self._selected = terminals[0]
         self._say = say
         #: Whether the next input is a line: the name of a scenario.
         self._typing = False

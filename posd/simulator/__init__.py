@@ -6,7 +6,7 @@ sides, and stay hidden.
 
 from posd.simulator.ledger import Entry, Ledger
 from posd.simulator.settings import Settings
-from posd.simulator.simulator import Simulator, TerminalGroup
+from posd.simulator.simulator import Simulator, started
 from posd.simulator.wire import SettingsError
 
-__all__ = ["Entry", "Ledger", "Settings", "SettingsError", "Simulator", "TerminalGroup"]
+__all__ = ["Entry", "Ledger", "Settings", "SettingsError", "Simulator", "started"]

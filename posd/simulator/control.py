@@ -16,11 +16,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from posd.simulator.app import json_response, read_body, refused_response
-from posd.simulator.clock import Tasks
+from posd.simulator.clock import Tasks, VirtualClock
 from posd.simulator.network import Listener, bind, url
 from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import CHOICE, Certificate, Scenario, Story, payments, prints
-from posd.simulator.simulator import Simulator, TerminalGroup
+from posd.simulator.simulator import Simulator
 from posd.simulator.wire import Refused, SettingsError
 
 #: Default terminal seconds of a power cycle.
@@ -57,15 +57,15 @@ MAX_BODY_BYTES = 65_536
 
 
 @asynccontextmanager
-async def controlled(shop: TerminalGroup, host: str, port: int) -> AsyncIterator[str]:
-    """Serve the control API of a shop during the block, and yield its URL.
+async def controlled(terminals: Mapping[str, Simulator], host: str, port: int) -> AsyncIterator[str]:
+    """Serve the control API of terminals with a common clock during the block, and yield its URL.
 
     Raise SettingsError if `host` is no loopback address, or cannot be used.
     """
     if not is_loopback(host):
         raise SettingsError(f"the control API listens on loopback alone, for example 127.0.0.1:6870, not on {host}")
     tasks = Tasks()  # actions that take terminal time run after the reply
-    listener, bound = Listener(_app(shop, tasks), None), bind(host, port)
+    listener, bound = Listener(_app(terminals, tasks), None), bind(host, port)
     try:
         listener.start(bound)
     except SettingsError:
@@ -126,7 +126,7 @@ def state_of(terminal: Simulator) -> dict[str, Any]:
         "plugged": terminal.switchboard.plugged,
         "certificate": terminal.certificate,
         "scenario": terminal.settings.scenario_name,
-        "armed": terminal.terminal.choice.armed,
+        "armed": terminal.terminal.armed,
         "armed_print": terminal.printer.armed,
         "payment": None
         if running is None
@@ -242,12 +242,14 @@ DEEDS: Mapping[str, _Deed] = {
 _ADVANCE = _body(("advance", _Seconds))
 
 
-def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
+def _app(terminals: Mapping[str, Simulator], tasks: Tasks) -> ASGIApp:
+    clock = next(iter(terminals.values())).clock
+
     def terminal_of(request: Request) -> Simulator:
         serial = request.path_params["serial"]
-        if serial not in shop.terminals:
+        if serial not in terminals:
             raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}: GET /terminals")
-        return shop.terminals[serial]
+        return terminals[serial]
 
     async def show_help(_: Request) -> Response:
         return PlainTextResponse(HELP)
@@ -256,12 +258,12 @@ def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
         return json_response(listed_scenarios())
 
     async def show_terminals(_: Request) -> Response:
-        return json_response([state_of(terminal) for terminal in shop.terminals.values()])
+        return json_response([state_of(terminal) for terminal in terminals.values()])
 
     async def show_terminal(request: Request) -> Response:
         path = request.path_params["serial"]
         serial, _, deed = path.rpartition("/")
-        if path not in shop.terminals and serial in shop.terminals and deed in DEEDS:
+        if path not in terminals and serial in terminals and deed in DEEDS:
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "HTTP_405", f"{deed} needs a POST; GET / describes it")
         return json_response(state_of(terminal_of(request)))
 
@@ -272,13 +274,13 @@ def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
         return json_response(terminal_of(request).printer.prints())
 
     async def show_clock(_: Request) -> Response:
-        return json_response({"virtual": shop.virtual_clock is not None, "now": shop.clock.now()})
+        return json_response({"virtual": isinstance(clock, VirtualClock), "now": clock.now()})
 
     async def advance(request: Request) -> Response:
         body = await _read(request, _ADVANCE)
-        if shop.virtual_clock is None:
+        if not isinstance(clock, VirtualClock):
             raise Refused(HTTPStatus.CONFLICT, "REAL_TIME", "time passes by itself here: start with --virtual")
-        await shop.virtual_clock.advance(*body)
+        await clock.advance(*body)
         return await show_clock(request)
 
     async def do(request: Request) -> Response:

@@ -17,21 +17,17 @@ from posd.simulator.ledger import Ledger, Record
 from posd.simulator.messages import ReceivedStart, changed
 from posd.simulator.scenario import (
     Abort,
-    Certificate,
     Failure,
     PaymentStep,
     Scenario,
     Search,
     Span,
     TerminalAction,
-    by_amount,
     draw,
-    payments,
-    read,
 )
 from posd.simulator.settings import Settings
 from posd.simulator.switchboard import Switchboard
-from posd.simulator.wire import CHIP, CONTACTLESS, FINALS, SENT, PaymentStatus, Processed, SettingsError, total
+from posd.simulator.wire import CHIP, CONTACTLESS, FINALS, SENT, PaymentStatus, Processed, SettingsError
 
 _log = logging.getLogger(__name__)
 
@@ -46,55 +42,6 @@ class Parts:
     ledger: Ledger
     record: Record
     switchboard: Switchboard
-
-
-class Choice:
-    """Choice of a payment's scenario. The order is: armed, named in the metadata, chosen by the amount, configured."""
-
-    def __init__(self, settings: Settings, switchboard: Switchboard) -> None:
-        """Raise SettingsError if the user's own scenario cannot be read."""
-        own = settings.scenario_file
-        #: The shipped scenarios, and the user's own scenario under its file's name.
-        self.scenarios: Mapping[str, Scenario] = payments() if own is None else {**payments(), own.stem: read(own)}
-        #: Scenario of the next payment, which overrides the choice of the request. None: no choice.
-        self.armed: str | None = None
-        self._default = settings.scenario_name
-        self._switchboard = switchboard
-        #: The scenario whose preparation has run.
-        self._begun: Scenario | None = None
-        self._beginning = asyncio.Lock()
-
-    def arm(self, name: str | None) -> None:
-        """Set the scenario of the next payment. None clears it. Raise KeyError if the scenario does not exist."""
-        if name is not None and name not in self.scenarios:
-            raise KeyError(name)
-        self.armed = name
-
-    def choose(self, start: ReceivedStart) -> tuple[str, str]:
-        """Return the name of the scenario of a new payment, and the source of the choice."""
-        armed, self.armed = self.armed, None
-        if armed is not None:
-            return armed, "armed"
-        if start.scenario is not None:
-            return start.scenario, "metadata"
-        name = None if start.amount is None else by_amount(total(start.amount), self.scenarios)  # in the main unit
-        return (self._default, "option") if name is None else (name, "amount")
-
-    async def begin(self) -> None:
-        """Prepare the scenario of the next payment if it begins before the request. Undo an earlier preparation.
-
-        Raise SettingsError.
-        """
-        async with self._beginning:
-            before, wanted = self._begun, self.scenarios[self.armed or self._default]
-            shown = before.certificate if before else None
-            if wanted.certificate is not shown:
-                await self._switchboard.show_certificate(wanted.certificate or Certificate.OWN)
-            if wanted.away:
-                await self._switchboard.unplug()
-            elif before is not None and before.away:
-                await self._switchboard.plug()
-            self._begun = wanted
 
 
 class ManualControl(StrEnum):

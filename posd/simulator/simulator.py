@@ -4,8 +4,8 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
 
 from posd.simulator.app import make_app
@@ -116,49 +116,25 @@ class Simulator:
         bodies = {"requests": self.requests, "searches": self.searches, "print_requests": self.print_requests}
         await switchboard.start(make_app(terminal, parts, bodies))
         try:
-            await terminal.choice.begin()
+            await terminal.prepare()
         except SettingsError as error:
             raise SettingsError(f"scenario {settings.scenario_name}: {error}") from error
 
 
-class TerminalGroup:
-    """Terminals with a common clock, as an async context manager. All terminals stop when the block ends.
+@asynccontextmanager
+async def started(settings: Sequence[Settings]) -> AsyncIterator[Mapping[str, Simulator]]:
+    """Run terminals with a common clock during the block. Yield them by serial, in the order of `settings`.
 
-    Entering raises SettingsError if a terminal cannot run. Then no terminal runs.
+    Raise SettingsError for no terminal, a repeated serial, or different clocks, or if a terminal cannot run.
     """
-
-    def __init__(self, settings: Sequence[Settings]) -> None:
-        """Make one terminal for each item of `settings`.
-
-        Raise SettingsError for a repeated serial, or for different clocks.
-        """
-        twice = [serial for serial, count in Counter(item.serial for item in settings).items() if count > 1]
-        if twice:
-            raise SettingsError(f"serial {twice[0]} is there twice: each terminal has its own")
-        if len({(item.virtual, item.speed) for item in settings}) != 1:
-            raise SettingsError(
-                "a shop needs at least one terminal, and one time for all: the same speed, virtual or not"
-            )
-        #: The common clock.
-        self.clock = make_clock(settings[0])
-        #: Serial -> terminal, in the order of the settings.
-        self.terminals: Mapping[str, Simulator] = {item.serial: Simulator(item, self.clock) for item in settings}
-        self._running = AsyncExitStack()
-
-    @property
-    def virtual_clock(self) -> VirtualClock | None:
-        """The clock that can be advanced, or None for real time."""
-        return self.clock if isinstance(self.clock, VirtualClock) else None
-
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as started:
-            for terminal in self.terminals.values():
-                await started.enter_async_context(terminal)
-            self._running = started.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._running.aclose()
+    twice = [serial for serial, count in Counter(item.serial for item in settings).items() if count > 1]
+    if twice:
+        raise SettingsError(f"serial {twice[0]} is there twice: each terminal has its own")
+    if len({(item.virtual, item.speed) for item in settings}) != 1:
+        raise SettingsError("a shop needs at least one terminal, and one time for all: the same speed, virtual or not")
+    clock = make_clock(settings[0])
+    async with AsyncExitStack() as stack:
+        yield {item.serial: await stack.enter_async_context(Simulator(item, clock)) for item in settings}
 
 
 def make_clock(settings: Settings) -> Clock:

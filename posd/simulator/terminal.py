@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from random import Random
@@ -14,8 +14,21 @@ from posd.simulator import messages, wire
 from posd.simulator.clock import Tasks
 from posd.simulator.ledger import Entry
 from posd.simulator.messages import START_IDS, Answer, ReceivedStart, claims, plain, read_search, read_start, refusal
-from posd.simulator.payment import Choice, ManualControl, Parts, Payment
-from posd.simulator.scenario import AbortEffect, Failure, Reply, Search, SearchFinds, SearchShape, Start
+from posd.simulator.payment import ManualControl, Parts, Payment
+from posd.simulator.scenario import (
+    AbortEffect,
+    Certificate,
+    Failure,
+    Reply,
+    Scenario,
+    Search,
+    SearchFinds,
+    SearchShape,
+    Start,
+    by_amount,
+    payments,
+    read,
+)
 from posd.simulator.wire import (
     ACQUIRERS,
     AccessMode,
@@ -31,14 +44,22 @@ from posd.simulator.wire import (
 class PaymentTerminal:
     """Replies to starts, aborts and searches, and the events of payments.
 
-    A reply and its effects are computed without an await, so that no other request comes between them.
+    The order of a scenario's choice is: armed, named in the metadata, chosen by the amount, configured. A reply and its
+    effects are computed without an await, so that no other request comes between them.
     """
 
     def __init__(self, parts: Parts) -> None:
         """Raise SettingsError if the user's own scenario cannot be read."""
         self._parts = parts
         self._ledger = parts.ledger
-        self.choice = Choice(parts.settings, parts.switchboard)
+        own = parts.settings.scenario_file
+        #: The shipped scenarios, and the user's own scenario under its file's name.
+        self._scenarios: Mapping[str, Scenario] = payments() if own is None else {**payments(), own.stem: read(own)}
+        #: Scenario of the next payment, which overrides the choice of the request. None: no choice.
+        self.armed: str | None = None
+        #: The scenario whose preparation has run.
+        self._prepared: Scenario | None = None
+        self._preparing = asyncio.Lock()
         self._started = 0
         #: The running payment, which has no final and further steps.
         self.running: Payment | None = None
@@ -55,8 +76,37 @@ class PaymentTerminal:
         Return the task that prepares a scenario which begins before the request. The effects of the scenario last until
         the next call. Raise KeyError if the scenario does not exist.
         """
-        self.choice.arm(name)
-        return self._tasks.begin(self.choice.begin())
+        if name is not None and name not in self._scenarios:
+            raise KeyError(name)
+        self.armed = name
+        return self._tasks.begin(self.prepare())
+
+    async def prepare(self) -> None:
+        """Prepare the scenario of the next payment if it begins before the request. Undo an earlier preparation.
+
+        Raise SettingsError.
+        """
+        switchboard = self._parts.switchboard
+        async with self._preparing:
+            before, wanted = self._prepared, self._scenarios[self.armed or self._parts.settings.scenario_name]
+            shown = before.certificate if before else None
+            if wanted.certificate is not shown:
+                await switchboard.show_certificate(wanted.certificate or Certificate.OWN)
+            if wanted.away:
+                await switchboard.unplug()
+            elif before is not None and before.away:
+                await switchboard.plug()
+            self._prepared = wanted
+
+    def _choose(self, start: ReceivedStart) -> tuple[str, str]:
+        """Return the name of the scenario of a new payment, and the source of the choice."""
+        armed, self.armed = self.armed, None
+        if armed is not None:
+            return armed, "armed"
+        if start.scenario is not None:
+            return start.scenario, "metadata"
+        name = None if start.amount is None else by_amount(total(start.amount), self._scenarios)  # in the main unit
+        return (self._parts.settings.scenario_name, "option") if name is None else (name, "amount")
 
     def start(self, body: bytes, operation: SimulatedOperation, access_mode: AccessMode) -> Answer:
         """Start an asynchronous operation. Return the reply: 200 with the acknowledgement, 400, 409, 422, or the
@@ -74,11 +124,11 @@ class PaymentTerminal:
         except Refused as refused:
             add_start(http_status=refused.status, code=refused.code, scenario=None, chosen_by=None, runs=False)
             return plain(refusal(self._parts.settings, refused, asked["client_transaction_id"]))
-        name, chosen_by = self.choice.choose(start)
+        name, chosen_by = self._choose(start)
         self._started += 1
         # The seed is derived for each payment. So the same seed gives the same payment, whatever other payments run.
         seed = f"{self._parts.seed}/{start.client_transaction_id}/{self._started}"
-        payment = Payment(self._parts, start, amount, name, self.choice.scenarios[name], seed)
+        payment = Payment(self._parts, start, amount, name, self._scenarios[name], seed)
         reply = self._start_reply(payment)
         rng = payment.rng("start")
         usual = HTTPStatus.OK, messages.acknowledgement(self._parts.settings, start, messages.new_uuid(rng))
@@ -99,7 +149,7 @@ class PaymentTerminal:
         No payment runs when the reference is checked, so the approvals do not change until this payment ends.
         """
         settings = self._parts.settings
-        start = read_start(body, operation, self.choice.scenarios, settings.amount_unit)
+        start = read_start(body, operation, self._scenarios, settings.amount_unit)
         if self.running is not None:
             raise Refused(HTTPStatus.CONFLICT, "TERMINAL_BUSY", "another payment is running on this terminal")
         if settings.edition == "2026" and not operation.originals and total(start.amount or {}) == 0:

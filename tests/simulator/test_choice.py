@@ -33,10 +33,10 @@ async def test_the_sources_of_a_scenario_have_an_order(
         assert await chosen(till, amount=AMOUNT) == (BY_AMOUNT, "amount")
         assert await chosen(till, amount=AMOUNT, metadata=METADATA) == ("decline", "metadata")
         assert await chosen(till, metadata={"scenario": "own"}) == ("own", "metadata")
-        assert terminal.choice.armed is None
+        assert terminal.armed is None
         terminal.arm("reject-before-card")
         assert await chosen(till, amount=AMOUNT, metadata=METADATA) == ("reject-before-card", "armed")
-        assert terminal.choice.armed is None
+        assert terminal.armed is None
         assert await chosen(till, metadata=METADATA) == ("decline", "metadata")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from posd.simulator import Settings, TerminalGroup, control
+from posd.simulator import Settings, Simulator, control, started
 from tests.simulator.conftest import PATIENCE, QUICK_SPEED, Receiver, Till, request
 
 SERIAL = "SN/1"
@@ -17,10 +17,10 @@ JSON = {"content-type": "application/json"}
 
 
 class Developer:
-    """A developer who calls the control API of a shop with one terminal."""
+    """A developer who calls the control API of one terminal."""
 
-    def __init__(self, shop: TerminalGroup, url: str, client: httpx2.AsyncClient) -> None:
-        self.terminal = shop.terminals[SERIAL]
+    def __init__(self, terminal: Simulator, url: str, client: httpx2.AsyncClient) -> None:
+        self.terminal = terminal
         self.till = Till(self.terminal, client)
         self.url = url
         self.client = client
@@ -49,8 +49,8 @@ class Developer:
 
 @asynccontextmanager
 async def controlled(wanted: Settings, client: httpx2.AsyncClient) -> AsyncIterator[Developer]:
-    async with TerminalGroup([wanted]) as shop, control.controlled(shop, "127.0.0.1", 0) as url:
-        yield Developer(shop, url, client)
+    async with started([wanted]) as terminals, control.controlled(terminals, "127.0.0.1", 0) as url:
+        yield Developer(terminals[SERIAL], url, client)
 
 
 @pytest.fixture

@@ -129,13 +129,3 @@ def test_parts_added_by_the_configuration_are_accepted() -> None:
 def test_the_error_for_a_float_shows_what_to_write() -> None:
     with pytest.raises(TypeError, match=r'write Decimal\("11\.2"\) or "11\.2"'):
         check_amount(11.20)  # type: ignore[arg-type]  # the test passes a wrong type
-
-
-def test_the_parts_are_those_of_the_contract() -> None:
-    assert {name.partition(".")[0] for name in MEMBERS} == {
-        "iva",
-        "subtotal_iva",
-        "subtotal_iva0",
-        "tip",
-        "extra_taxes",
-    }

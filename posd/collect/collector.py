@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Final
@@ -146,7 +146,7 @@ class StreamConsumer:
             num_replicas=replicas,
             allow_direct=True,
         )
-        try:
+        with _away("cannot make the stream"):
             try:
                 await self._jetstream.stream_info(self._stream)
             except NotFoundError:
@@ -157,17 +157,13 @@ class StreamConsumer:
             except NotFoundError:
                 await self._add_consumer()
                 made.append(f"the consumer {DURABLE}")
-        except (NatsError, TimeoutError, OSError) as error:
-            raise _away("cannot make the stream", error) from error
         return made
 
     async def begin_again(self) -> None:
         """Reset the consumer, so that every message is delivered again."""
-        try:
+        with _away("cannot begin the stream again"):
             await self._jetstream.delete_consumer(self._stream, DURABLE)
             await self._add_consumer()
-        except (NatsError, TimeoutError, OSError) as error:
-            raise _away("cannot begin the stream again", error) from error
 
     async def _add_consumer(self) -> None:
         consumer = ConsumerConfig(
@@ -182,33 +178,26 @@ class StreamConsumer:
 
     async def take(self, seconds: float = WAIT_SECONDS) -> list[Msg]:
         """Return the next messages. The list is empty if no message arrives within the wait."""
-        if self._server_error.done():  # the only response to a forbidden acknowledgement
-            raise _away("messages cannot be taken", NatsError(self._server_error.result()))
-        try:
+        with _away("messages cannot be taken"), suppress(TimeoutError):
+            if self._server_error.done():  # the only response to a forbidden acknowledgement
+                raise NatsError(self._server_error.result())
             if self._bound is None:
                 self._bound = await self._jetstream.pull_subscribe_bind(durable=DURABLE, stream=self._stream)
             return await self._bound.fetch(BATCH, timeout=seconds)
-        except TimeoutError:
-            return []
-        except (NatsError, OSError) as error:
-            raise _away("messages cannot be taken", error) from error
+        return []
 
     async def left(self) -> int:
         """Return the number of messages that wait for delivery."""
-        try:
+        with _away("the consumer cannot be asked"):
             found = await self._jetstream.consumer_info(self._stream, DURABLE)
-        except (NatsError, TimeoutError, OSError) as error:
-            raise _away("the consumer cannot be asked", error) from error
         return (found.num_pending or 0) + (found.num_ack_pending or 0)
 
     @staticmethod
     async def done(messages: list[Msg]) -> None:
         """Acknowledge messages whose content is on disk."""
-        try:
+        with _away("messages cannot be acknowledged"):
             for message in messages:
                 await message.ack()
-        except (NatsError, OSError) as error:
-            raise _away("messages cannot be acknowledged", error) from error
 
 
 def _read(message: Msg) -> LaneMessage:
@@ -224,11 +213,16 @@ async def connected(config: CollectConfig) -> AsyncIterator[StreamConsumer]:
         yield StreamConsumer(client, config, server_error)
 
 
-def _away(what: str, error: Exception) -> StreamAway:
-    if isinstance(error, APIError):
-        return StreamAway(f"{what}: {error.description or error} ({error.err_code})")
-    todo = "Check that the stream and its consumer exist (posd collect --init), and the rights of this user"
-    return StreamAway(f"{what}: {str(error) or type(error).__name__}", todo)
+@contextmanager
+def _away(what: str) -> Iterator[None]:
+    """Raise StreamAway with `what` for an error of the server or of the connection in the block."""
+    try:
+        yield
+    except APIError as error:
+        raise StreamAway(f"{what}: {error.description or error} ({error.err_code})") from error
+    except (NatsError, TimeoutError, OSError) as error:
+        todo = "Check that the stream and its consumer exist (posd collect --init), and the rights of this user"
+        raise StreamAway(f"{what}: {str(error) or type(error).__name__}", todo) from error
 
 
 log = structlog.get_logger("posd.collect")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import ifaddr
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
@@ -372,8 +372,7 @@ def _signed(
     names = x509.SubjectAlternativeName([x509.DNSName(WRONG_NAME)]) if wrong_name else _names(own)
     if names is not None:
         builder = builder.add_extension(names, critical=False)
-    plain = isinstance(signing_key, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey)
-    return builder.sign(signing_key, None if plain else SHA256())
+    return builder.sign(signing_key, SHA256())
 
 
 def _names(own: x509.Certificate) -> x509.SubjectAlternativeName | None:

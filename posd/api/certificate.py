@@ -406,31 +406,28 @@ class AddressRefusals(msgspec.Struct):
     told_at: float | None = None
 
 
-class CertificateRefusals:
+class CertificateRefusals(msgspec.Struct, eq=False):
     """Counts of refusals per address, in a bounded table, and their log lines.
 
     An `Allowance` cannot limit the lines, because it refills within the hour, so twice MAX_LINES could be logged.
     """
 
-    def __init__(self, now: Callable[[], datetime], is_own: Callable[[str], bool] = lambda _address: False) -> None:
-        """Create the counts. `is_own`: returns whether an address belongs to this machine, from which `posd doctor`
-        connects.
-        """
-        self._now = now
-        self._is_own = is_own
-        self._addresses: dict[str, AddressRefusals] = {}
-        self._lines: list[float] = []
+    now: Callable[[], datetime]
+    #: Returns whether an address belongs to this machine, from which `posd doctor` connects.
+    is_own: Callable[[str], bool] = lambda _address: False
+    _addresses: dict[str, AddressRefusals] = {}
+    _lines: list[float] = []
 
     def told(self, peer: str, error: BaseException) -> bool:
         """Count a refusal of our certificate. Return whether the error is a refusal of the certificate."""
         alert = refusal(error)
-        if alert is not None and not self._is_own(plain(peer)):
+        if alert is not None and not self.is_own(plain(peer)):
             self.note(peer, alert)
         return alert is not None
 
     def note(self, peer: str, alert: str) -> None:
         """Count one more refusal."""
-        address, now = plain(peer), self._now()
+        address, now = plain(peer), self.now()
         entry = self._addresses.pop(address, None) or AddressRefusals(alert, now, now)
         if len(self._addresses) >= MAX_ADDRESSES:
             del self._addresses[next(iter(self._addresses))]
@@ -452,7 +449,7 @@ class CertificateRefusals:
 
     def recent(self) -> dict[str, AddressRefusals]:
         """Return the addresses that refused the certificate within `SHOWN_FOR`, the newest last."""
-        oldest = self._now() - SHOWN_FOR
+        oldest = self.now() - SHOWN_FOR
         return {address: entry for address, entry in self._addresses.items() if entry.last_at > oldest}
 
     def words(self, terminals: Mapping[str, str], *, complete: bool) -> str | None:

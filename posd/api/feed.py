@@ -41,15 +41,16 @@ BUSY_SECONDS = 5.0
 GIVE_WAY_SECONDS = 0.05
 
 
-class FeedStream:
+class FeedStream(msgspec.Struct, eq=False):
     """Handler of /v1/feed. `relays_metadata`: returns whether the feed socket serves metadata."""
 
-    def __init__(self, context: CallContext, relays_metadata: Callable[[], bool]) -> None:
-        self._context = context
-        self._relays_metadata = relays_metadata
-        self._newest = 0  # highest `seq` known in this process
-        self._moved_at = float("-inf")
-        context.hub.listen(self._changed, batch.RecordedChange)
+    context: CallContext
+    relays_metadata: Callable[[], bool]
+    _newest: int = 0  # highest `seq` known in this process
+    _moved_at: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self.context.hub.listen(self._changed, batch.RecordedChange)
 
     async def read_feed(self, request: Request) -> Response:
         """`GET /feed`: every recorded change in ascending order, as a page or a stream. `Last-Event-ID` overrides
@@ -59,16 +60,16 @@ class FeedStream:
         """
         query = request.state.query
         place, limit, adds = query["after"], query["limit"], query["with"]
-        if adds is FeedWith.METADATA and request.state.feed and not self._relays_metadata():
+        if adds is FeedWith.METADATA and request.state.feed and not self.relays_metadata():
             raise Problem("forbidden", NO_METADATA)
         if not wants_stream(request):
             await self.give_way(place.seq)
-            page = await self._context.read(partial(_page, place=place, limit=limit, adds=adds))
-            self._context.shows(request, _approvals(page.changes))
+            page = await self.context.read(partial(_page, place=place, limit=limit, adds=adds))
+            self.context.shows(request, _approvals(page.changes))
             return await page_response(page)
         place = streams.resume_after(request, parameters.LAST_FEED_ID) or place
-        reader = _FeedReader(self, self._context, place, min(limit, BATCH_ROWS), adds)
-        return self._context.streams.answer(request, "feed", changes.ANY, reader.read)
+        reader = _FeedReader(self, self.context, place, min(limit, BATCH_ROWS), adds)
+        return self.context.streams.answer(request, "feed", changes.ANY, reader.read)
 
     async def give_way(self, after: int) -> None:
         """Delay a reader that is far behind, so that payments come first."""

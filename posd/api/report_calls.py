@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -55,19 +56,17 @@ TIMEZONE = Parameter(
 MEMBER = Parameter("metadata", parameters.TEXT, "the key of a member of the till's metadata to list")
 
 
-class ReportCalls:
+class ReportCalls(msgspec.Struct, eq=False):
     """Handlers of /v1/report and /v1/shifts."""
 
-    def __init__(
-        self, context: CallContext, store: Store, clock: WallClock, timezone: str, grace_seconds: float
-    ) -> None:
-        self._context = context
-        self._store = store
-        self._clock = clock
-        self._timezone = timezone
-        self._grace = timedelta(seconds=grace_seconds)
-        #: Each has its own connection to the database, so that closing a shift does not wait for a long report.
-        self._reading, self._closing = asyncio.Semaphore(1), asyncio.Semaphore(1)
+    context: CallContext
+    store: Store
+    clock: WallClock
+    timezone: str
+    grace_seconds: float
+    #: Each has its own connection to the database, so that closing a shift does not wait for a long report.
+    _reading: asyncio.Semaphore = msgspec.field(default_factory=partial(asyncio.Semaphore, 1))
+    _closing: asyncio.Semaphore = msgspec.field(default_factory=partial(asyncio.Semaphore, 1))
 
     async def get_report(self, request: Request) -> Response:
         """`GET /report`: sums of the payments of a span or of a shift."""
@@ -75,9 +74,9 @@ class ReportCalls:
         from posd.payments import report
 
         query = request.state.query
-        zone, terminal, which = query["timezone"] or ZoneInfo(self._timezone), query["terminal"], query["shift"]
+        zone, terminal, which = query["timezone"] or ZoneInfo(self.timezone), query["terminal"], query["shift"]
         context = self._row_context(query["metadata"])
-        clock = [*filter(None, (self._clock.stretch,)), *self._clock.past]
+        clock = [*filter(None, (self.clock.stretch,)), *self.clock.past]
         read: Any
         if which is None:
             since, until = _span(query["since"], query["until"], report.MOST_DAYS)
@@ -92,14 +91,14 @@ class ReportCalls:
             if which != OPEN:
                 read = partial(shifts.of_closed, options=options, number=number)
         async with self._reading:
-            return await page_response(await self._context.read_in_steps(read, request.state.pieces))
+            return await page_response(await self.context.read_in_steps(read, request.state.pieces))
 
     async def list_shifts(self, request: Request) -> Response:
         """`GET /shifts`: closed shifts, the newest first."""
         from posd.api import shifts
 
         before, limit = request.state.query["before"], request.state.query["limit"]
-        found = await self._context.read(partial(shifts.page, before=before, limit=limit + 1))
+        found = await self.context.read(partial(shifts.page, before=before, limit=limit + 1))
         more = len(found) > limit
         return json_response(shifts.Shifts(found[:limit], found[limit - 1].number if more else None))
 
@@ -110,7 +109,7 @@ class ReportCalls:
         asked = shifts.read_close(request.state.body)
         counting = partial(shifts.count, asked=asked, context=self._row_context(None), uid=request.state.uid)
         async with self._closing:
-            shift, fresh = await self._context.read_in_steps(counting, request.state.pieces)
+            shift, fresh = await self.context.read_in_steps(counting, request.state.pieces)
             if fresh:
                 shift, fresh = await self._close(partial(shifts.close, shift=shift))
         return json_response(shift, 201 if fresh else 200)
@@ -119,14 +118,14 @@ class ReportCalls:
         crash_point("operator.before_commit")
         detail = "no shift was closed, as far as is known: {error}; check the disk, and read the last shift"
         with storage_problem(detail):
-            closed = await self._store.write(closing)
+            closed = await self.store.write(closing)
         crash_point("operator.committed")
         return closed
 
     def _row_context(self, metadata: str | None) -> Any:
         from posd.payments.accounting import RowContext
 
-        return RowContext(self._context.now(), self._grace, metadata)
+        return RowContext(self.context.now(), timedelta(seconds=self.grace_seconds), metadata)
 
 
 def _span(since: str | None, until: str | None, most_days: int) -> Any:

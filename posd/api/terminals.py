@@ -105,14 +105,13 @@ class Probe(msgspec.Struct, frozen=True):
     ]
 
 
-class TerminalCalls:
+class TerminalCalls(msgspec.Struct, eq=False):
     """Handlers of /v1/terminals."""
 
-    def __init__(self, context: CallContext, store: Store, fleet: Fleet, reconciler: Reconciler) -> None:
-        self._context = context
-        self._store = store
-        self._fleet = fleet
-        self._reconciler = reconciler
+    context: CallContext
+    store: Store
+    fleet: Fleet
+    reconciler: Reconciler
 
     async def list_terminals(self, request: Request) -> Response:
         """`GET /terminals`: the fleet, and with `all=true` announced terminals outside it.
@@ -122,18 +121,18 @@ class TerminalCalls:
         """
         query = request.state.query
         if query["check"]:
-            await self._fleet.check_stale(CHECK_SECONDS)
+            await self.fleet.check_stale(CHECK_SECONDS)
         else:
-            self._fleet.request_probes()
-        held = await self._context.read(rows.leases)
-        return json_response(Terminals(list(self._fleet.documents(held, everything=query["all"]))))
+            self.fleet.request_probes()
+        held = await self.context.read(rows.leases)
+        return json_response(Terminals(list(self.fleet.documents(held, everything=query["all"]))))
 
     async def get_terminal(self, request: Request) -> Response:
         """`GET /terminals/{serial}`."""
         serial = parameters.path(request, parameters.SERIAL)
-        self._fleet.request_probes()
-        held = await self._context.read(rows.leases)
-        for document in self._fleet.documents(held, everything=True):
+        self.fleet.request_probes()
+        held = await self.context.read(rows.leases)
+        for document in self.fleet.documents(held, everything=True):
             if document.serial == serial:
                 return json_response(document)
         raise Problem("not_found", f"terminal {serial} is neither in the fleet nor announced in this network")
@@ -142,17 +141,17 @@ class TerminalCalls:
         """`POST /terminals/{serial}/identity`: trust the device at an address to be the terminal."""
         serial = parameters.path(request, parameters.SERIAL)
         decision = decided(IDENTITY_ROW, request.state.body, request.state.uid, "nothing was decided")
-        terminal = self._fleet.known(serial)
+        terminal = self.fleet.known(serial)
         trusted = terminal.decision(*decision)
-        await terminals.decide_identity(self._store, terminal, trusted)
+        await terminals.decide_identity(self.store, terminal, trusted)
         return await self._document(serial)
 
     async def probe_terminal(self, request: Request) -> Response:
         """`POST /terminals/{serial}/probe`: search on the terminal for a payment that never existed."""
         serial = parameters.path(request, parameters.SERIAL)
         parameters.check_no_body(request)
-        terminal, unknown = self._fleet.known(serial), str(uuid4())
-        answer, found_before = await self._reconciler.probe(serial, unknown)
+        terminal, unknown = self.fleet.known(serial), str(uuid4())
+        answer, found_before = await self.reconciler.probe(serial, unknown)
         reason = answer.reason if isinstance(answer, SearchFailed) else None
         signature = terminal.config.webhook_signature
         return json_response(Probe(unknown, RESULTS[type(answer)], reason, signature, found_before))
@@ -161,10 +160,10 @@ class TerminalCalls:
         """`POST /terminals/{serial}/commission`: record the functions that were seen working."""
         serial = parameters.path(request, parameters.SERIAL)
         seen = decided(COMMISSION_ROW, request.state.body, request.state.uid, "nothing was recorded")
-        profile, at = self._fleet.known(serial).profile_version, iso(self._context.now())
-        await terminals.record_commission(self._store, self._fleet, Commission(serial, at, *seen, profile))
+        profile, at = self.fleet.known(serial).profile_version, iso(self.context.now())
+        await terminals.record_commission(self.store, self.fleet, Commission(serial, at, *seen, profile))
         return await self._document(serial)
 
     async def _document(self, serial: str) -> Response:
-        held = await self._context.read(rows.leases)
-        return json_response(self._fleet.of(serial).document(held.get(serial)))
+        held = await self.context.read(rows.leases)
+        return json_response(self.fleet.of(serial).document(held.get(serial)))

@@ -22,7 +22,7 @@ from posd.base.problems import Problem
 from posd.base.redaction import REDACTOR
 from posd.base.text import Language
 from posd.calls import parameters
-from posd.calls.parameters import BoundRoute
+from posd.calls.parameters import BoundRoute, Handler, Route
 from posd.httpd import bodies
 from posd.httpd.admission import SocketPeer
 from posd.httpd.server import TRIM_SECONDS, give_memory_back
@@ -147,51 +147,50 @@ def connection_refused(problem: Problem) -> bytes:
     return b"HTTP/1.1 %d \r\n%s\r\n%s" % (response.status_code, head, response.body)
 
 
-class InFlight:
+class InFlight(msgspec.Struct, eq=False):
     """Part of a sender's budget that one request uses: its body and its unread response. The budget is returned at the
     end of the request.
 
     A small body and a small response are allowed even if the budget is used up.
     """
 
-    def __init__(self, budget: SenderQuotas, sender: SocketPeer | None) -> None:
-        self._budget = budget
-        self._sender = sender
-        self._free = SMALL_BODY_BYTES
-        self.count = 0
+    budget: SenderQuotas
+    sender: SocketPeer | None
+    count: int = 0
+    _free: int = SMALL_BODY_BYTES
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._budget.give_back(self._sender, self.count)
+        self.budget.give_back(self.sender, self.count)
 
     def take_body(self, count: int) -> None:
         """Reserve budget for a piece of the body. Raise Problem."""
         free = min(count, self._free)
         self._free -= free
         if count > free:
-            self._budget.require(self._sender, count - free, "the body of this call is not accepted")
+            self.budget.require(self.sender, count - free, "the body of this call is not accepted")
             self._take(count - free)
 
     @contextmanager
     def page(self) -> Iterator[None]:
         """Reserve budget for a page while it is built. Raise Problem if the process has no budget left."""
-        self._budget.require(self._sender, PAGE_BYTES, CANNOT_ANSWER, process_alone=True)
-        self._budget.take(self._sender, PAGE_BYTES, process_alone=True)
+        self.budget.require(self.sender, PAGE_BYTES, CANNOT_ANSWER, process_alone=True)
+        self.budget.take(self.sender, PAGE_BYTES, process_alone=True)
         try:
             yield
         finally:
-            self._budget.give_back(self._sender, PAGE_BYTES, process_alone=True)
+            self.budget.give_back(self.sender, PAGE_BYTES, process_alone=True)
 
     def take_answer(self, count: int) -> None:
         """Reserve budget for a response. Raise Problem."""
         if count > SMALL_ANSWER_BYTES:
-            self._budget.require(self._sender, count, CANNOT_ANSWER)
+            self.budget.require(self.sender, count, CANNOT_ANSWER)
         self._take(count)
 
     def _take(self, count: int) -> None:
-        self._budget.take(self._sender, count)
+        self.budget.take(self.sender, count)
         self.count += count
 
 
@@ -216,7 +215,7 @@ class LocalApp:
         self._others = others
         by_path: dict[str, dict[str, BoundRoute]] = {}
         for call in calls:
-            by_path.setdefault(call.route.path, {})[call.route.method] = call
+            by_path.setdefault(call[0].path, {})[call[0].method] = call
         self._calls = tuple((compile_path(path)[0], methods) for path, methods in by_path.items())
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
@@ -268,24 +267,24 @@ class LocalApp:
         A start can lie in the queue of the socket while posd does not run. Hours later it would ask another customer to
         pay. Processes take turns. For a process with too many unread bytes, no page is read or encoded.
         """
-        call, request = self._find(scope)
-        queue = self._turns_of_pages if call.route.pages else self._turns
+        route, handler, request = self._find(scope)
+        queue = self._turns_of_pages if route.pages else self._turns
         async with queue.turn(scope["state"].get("sender")):
-            if call.route.starts and scope["state"]["hung_up"]():
+            if route.starts and scope["state"]["hung_up"]():
                 log.info("start.dropped", detail=scope["path"])
                 raise ClientGone
-            with held.page() if call.route.pages else nullcontext():
-                response = await call.handler(request)
+            with held.page() if route.pages else nullcontext():
+                response = await handler(request)
             return await _finished(response, held)
 
-    def _find(self, scope: Any) -> tuple[BoundRoute, Request]:
+    def _find(self, scope: Any) -> tuple[Route, Handler, Request]:
         """Return the call of a request: method, access, query. Raise Problem."""
         methods = self._methods(scope)
         method = scope["method"]
         call = methods.get("GET" if method == "HEAD" else method)
         if call is None:
             raise NotAllowed(method, ", ".join(sorted(methods)))
-        state, route = scope["state"], call.route
+        (route, handler), state = call, scope["state"]
         if route.admin and not state["admin"]:
             raise Problem("forbidden", "this call is for operators: use the admin socket (group posd-admin)")
         request = Request(scope)
@@ -301,7 +300,7 @@ class LocalApp:
         if refusal is not None and not route.starts:
             raise refusal
         state["refusal"] = refusal
-        return call, request
+        return route, handler, request
 
     def _methods(self, scope: Any) -> dict[str, BoundRoute]:
         """Return the calls at the path of a request, and set its parameters in the scope. Raise Problem."""

@@ -84,8 +84,8 @@ def read(request: Request, known: tuple[Parameter, ...]) -> dict[str, Any]:
     if not request.scope["query_string"]:
         return values
     given = request.query_params.multi_items()
-    _refuse_unknown([name for name, _ in given], values)
-    errors = []
+    errors = _unknown([name for name, _ in given], values)
+    names = f"; parameters of this call: {', '.join(_named(values)) or 'none'}" if errors else ""
     for parameter in known:
         if parameter.name == METADATA:
             values[METADATA] = _metadata(dict(given))
@@ -96,24 +96,23 @@ def read(request: Request, known: tuple[Parameter, ...]) -> dict[str, Any]:
                 errors.append({"path": parameter.name, "message": str(error)})
     if errors:
         what = "; ".join(f"{error['path']} {error['message']}" for error in errors)
-        raise Problem("invalid_request", what, errors=errors)
+        raise Problem("invalid_request", f"{what}{names}", errors=errors)
     return values
 
 
-def _refuse_unknown(given: list[str], known: Mapping[str, Any]) -> None:
-    names = sorted(f"{METADATA}KEY" if name == METADATA else name for name in known)
+def _named(known: Iterable[str]) -> list[str]:
+    return sorted(f"{METADATA}KEY" if name == METADATA else name for name in known)
+
+
+def _unknown(given: list[str], known: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the faults of unknown and repeated parameters."""
     errors = [
-        {"path": name, "message": f"is not a parameter of this call{did_you_mean(name, names)}"}
+        {"path": name, "message": f"is not a parameter of this call{did_you_mean(name, _named(known))}"}
         for name in sorted(set(given).difference(known))
         if not (METADATA in known and name.startswith(METADATA))
     ]
-    errors += [
-        {"path": name, "message": "is given more than once"} for name in sorted(set(given)) if given.count(name) > 1
-    ]
-    if errors:
-        what = "; ".join(f"{error['path']} {error['message']}" for error in errors)
-        detail = f"{what}; parameters of this call: {', '.join(names) or 'none'}"
-        raise Problem("invalid_request", detail, errors=errors)
+    repeated = sorted({name for name in given if given.count(name) > 1})
+    return [*errors, *({"path": name, "message": "is given more than once"} for name in repeated)]
 
 
 def check_alone(page: pages.Filters, *, summed: bool = False) -> None:
@@ -391,11 +390,8 @@ class Route(msgspec.Struct, frozen=True, dict=True):
         return (*ALWAYS, *(("forbidden",) if self.admin else ()), *self.codes)
 
 
-class BoundRoute(msgspec.Struct, frozen=True):
-    """Row with its handler."""
-
-    route: Route
-    handler: Handler
+#: Row with its handler.
+BoundRoute = tuple[Route, Handler]
 
 
 def served(routes: Iterable[Route], *handlers: object) -> tuple[BoundRoute, ...]:
@@ -403,5 +399,5 @@ def served(routes: Iterable[Route], *handlers: object) -> tuple[BoundRoute, ...]
     calls = []
     for route in routes:
         (handler,) = (getattr(item, route.name) for item in handlers if hasattr(item, route.name))
-        calls.append(BoundRoute(route, handler))
+        calls.append((route, handler))
     return tuple(calls)

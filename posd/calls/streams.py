@@ -174,35 +174,32 @@ def wants_stream(request: Request) -> bool:
     return asked.get(STREAM, 0.0) > 0 and asked[STREAM] >= asked.get(DOCUMENT, 0.0)
 
 
-class SlowReaderDetector:
+class SlowReaderDetector(msgspec.Struct, eq=False):
     """Detector of a slow reader.
 
     The detector measures the seconds without progress in a socket that is not full. `untaken` returns the number of
     unread bytes, and `clock` the time in seconds.
     """
 
-    __slots__ = ("_clock", "_lying", "_since", "_untaken")
-
-    def __init__(self, untaken: Callable[[], int], clock: Callable[[], float]) -> None:
-        self._untaken = untaken
-        self._clock = clock
-        self._lying = 0
-        self._since = 0.0
+    untaken: Callable[[], int]
+    clock: Callable[[], float]
+    _lying: int = 0
+    _since: float = 0.0
 
     def wrote(self) -> None:
         """Record the number of unread bytes after a write, which hides earlier progress (see `look`)."""
-        lying = self._untaken()
+        lying = self.untaken()
         if not self._lying:
-            self._since = self._clock()
+            self._since = self.clock()
         self._lying = lying
 
     def look(self) -> float:
         """Return the seconds without progress, or 0 without unread bytes. Called before a write."""
-        lying = self._untaken()
+        lying = self.untaken()
         if lying < self._lying:
-            self._since = self._clock()
+            self._since = self.clock()
         self._lying = lying
-        return self._clock() - self._since if lying else 0.0
+        return self.clock() - self._since if lying else 0.0
 
 
 @dataclass(eq=False)

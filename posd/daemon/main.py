@@ -413,7 +413,7 @@ def _local_listeners(
     api, quotas = daemon.config.local_api, daemon.quotas
     places = limits.places(daemon.surroundings.descriptors(limits.DESCRIPTORS))
     app = LocalApp(calls, quotas.in_flight)
-    feed = LocalApp(tuple(call for call in calls if call.route.feed), quotas.in_flight, NOT_ON_THE_FEED_SOCKET)
+    feed = LocalApp(tuple(call for call in calls if call[0].feed), quotas.in_flight, NOT_ON_THE_FEED_SOCKET)
     doors = [
         (app, api.till_socket, api.till_group, False, places.tills, limits.CONNECTIONS_OF_TILLS),
         (app, api.admin_socket, api.admin_group, True, places.operators, limits.CONNECTIONS_OF_OPERATORS),

@@ -122,20 +122,19 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-class ConnectionSlot:
+class ConnectionSlot(msgspec.Struct, eq=False):
     """Place of one connection. `on_cut` is called if another connection takes the place."""
 
-    def __init__(self, gate: "AdmissionGate", address: str, shares: list[AddressQuota], now: float) -> None:
-        self.came_at = now
-        self._proven = False
-        self.on_cut: Callable[[], None] = _nothing
-        self._gate = gate
-        self._address = address
-        self._shares = shares
+    gate: "AdmissionGate"
+    address: str
+    shares: list[AddressQuota]
+    came_at: float
+    on_cut: Callable[[], None] = _nothing
+    _proven: bool = False
 
     def keep(self) -> None:
         """Protect the place, because the connection has sent a valid token."""
-        for share in self._shares:
+        for share in self.shares:
             share.keep(self)
 
     def prove(self) -> None:
@@ -144,22 +143,22 @@ class ConnectionSlot:
         """
         if not self._proven:
             self._proven = True
-            for share in self._shares:
+            for share in self.shares:
                 share.keep(self)
                 share.refund()
-            for share in self._shares[1:]:  # the share of the unknown addresses
+            for share in self.shares[1:]:  # the share of the unknown addresses
                 share.give_back(self)
-            self._shares = self._shares[:1]
+            self.shares = self.shares[:1]
 
     def know(self) -> None:
         """Mark the address as known for a day, because its callback was about an open payment."""
-        self._gate.know(self._address)
+        self.gate.know(self.address)
 
     def leave(self) -> None:
         """Free the place of an ended connection."""
-        for share in self._shares:
+        for share in self.shares:
             share.give_back(self)
-        self._shares = []
+        self.shares = []
         self.on_cut = _nothing  # `on_cut` references the connection
 
     def cut(self) -> None:
@@ -240,17 +239,16 @@ def plain(peer: str) -> str:
     return str(mapped or address)
 
 
-class RejectedTraffic:
+class RejectedTraffic(msgspec.Struct, eq=False):
     """Counters of refused connections and requests, and their log lines.
 
     The first refusal of a kind is logged at once. Later refusals are logged as a number when the minute ends. An
     `Allowance` is not used, because it does not count refusals.
     """
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        #: Kind whose minute runs -> number of unlogged refusals, newest peer, and its detail.
-        self._untold: dict[str, tuple[int, str, str | None]] = {}
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    #: Kind whose minute runs -> number of unlogged refusals, newest peer, and its detail.
+    _untold: dict[str, tuple[int, str, str | None]] = {}
 
     def note(self, kind: str, peer: str, detail: str | None = None) -> None:
         """Count one refusal. A log line has the newest peer and the number since the last line."""
@@ -303,21 +301,20 @@ class SocketPeer(msgspec.Struct, frozen=True):
     uid: int
 
 
-class PeerQuotas:
+class PeerQuotas(msgspec.Struct, eq=False):
     """Places of one Unix socket. `on_full` is called with the reached limit and the sender, and returns the bytes of
     the response.
 
     The limits are named `process`, `user` and `socket`.
     """
 
-    def __init__(self, of_process: int, of_user: int, on_full: Callable[[str, SocketPeer], bytes]) -> None:
-        self._of_process = of_process
-        self._of_user = of_user
-        self._on_full = on_full
-        self._processes: Counter[int] = Counter()
-        self._users: Counter[int] = Counter()
-        #: Refused connection -> response, and end of its time.
-        self._waiting: dict[socket.socket, tuple[bytes, asyncio.TimerHandle]] = {}
+    of_process: int
+    of_user: int
+    on_full: Callable[[str, SocketPeer], bytes]
+    _processes: Counter[int] = msgspec.field(default_factory=Counter)
+    _users: Counter[int] = msgspec.field(default_factory=Counter)
+    #: Refused connection -> response, and end of its time.
+    _waiting: dict[socket.socket, tuple[bytes, asyncio.TimerHandle]] = {}
 
     def enter(self, connection: socket.socket, sender: SocketPeer, *, full: bool) -> bool:
         """Reserve a place for a connection. If none is free, send the response, close the connection and return False.
@@ -326,7 +323,7 @@ class PeerQuotas:
         """
         reached = self._reached(sender) or ("socket" if full else None)
         if reached is not None:
-            self._turn_away(connection, self._on_full(reached, sender))
+            self._turn_away(connection, self.on_full(reached, sender))
             return False
         self._users[sender.uid] += 1
         if sender.pid:
@@ -360,9 +357,9 @@ class PeerQuotas:
 
     def _reached(self, sender: SocketPeer) -> str | None:
         """Return the limit that a sender has reached, or None."""
-        if sender.pid and self._processes[sender.pid] >= self._of_process:
+        if sender.pid and self._processes[sender.pid] >= self.of_process:
             return "process"
-        return "user" if self._users[sender.uid] >= self._of_user else None
+        return "user" if self._users[sender.uid] >= self.of_user else None
 
     def _hear(self, connection: socket.socket) -> None:
         try:

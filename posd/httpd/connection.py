@@ -32,6 +32,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+import msgspec
 import structlog
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.asyncio.tcp_server import TCPServer
@@ -439,7 +440,7 @@ class HttpConnection(TCPServer):
         }
 
 
-class HttpExchange:
+class HttpExchange(msgspec.Struct, eq=False):
     """One request and its response, between the connection and the app (ASGI). The state of the request contains its
     `pieces`.
 
@@ -448,15 +449,14 @@ class HttpExchange:
     app can refuse it early.
     """
 
-    def __init__(self, connection: HttpConnection, scope: HTTPScope, answer: ResponseEncoder) -> None:
-        self._connection = connection
-        self._scope = scope
-        self._body = bytearray()
-        self._pieces: BodyChannel | None = None  # None before the app has started
-        self._closed = False
-        self.answer = answer
-        #: Whether the request has arrived completely.
-        self.whole = False
+    connection: HttpConnection
+    scope: HTTPScope
+    answer: ResponseEncoder
+    #: Whether the request has arrived completely.
+    whole: bool = False
+    _body: bytearray = msgspec.field(default_factory=bytearray)
+    _pieces: BodyChannel | None = None  # None before the app has started
+    _closed: bool = False
 
     async def take(self, piece: bytearray) -> None:
         """Store a piece of the body, or pass it to the app."""
@@ -472,15 +472,15 @@ class HttpExchange:
             await self._pieces.bring(_piece(b"", more=False))
             return
         pieces = self._hand_over(more=False)
-        if self._connection.shared.policy.in_turn:
+        if self.connection.shared.policy.in_turn:
             await self._run(pieces)
         else:
-            self._connection.spawn(self._run, pieces)
+            self.connection.spawn(self._run, pieces)
 
     async def begin(self) -> None:
         """Start the app before the body is complete, unless the app has started."""
         if self._pieces is None:
-            self._connection.spawn(self._run, self._hand_over(more=True))
+            self.connection.spawn(self._run, self._hand_over(more=True))
 
     async def gone(self) -> None:
         """Report to the app that the client has disconnected or received its response.
@@ -496,13 +496,13 @@ class HttpExchange:
     def _hand_over(self, *, more: bool) -> BodyChannel:
         body, self._body = bytes(self._body), bytearray()
         if not more:
-            self._scope["state"][WHOLE] = body
-        self._pieces = self._scope["state"]["pieces"] = BodyChannel(_piece(body, more=more))
+            self.scope["state"][WHOLE] = body
+        self._pieces = self.scope["state"]["pieces"] = BodyChannel(_piece(body, more=more))
         return self._pieces
 
     async def _run(self, pieces: BodyChannel) -> None:
         try:
-            await self._connection.shared.app(self._scope, pieces.take, self._send)
+            await self.connection.shared.app(self.scope, pieces.take, self._send)
         except Exception:
             log.exception("posd.internal_error", error_id=secrets.token_hex(8))
         finally:
@@ -514,7 +514,7 @@ class HttpExchange:
         answer = self.answer
         answer.closes = True
         if not answer.started:
-            await self._connection.send(answer.empty(500))
+            await self.connection.send(answer.empty(500))
         await self._finish()
 
     async def _send(self, message: ASGISendEvent) -> None:
@@ -529,12 +529,12 @@ class HttpExchange:
             raise RuntimeError(f"the app sent {message['type']} out of order")
         try:
             if data:
-                await self._connection.send(data)
+                await self.connection.send(data)
         except SlowReader:
             self._cut_off()
         else:
             if self._pieces is not None:
-                self._pieces.delivered = not self._closed and not self._connection.writer.is_closing()
+                self._pieces.delivered = not self._closed and not self.connection.writer.is_closing()
         if self.answer.over and not self._closed:
             await self._finish()
 
@@ -543,16 +543,16 @@ class HttpExchange:
         answer, pieces = self.answer, self._pieces
         if pieces is not None and pieces.last_words is not None and not answer.over:
             pieces.cut_off = True
-            self._connection.writer.write(answer.piece(pieces.last_words(), more=False))
+            self.connection.writer.write(answer.piece(pieces.last_words(), more=False))
         elif pieces is None or not pieces.cut_off:  # in the other case the last message has just been written
-            self._connection.abort()
+            self.connection.abort()
         answer.over = answer.closes = True
 
     async def _finish(self) -> None:
         self._closed = True
         if self._pieces is not None:
             self._pieces.end()
-        await self._connection.answered()
+        await self.connection.answered()
 
 
 def _piece(body: bytes | bytearray, *, more: bool) -> ASGIReceiveEvent:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import aiosqlite
+import msgspec
 
 from posd.base.clocks import wall
 from posd.storage import CommitUncertain, StorageUnavailable, StoreError
@@ -191,15 +192,14 @@ MANY = 1000
 PAUSE_SECONDS = 5.0
 
 
-class MemoryTrimmer:
+class MemoryTrimmer(msgspec.Struct, eq=False):
     """Release of memory after many changes. Run `run` as a task."""
 
-    def __init__(self, store: Store, give_memory_back: Callable[[], None]) -> None:
-        """`give_memory_back`: function that returns freed memory of the C library to the system."""
-        self._store = store
-        self._give_memory_back = give_memory_back
-        self._changes = 0
-        self._many = asyncio.Event()
+    store: Store
+    #: Returns freed memory of the C library to the system.
+    give_memory_back: Callable[[], None]
+    _changes: int = 0
+    _many: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def changed(self, changes: Sequence[RecordedChange]) -> None:
         """Count the changes of a commit."""
@@ -215,8 +215,8 @@ class MemoryTrimmer:
             self._changes = 0
             self._many.clear()
             with suppress(StorageUnavailable, CommitUncertain):  # the next pause tries again
-                await self._store.release_memory()
-            self._give_memory_back()
+                await self.store.release_memory()
+            self.give_memory_back()
 
     async def _pause(self) -> None:
         """Wait until nothing has changed for PAUSE_SECONDS."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import aiosqlite
+import msgspec
 import structlog
 
 from posd.base.clocks import next_tick, wall
@@ -59,21 +60,20 @@ FIRST_PAUSE_SECONDS = 1.0
 CHECKPOINT_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 
-class Checkpoints:
+class Checkpoints(msgspec.Struct, eq=False):
     """Schedule of checkpoints. `clock`: monotonic seconds."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.seconds = Histogram(CHECKPOINT_BOUNDS)
-        self._clock = clock
-        self._functions = 0
-        self._newest = 0.0  # time of the newest commit that a checkpoint has not written back
-        self._pause = FIRST_PAUSE_SECONDS
+    clock: Callable[[], float]
+    seconds: Histogram = msgspec.field(default_factory=partial(Histogram, CHECKPOINT_BOUNDS))
+    _functions: int = 0
+    _newest: float = 0.0  # time of the newest commit that a checkpoint has not written back
+    _pause: float = FIRST_PAUSE_SECONDS
 
     def committed(self, functions: int) -> None:
         """Count the functions of a commit."""
         self._functions += functions
         if self._functions >= DUE_AFTER:
-            self._newest = self._clock()
+            self._newest = self.clock()
 
     def due(self) -> float | None:
         """Return the seconds until the next checkpoint if nothing is committed. Return None if no checkpoint is due."""
@@ -81,7 +81,7 @@ class Checkpoints:
             return None
         if self._functions >= OVERDUE * DUE_AFTER:
             return 0.0
-        return max(0.0, self._newest + self._pause - self._clock())
+        return max(0.0, self._newest + self._pause - self.clock())
 
     def made(self, seconds: float) -> None:
         """Count a checkpoint, including a failed one, which is tried again when the next is due."""

@@ -72,35 +72,34 @@ def lost_beside(database: Path, made: TlsFiles) -> str | None:
         return lost(known(db), made)
 
 
-class KnownCa:
+class KnownCa(msgspec.Struct, eq=False):
     """Record of the CA that the terminals trust, and detection of its loss."""
 
-    def __init__(self, store: Store, made: TlsFiles, now: Callable[[], datetime]) -> None:
-        self._store = store
-        self._made = made
-        self._now = now
-        #: Problem with the CA as text, or None.
-        self.trouble: str | None = None
+    store: Store
+    made: TlsFiles
+    now: Callable[[], datetime]
+    #: Problem with the CA as text, or None.
+    trouble: str | None = None
 
     async def look(self) -> None:
         """Record the CA if it may become the known CA, or log the loss of the known CA."""
         with suppress(StorageUnavailable, CommitUncertain):  # the storage check reports this error
-            before, found = self.trouble, await self._store.read(known)
+            before, found = self.trouble, await self.store.read(known)
             self.trouble, new = await asyncio.to_thread(self._look_at_files, found)
             if self.trouble is not None and before is None:
                 log.error("certificate.ca_lost", detail=f"{self.trouble}. What to do: {REMEDY}")
             if new is not None and new != found:
-                await self._store.write(partial(_record, at=iso(self._now()), new=new))
-            if new is not None and await asyncio.to_thread(_made, self._made) == new.ca:
+                await self.store.write(partial(_record, at=iso(self.now()), new=new))
+            if new is not None and await asyncio.to_thread(_made, self.made) == new.ca:
                 with suppress(OSError):
-                    self._made.new_ca.unlink()
+                    self.made.new_ca.unlink()
 
     def _look_at_files(self, found: KnownFingerprints | None) -> tuple[str | None, KnownFingerprints | None]:
         """Return the problem with the CA, and the CA that may become the known CA."""
-        present = fingerprint(self._made.ca_certificate)
-        if (words := lost(found, self._made)) is not None or present is None:
+        present = fingerprint(self.made.ca_certificate)
+        if (words := lost(found, self.made)) is not None or present is None:
             return words, None
-        return None, KnownFingerprints(present, fingerprint(self._made.next_ca_certificate))
+        return None, KnownFingerprints(present, fingerprint(self.made.next_ca_certificate))
 
 
 def _record(unit: WriteTransaction, at: str, new: KnownFingerprints) -> None:

@@ -26,7 +26,7 @@ from posd.printing.wire import read_webhook
 from posd.records.model import Phase
 from posd.storage import changes, marks
 from posd.storage.batch import WriteTransaction
-from posd.upkeep import retention_rows
+from posd.upkeep import retention
 
 #: Errors from a damaged row. SQLite has further errors.
 MEANINGLESS = (ValueError, TypeError, AttributeError, NotAnEvent)
@@ -153,7 +153,7 @@ PAYMENTS = MergedKind(
     changes=_changes(PAYMENT),
     pruned="pruned_transactions",
     get=transactions.get,
-    forget=retention_rows.forget,
+    forget=retention.forget,
     last_incomplete_rowid=_last_incomplete_rowid,
     end="result",
     ended="t.outcome ->> 'result'",
@@ -169,7 +169,7 @@ PRINT_JOBS = MergedKind(
     changes=_changes(PRINT_JOB),
     pruned="pruned_print_jobs",
     get=print_jobs.get,
-    forget=retention_rows.forget_job,
+    forget=retention.forget_job,
     last_incomplete_rowid=lambda _: 0,
     end="status",
     ended="t.status",

@@ -60,35 +60,40 @@ class RestorePlan(msgspec.Struct, frozen=True):
     keys: KeyMerge
 
 
-class Restore:
+class Restore(msgspec.Struct, eq=False):
     """One restore, as a context manager. Call `prepare`, then `commit`. Without `commit` nothing changes."""
 
-    def __init__(self, database: Path, lock: Path, callback_key: Path, now: datetime) -> None:
-        self._database = database
-        self._lock_file = lock
-        self._callback_key = callback_key
-        self._now = now
-        self._fresh = database.with_name(f"{database.name}.restoring")
-        self._scratch = database.with_name(f"{database.name}.salvaged")
-        self._locks: list[int] = []
-        self._replaced = database
-        self._content = b""  # new content of the key file, if it changes
-        self._aside: Path | None = None
+    database: Path
+    lock: Path
+    callback_key: Path
+    now: datetime
+    _locks: list[int] = []
+    _replaced: Path = Path()
+    _content: bytes = b""  # new content of the key file, if it changes
+    _aside: Path | None = None
+
+    @property
+    def _fresh(self) -> Path:
+        return self.database.with_name(f"{self.database.name}.restoring")
+
+    @property
+    def _scratch(self) -> Path:
+        return self.database.with_name(f"{self.database.name}.salvaged")
 
     def __enter__(self) -> Self:
         """Lock the database. Raise StoreError if a restore is not possible here."""
-        directory = self._database.parent
+        directory = self.database.parent
         try:
             if os.geteuid() not in (0, directory.stat().st_uid):
                 raise StoreError(f"{directory} belongs to another user; restore as that user, or as root")
-            self._locks.append(files.lock(self._lock_file))
-            database_files.finish(self._database)  # complete a killed restore
-            if self._database.exists():
-                self._locks.append(files.lock_inode(self._database))
+            self._locks.append(files.lock(self.lock))
+            database_files.finish(self.database)  # complete a killed restore
+            if self.database.exists():
+                self._locks.append(files.lock_inode(self.database))
         except BlockingIOError:
             self.__exit__()
             raise StoreError(
-                f"posd is running on {self._database}, or another restore is; stop it first "
+                f"posd is running on {self.database}, or another restore is; stop it first "
                 "(systemctl stop posd), and start it again afterwards"
             ) from None
         except OSError as error:
@@ -128,7 +133,7 @@ class Restore:
                     contents = self._check(file, plain, look)
             except OSError as error:
                 raise UnusableFile(f"{file} cannot be read ({error.strerror}); nothing was changed") from error
-        replaced = database_files.name_for_replaced(self._database, self._now)
+        replaced = database_files.name_for_replaced(self.database, self.now)
         keys = self._merge_keys(contents.keys if contents else (), replaced)
         self._clean()
         try:
@@ -140,11 +145,11 @@ class Restore:
                 missing = not_in(db, named)
                 db.execute("BEGIN")
                 take_over_by_id(
-                    WriteTransaction(db), missing.values(), self._now, "the list that was given to the restore says"
+                    WriteTransaction(db), missing.values(), self.now, "the list that was given to the restore says"
                 )
                 db.execute("COMMIT")
                 mark = Restored(
-                    at=iso(self._now),
+                    at=iso(self.now),
                     file=str(file.absolute()) if file else None,
                     made_at=contents.made_at if contents else None,
                     replaced=None if old is OldFile.MISSING else str(replaced),
@@ -180,13 +185,13 @@ class Restore:
         try:
             if self._aside is not None:
                 self._aside.unlink(missing_ok=True)
-                self._aside.hardlink_to(self._callback_key)
+                self._aside.hardlink_to(self.callback_key)
             if self._content:
-                files.replace(self._callback_key, self._content)
+                files.replace(self.callback_key, self._content)
             elif self._aside is not None:
-                self._callback_key.unlink()
+                self.callback_key.unlink()
             crash_point("restore.keys_written")
-            database_files.commit(self._fresh, self._database, self._replaced)
+            database_files.commit(self._fresh, self.database, self._replaced)
         except OSError as error:
             raise StoreError(f"cannot put the new database in place ({error.strerror}); restore again") from error
 
@@ -196,32 +201,32 @@ class Restore:
 
         Raise StoreError if there is no database, or the key is good.
         """
-        if not self._database.exists():
-            raise StoreError(f"there is no database {self._database}; a new key is made with it, at the first start")
+        if not self.database.exists():
+            raise StoreError(f"there is no database {self.database}; a new key is made with it, at the first start")
         aside = None
         try:
-            if self._callback_key.exists():
+            if self.callback_key.exists():
                 with suppress(KeyFileError):
-                    load_keys(self._callback_key, may_make=False)
-                    raise StoreError(f"{self._callback_key} is a good callback key; nothing was changed")
-                aside = self._key_aside(database_files.name_for_replaced(self._database, self._now))
-                self._callback_key.rename(aside)
-            with closing(connection.open_database(self._database)) as db:
+                    load_keys(self.callback_key, may_make=False)
+                    raise StoreError(f"{self.callback_key} is a good callback key; nothing was changed")
+                aside = self._key_aside(database_files.name_for_replaced(self.database, self.now))
+                self.callback_key.rename(aside)
+            with closing(connection.open_database(self.database)) as db:
                 query = f"SELECT count(*) FROM transactions WHERE {rows.OPEN}"  # noqa: S608 - a constant
                 opened: int = db.execute(query).fetchone()[0]
                 detail = {"operator": operator, "uid": os.getuid(), "open": opened}
-                marks.add(db, iso(self._now), marks.KEY_MADE, detail)
-            make_key(self._callback_key)
+                marks.add(db, iso(self.now), marks.KEY_MADE, detail)
+            make_key(self.callback_key)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"cannot make a new callback key ({error}); free the disk, and try again") from error
-        return NewKey(str(self._callback_key), str(aside) if aside else None, opened)
+        return NewKey(str(self.callback_key), str(aside) if aside else None, opened)
 
     def _key_aside(self, replaced: Path) -> Path:
         """Return the name for a damaged key file."""
-        return self._callback_key.with_name(self._callback_key.name + replaced.name.removeprefix(self._database.name))
+        return self.callback_key.with_name(self.callback_key.name + replaced.name.removeprefix(self.database.name))
 
     def _check(self, file: Path, plain: Path, look: Look) -> Contents:
-        if self._database.exists() and plain.samefile(self._database):
+        if self.database.exists() and plain.samefile(self.database):
             raise UnusableFile(f"{file} is the database itself; name a backup")
         contents = backup.read(plain, file)
         look("checking the backup", 0, 0)
@@ -253,15 +258,15 @@ class Restore:
         self, db: sqlite3.Connection, look: Look, named: Mapping[str, StartedPayment]
     ) -> tuple[OldFile, TakeoverResult]:
         """Add the payments of the present database. Return the readable part of that database."""
-        wal = self._database.with_name(f"{self._database.name}-wal")
-        if not (self._database.exists() or wal.exists()):
+        wal = self.database.with_name(f"{self.database.name}-wal")
+        if not (self.database.exists() or wal.exists()):
             return OldFile.MISSING, _nothing(db)
         look("looking at the database that is replaced", 0, 0)
         old, source, found = OldFile.READ, self._readable(), Salvaged()
         if source is None:
             old, source = OldFile.DAMAGED, self._scratch
             files.create_private(source)
-            found = salvage(self._database, source, lambda done, total: look("reading the damaged pages", done, total))
+            found = salvage(self.database, source, lambda done, total: look("reading the damaged pages", done, total))
             if not (found.ids or found.print_ids or found.rows):
                 return OldFile.UNREADABLE, _nothing(db)
         if source == self._scratch:
@@ -272,34 +277,34 @@ class Restore:
         sound = old is OldFile.READ
         with closing(connect_reader(source)) as reader:
             behind = sound and bool(not_in(reader, not_in(db, named)))
-        return old, take_over(db, source, found.ids, found.print_ids, sound=sound, behind=behind, now=self._now)
+        return old, take_over(db, source, found.ids, found.print_ids, sound=sound, behind=behind, now=self.now)
 
     def _readable(self) -> Path | None:
         """Return the path of the present database, migrated to the schema of this version, or None if it is damaged.
 
         Raise OSError if this user may not read it.
         """
-        if not self._database.exists() or not self._database.stat().st_size:
+        if not self.database.exists() or not self.database.stat().st_size:
             return None  # SQLite would delete the WAL of an empty file, but the WAL may contain all data
-        self._database.open("rb").close()
+        self.database.open("rb").close()
         try:
-            connection.check_file(self._database)
-            schema = backup.read(self._database).schema
+            connection.check_file(self.database)
+            schema = backup.read(self.database).schema
         except (UnusableFile, sqlite3.Error):
             return None
         if schema == schema_version():
-            return self._database
+            return self.database
         files.create_private(self._scratch)
-        with closing(connect_reader(self._database)) as source, closing(open_file(self._scratch)) as scratch:
+        with closing(connect_reader(self.database)) as source, closing(open_file(self._scratch)) as scratch:
             source.backup(scratch)
         return self._scratch
 
     def _merge_keys(self, of_backup: tuple[bytes, ...], replaced: Path) -> KeyMerge:
         """Plan the key file. The present keys come first, for open callbacks, and then further keys of the backup."""
         kept: tuple[bytes, ...] = ()
-        if self._callback_key.exists():
+        if self.callback_key.exists():
             try:
-                kept = load_keys(self._callback_key, may_make=False)
+                kept = load_keys(self.callback_key, may_make=False)
             except KeyFileError:
                 self._aside = self._key_aside(replaced)
         added = tuple(key for key in of_backup if key not in kept)

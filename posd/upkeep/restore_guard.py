@@ -49,41 +49,30 @@ class UnknownPayment(msgspec.Struct, frozen=True):
     result: Annotated[str | None, Meta(description="result of its outcome, null before its end")]
 
 
-class RestoreGuard:
+class RestoreGuard(msgspec.Struct, eq=False):
     """Guard of new payments, and the witness. `begin` runs at the start, before anything else is recorded."""
 
-    def __init__(
-        self,
-        store: Store,
-        file: WitnessFile,
-        now: Callable[[], datetime],
-        clock_step: timedelta,
-        forgets_before: Callable[[], str] = lambda: "",
-    ) -> None:
-        """Set the inputs for reading the restores.
-
-        `clock_step`: largest unnoticed step of the clock, by which a till may date an id too late. `forgets_before`:
-        returns the moment before which retention removes records, or "".
-        """
-        self._store = store
-        self._clock_step = clock_step
-        self._forgets_before = forgets_before
-        self._file = file
-        self._now = now
-        self._missing: MissingRecords | None = None
-        self._restores: list[Restored] = []
-        self._gone_back: list[GoneBack] = []
-        self._since = ""  # time since which new payments are refused, or ""
-        self._how = ""
-        self._seq = 0
-        #: Fault of an earlier daemon's witness, or None.
-        self.mention: str | None = None
+    store: Store
+    file: WitnessFile
+    now: Callable[[], datetime]
+    #: Largest unnoticed step of the clock, by which a till may date an id too late.
+    clock_step: timedelta
+    #: Returns the moment before which retention removes records, or "".
+    forgets_before: Callable[[], str] = lambda: ""
+    #: Fault of an earlier daemon's witness, or None.
+    mention: str | None = None
+    _missing: MissingRecords | None = None
+    _restores: list[Restored] = []
+    _gone_back: list[GoneBack] = []
+    _since: str = ""  # time since which new payments are refused, or ""
+    _how: str = ""
+    _seq: int = 0
 
     async def begin(self) -> None:
         """Compare the database with its witness, and record the missing payments. Raise StorageUnavailable."""
         left, self.mention = self._read()
-        compare = partial(_compare, left=left or WitnessContents(), at=self._now())
-        identity, self._seq, gone_back, witnessed = await self._store.write(compare)
+        compare = partial(_compare, left=left or WitnessContents(), at=self.now())
+        identity, self._seq, gone_back, witnessed = await self.store.write(compare)
         if left is None and self.mention is None and witnessed:
             self.mention = "it is gone: nothing shows whether the database has gone back in time"
         if self.mention is not None:
@@ -93,25 +82,25 @@ class RestoreGuard:
         # The file is rewritten if it is incomplete, or if the database continued without it.
         stale = left is None or left.torn or left.unreadable > 0 or gone_back is not None
         behind = left is None or (left.database_id, left.seq) != (identity.database_id, self._seq)
-        await self._file.open(self._content if stale or behind else None)
+        await self.file.open(self._content if stale or behind else None)
         await self.look()
-        self._store.hub.listen(self._changed, RecordedChange)
+        self.store.hub.listen(self._changed, RecordedChange)
 
     async def run(self) -> None:
         """Write the witness file until cancelled."""
-        await self._file.run(self._content)
+        await self.file.run(self._content)
 
     def end(self) -> None:
         """Write the last number of the feed for the last time."""
-        self._file.close(witness.seq_line(self._seq))
+        self.file.close(witness.seq_line(self._seq))
 
     async def _content(self, path: Path) -> None:
-        await self._store.read(partial(_write, path=path))
+        await self.store.read(partial(_write, path=path))
 
     def _read(self) -> tuple[WitnessContents | None, str | None]:
         """Return the witness of an earlier daemon, and its fault."""
         try:
-            left = self._file.read()
+            left = self.file.read()
         except OSError as error:
             return (
                 WitnessContents(),
@@ -124,11 +113,11 @@ class RestoreGuard:
 
     async def look(self) -> None:
         """Read the unconfirmed restores, and refuse new payments if they require it."""
-        self._restores = await self._store.read(marks.unseen_restores)
-        self._gone_back = await self._store.read(marks.unseen_gone_back)
-        missing = await self._store.read(partial(marks.missing_records, since=self._forgets_before()))
+        self._restores = await self.store.read(marks.unseen_restores)
+        self._gone_back = await self.store.read(marks.unseen_gone_back)
+        missing = await self.store.read(partial(marks.missing_records, since=self.forgets_before()))
         if missing is not None:
-            until = iso(in_utc(parse_iso(missing.until) + self._clock_step))
+            until = iso(in_utc(parse_iso(missing.until) + self.clock_step))
             missing = MissingRecords(missing.since, until)
         self._missing = missing
         doubtful = [(item.at, item.words) for item in self._restores if item.doubtful]
@@ -153,7 +142,7 @@ class RestoreGuard:
     def missing_records(self) -> MissingRecords | None:
         """Return the period of possibly missing records, even a confirmed period, or None."""
         missing = self._missing
-        return missing if missing is not None and missing.until >= self._forgets_before() else None
+        return missing if missing is not None and missing.until >= self.forgets_before() else None
 
     @property
     def refuses(self) -> bool:
@@ -175,7 +164,7 @@ class RestoreGuard:
     @property
     def witness_error(self) -> str | None:
         """Error of the newest write to the witness, or None."""
-        return self._file.error
+        return self.file.error
 
     def _changed(self, changes: Sequence[RecordedChange]) -> None:
         """Write starts, ends and the last number of the feed to the witness.
@@ -189,14 +178,14 @@ class RestoreGuard:
             after = change.after
             if isinstance(change.cause, Recorded) and change.before is None:
                 started = StartedPayment(after.client_transaction_id, after.terminal, after.created_at, sale=after.sale)
-                self._file.add(witness.start_line(change.seq, started))
+                self.file.add(witness.start_line(change.seq, started))
             elif change.result is not None and (change.before is None or change.before.outcome is None):
-                self._file.add(witness.end_line(change.seq, after.client_transaction_id, change.result))
+                self.file.add(witness.end_line(change.seq, after.client_transaction_id, change.result))
             else:
                 continue
             written = change.seq
         if written != self._seq:
-            self._file.add(witness.seq_line(self._seq))
+            self.file.add(witness.seq_line(self._seq))
 
 
 def _compare(

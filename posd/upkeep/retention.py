@@ -4,15 +4,20 @@ operator's request.
 A run works in small steps through the store's writer. Each step is a function between those of payments, and several
 share a COMMIT. A daily run then pauses for several times the duration of the step. A run can end after any step. The
 next run starts again with the oldest records, of which only the kept ones are left.
+
+A search reads an index from the oldest record. A removal checks again inside its commit, because a till may have
+derived another payment since the search. A removal takes few records at a time, because it runs between payments. The
+commit that removes a payment records its id. The feed has no index by subject, so its lines are removed afterwards.
+After a power cut between both removals, the next run removes the lines.
 """
 
 import asyncio
 import sqlite3
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated
+from itertools import islice
+from typing import Annotated, Any
 
 import msgspec
 import structlog
@@ -20,14 +25,21 @@ from msgspec import Meta
 
 from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
+from posd.base.ids import Channel
 from posd.base.json_types import Moment
 from posd.base.times import iso
 from posd.clock.clock import stretches
-from posd.records import quarantine
-from posd.storage import CommitUncertain, StorageUnavailable, backup, connection
+from posd.payments import chains, journal
+from posd.payments import rows as transactions
+from posd.payments.model import Transaction
+from posd.printing import rows as print_jobs
+from posd.printing.model import PrintJob
+from posd.records import pages, quarantine
+from posd.records.model import Pruned, PrunedJob
+from posd.storage import CommitUncertain, StorageUnavailable, backup, changes, connection, marks
 from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
-from posd.upkeep import retention_rows as rows
+from posd.upkeep.retention_rules import RetentionReason, guards_sale, keeps_together
 
 #: Seconds from the start of the daemon to the first run, and between daily runs.
 FIRST_SECONDS = 600.0
@@ -51,6 +63,282 @@ PAUSES = 10.0
 #: Attempts to empty the log, and seconds between them. A backup may be reading the log.
 LOG_TRIES = 5
 LOG_SECONDS = 2.0
+
+# SQL: candidates, one chain at a time, lines of the feed, refused bodies.
+
+#: Longest chain that is removed. A longer chain would delay payments.
+MAX_CHAIN = 50
+#: Maximum number of payments of a sale that are checked, newest first. A till may use the same sale for all payments.
+MAX_OF_SALE = 20
+
+#: The largest rowid.
+MAX_ROWID = 2**63 - 1
+
+#: (created_at, id): the position of a scan.
+Place = tuple[str, str]
+BEGINNING: Place = ("", "")
+
+
+class LinkedRecords(msgspec.Struct, frozen=True):
+    """Payments or print jobs that belong together, and the reason why they are kept, or None."""
+
+    members: tuple[Any, ...] = ()
+    kept: RetentionReason | None = None
+
+
+class PrunedTable(msgspec.Struct, frozen=True):
+    """Table that is scanned from the oldest record by time and id, with the removal of one chain.
+
+    `chain_of`: called with the moment before which records are old, and the check for an open call of an id.
+    """
+
+    noun: str
+    name: str
+    key: str
+    index: str
+    chain_of: Callable[[sqlite3.Connection, str, str, Callable[[str], bool]], LinkedRecords]
+    remove: Callable[[sqlite3.Connection, Any], None]
+
+
+def candidates(db: sqlite3.Connection, table: PrunedTable, after: Place, before: str, limit: int) -> list[Place]:
+    """Return the next records created before a moment, the oldest first."""
+    return db.execute(
+        f"SELECT created_at, {table.key} FROM {table.name} INDEXED BY {table.index}"  # noqa: S608 - of this file
+        f" WHERE (created_at, {table.key}) > (?, ?) AND created_at < ? ORDER BY created_at, {table.key} LIMIT ?",
+        (*after, before, limit),
+    ).fetchall()
+
+
+def first_recent(db: sqlite3.Connection, name: str, column: str, before: str, until: str) -> int:
+    """Return the number of the first row recorded between two moments.
+
+    Later rows are not old, even if their time is old, because the clock was behind. A time after `until` is ignored,
+    because the clock was ahead.
+    """
+    row = db.execute(
+        f"SELECT rowid FROM {name} NOT INDEXED WHERE {column} >= ? AND {column} <= ?"  # noqa: S608 - of this file
+        " ORDER BY rowid LIMIT 1",  # old rows are removed, so there are few rows before it
+        (before, until),
+    ).fetchone()
+    return MAX_ROWID if row is None else int(row[0])
+
+
+def first_uncounted(db: sqlite3.Connection) -> str | None:
+    """Return the time of the first change after the last closed shift; None without one, or without shifts."""
+    if (shift := marks.newest_detail(db, marks.SHIFT)) is None:
+        return None
+    return next((change.at for change in changes.after(db, msgspec.json.decode(shift)["up_to"], 1)), None)
+
+
+def chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> LinkedRecords:
+    """Return the payments in the chain of one payment, or none if it was removed.
+
+    `busy`: whether the chain has an open call.
+    """
+    found = transactions.get(db, identity)
+    if found is None:
+        return LinkedRecords()
+    try:
+        members = tuple(chains.ChainLinks(db, MAX_CHAIN).whole(found))
+    except chains.ChainTooLong:
+        return LinkedRecords((found,), RetentionReason.CHAIN)
+    return LinkedRecords(members, _kept(db, members, before, busy))
+
+
+def _kept(
+    db: sqlite3.Connection, members: Sequence[Transaction], before: str, busy: Callable[[str], bool]
+) -> RetentionReason | None:
+    if (kept := keeps_together(members, before)) is not None:
+        return kept
+    ids = {item.client_transaction_id for item in members}
+    if any(busy(identity) for identity in ids) or _is_last_numbered(db, ids):
+        return RetentionReason.OPEN
+    for item in members:
+        if item.sale is not None:
+            others = islice(transactions.of_sale(db, item.sale), MAX_OF_SALE)
+            if guards_sale(item, (other for other in others if other.client_transaction_id not in ids), before):
+                return RetentionReason.SALE
+    return None
+
+
+def _is_last_numbered(db: sqlite3.Connection, ids: Collection[str]) -> bool:
+    """Return whether the next payment would have a number from before the journal."""
+    if not journal.last_incomplete_rowid(db):
+        return False
+    row = db.execute("SELECT client_transaction_id FROM transactions ORDER BY rowid DESC LIMIT 1").fetchone()
+    return row[0] in ids
+
+
+def remove(db: sqlite3.Connection, item: Transaction) -> None:
+    """Remove a final payment, except its id and its lines of the feed."""
+    assert item.outcome is not None  # noqa: S101 - a final record has an end
+    identity = item.client_transaction_id
+    result, day = item.outcome.result, item.outcome.decided_at[:10]
+    transactions.PAYMENT.keep_pruned(db, Pruned(identity, item.terminal, item.type, result, day))
+    transactions.drop_words(db, identity, item.created_at, item.metadata)
+    _delete_payment(db, identity)
+
+
+def forget(db: sqlite3.Connection, identity: str) -> None:
+    """Remove a payment in any state from the new database of a restore.
+
+    Retention had removed it in the replaced database.
+    """
+    row = db.execute(
+        "SELECT created_at, metadata FROM main.transactions WHERE client_transaction_id = ?", (identity,)
+    ).fetchone()
+    transactions.drop_words(db, identity, row[0], str(row[1]).encode())
+    _delete_payment(db, identity)
+
+
+def _delete_payment(db: sqlite3.Connection, identity: str) -> None:
+    journal.remove_events(db, identity)
+    _delete(db, identity, TRANSACTIONS, "journal", "leases", "unread_approvals")
+
+
+def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> LinkedRecords:
+    """Return a print job with its reprints and its originals, or none if it was removed."""
+    found: dict[str, PrintJob] = {}
+    waiting = [identity]
+    while waiting and len(found) <= MAX_CHAIN:
+        job = print_jobs.get(db, waiting.pop())
+        if job is None or job.print_job_id in found:
+            continue
+        found[job.print_job_id] = job
+        waiting += print_jobs.reprints(db, job.print_job_id)
+        waiting += [job.reprint_of] if job.reprint_of else []
+    kept = RetentionReason.CHAIN if len(found) > MAX_CHAIN else keeps_together(found.values(), before)
+    if kept is None and any(busy(name) for name in found):
+        kept = RetentionReason.OPEN
+    return LinkedRecords(tuple(found.values()), kept)
+
+
+def remove_job(db: sqlite3.Connection, job: PrintJob) -> None:
+    """Remove a final print job, except its id and its lines of the feed."""
+    identity = job.print_job_id
+    print_jobs.PRINT_JOB.keep_pruned(db, PrunedJob(identity, job.terminal, job.status, job.updated_at[:10]))
+    forget_job(db, identity)
+
+
+def forget_job(db: sqlite3.Connection, identity: str) -> None:
+    """Remove a print job in any state from the new database of a restore."""
+    _delete(db, identity, PRINT_JOBS, "print_journal")
+
+
+def _delete(db: sqlite3.Connection, identity: str, table: PrunedTable, *others: str) -> None:
+    """Delete the rows of one id from other tables, and then from its own."""
+    for name in (*others, table.name):
+        db.execute(f"DELETE FROM {name} WHERE {table.key} = ?", (identity,)).close()  # noqa: S608 - of this file
+
+
+TRANSACTIONS = PrunedTable("payments", "transactions", "client_transaction_id", "transactions_newest", chain_of, remove)
+PRINT_JOBS = PrunedTable("print jobs", "print_jobs", "print_job_id", "print_jobs_newest", print_chain_of, remove_job)
+
+
+class AgeLimit(msgspec.Struct, frozen=True):
+    """Limit of old records: created before a moment, and recorded before the first recent row (see `first_recent`).
+
+    `doubtful`: periods of an untrusted clock. A record with a time in such a period may be new.
+    """
+
+    before: str
+    first_recent: int
+    doubtful: tuple[tuple[str, str], ...] = ()
+
+    def may_be_new(self, *times: str) -> bool:
+        """Return whether one of these times may be from a clock that was behind."""
+        return any(first <= time <= last for first, last in self.doubtful for time in times)
+
+
+def old_chain(
+    db: sqlite3.Connection, table: PrunedTable, identity: str, age: AgeLimit, busy: Callable[[str], bool]
+) -> LinkedRecords:
+    """Return the chain of one id, with the reason why it is kept."""
+    chain = table.chain_of(db, identity, age.before, busy)
+    if chain.kept is None and any(
+        age.may_be_new(item.created_at, item.updated_at) or _number(db, table, item) > age.first_recent
+        for item in chain.members
+    ):
+        return LinkedRecords(chain.members, RetentionReason.RECENT)
+    return chain
+
+
+def _number(db: sqlite3.Connection, table: PrunedTable, item: Any) -> int:
+    row = db.execute(
+        f"SELECT rowid FROM {table.name} WHERE {table.key} = ?",  # noqa: S608 - of this file
+        (getattr(item, table.key),),
+    ).fetchone()
+    return int(row[0])
+
+
+def remove_chain(
+    unit: WriteTransaction, table: PrunedTable, identity: str, age: AgeLimit, busy: Callable[[str], bool]
+) -> LinkedRecords:
+    """Remove the whole chain of one id, or nothing. Return the chain, with the reason if it was kept."""
+    chain = old_chain(unit.db, table, identity, age, busy)
+    if chain.kept is None:
+        for item in chain.members:
+            table.remove(unit.db, item)
+    return chain
+
+
+class FeedSpan(msgspec.Struct, frozen=True):
+    """Part of the feed: number of its last line (None without lines), removable lines, and number of recent lines."""
+
+    last: int | None
+    numbers: list[int]
+    new: int
+
+
+_FEED = """
+SELECT c.seq, c.at, t.rowid IS NULL AND j.rowid IS NULL
+  FROM changes c
+  LEFT JOIN transactions t ON t.client_transaction_id = c.id
+  LEFT JOIN print_jobs j ON j.print_job_id = c.id
+ WHERE c.seq > ? ORDER BY c.seq LIMIT ?
+"""
+
+
+def lines(db: sqlite3.Connection, after: int, before: str, limit: int) -> FeedSpan:
+    """Return the lines of the feed after a number whose record was removed."""
+    rows = db.execute(_FEED, (after, limit)).fetchall()
+    gone = [seq for seq, _, removed in rows if removed]
+    return FeedSpan(rows[-1][0] if rows else None, gone, sum(at >= before for _, at, _ in rows))
+
+
+def remove_lines(unit: WriteTransaction, numbers: Sequence[int]) -> None:
+    """Remove lines of the feed, and record the highest removed number."""
+    if numbers:
+        pages.note_removed(unit, max(numbers))
+    unit.db.executemany("DELETE FROM changes WHERE seq = ?", ((number,) for number in numbers)).close()
+
+
+_QUARANTINED = f"""
+SELECT q.id, q.received_at,
+       EXISTS (SELECT 1 FROM transactions t WHERE q.channel = '{Channel.TRANSACTION}'
+                  AND t.client_transaction_id = q.subject AND (t.phase <> 'final' OR t.attention <> '[]'))
+    OR EXISTS (SELECT 1 FROM print_jobs j WHERE q.channel = '{Channel.PRINT}'
+                  AND j.print_job_id = q.subject AND (j.phase <> 'final' OR j.attention <> '[]'))
+  FROM quarantine q
+ WHERE q.id > ? ORDER BY q.id LIMIT ?
+"""  # noqa: S608 - constants
+
+
+def quarantined(db: sqlite3.Connection, after: int, age: AgeLimit, limit: int) -> FeedSpan:
+    """Return the old refused bodies after an id.
+
+    Bodies of open records, and of records with an attention, are omitted.
+    """
+    rows = db.execute(_QUARANTINED, (after, limit)).fetchall()
+    gone = [
+        identity
+        for identity, at, looked_at in rows
+        if at < age.before and identity < age.first_recent and not age.may_be_new(at) and not looked_at
+    ]
+    return FeedSpan(rows[-1][0] if rows else None, gone, sum(at >= age.before for _, at, _ in rows))
+
+
+# The runs.
 
 log = structlog.get_logger("posd.retention")
 
@@ -164,9 +452,13 @@ class Retention(msgspec.Struct, eq=False):
             self._asked -= 1
 
     async def _prune(self, now: datetime, days: int, pauses: float, *, dry_run: bool = False) -> Report:
-        uncounted = await self.store.read(rows.first_uncounted)
-        run = _Run(self, timedelta(days=days), now, pauses, uncounted, dry_run=dry_run)
-        report = run.report
+        kept_for = timedelta(days=days)
+        before, uncounted = iso(now - kept_for), await self.store.read(first_uncounted)
+        kept_for_shift = uncounted is not None and iso(now - LONGEST_SHIFT) <= uncounted < before
+        if uncounted is not None and kept_for_shift:
+            before = uncounted
+        report = Report(before, dry_run, kept_for_shift=kept_for_shift)
+        run = _Run(self, kept_for, iso(now), pauses, report)
         report.bytes_before = await self.store.read(backup.size)
         await run.payments_and_jobs()
         await run.quarantine()
@@ -195,124 +487,100 @@ class Retention(msgspec.Struct, eq=False):
         return self._stopping or (pauses > 0 and (self._asked > 0 or self.doubt() is not None))
 
 
-class _Run:
-    """One run over the database.
+class _Run(msgspec.Struct, eq=False):
+    """One run over the database, by the time `now`. A dry run only counts."""
 
-    `uncounted`: see `first_uncounted`. Records from then on are kept until a shift has counted them.
-    """
-
-    def __init__(
-        self,
-        retention: Retention,
-        kept_for: timedelta,
-        now: datetime,
-        pauses: float,
-        uncounted: str | None,
-        *,
-        dry_run: bool = False,
-    ) -> None:
-        self._of = retention
-        self._store = retention.store
-        self._kept_for = kept_for
-        before = iso(now - kept_for)
-        kept_for_shift = uncounted is not None and iso(now - LONGEST_SHIFT) <= uncounted < before
-        if uncounted is not None and kept_for_shift:
-            before = uncounted
-        self._before = before
-        self._now = iso(now)
-        self._pauses = pauses
-        self._dry_run = dry_run
-        self._kept: Counter[str] = Counter()
-        self.report = Report(before, dry_run, kept_for_shift=kept_for_shift)
+    retention: Retention
+    kept_for: timedelta
+    now: str
+    pauses: float
+    report: Report
 
     async def payments_and_jobs(self) -> None:
         """Remove payments, chain by chain, and print jobs, each with its reprints."""
-        self.report.removed.transactions = await self._walk(rows.TRANSACTIONS)
+        self.report.removed.transactions = await self._walk(TRANSACTIONS)
         crash_point("prune.payments_removed")
-        self.report.removed.print_jobs = await self._walk(rows.PRINT_JOBS)
+        self.report.removed.print_jobs = await self._walk(PRINT_JOBS)
 
-    async def _walk(self, table: rows.PrunedTable) -> int:
-        self._of.progress = (f"removing {table.noun}", 0)
+    async def _walk(self, table: PrunedTable) -> int:
+        self.retention.progress = (f"removing {table.noun}", 0)
         age = await self._age(table.name, "created_at")
-        look = partial(_each, table=table, age=age, busy=self._of.busy)
-        remove = partial(rows.remove_chain, table=table, age=age, busy=self._of.busy)
-        after: rows.Place = rows.BEGINNING
+        dry_run, store = self.report.dry_run, self.retention.store
+        ask: Callable[..., Awaitable[LinkedRecords]] = store.read if dry_run else store.write
+        change: Callable[..., LinkedRecords] = old_chain if dry_run else remove_chain
+        remove = partial(change, table=table, age=age, busy=self.retention.busy)
+        after: Place = BEGINNING
         gone: set[str] = set()  # in a dry run: ids that another chain would have removed
         count = 0
-        while places := await self._store.read(
-            partial(rows.candidates, table=table, after=after, before=self._before, limit=AT_A_TIME)
+        while places := await store.read(
+            partial(candidates, table=table, after=after, before=self.report.before, limit=AT_A_TIME)
         ):
             began = monotonic()
             after = places[-1]
             ids = [identity for _, identity in places if identity not in gone]
-            if self._dry_run:
-                chains = await self._store.read(partial(look, ids=ids))
-            else:
-                chains = await asyncio.gather(*(self._store.write(partial(remove, identity=name)) for name in ids))
-            for chain in chains:
+            for chain in await asyncio.gather(*(ask(partial(remove, identity=name)) for name in ids)):
                 if chain.kept is not None:
-                    self._kept[chain.kept] += 1
+                    self.report.kept[chain.kept] = self.report.kept.get(chain.kept, 0) + 1
                     continue
                 names = {getattr(item, table.key) for item in chain.members} - gone
                 count += len(names)
-                if self._dry_run:
+                if dry_run:
                     gone |= names
-            self.report.kept = dict(self._kept)
-            self._of.progress = (self._of.progress[0], count)
+            self.retention.progress = (self.retention.progress[0], count)
             await self._rest(began)
         return count
 
-    async def _age(self, name: str, column: str) -> rows.AgeLimit:
-        first = partial(rows.first_recent, name=name, column=column, before=self._before, until=self._now)
+    async def _age(self, name: str, column: str) -> AgeLimit:
+        first = partial(first_recent, name=name, column=column, before=self.report.before, until=self.now)
         doubtful = [
             times
-            for item in await self._store.read(stretches)
-            for times in item.too_early(self._before, self._kept_for)
+            for item in await self.retention.store.read(stretches)
+            for times in item.too_early(self.report.before, self.kept_for)
         ]
-        return rows.AgeLimit(self._before, await self._store.read(first), tuple(doubtful))
+        return AgeLimit(self.report.before, await self.retention.store.read(first), tuple(doubtful))
 
     async def quarantine(self) -> None:
         """Remove refused bodies."""
-        look = partial(rows.quarantined, age=await self._age("quarantine", "received_at"), limit=LINES_AT_A_TIME)
+        look = partial(quarantined, age=await self._age("quarantine", "received_at"), limit=LINES_AT_A_TIME)
         self.report.removed.quarantined = await self._sweep(look, quarantine.remove)
 
     async def feed(self) -> None:
         """Remove the feed's lines of removed records."""
-        self._of.progress = ("removing lines of the feed", 0)
-        look = partial(rows.lines, before=self._before, limit=LINES_AT_A_TIME)
-        self.report.removed.changes = await self._sweep(look, rows.remove_lines)
+        self.retention.progress = ("removing lines of the feed", 0)
+        look = partial(lines, before=self.report.before, limit=LINES_AT_A_TIME)
+        self.report.removed.changes = await self._sweep(look, remove_lines)
         crash_point("prune.feed_removed")
 
-    async def _sweep(self, look: Callable[..., rows.FeedSpan], remove: Callable[..., None]) -> int:
-        after, count, new = 0, 0, 0
-        while new < LINES_TOO_NEW and (stretch := await self._store.read(partial(look, after=after))).last is not None:
+    async def _sweep(self, look: Callable[..., FeedSpan], remove: Callable[..., None]) -> int:
+        after, count, new, store = 0, 0, 0, self.retention.store
+        while new < LINES_TOO_NEW and (stretch := await store.read(partial(look, after=after))).last is not None:
             began = monotonic()
             after = stretch.last
             new = new + stretch.new if stretch.new else 0
             count += len(stretch.numbers)
-            if not self._dry_run:
+            if not self.report.dry_run:
                 parts = range(0, len(stretch.numbers), LINES_A_FUNCTION)
                 chosen = [stretch.numbers[start : start + LINES_A_FUNCTION] for start in parts]
-                await asyncio.gather(*(self._store.write(partial(remove, numbers=part)) for part in chosen))
+                await asyncio.gather(*(store.write(partial(remove, numbers=part)) for part in chosen))
             await self._rest(began)
         return count
 
     async def cut(self) -> None:
         """Return free space to the disk, and empty the log, so that no file contains removed data."""
-        self._of.progress = ("returning the space", 0)
-        if await self._store.read(connection.can_shrink):
-            left = await self._store.read(_free_pages)
+        self.retention.progress, store = ("returning the space", 0), self.retention.store
+        if await store.read(connection.can_shrink):
+            left = await store.read(_free_pages)
             while left:
                 began = monotonic()
-                cuts = (self._store.write(_cut) for _ in range(CUTS_A_COMMIT))
+                cuts = (store.write(_cut) for _ in range(CUTS_A_COMMIT))
                 left = min(await asyncio.gather(*cuts))
                 crash_point("prune.space_returned")
                 await self._rest(began)
-            self.report.bytes_returned = self.report.bytes_before - await self._store.read(backup.size)
+            self.report.bytes_returned = self.report.bytes_before - await store.read(backup.size)
         else:
             self.report.bytes_returned = None
         for _ in range(LOG_TRIES):
-            if await self._store.empty_log():
+            if await store.empty_log():
                 return
             await asyncio.sleep(LOG_SECONDS)
         log.warning(
@@ -321,15 +589,9 @@ class _Run:
         )
 
     async def _rest(self, began: float) -> None:
-        if self._of.interrupted(self._pauses):
+        if self.retention.interrupted(self.pauses):
             raise PruneStopped
-        await asyncio.sleep(self._pauses * (monotonic() - began))
-
-
-def _each(
-    db: sqlite3.Connection, table: rows.PrunedTable, ids: Sequence[str], age: rows.AgeLimit, busy: Callable[[str], bool]
-) -> list[rows.LinkedRecords]:
-    return [rows.old_chain(db, table, identity, age, busy) for identity in ids]
+        await asyncio.sleep(self.pauses * (monotonic() - began))
 
 
 def _cut(unit: WriteTransaction) -> int:

@@ -16,7 +16,7 @@ from posd.payments.wire import read_event
 from posd.storage import changes, connection
 from posd.storage.batch import WriteTransaction
 from posd.storage.connection import migrate
-from posd.upkeep import retention_rows
+from posd.upkeep import retention
 from posd.upkeep.verify import verify
 from tests.store.filled import OPEN, Filled, filling, name
 from tests.support.events import body
@@ -136,7 +136,7 @@ def test_a_payment_is_removed_with_its_events_without_a_scan_of_a_table(filled: 
     filled.pay(0)
     filled.pay(1)
     left = place(filled.db, 1)
-    retention_rows.forget(filled.db, name(0))
+    retention.forget(filled.db, name(0))
     assert filled.db.execute("SELECT DISTINCT client_transaction_id FROM events").fetchall() == [(name(1),)]
     assert place(filled.db, 1) == left
     plan = filled.db.execute("EXPLAIN QUERY PLAN DELETE FROM transactions WHERE client_transaction_id = 'x'").fetchall()

@@ -28,7 +28,7 @@ from posd.records.quarantine import ReceivedCallback
 from posd.records.service import CallsInFlight
 from posd.storage import changes, marks
 from posd.storage.batch import WriteTransaction
-from posd.upkeep import retention_rows as retention
+from posd.upkeep import retention
 from tests.store.filled import OPEN, filling, name
 from tests.store.printed import STORIES, happen, print_intent
 from tests.support.events import body

@@ -33,7 +33,7 @@ from posd.records.quotas import Quotas
 from posd.storage import changes
 from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
-from posd.upkeep import retention_rows as retention
+from posd.upkeep import retention
 from tests.support.streams import Connection, Message, ask, messages
 
 #: Maximum duration of a wait, in seconds.

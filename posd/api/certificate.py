@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from posd.api import documents
+from posd.api.documents import Refusals
 from posd.base.clocks import monotonic, next_tick
 from posd.base.problems import RemedyStep, remedy
 from posd.base.times import iso
@@ -392,20 +393,6 @@ def refusal(error: BaseException | None) -> str | None:
     return alert if found and alert in WORDS else None
 
 
-class AddressRefusals(msgspec.Struct):
-    """Refusals by one address.
-
-    `told_at`: time of the last log line (monotonic). `untold`: number of refusals since then.
-    """
-
-    alert: str
-    first_at: datetime
-    last_at: datetime
-    count: int = 0
-    untold: int = 0
-    told_at: float | None = None
-
-
 class CertificateRefusals(msgspec.Struct, eq=False):
     """Counts of refusals per address, in a bounded table, and their log lines.
 
@@ -415,7 +402,9 @@ class CertificateRefusals(msgspec.Struct, eq=False):
     now: Callable[[], datetime]
     #: Returns whether an address belongs to this machine, from which `posd doctor` connects.
     is_own: Callable[[str], bool] = lambda _address: False
-    _addresses: dict[str, AddressRefusals] = {}
+    _addresses: dict[str, Refusals] = {}
+    #: Address -> time of its last log line (monotonic), and its refusals until then.
+    _told: dict[str, tuple[float, int]] = {}
     _lines: list[float] = []
 
     def told(self, peer: str, error: BaseException) -> bool:
@@ -427,29 +416,30 @@ class CertificateRefusals(msgspec.Struct, eq=False):
 
     def note(self, peer: str, alert: str) -> None:
         """Count one more refusal."""
-        address, now = plain(peer), self.now()
-        entry = self._addresses.pop(address, None) or AddressRefusals(alert, now, now)
+        address, now = plain(peer), iso(self.now())
+        before = self._addresses.pop(address, None) or Refusals(address, alert, 0, now, now)
         if len(self._addresses) >= MAX_ADDRESSES:
-            del self._addresses[next(iter(self._addresses))]
-        self._addresses[address] = entry  # reinsert, so that the newest is last
-        entry.alert, entry.last_at = alert, now
-        entry.count += 1
-        entry.untold += 1
-        self._tell(address, entry, monotonic())
+            oldest = next(iter(self._addresses))
+            del self._addresses[oldest]
+            self._told.pop(oldest, None)
+        entry = msgspec.structs.replace(before, alert=alert, count=before.count + 1, last_at=now)
+        self._addresses[address] = entry  # reinserted, so that the newest is last
+        self._tell(entry, monotonic())
 
-    def _tell(self, address: str, entry: AddressRefusals, now: float) -> None:
+    def _tell(self, entry: Refusals, now: float) -> None:
         self._lines = [at for at in self._lines if now - at < LINE_EVERY_SECONDS]
-        due = entry.told_at is None or now - entry.told_at >= LINE_EVERY_SECONDS
-        if not due or len(self._lines) >= MAX_LINES:
+        told_at, before = self._told.get(entry.address, (float("-inf"), 0))
+        if now - told_at < LINE_EVERY_SECONDS or len(self._lines) >= MAX_LINES:
             return
         self._lines.append(now)
-        entry.told_at, count, entry.untold = now, entry.untold, 0
-        detail = f"the device at {address} refuses this machine's certificate ({entry.alert}): {WORDS[entry.alert]}"
-        listener_log.warning("listener.distrusted", peer=address, kind=entry.alert, count=count, detail=detail)
+        self._told[entry.address] = now, entry.count
+        address, alert, count = entry.address, entry.alert, entry.count - before
+        detail = f"the device at {address} refuses this machine's certificate ({alert}): {WORDS[alert]}"
+        listener_log.warning("listener.distrusted", peer=address, kind=alert, count=count, detail=detail)
 
-    def recent(self) -> dict[str, AddressRefusals]:
+    def recent(self) -> dict[str, Refusals]:
         """Return the addresses that refused the certificate within `SHOWN_FOR`, the newest last."""
-        oldest = self.now() - SHOWN_FOR
+        oldest = iso(self.now() - SHOWN_FOR)
         return {address: entry for address, entry in self._addresses.items() if entry.last_at > oldest}
 
     def words(self, terminals: Mapping[str, str], *, complete: bool) -> str | None:

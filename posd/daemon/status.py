@@ -18,7 +18,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.api import documents
-from posd.api.certificate import CertificateRefusals
 from posd.api.documents import (
     CertificateCheck,
     Check,
@@ -28,7 +27,6 @@ from posd.api.documents import (
     Disk,
     Health,
     LastPayment,
-    Refusals,
     TerminalStatus,
     Version,
     each,
@@ -227,7 +225,7 @@ class HealthChecks(msgspec.Struct, eq=False):
         served = documents.Served(
             info.fingerprint_sha256, not_after=iso(info.not_after), port=self.daemon.listeners[0].port
         )
-        refusals = _refused_by(self.daemon.distrust)
+        refusals = list(self.daemon.distrust.recent().values())
         found = Check.of(state, words, *steps, reason=reason)
         return CertificateCheck(**msgspec.structs.asdict(found), served=served, refused_by=refusals)
 
@@ -320,14 +318,6 @@ def _payments(count: int) -> str:
 
 def _well(detail: str) -> Check:
     return Check.of("ok", detail)
-
-
-def _refused_by(distrust: CertificateRefusals) -> list[Refusals]:
-    """Return the recent refusals of the certificate, newest last."""
-    return [
-        Refusals(address, item.alert, item.count, iso(item.first_at), iso(item.last_at))
-        for address, item in distrust.recent().items()
-    ]
 
 
 # GET /status.

@@ -222,14 +222,9 @@ class Checks(msgspec.Struct, frozen=True):
 STATES: tuple[State, ...] = ("ok", "degraded", "failing")
 
 
-def each(checks: Checks) -> dict[str, Check]:
-    """Return the checks by name."""
-    return msgspec.structs.asdict(checks)
-
-
 def overall(checks: Checks) -> State:
     """Return the state of the worst check."""
-    return max((check.status for check in each(checks).values()), key=STATES.index)
+    return max((check.status for check in msgspec.structs.astuple(checks)), key=STATES.index)
 
 
 class Health(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd import __version__
-from posd.api.documents import STATES, Checks, each
+from posd.api.documents import STATES, Checks
 from posd.api.metrics import OTHER, DatabaseGauges, read_gauges
 from posd.base import files
 from posd.base.clocks import tick
@@ -114,7 +114,10 @@ class Metrics(msgspec.Struct, eq=False):
 
     def _all(self, health: Checks, away: int, backup_at: float | None) -> Iterator[Samples]:
         yield "posd_build_info", {(__version__, str(schema_version())): 1}
-        yield "posd_health", {name: STATES.index(check.status) for name, check in each(health).items()}
+        yield (
+            "posd_health",
+            {name: STATES.index(check.status) for name, check in msgspec.structs.asdict(health).items()},
+        )
         yield "posd_clock_unsure", not self.daemon.clock.is_sure()
         yield "posd_config_refused", bool(self.daemon.in_force.refused)
         yield from self._payments()

@@ -29,7 +29,6 @@ from posd.api.documents import (
     LastPayment,
     TerminalStatus,
     Version,
-    each,
     overall,
 )
 from posd.api.metrics import DatabaseGauges, read_gauges
@@ -84,7 +83,7 @@ class HealthChecks(msgspec.Struct, eq=False):
     async def checks(self) -> Checks:
         """Return all checks. Log when payments become impossible, and when they are possible again."""
         checks = await self._checks()
-        failing = {name: check for name, check in each(checks).items() if check.status == "failing"}
+        failing = {name: check for name, check in msgspec.structs.asdict(checks).items() if check.status == "failing"}
         if failing and not self.is_failing:
             reasons = "; ".join(f"{name}: {check.detail}" for name, check in failing.items())
             log.error("posd.failing", error=reasons, detail="; ".join(check.todo for check in failing.values()))

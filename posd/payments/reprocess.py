@@ -84,23 +84,22 @@ class Derived(msgspec.Struct, frozen=True):
 def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Transaction]:
     """Return the kind of record for payments."""
 
-    def differing(
-        db: sqlite3.Connection, stored: Transaction
-    ) -> tuple[Differing, Callable[[WriteTransaction], object]]:
-        item = derive(db, stored)
-        after = msgspec.structs.replace(item.derived, revision=stored.revision, last_search=stored.last_search)
-        cause = Recorded("reprocessed", item.events, item.verdicts)
-        return difference(item), partial(move, before=stored, after=after, cause=cause, outstanding=outstanding)
+    differs = partial(differing, word="reprocessed", outstanding=outstanding)
+    done, incomplete = "store.reprocessed", journal.last_incomplete_rowid
+    return Derivable(rows.PAYMENT, differs, inbox.reapply, done, Applied, Difference, incomplete)
 
-    return Derivable(
-        rows.PAYMENT,
-        differing,
-        inbox.reapply,
-        "store.reprocessed",
-        Applied,
-        Difference,
-        journal.last_incomplete_rowid,
-    )
+
+def differing(
+    db: sqlite3.Connection, stored: Transaction, word: str, outstanding: CallsInFlight
+) -> tuple[Differing, Callable[[WriteTransaction], object]]:
+    """Return the differences between a payment and its record, and a function that stores the derived values.
+
+    `word`: reason of the change in the feed.
+    """
+    item = derive(db, stored)
+    after = msgspec.structs.replace(item.derived, revision=stored.revision, last_search=stored.last_search)
+    cause = Recorded(word, item.events, item.verdicts)
+    return difference(item), partial(move, before=stored, after=after, cause=cause, outstanding=outstanding)
 
 
 def report(done: ReprocessResult, quarantined: int) -> TransactionReport:

@@ -12,11 +12,9 @@ and the status is only informative.
 | of a job that the database does not know  | the job is rebuilt from it, attention `orphan`               |
 """
 
-import sqlite3
 from collections.abc import Callable
 from functools import partial
 
-import msgspec
 import structlog
 
 from posd.base.fair_queue import read_apart
@@ -28,7 +26,7 @@ from posd.printing.model import JobReport, PrintJob, belongs, rebuild
 from posd.printing.wire import NotAPrintEvent, read_webhook
 from posd.records import quarantine
 from posd.records.inbox import CallbackInbox, CallbackReceipt, UnreadableCallback
-from posd.records.quarantine import Derivable, Differing, QuarantineEntry, ReceivedCallback
+from posd.records.quarantine import Derivable, QuarantineEntry, ReceivedCallback
 from posd.records.replies import CallbackResult, RefusedBody, refusal
 from posd.records.service import RecordService, ServiceParts
 from posd.storage.batch import WriteTransaction
@@ -128,12 +126,7 @@ def _unreadable(error: NotAPrintEvent) -> RefusedBody:
 
 def print_records(inbox: PrintInbox) -> Derivable[PrintJob]:
     """Return the kind of record for print jobs. Every print job has a journal from its beginning."""
-
-    def differing(db: sqlite3.Connection, stored: PrintJob) -> tuple[Differing, Callable[[WriteTransaction], object]]:
-        derived = rows.derive(db, stored)
-        after = msgspec.structs.replace(derived, revision=stored.revision)
-        return rows.difference(stored, derived), partial(rows.move, before=stored, after=after, word="reprocessed")
-
+    differs = partial(rows.differing, word="reprocessed")
     return Derivable(
-        rows.PRINT_JOB, differing, inbox.reapply, "store.print_jobs_reprocessed", PrintApplied, PrintDifference
+        rows.PRINT_JOB, differs, inbox.reapply, "store.print_jobs_reprocessed", PrintApplied, PrintDifference
     )

@@ -253,6 +253,15 @@ DERIVED = (
 )
 
 
+def differing(
+    db: sqlite3.Connection, stored: PrintJob, word: str
+) -> tuple[dict[str, tuple[Any, Any]], Callable[[WriteTransaction], object]]:
+    """Return as `payments.reprocess.differing`, for a print job."""
+    derived = derive(db, stored)
+    after = msgspec.structs.replace(derived, revision=stored.revision)
+    return difference(stored, derived), partial(move, before=stored, after=after, word=word)
+
+
 def derive(db: sqlite3.Connection, stored: PrintJob) -> PrintJob:
     """Derive a job again from its beginning and its journal (blocking)."""
     entries = [(parse_iso(at), entry) for at, entry in journal(db, stored.print_job_id)]

@@ -135,17 +135,13 @@ class OpenFiles:
     """Files of one open database, by device and inode number. SQLite does not detect that a file was moved or removed.
 
     Writes to a file without a name are lost when posd stops. So posd acknowledges no write while a file has no name.
+    The object is made just after the database is opened.
     """
 
     def __init__(self, path: Path) -> None:
-        self._paths = tuple(f"{path}{suffix}" for suffix in WRITTEN)
-        self._opened: dict[str, _File] = {}
-
-    def note(self) -> None:
-        """Record the present files. Called just after the database is opened."""
-        for path in self._paths:
-            if (found := _file(path)) is not None:
-                self._opened.setdefault(path, found)
+        self._database = str(path)
+        names = [f"{path}{suffix}" for suffix in WRITTEN]
+        self._opened: dict[str, _File] = {name: found for name in names if (found := _file(name)) is not None}
 
     def missing(self) -> str | None:
         """Return a sentence about the first file that is not in its place, or None. Called after each commit."""
@@ -158,7 +154,7 @@ class OpenFiles:
     @property
     def log_alone(self) -> bool:
         """Whether the database file itself is in its place."""
-        return _file(self._paths[0]) == self._opened.get(self._paths[0])
+        return _file(self._database) == self._opened.get(self._database)
 
 
 def _file(path: str) -> _File | None:

@@ -157,7 +157,6 @@ class DatabaseWriter:
         self._closing = False
         self._trusted = True
         self._placed = OpenFiles(path)
-        self._placed.note()
         self._is_damaged = False  # whether the damage was logged
         self.moved: str | None = None  # sentence about a file that was not in its place at the newest check
         self._saved = False  # the content of a log without a name is in the database file

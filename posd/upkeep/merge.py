@@ -305,10 +305,9 @@ def has_more_of_request(db: sqlite3.Connection, identity: str) -> bool:
 
 def copy_payment(db: sqlite3.Connection, identity: str) -> None:
     """Copy the row of a payment, and its words of the search index."""
-    if here := _of_words(db, identity):
-        transactions.drop_words(db, identity, *here)
+    retention.drop_words(db, identity)
     copy_row(db, PAYMENTS, identity)
-    if copied := _of_words(db, identity):
+    if copied := retention.words_of(db, identity):
         transactions.keep_words(db, identity, *copied)
 
 
@@ -316,13 +315,6 @@ def _has_request(db: sqlite3.Connection, schema: str, identity: str) -> bool:
     query = f"SELECT type FROM {schema}.transactions WHERE client_transaction_id = ?"
     row = db.execute(query, (identity,)).fetchone()
     return row is not None and row[0] is not None
-
-
-def _of_words(db: sqlite3.Connection, identity: str) -> tuple[str, bytes] | None:
-    """Return the source of a payment's index words here, or None if there is no row."""
-    query = "SELECT created_at, metadata FROM main.transactions WHERE client_transaction_id = ?"
-    row = db.execute(query, (identity,)).fetchone()
-    return (row[0], str(row[1]).encode()) if row else None
 
 
 #: Number of a row in `old` -> its number here.

@@ -175,25 +175,29 @@ def remove(db: sqlite3.Connection, item: Transaction) -> None:
     identity = item.client_transaction_id
     result, day = item.outcome.result, item.outcome.decided_at[:10]
     transactions.PAYMENT.keep_pruned(db, Pruned(identity, item.terminal, item.type, result, day))
-    transactions.drop_words(db, identity, item.created_at, item.metadata)
-    _delete_payment(db, identity)
+    forget(db, identity)
 
 
 def forget(db: sqlite3.Connection, identity: str) -> None:
-    """Remove a payment in any state from the new database of a restore.
-
-    Retention had removed it in the replaced database.
+    """Remove a payment in any state, also from the new database of a restore if retention had removed it in the
+    replaced database.
     """
-    row = db.execute(
-        "SELECT created_at, metadata FROM main.transactions WHERE client_transaction_id = ?", (identity,)
-    ).fetchone()
-    transactions.drop_words(db, identity, row[0], str(row[1]).encode())
-    _delete_payment(db, identity)
-
-
-def _delete_payment(db: sqlite3.Connection, identity: str) -> None:
+    drop_words(db, identity)
     journal.remove_events(db, identity)
     _delete(db, identity, TRANSACTIONS, "journal", "leases", "unread_approvals")
+
+
+def drop_words(db: sqlite3.Connection, identity: str) -> None:
+    """Remove the words of a payment from the search index, if the payment is there."""
+    if (row := words_of(db, identity)) is not None:
+        transactions.drop_words(db, identity, *row)
+
+
+def words_of(db: sqlite3.Connection, identity: str) -> tuple[str, bytes] | None:
+    """Return the source of a payment's index words, or None if there is no row."""
+    query = "SELECT created_at, metadata FROM main.transactions WHERE client_transaction_id = ?"
+    row = db.execute(query, (identity,)).fetchone()
+    return (row[0], str(row[1]).encode()) if row else None
 
 
 def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> LinkedRecords:

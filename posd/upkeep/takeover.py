@@ -13,7 +13,7 @@ beginning are ignored. The first line of a repeated id counts.
 import re
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,11 +28,12 @@ from posd.base.times import iso, parse_iso
 from posd.payments import journal, reprocess
 from posd.payments import rows as transactions
 from posd.payments.model import Transaction
-from posd.payments.record import Recorded, begin, move, note, record
+from posd.payments.record import begin, note, record
 from posd.payments.wire import read_event
 from posd.printing import rows as print_rows
 from posd.printing.model import PrintJob
 from posd.records.model import Phase, TakenOver
+from posd.records.quarantine import Differing
 from posd.records.service import CallsInFlight
 from posd.records.witness import StartedPayment
 from posd.storage import UnusableFile, changes
@@ -151,7 +152,6 @@ def _words(faults: list[str]) -> list[str]:
 
 
 Stored = TypeVar("Stored")
-Derived = TypeVar("Derived")
 
 #: Reason in the feed of all transferred records.
 REASON = "taken_over"
@@ -222,7 +222,7 @@ def take_over_by_id(unit: WriteTransaction, unknown: Iterable[StartedPayment], n
 
 
 @dataclass(eq=False, slots=True)
-class _TakeOver(ABC, Generic[Stored, Derived]):
+class _TakeOver(ABC, Generic[Stored]):
     """Transfer of one kind. `old` is for functions without an attached database.
 
     After `run`, `count` is the number of transferred records, and `by_id` the number of those with only an id.
@@ -315,25 +315,24 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         assert stored is not None  # noqa: S101 - the row existed before, or was just written
         return stored
 
-    def _derived(self, identity: str) -> Derived | None:
-        stored = self._stored(identity)
-        try:
-            return self.derive(stored)
-        except (*UNREADABLE, AssertionError):
-            return None
-
     def _follows(self, identity: str) -> bool:
         """Return whether a row equals the row derived from its record, so that no part of the record is missing."""
-        item = self._derived(identity)
-        return item is not None and not self.differs(item)
+        stored = self._stored(identity)
+        try:
+            return not self.differing(stored)[0]
+        except (*UNREADABLE, AssertionError):
+            return False
 
     def _derive_again(self, identity: str) -> bool:
         """Derive a row from its present record. Return whether the row changed."""
-        item = self._derived(identity)
-        if item is None or not self.differs(item):
+        stored = self._stored(identity)
+        try:
+            differing, store = self.differing(stored)
+        except (*UNREADABLE, AssertionError):
             return False
-        self.store(item)
-        return True
+        if differing:
+            store(self.unit)
+        return bool(differing)
 
     def stands(self, identity: str) -> bool:
         """Return whether the row here stays. The record of `old` is always added."""
@@ -351,23 +350,18 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         """Record an id in doubt. `terminals`: terminals of the id in the feed, oldest first."""
 
     @abstractmethod
-    def derive(self, stored: Stored) -> Derived:
-        """Derive the row from its record. Raise one of UNREADABLE, or AssertionError."""
+    def differing(self, stored: Stored) -> tuple[Differing, Callable[[WriteTransaction], object]]:
+        """Return the differences between a row and its record, and a function that stores the derived values.
 
-    @abstractmethod
-    def differs(self, item: Derived) -> bool:
-        """Return whether the stored state differs from the derived one."""
-
-    @abstractmethod
-    def store(self, item: Derived) -> None:
-        """Replace the stored state by the derived one."""
+        Raise one of UNREADABLE, or AssertionError.
+        """
 
     @abstractmethod
     def note(self, stored: Stored) -> None:
         """Add the state to the feed."""
 
 
-class _Payments(_TakeOver[Transaction, reprocess.Derived]):
+class _Payments(_TakeOver[Transaction]):
     kind = merge.PAYMENTS
 
     def run(self, ids: Collection[str]) -> Sequence[str]:
@@ -384,16 +378,8 @@ class _Payments(_TakeOver[Transaction, reprocess.Derived]):
     def link(self, identity: str, numbers: Mapping[str, Numbers]) -> None:
         merge.set_final(self.db, identity, numbers[EVENTS.table])
 
-    def derive(self, stored: Transaction) -> reprocess.Derived:
-        return reprocess.derive(self.db, stored)
-
-    def differs(self, item: reprocess.Derived) -> bool:
-        return bool(reprocess.difference(item))
-
-    def store(self, item: reprocess.Derived) -> None:
-        stored = item.stored
-        after = msgspec.structs.replace(item.derived, revision=stored.revision, last_search=stored.last_search)
-        move(self.unit, stored, after, Recorded(REASON, item.events, item.verdicts), CallsInFlight())
+    def differing(self, stored: Transaction) -> tuple[Differing, Callable[[WriteTransaction], object]]:
+        return reprocess.differing(self.db, stored, REASON, CallsInFlight())
 
     def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
         terminal = self._terminal(identity, terminals)
@@ -432,21 +418,14 @@ class _Payments(_TakeOver[Transaction, reprocess.Derived]):
         note(self.unit, stored, REASON, iso(self.now))
 
 
-class _PrintJobs(_TakeOver[PrintJob, tuple[PrintJob, PrintJob]]):
+class _PrintJobs(_TakeOver[PrintJob]):
     kind = merge.PRINT_JOBS
 
     def copy(self, identity: str) -> None:
         merge.copy_row(self.db, self.kind, identity)
 
-    def derive(self, stored: PrintJob) -> tuple[PrintJob, PrintJob]:
-        return stored, print_rows.derive(self.db, stored)
-
-    def differs(self, item: tuple[PrintJob, PrintJob]) -> bool:
-        return bool(print_rows.difference(*item))
-
-    def store(self, item: tuple[PrintJob, PrintJob]) -> None:
-        stored, derived = item
-        print_rows.move(self.unit, stored, msgspec.structs.replace(derived, revision=stored.revision), REASON)
+    def differing(self, stored: PrintJob) -> tuple[Differing, Callable[[WriteTransaction], object]]:
+        return print_rows.differing(self.db, stored, REASON)
 
     def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
         found = PrintJob(

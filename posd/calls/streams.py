@@ -35,8 +35,7 @@ from posd.calls.app import ClientGone, encode, redacted
 from posd.calls.parameters import Parameter, StreamMessage
 from posd.httpd.admission import SocketPeer
 from posd.httpd.allowance import Allowance
-from posd.httpd.bodies import BodyChannel
-from posd.httpd.connection import TAKE_SECONDS
+from posd.httpd.connection import TAKE_SECONDS, BodyChannel
 from posd.records.quotas import LimitCounters, Quotas, limit_reached
 from posd.records.service import Missing
 from posd.records.start import not_here

@@ -1,4 +1,4 @@
-"""Request bodies: pieces for the app, complete bodies within limits of size and time, and responses.
+"""Request bodies, complete within limits of size and time, and responses.
 
 After an early response the rest of the body is read and dropped, and then the connection closes.
 """
@@ -6,77 +6,12 @@ After an early response the rest of the body is read and dropped, and then the c
 import asyncio
 from collections.abc import Callable
 
-from hypercorn.typing import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, HTTPScope
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
 #: Key in the state of a request for the body, if the whole body arrived before the app starts.
 WHOLE = "whole"
 #: Seconds for which the body of a refused sender is still read while the response is sent.
 DRAIN_SECONDS = 2.0
-
-_GONE: ASGIReceiveEvent = {"type": "http.disconnect"}
-
-
-class BodyChannel:
-    """Pieces of a request's body, and whether its client has disconnected. One task adds pieces, and another task takes
-    them.
-
-    At most one piece is stored; the connection waits with the next one. A queue would cost 3 KB for each waiting till.
-    If a client disconnected while a queue was full, its connection and tasks would stay.
-    """
-
-    __slots__ = ("_bringer", "_piece", "_taker", "cut_off", "delivered", "gone", "last_words", "on_gone")
-
-    def __init__(self, first: ASGIReceiveEvent) -> None:
-        self._piece: ASGIReceiveEvent | None = first
-        self._taker: asyncio.Future[None] | None = None
-        self._bringer: asyncio.Future[None] | None = None
-        #: Whether the client has disconnected or received its response.
-        self.gone = False
-        #: Whether the newest data reached the client's socket, as far as the kernel reports.
-        self.delivered = False
-        #: Called when `gone` is set.
-        self.on_gone: Callable[[], None] | None = None
-        #: Returns the data to send in place of the unread part of a response, or None.
-        self.last_words: Callable[[], bytes] | None = None
-        #: Whether the response was cut off.
-        self.cut_off = False
-
-    async def take(self) -> ASGIReceiveEvent:
-        """Return the next piece (ASGI `receive`).
-
-        After the client has disconnected, each call returns the disconnect.
-        """
-        while self._piece is None:
-            if self.gone:
-                return _GONE
-            self._taker = asyncio.get_running_loop().create_future()
-            await self._taker
-        piece, self._piece = self._piece, None
-        if self._bringer is not None:
-            _wake(self._bringer)
-        return piece
-
-    async def bring(self, piece: ASGIReceiveEvent) -> None:
-        """Add a piece when there is room. Drop the piece if the client has disconnected."""
-        while self._piece is not None and not self.gone:
-            self._bringer = asyncio.get_running_loop().create_future()
-            await self._bringer
-        if not self.gone:
-            self._piece = piece
-            _wake(self._taker)
-
-    def end(self) -> None:
-        """Set `gone`, because the client has disconnected or received its response. Later pieces are dropped."""
-        self.gone = True
-        _wake(self._bringer)
-        if self.on_gone is not None:
-            self.on_gone()
-        _wake(self._taker)
-
-
-def _wake(waiting: "asyncio.Future[None] | None") -> None:
-    if waiting is not None and not waiting.done():
-        waiting.set_result(None)
 
 
 class BodyTooLarge(Exception):

@@ -43,7 +43,7 @@ from hypercorn.protocol import ProtocolWrapper
 from hypercorn.typing import ASGIFramework, ASGIReceiveEvent, ASGISendEvent, ConnectionState, HTTPScope
 
 from posd.httpd.admission import ListenerPolicy, RejectedTraffic
-from posd.httpd.bodies import WHOLE, BodyChannel
+from posd.httpd.bodies import WHOLE
 from posd.httpd.messages import END, RefusedRequest, RequestHead, RequestParser, ResponseEncoder
 
 #: Bytes that are parsed at a time, so that a client with many requests at once does not delay the others.
@@ -87,6 +87,7 @@ TLS_BUFFER_BYTES = 16 * 1024
 #: Result of the ioctl TIOCOUTQ: number of bytes that the peer has not acknowledged. On a Unix socket it includes the
 #: kernel's overhead.
 _OUTQ = struct.Struct("i")
+_GONE: ASGIReceiveEvent = {"type": "http.disconnect"}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST = RequestHead("GET", b"/", "/", "1.1", [], keep_alive=False, expects=False)
 
@@ -438,6 +439,69 @@ class HttpConnection(TCPServer):
             "state": ConnectionState(self.state.copy()),
             "extensions": {},
         }
+
+
+class BodyChannel:
+    """Pieces of a request's body, and whether its client has disconnected. One task adds pieces, and another task takes
+    them.
+
+    At most one piece is stored; the connection waits with the next one. A queue would cost 3 KB for each waiting till.
+    If a client disconnected while a queue was full, its connection and tasks would stay.
+    """
+
+    __slots__ = ("_bringer", "_piece", "_taker", "cut_off", "delivered", "gone", "last_words", "on_gone")
+
+    def __init__(self, first: ASGIReceiveEvent) -> None:
+        self._piece: ASGIReceiveEvent | None = first
+        self._taker: asyncio.Future[None] | None = None
+        self._bringer: asyncio.Future[None] | None = None
+        #: Whether the client has disconnected or received its response.
+        self.gone = False
+        #: Whether the newest data reached the client's socket, as far as the kernel reports.
+        self.delivered = False
+        #: Called when `gone` is set.
+        self.on_gone: Callable[[], None] | None = None
+        #: Returns the data to send in place of the unread part of a response, or None.
+        self.last_words: Callable[[], bytes] | None = None
+        #: Whether the response was cut off.
+        self.cut_off = False
+
+    async def take(self) -> ASGIReceiveEvent:
+        """Return the next piece (ASGI `receive`).
+
+        After the client has disconnected, each call returns the disconnect.
+        """
+        while self._piece is None:
+            if self.gone:
+                return _GONE
+            self._taker = asyncio.get_running_loop().create_future()
+            await self._taker
+        piece, self._piece = self._piece, None
+        if self._bringer is not None:
+            _wake(self._bringer)
+        return piece
+
+    async def bring(self, piece: ASGIReceiveEvent) -> None:
+        """Add a piece when there is room. Drop the piece if the client has disconnected."""
+        while self._piece is not None and not self.gone:
+            self._bringer = asyncio.get_running_loop().create_future()
+            await self._bringer
+        if not self.gone:
+            self._piece = piece
+            _wake(self._taker)
+
+    def end(self) -> None:
+        """Set `gone`, because the client has disconnected or received its response. Later pieces are dropped."""
+        self.gone = True
+        _wake(self._bringer)
+        if self.on_gone is not None:
+            self.on_gone()
+        _wake(self._taker)
+
+
+def _wake(waiting: "asyncio.Future[None] | None") -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
 
 
 class HttpExchange(msgspec.Struct, eq=False):

@@ -20,8 +20,6 @@ from posd.base.text import shown
 
 #: Suffixes of the files that SQLite keeps beside a database.
 COMPANIONS = ("-wal", "-shm", "-journal")
-#: Suffixes of the written files: the database, its log, and the shared index of the log.
-WRITTEN = ("", "-wal", "-shm")
 #: Patterns of posd's own names in the folder of a database; `{}` is the database file.
 OWN_NAMES = (
     "{}",
@@ -123,46 +121,6 @@ def finish(path: Path) -> None:
         crash_point("replace.in_place")
         with suppress(OSError):  # it is in place; the caller syncs the folder before it opens the file
             sync_folder(path.parent)
-
-
-# Check that the path of an open database still names the same files.
-
-#: Device and inode number of a file.
-_File = tuple[int, int]
-
-
-class OpenFiles:
-    """Files of one open database, by device and inode number. SQLite does not detect that a file was moved or removed.
-
-    Writes to a file without a name are lost when posd stops. So posd acknowledges no write while a file has no name.
-    The object is made just after the database is opened.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._database = str(path)
-        names = [f"{path}{suffix}" for suffix in WRITTEN]
-        self._opened: dict[str, _File] = {name: found for name in names if (found := _file(name)) is not None}
-
-    def missing(self) -> str | None:
-        """Return a sentence about the first file that is not in its place, or None. Called after each commit."""
-        for path, opened in self._opened.items():
-            if (found := _file(path)) != opened:
-                done = "removed or moved away" if found is None else "replaced by another file"
-                return f"{path} was {done} while posd uses it"
-        return None
-
-    @property
-    def log_alone(self) -> bool:
-        """Whether the database file itself is in its place."""
-        return _file(self._database) == self._opened.get(self._database)
-
-
-def _file(path: str) -> _File | None:
-    try:
-        found = os.stat(path)  # noqa: PTH116 - twice as fast as with a Path; called after each commit
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 # Watch for files that appear, vanish or move in a folder.

@@ -16,10 +16,10 @@ import msgspec
 
 from posd.base.clocks import wall
 from posd.storage import CommitUncertain, StorageUnavailable, StoreError
-from posd.storage.batch import RecordedChange, broken
+from posd.storage.batch import RecordedChange
 from posd.storage.changes import Hub
 from posd.storage.connection import connect_reader, lock, lock_file, make_database
-from posd.storage.writer import DatabaseWriter, connect, run_on_db_thread, without_busy_timeout
+from posd.storage.writer import DatabaseWriter, broken, connect, run_on_db_thread, without_busy_timeout
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage.database_files import WRITTEN, OpenFiles
+from posd.storage.writer import WRITTEN, OpenFiles
 from tests.support.tables import there
 
 
@@ -18,9 +18,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def noted(path: Path) -> OpenFiles:
-    placed = OpenFiles(path)
-    placed.note()
-    return placed
+    return OpenFiles(path)
 
 
 @pytest.mark.parametrize("suffix", WRITTEN)

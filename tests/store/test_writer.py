@@ -11,11 +11,11 @@ from weakref import WeakSet
 import pytest
 
 from posd.base.clocks import monotonic
-from posd.storage import CommitUncertain, StorageUnavailable, batch, writer
-from posd.storage.batch import BatchResult, Function, RecordedChange, WriteBatch, WriteTransaction
+from posd.storage import CommitUncertain, StorageUnavailable, writer
+from posd.storage.batch import Function, RecordedChange, WriteTransaction
 from posd.storage.connection import open_database
 from posd.storage.store import Store
-from posd.storage.writer import Checkpoints, DatabaseWriter
+from posd.storage.writer import BatchResult, Checkpoints, DatabaseWriter, WriteBatch
 from tests.support.disk import broken_disk
 
 CHANGE = RecordedChange(1, "t", "transaction", "id", "reason", "active", None, None, ())
@@ -214,7 +214,7 @@ async def test_a_full_disk_is_reported_and_recovers_without_a_restart(store: Sto
 async def test_a_lock_of_another_program_is_reported_and_recovers(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr(writer, "BUSY_TIMEOUT_MS", 50)
     other = sqlite3.connect(tmp_path / "posd.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageUnavailable):
@@ -379,7 +379,7 @@ async def test_an_exception_that_is_no_error_leaves_no_transaction_open(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(batch.WriteBatch, "go_on", lambda *_: (_ for _ in ()).throw(MemoryError("as if")))
+        patched.setattr(writer.WriteBatch, "go_on", lambda *_: (_ for _ in ()).throw(MemoryError("as if")))
         with pytest.raises(CommitUncertain):
             await store.write(insert("lost"))
     await store.write(insert("again"))

@@ -15,8 +15,7 @@ from structlog.testing import capture_logs
 from posd.base.clocks import wall
 from posd.httpd import bodies
 from posd.httpd.admission import ListenerPolicy, RejectedTraffic
-from posd.httpd.bodies import BodyChannel
-from posd.httpd.connection import HttpConnection, HttpExchange
+from posd.httpd.connection import BodyChannel, HttpConnection, HttpExchange
 from posd.httpd.messages import MAX_AT_ONCE, RequestParser
 from posd.httpd.server import HttpListener
 from tests.support.webhooks import Answer, parse

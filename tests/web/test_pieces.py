@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from posd.httpd.bodies import BodyChannel
+from posd.httpd.connection import BodyChannel
 
 FIRST: Any = {"type": "http.request", "body": b"1", "more_body": True}
 SECOND: Any = {"type": "http.request", "body": b"2", "more_body": False}

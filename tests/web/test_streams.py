@@ -20,7 +20,7 @@ from posd.api.feed import FeedStream
 from posd.base.clocks import wall
 from posd.calls import app, streams
 from posd.calls.app import LocalApp, json_response
-from posd.calls.parameters import BoundRoute, Route
+from posd.calls.parameters import Route
 from posd.calls.streams import CallContext, wants_stream
 from posd.daemon import sockets
 from posd.httpd import connection
@@ -107,14 +107,12 @@ async def house() -> AsyncIterator[House]:
         context = CallContext(store, lambda: datetime.now(UTC), quotas, lambda: None, lambda _approvals: None)
         app = LocalApp(
             (
-                BoundRoute(
+                (
                     next(row for row in routes.SERVICE_ROUTES if row.path == "/v1/feed"),
                     FeedStream(context, lambda: False).read_feed,
                 ),
-                BoundRoute(Route("GET", "/v1/large", "large", "A large answer.", {}), large),
-                BoundRoute(
-                    Route("GET", "/v1/ending", "ending", "A stream that ends at once.", {}), partial(ending, context)
-                ),
+                (Route("GET", "/v1/large", "large", "A large answer.", {}), large),
+                (Route("GET", "/v1/ending", "ending", "A stream that ends at once.", {}), partial(ending, context)),
             ),
             quotas.in_flight,
         )

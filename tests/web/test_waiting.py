@@ -12,7 +12,7 @@ from starlette.requests import Request
 from posd.calls import streams
 from posd.calls.app import ClientGone
 from posd.calls.streams import MessageBatch, Streams, wait_until
-from posd.httpd.bodies import BodyChannel
+from posd.httpd.connection import BodyChannel
 from posd.records.quotas import LimitCounters
 from posd.storage.batch import RecordedChange
 from posd.storage.changes import Hub

@@ -382,12 +382,6 @@ def _see(unit: WriteTransaction, at: str, detail: dict[str, Any]) -> RestoresSee
     return seen
 
 
-async def tell_restores(store: Store) -> None:
-    """Log the unconfirmed restores when the daemon starts. Raise StorageUnavailable."""
-    for item in await store.read(marks.unseen_restores):
-        log.warning("store.restored", detail=item.words)
-
-
 class DescriptorStream(StreamingResponse):
     """Response with the content of a descriptor, in pieces. The response always closes the descriptor."""
 

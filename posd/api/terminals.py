@@ -20,7 +20,7 @@ from posd.payments.answers import RESULTS, SearchFailed
 from posd.payments.model import SearchResult
 from posd.payments.reconcile import Reconciler
 from posd.records import terminals
-from posd.records.request import DecisionRow, FieldReader, Signed, decided
+from posd.records.request import FieldReader, Signed, decided
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Commission, Part
@@ -45,15 +45,8 @@ class IdentityDecision(Signed, frozen=True):
     ]
 
 
-#: (base URL, operator, note, user id).
-_Decision = tuple[str, str, str, int | None]
-
-
-def _read_decision(reader: FieldReader, operator: str, note: str, uid: int | None) -> _Decision:
+def _read_decision(reader: FieldReader, operator: str, note: str, uid: int | None) -> tuple[str, str, str, int | None]:
     return reader.required_text("base_url", MAX_URL), operator, note, uid
-
-
-IDENTITY_ROW: DecisionRow[_Decision] = (_read_decision, IdentityDecision)
 
 
 class CommissionRequest(Signed, frozen=True):
@@ -68,27 +61,18 @@ class CommissionRequest(Signed, frozen=True):
     ]
 
 
-#: (operator, note, user id, functions that were seen working).
-_Seen = tuple[str, str, int | None, tuple[Part, ...]]
-
-
-def _read_seen(reader: FieldReader, operator: str, note: str, uid: int | None) -> _Seen:
-    return operator, note, uid, _parts(reader)
-
-
-def _parts(reader: FieldReader) -> tuple[Part, ...]:
-    """Return the named parts, each once, in the order of `Part`."""
+def _read_seen(
+    reader: FieldReader, operator: str, note: str, uid: int | None
+) -> tuple[str, str, int | None, tuple[Part, ...]]:
+    """Return operator, note and user id, and the named parts, each once, in the order of `Part`."""
     given = reader.members.get("proven")
     if not isinstance(given, list) or len(given) > len(Part):
         reader.fault("/proven", f"is required: a list of at most {len(Part)} of {', '.join(Part)}")
-        return ()
+        given = []
     for place, word in enumerate(given):
         if word not in list(Part):
             reader.fault(f"/proven/{place}", f"must be one of {', '.join(Part)}")
-    return tuple(part for part in Part if part in given)
-
-
-COMMISSION_ROW: DecisionRow[_Seen] = (_read_seen, CommissionRequest)
+    return operator, note, uid, tuple(part for part in Part if part in given)
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -140,7 +124,9 @@ class TerminalCalls(msgspec.Struct, eq=False):
     async def decide_identity(self, request: Request) -> Response:
         """`POST /terminals/{serial}/identity`: trust the device at an address to be the terminal."""
         serial = parameters.path(request, parameters.SERIAL)
-        decision = decided(IDENTITY_ROW, request.state.body, request.state.uid, "nothing was decided")
+        decision = decided(
+            (_read_decision, IdentityDecision), request.state.body, request.state.uid, "nothing was decided"
+        )
         terminal = self.fleet.known(serial)
         trusted = terminal.decision(*decision)
         await terminals.decide_identity(self.store, terminal, trusted)
@@ -159,7 +145,7 @@ class TerminalCalls(msgspec.Struct, eq=False):
     async def commission_terminal(self, request: Request) -> Response:
         """`POST /terminals/{serial}/commission`: record the functions that were seen working."""
         serial = parameters.path(request, parameters.SERIAL)
-        seen = decided(COMMISSION_ROW, request.state.body, request.state.uid, "nothing was recorded")
+        seen = decided((_read_seen, CommissionRequest), request.state.body, request.state.uid, "nothing was recorded")
         profile, at = self.fleet.known(serial).profile_version, iso(self.context.now())
         await terminals.record_commission(self.store, self.fleet, Commission(serial, at, *seen, profile))
         return await self._document(serial)

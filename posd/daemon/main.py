@@ -20,7 +20,7 @@ from posd.api import routes
 from posd.api.certificate import ServedCertificate
 from posd.api.documents import Version
 from posd.api.feed import FeedStream
-from posd.api.maintenance import ClockCalls, MaintenanceCalls, tell_restores
+from posd.api.maintenance import ClockCalls, MaintenanceCalls
 from posd.api.report_calls import ReportCalls
 from posd.api.terminals import TerminalCalls
 from posd.base import files, limits
@@ -303,7 +303,6 @@ async def _recover(daemon: Daemon) -> tuple[list[Transaction], list[PrintJob]]:
         await daemon.presence.begin()  # read it first, because the newest record is the last sign of life
         await daemon.restore_guard.begin()
         await daemon.unread.begin()
-        await tell_restores(store)
         return await payments.recover(store, now), await print_jobs.recover(store, now)
     except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:
         # the last three errors are from a row that was damaged on disk

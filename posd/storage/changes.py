@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import cache
+from operator import attrgetter
 from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
@@ -150,39 +151,24 @@ def advance_sequence(db: sqlite3.Connection, table: str, number: int) -> None:
 
 # Rows of the history.
 
-_INSERT = (
-    "INSERT INTO changes (seq, at, kind, id, reason, phase, status, result, attention, terminal)"
-    f" VALUES ({next_number('changes')}, ?,?,?,?,?,?,?,?,?)"
-)
+#: Columns of a row: the fields of `RecordedChange`, with the attentions as JSON.
+_COLUMNS = ", ".join(RecordedChange.__struct_fields__)
+#: Values of a row without its number. By name, because a subclass has its fields in another order.
+_VALUES = attrgetter(*RecordedChange.__struct_fields__[1:])
+_INSERT = f"INSERT INTO changes ({_COLUMNS}) VALUES ({next_number('changes')}, ?,?,?,?,?,?,?,?,?)"
 
 
 def record(unit: WriteTransaction, change: RecordedChange) -> None:
     """Write a row of the history, and publish it after the COMMIT. The database sets its `seq`."""
-    cursor = unit.db.execute(
-        _INSERT,
-        (
-            change.at,
-            change.kind,
-            change.id,
-            change.reason,
-            change.phase,
-            change.status,
-            change.result,
-            msgspec.json.encode(change.attention).decode(),
-            change.terminal,
-        ),
-    )
+    *others, attention, terminal = _VALUES(change)
+    cursor = unit.db.execute(_INSERT, (*others, msgspec.json.encode(attention).decode(), terminal))
     assert cursor.lastrowid is not None  # noqa: S101 - an INSERT into a rowid table has one
     unit.changes.append(msgspec.structs.replace(change, seq=cursor.lastrowid))
 
 
 def after(db: sqlite3.Connection, seq: int, limit: int) -> list[RecordedChange]:
     """Return the changes after `seq`, ascending, at most `limit`."""
-    rows = db.execute(
-        "SELECT seq, at, kind, id, reason, phase, status, result, attention, terminal FROM changes"
-        " WHERE seq > ? ORDER BY seq LIMIT ?",
-        (seq, limit),
-    )
+    rows = db.execute(f"SELECT {_COLUMNS} FROM changes WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit))
     return [RecordedChange(*[*before, _ATTENTION.decode(attention), terminal]) for *before, attention, terminal in rows]
 
 

@@ -84,6 +84,8 @@ class RestoreGuard(msgspec.Struct, eq=False):
         behind = left is None or (left.database_id, left.seq) != (identity.database_id, self._seq)
         await self.file.open(self._content if stale or behind else None)
         await self.look()
+        for item in self._restores:
+            log.warning("store.restored", detail=item.words)
         self.store.hub.listen(self._changed, RecordedChange)
 
     async def run(self) -> None:

@@ -11,8 +11,9 @@ from xml.etree import ElementTree as Xml
 from rich.console import Console
 from rich.text import Text
 
-from tests.cli import captures
+from tests.cli import test_captures
 from tests.cli.processes import posd_on_terminal
+from tests.cli.watch.terminal import pictured
 from tests.support.counter import Counter
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
@@ -73,8 +74,8 @@ def pictures() -> Iterator[tuple[str, str]]:
     """Yield the name of each picture, and a new drawing of the picture."""
     with shop() as counter:
         yield from ((name, draw(name, counter.socket)) for name in COMMANDS)
-    with captures.shop() as counter:
-        yield from ((name, captures.watch(counter, *size)[1]) for name, size in WATCH.items())
+    with test_captures.shop() as counter:
+        yield from ((name, pictured(counter.socket, size)[1]) for name, size in WATCH.items())
 
 
 def words(picture: str) -> list[str]:

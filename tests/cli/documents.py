@@ -1,9 +1,17 @@
-"""Documents of the local API in the form of the contract, for replies of a stub."""
+"""Documents of the local API, for replies of a stub. The documents are the contract's examples with other members."""
 
 import json
+from pathlib import Path
 from typing import Any
 
+import posd
 from tests.cli.stub import Answer
+
+EXAMPLES = json.loads((Path(str(posd.__file__)).parent / "api" / "examples.json").read_text("utf-8"))
+#: Examples of the contract, by call and status.
+ANSWERS: dict[str, dict[str, Any]] = EXAMPLES["answers"]
+#: Examples of the contract, by name.
+DOCUMENTS: dict[str, Any] = EXAMPLES["documents"]
 
 ID = "7f3c0000-0000-4000-8000-000000000001"
 OTHER_ID = "7f3c0000-0000-4000-8000-000000000002"
@@ -29,25 +37,11 @@ def attention(code: str, detail: str = "") -> dict[str, str]:
 
 def outcome(result: str, evidence: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """Return an outcome with one kind of evidence. `fields` replace other members."""
-    document = {
-        "result": result,
-        "status": None,
-        "transaction_reference": None,
-        "ticket_number": None,
-        "failure_reason": None,
-        "reached_acquirer": False,
-        "next_step": (step := "done" if result == "approved" else "new_id_ok"),
-        "display": DISPLAY[step],
-        "reading_type": None,
-        "authorized_amount": None,
-        "receipt": None,
-        "reversal": None,
-        "decided_at": AT,
-        "evidence": [{"at": AT, **evidence}],
-        "supersedes": None,
-        "final_event": None,
-    }
-    return document | fields
+    step = "done" if result == "approved" else "new_id_ok"
+    own = {"result": result, "reached_acquirer": False, "next_step": step, "display": DISPLAY[step]}
+    own |= {"decided_at": AT, "evidence": [{"at": AT, **evidence}]}
+    document: dict[str, Any] = DOCUMENTS["resolved"]["outcome"]
+    return document | own | fields
 
 
 #: Members that a transaction and its outcome share.
@@ -62,31 +56,11 @@ def outcome_of(transaction: dict[str, Any]) -> dict[str, Any]:
 def transaction(**fields: Any) -> dict[str, Any]:
     """Return an open payment in doubt. `fields` replace members. An outcome makes the payment final."""
     step = fields.get("next_step", "wait" if fields.get("phase") in ("starting", "active") else "ask_person")
-    document = {
-        "client_transaction_id": ID,
-        "terminal": "SN-0001",
-        "type": "charge",
-        "sale": None,
-        "phase": "final" if fields.get("outcome") else "in_doubt",
-        "status": None,
-        "reading_type": None,
-        "next_step": step,
-        "display": DISPLAY.get(step),
-        "abortable": True,
-        "released": False,
-        "amount": {"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0},
-        "metadata": {},
-        "options": {},
-        "transaction_reference": None,
-        "original": None,
-        "derived": [],
-        "created_at": AT,
-        "updated_at": AT,
-        "last_search": None,
-        "outcome": None,
-        "attention": [],
-    }
-    return document | fields
+    phase = "final" if fields.get("outcome") else "in_doubt"
+    own = {"client_transaction_id": ID, "sale": None, "phase": phase, "status": None, "metadata": {}}
+    own |= {"next_step": step, "display": DISPLAY.get(step), "created_at": AT, "updated_at": AT}
+    document: dict[str, Any] = DOCUMENTS["started"]
+    return document | own | fields
 
 
 JOB = "b7a1c0de-0000-4000-8000-000000001042"
@@ -94,24 +68,19 @@ JOB = "b7a1c0de-0000-4000-8000-000000001042"
 
 def print_job(**fields: Any) -> dict[str, Any]:
     """Return a print job that the terminal has accepted. `fields` replace members. `decided_by` makes the job final."""
-    document = {
-        "print_job_id": JOB,
-        "terminal": "SN-0001",
-        "external_reference": "",
-        "reprint_of": None,
-        "status": "PENDING",
-        "phase": "final" if fields.get("decided_by") else "active",
-        "error_code": None,
-        "error_message": None,
-        "created_at": AT,
-        "updated_at": AT,
-        "decided_by": None,
-        "attention": [],
-    }
-    return document | fields
+    own = {"print_job_id": JOB, "external_reference": "", "status": "PENDING", "decided_by": None}
+    own |= {"phase": "final" if fields.get("decided_by") else "active", "created_at": AT, "updated_at": AT}
+    document: dict[str, Any] = DOCUMENTS["printed"]
+    return document | own | fields
 
 
 COMPLETED = print_job(status="COMPLETED", decided_by="webhook")
 FAILED = print_job(status="FAILED", decided_by="poll", error_code="E7", error_message="out of paper")
 REFUSED = print_job(status=None, decided_by="refusal")
 UNSENT = print_job(status=None, decided_by="unsent")
+
+
+def terminal(serial: str = "SN-1", **fields: Any) -> dict[str, Any]:
+    """Return a reachable terminal that runs nothing. `fields` replace members."""
+    document: dict[str, Any] = DOCUMENTS["terminal"]
+    return document | {"serial": serial, "transaction": None} | fields

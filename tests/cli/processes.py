@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -63,7 +64,7 @@ class Done:
     @property
     def sent(self) -> list[tuple[str, str, Any]]:
         """Method, path after /v1, and body of each call."""
-        return _sent(self.calls)
+        return [(call.method, call.path.removeprefix("/v1"), json.loads(call.body or b"null")) for call in self.calls]
 
 
 def posd(*arguments: str, config: Path | None = None, socket: Path | None = None) -> Done:
@@ -103,32 +104,20 @@ def posd_process(*arguments: str, config: Path | None = None) -> Done:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Result of a command on a terminal: the screen, all written text, the text of a pipe, and the stub's calls."""
+class Seen(Done):
+    """Result of a command on a terminal, with the screen and all written text. `stdout` has the text of a pipe."""
 
-    returncode: int
-    screen: str
-    written: str
-    piped: str
-    calls: list[Call] = field(default_factory=list)
+    screen: str = ""
+    written: str = ""
 
     @property
     def words(self) -> str:
         """Text of the screen, without lines and frames."""
         return " ".join(self.screen.replace("│", " ").split())
 
-    @property
-    def sent(self) -> list[tuple[str, str, Any]]:
-        """Method, path after /v1, and body of each call."""
-        return _sent(self.calls)
-
     def fits(self, columns: int = 80) -> bool:
         """Return whether no line is wider than the screen. A line with a question also contains the answer."""
         return all(cell_len(line) <= columns for line in re.sub(r"(\]|\)): ", r"\1:\n", self.screen).split("\n"))
-
-
-def _sent(calls: list[Call]) -> list[tuple[str, str, Any]]:
-    return [(call.method, call.path.removeprefix("/v1"), json.loads(call.body or b"null")) for call in calls]
 
 
 def asked(script: Sequence[Answer], *arguments: str, config: str = "") -> Done:
@@ -146,6 +135,38 @@ def asked_on_terminal(
     with _stub(script) as stub:
         seen = posd_on_terminal(*arguments, socket=stub.socket, types=types, columns=columns, pipe=pipe)
     return replace(seen, calls=stub.calls)
+
+
+def check(
+    line: str,
+    script: Sequence[Answer],
+    code: int,
+    *words: str,
+    lacks: Sequence[str] = (),
+    sent: Sequence[tuple[str, str, Any]] | None = None,
+    as_json: bool = False,
+    types: str | None = None,
+    columns: int = 80,
+) -> None:
+    """Run a command with a stub of the daemon. Raise AssertionError for another exit code, or if the output lacks
+    words. With `as_json` the command also prints the last reply with --json. With `types` it runs on a terminal.
+    """
+    arguments = shlex.split(line)
+    done: Done
+    if types is None:
+        done = asked(script, *arguments)
+        text = done.stdout + done.stderr
+    else:
+        done = seen = asked_on_terminal(script, *arguments, types=types, columns=columns)
+        text = f"{seen.words}\n{seen.screen}"
+        assert seen.fits(columns), text
+    wrong = [*(each for each in words if each not in text), *(each for each in lacks if each in text)]
+    assert (done.returncode, wrong, "Traceback" in text) == (code, [], False), text
+    assert len(done.calls) == len(script), "the command has made another number of calls"
+    assert sent is None or done.sent == sent
+    if as_json:
+        program = asked(script, *arguments, "--json")
+        assert (program.returncode, program.stdout) == (code, script[-1].body.decode() + "\n")
 
 
 @contextlib.contextmanager
@@ -184,7 +205,7 @@ def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: in
             process.wait()
         piped.seek(0)
         text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode()).replace("\r\n", "\n").replace("\r", "\n")
-        return Seen(process.returncode, text, written.decode(), piped.read().decode())
+        return Seen(process.returncode, piped.read().decode(), "", screen=text, written=written.decode())
 
 
 @contextlib.contextmanager

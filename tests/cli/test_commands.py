@@ -1,39 +1,43 @@
-"""The commands as processes, against a real daemon and a simulated terminal."""
+"""The commands against a real daemon and a simulated terminal."""
 
 import json
 import os
+import re
 import signal
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.processes import PATIENCE, Shop, daemon_away, posd, posd_process, read_until, started_posd
+from posd.client import Problem
+from tests.cli.processes import (
+    PATIENCE,
+    Done,
+    Shop,
+    daemon_away,
+    posd,
+    posd_interrupted,
+    posd_on_terminal,
+    read_until,
+    started_posd,
+)
+from tests.cli.stub import Answer
+
+#: Polls and the attention print_stuck come soon.
+SOON = "poll_first_seconds = 3\npoll_max_seconds = 3\nstuck_seconds = 1"
+WAITS_FOR_ABORT = ("--metadata", "scenario=wait-for-abort")
 
 
 @pytest.fixture(autouse=True)
 def left_free(shop: Shop) -> Iterator[None]:
     """Free the terminals after the test. A failed test can leave a payment open."""
     yield
-    left = shop.run("list", "--open", "--json")
-    for payment in left.document["transactions"]:
+    for payment in shop.run("list", "--open", "--json").document["transactions"]:
         shop.run("abort", payment["client_transaction_id"])
         shop.run("await", payment["client_transaction_id"], "--timeout", "10")
-
-
-@pytest.fixture
-def waiting_payment(shop: Shop) -> Iterator[str]:
-    """Yield a payment whose customer never presents the card. Abort the payment at the end, so that the terminal is
-    free.
-    """
-    payment = str(uuid.uuid4())
-    started = shop.run("charge", "5", "--id", payment, "--metadata", "scenario=wait-for-abort", "--no-wait")
-    assert started.returncode == 0, started.stderr
-    assert f"posd await {payment}" in started.stdout
-    yield payment
-    shop.run("abort", payment)
-    assert shop.run("await", payment).returncode == 1
 
 
 def test_an_approved_charge_shows_its_events_and_reference_and_exits_0(shop: Shop) -> None:
@@ -47,60 +51,51 @@ def test_an_approved_charge_shows_its_events_and_reference_and_exits_0(shop: Sho
     assert "approved" in done.lines
 
 
-def test_a_wait_that_times_out_exits_4_and_says_how_to_continue(shop: Shop, waiting_payment: str) -> None:
-    cut = posd_process("await", waiting_payment, "--timeout", "0.3", "--json", config=shop.config_path)
-    assert cut.returncode == 4
-    assert cut.document["outcome"] is None
-    assert f"posd await {waiting_payment}" in cut.stderr
-    assert f"posd abort {waiting_payment}" in cut.stderr
+def test_the_command_shown_after_a_re_auth_captures_the_newest_reference(shop: Shop) -> None:
+    done = shop.run("reauth", shop.approved("preauth", "10"), "11")
+    assert done.labels["result"] == "The reservation was changed; nothing is charged before it is captured."
+    [typed] = [line for line in done.lines if line.startswith("posd capture ")]
+    capture = shop.approved(*typed.replace("AMOUNT", "11").removeprefix("posd ").split())
+    assert shop.run("show", capture, "--json").document["transaction_reference"] == done.labels["reference"]
 
 
 @pytest.mark.slow
 def test_ctrl_c_exits_4_and_the_payment_continues(shop: Shop) -> None:
-    arguments = ("charge", "7", "--metadata", "scenario=wait-for-abort")
-    with started_posd(*arguments, config=shop.config_path) as charge:
-        told = read_until(charge, "TERMINAL_ACKNOWLEDGED")
-        payment = told.split()[1]
+    with started_posd("charge", "7", *WAITS_FOR_ABORT, config=shop.config_path) as charge:
+        payment = read_until(charge, "TERMINAL_ACKNOWLEDGED").split()[1]
         charge.send_signal(signal.SIGINT)
         _, stderr = charge.communicate(timeout=PATIENCE)
-    assert charge.returncode == 4
-    assert "the payment goes on" in stderr
-    assert f"posd abort {payment}" in stderr
-    assert "Traceback" not in stderr
+    known = ["the payment goes on" in stderr, f"posd abort {payment}" in stderr, "Traceback" in stderr]
+    assert (charge.returncode, known) == (4, [True, True, False])
     assert shop.run("abort", payment).returncode == 0
     ended = shop.run("await", payment, "--json")
     assert (ended.returncode, ended.document["outcome"]["result"]) == (1, "canceled")
 
 
 def test_a_charge_survives_a_restart_of_the_daemon(shop: Shop) -> None:
-    arguments = ("charge", "8", "--metadata", "scenario=wait-for-abort")
-    with started_posd(*arguments, config=shop.config_path) as charge:
+    with started_posd("charge", "8", *WAITS_FOR_ABORT, config=shop.config_path) as charge:
         payment = read_until(charge, "TERMINAL_ACKNOWLEDGED").split()[1]
         with daemon_away(shop):
             read_until(charge, "posd does not answer; waiting for it (the payment goes on)")
         assert shop.run("abort", payment).returncode == 0
         stdout, stderr = charge.communicate(timeout=PATIENCE)
-    assert charge.returncode == 1, stderr
+    assert (charge.returncode, stdout.count("TERMINAL_CANCELED")) == (1, 1), stderr
     assert "posd is back" in stdout
-    assert stdout.count("TERMINAL_CANCELED") == 1
     assert "canceled" in stdout.splitlines()
 
 
 def test_list_shows_payments_of_a_result_and_their_totals(shop: Shop) -> None:
-    since = datetime.now(UTC).isoformat()
+    since = ("list", "--since", datetime.now(UTC).isoformat())
     for arguments in (("5",), ("7.5", "--tip", "1"), ("6", "--metadata", "scenario=decline")):
         shop.run("charge", *arguments)
-    declined = shop.run("list", "--since", since, "--result", "declined").lines
-    assert [row.split("\t")[4:] for row in declined[1:]] == [["6.00", "declined"]]
-    listed = shop.run("list", "--since", since, "--totals", "--limit", "1", "--all")
-    rows = [row.split("\t") for row in listed.lines]
-    assert rows[-4:] == [
+    assert [row[4:] for row in shop.run(*since, "--result", "declined").rows[1:]] == [["6.00", "declined"]]
+    listed, program = (shop.run(*since, "--totals", "--limit", "1", "--all", *more) for more in ((), ("--json",)))
+    assert listed.rows[-4:] == [
         [""],
         ["type", "of", "result", "currency", "payments", "amount", "tips", "authorized_amount"],
         ["charge", "payment", "approved", "USD", "2", "12.50", "1.00", "13.50"],
         ["charge", "payment", "declined", "-", "1", "6.00", "0.00", "0.00"],
     ]
-    program = shop.run("list", "--since", since, "--totals", "--limit", "1", "--all", "--json")
     pages = [json.loads(line) for line in program.lines]
     assert ["totals" in page for page in pages] == [True, False, False]
     assert [row["count"] for row in pages[0]["totals"]] == [2, 1]
@@ -108,20 +103,15 @@ def test_list_shows_payments_of_a_result_and_their_totals(shop: Shop) -> None:
 
 def test_status_has_the_result_in_the_first_line_and_shows_less_on_the_tills_socket(shop: Shop) -> None:
     program, person = (shop.run("status", *more) for more in (("--json",), ()))
-    document = program.document
-    assert document["version"]["version"]
-    assert [item["serial"] for item in document["terminals"]] == [shop.serial]
+    assert program.document["version"]["version"]
+    assert [item["serial"] for item in program.document["terminals"]] == [shop.serial]
     assert program.returncode == person.returncode
     first, *rest = person.lines
     assert (first == "posd: all is well") == (person.returncode == 0)
     assert any(line.startswith(f"    {shop.serial} ") for line in rest)
-    till = posd("status", socket=shop.till_socket)
-    assert "sudo posd status, or join the group posd-admin" in till.stdout
-    assert set(json.loads(posd("status", "--json", socket=shop.till_socket).stdout)) == {
-        "version",
-        "health",
-        "terminals",
-    }
+    assert "sudo posd status, or join the group posd-admin" in posd("status", socket=shop.till_socket).stdout
+    document = posd("status", "--json", socket=shop.till_socket).document
+    assert set(document) == {"version", "health", "terminals"}
 
 
 @pytest.mark.slow
@@ -130,7 +120,13 @@ def test_a_person_releases_the_terminal_and_resolves_the_payment() -> None:
     # The shop is separate, because its terminal keeps waiting for the card.
     with Shop(speed=200.0, patient=True) as machine:
         run = machine.run
-        run("charge", "5", "--id", payment, "--metadata", "scenario=wait-for-abort", "--no-wait")
+        run("charge", "5", "--id", payment, *WAITS_FOR_ABORT, "--no-wait")
+        rows = run("list", "--open").rows[1:]
+        assert [row[1] for row in rows] == [payment]
+        status = run("status").stdout
+        assert ("\n  open payments  1\n" in status, payment[:8] in status) == (True, True)
+        busy = run("terminals").rows[1]
+        assert (busy[0], *busy[2:4], busy[5]) == (machine.serial, machine.terminal.base_url, "config", payment)
         assert run("reconcile", payment).returncode == 4
         released = run("release", payment, "--operator", "Ana", "--note", "it hangs")
         assert released.returncode == 0, released.stderr
@@ -147,25 +143,170 @@ def test_a_person_releases_the_terminal_and_resolves_the_payment() -> None:
         assert run("reprocess").returncode == 0
 
 
+@pytest.mark.slow
+def test_a_stuck_print_job_is_waited_for_over_a_restart_and_resolved_by_a_person(tmp_path: Path) -> None:
+    (tmp_path / "receipt.txt").write_text("Coffee  2.50\nThank you")
+    arguments = ("print", str(tmp_path / "receipt.txt"), "--id", "stuck", "--reference", "print:stuck")
+    with Shop(speed=200.0, patient=True) as machine:
+        run, file = machine.run, machine.config_path
+        with daemon_away(machine):
+            file.write_text(file.read_text().replace("poll_first_seconds = 10", SOON))
+        with started_posd(*arguments, config=file) as waiting:
+            read_until(waiting, "attention print_stuck")
+            status = run("status").stdout
+            assert status.startswith("posd: not well: print attention\n")
+            assert "posd print-jobs --attention" in status
+            with daemon_away(machine):
+                read_until(waiting, "posd is away")
+            read_until(waiting, "posd is back")
+            assert "    posd resolve stuck FAILED" in run("print-jobs", "--attention").lines
+            decided = run("resolve", "stuck", "FAILED", "--note", "nothing came out")
+            assert decided.returncode == 0, decided.stderr
+            stdout, stderr = waiting.communicate(timeout=PATIENCE)
+        assert waiting.returncode == 1, stderr
+        assert "An operator recorded that the document is not printed." in stdout
+        shown = run("print-jobs", "stuck").stdout
+        history = ("recorded, about to be sent", "sent: the terminal accepted it", "decided by a person: FAILED")
+        assert [what for what in (*history, "note: nothing came out") if what not in shown] == []
+        assert run("print-jobs", "stuck", "--wait").returncode == 1
+        assert run("resolve", "stuck", "FAILED", "--note", "x").returncode == 1
+
+
+def test_a_printed_receipt_is_confirmed_and_its_record_is_sound_and_in_a_backup(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "receipt.txt").write_text("Thank you")
+    done = shop.run("print", str(tmp_path / "receipt.txt"))
+    assert (done.returncode, "printed" in done.lines) == (0, True), done.stderr
+    assert done.labels["proof"] == "the terminal reported it"
+    assert shop.paper(done.labels["print job"]) == "Thank you"
+    count = len(shop.run("print-jobs", "--limit", "500", "--json").document["print_jobs"])
+    assert shop.run("backup", str(tmp_path / "backup.db")).returncode == 0
+    for file in ((), (str(tmp_path / "backup.db"),)):
+        report = shop.run("verify", *file, "--json").document
+        assert (report["ok"], report["print_jobs"]) == (True, count), report
+    done = shop.run("reprocess")
+    assert (done.returncode, f"print jobs: {count}" in done.stdout) == (0, True), done.stdout
+
+
+# posd terminals commission
+
+#: Amounts that select a scenario of the simulated terminal.
+WAITS, REFUSED, DENIES = "9000.08", "9000.30", "9000.73"
+PROBED = (
+    b'{"client_transaction_id": "7f3c", "result": "none", "reason": null, '
+    b'"webhook_signature": "", "found_before": false}'
+)
+
+
+def commission(shop: Shop, amount: str, *further: str) -> Done:
+    given = ("--operator", "Ana", "--amount", amount, "--yes", *further)
+    return shop.run("terminals", "commission", shop.serial, *given)
+
+
+def commissioned(shop: Shop) -> Any:
+    return shop.run("terminals", "--json").document["terminals"][0]["commissioned"]
+
+
 def test_a_new_terminal_is_commissioned(shop: Shop) -> None:
     """The payment of this amount waits for an abort."""
-    given = ("--operator", "Ana", "--amount", "9000.08", "--yes")
-    done = shop.run("terminals", "commission", shop.serial, *given)
+    done = commission(shop, WAITS)
     assert done.returncode == 0, done.stderr
     table = {row[0]: row[1:] for row in done.rows if len(row) == 3}
     yes = {part for part, (proven, _) in table.items() if proven == "yes"}
     assert yes == {"start", "callback", "abort", "search", "print", "print_job"}
     assert "--pay" in table["amount_unit"][1]
-    found = shop.run("terminals", "--json").document["terminals"][0]["commissioned"]
+    found = commissioned(shop)
     assert (found["by"], found["proven"]) == ("Ana", ["start", "abort", "search", "print", "print_job", "callback"])
 
 
 @pytest.mark.slow
-def test_open_payments_are_listed_and_counted(shop: Shop, waiting_payment: str) -> None:
-    rows = shop.run("list", "--open").lines[1:]
-    assert [row.split("\t")[1] for row in rows] == [waiting_payment]
-    status = shop.run("status")
-    assert "\n  open payments  1\n" in status.stdout
-    assert waiting_payment[:8] in status.stdout
-    busy = shop.run("terminals").lines[1].split("\t")
-    assert (busy[0], busy[2], busy[3], busy[5]) == (shop.serial, shop.terminal.base_url, "config", waiting_payment)
+def test_a_function_that_was_not_seen_is_reported_and_no_longer_counts(shop: Shop) -> None:
+    assert commission(shop, WAITS).returncode == 0
+    assert "abort" in commissioned(shop)["proven"]
+
+    # If a terminal denies a running payment, posd discards the proof of this function.
+    done = commission(shop, DENIES, "--no-print")
+    (abort,) = (row for row in done.rows if row[0] == "abort")
+    assert (done.returncode, abort[1], "nothing runs while a payment ran" in abort[2]) == (1, "no", True)
+    assert re.search(r"The card was charged 9000\.73 by payment (\S+)\. .* posd void \1", done.stdout)
+    assert "abort" not in commissioned(shop)["proven"]
+
+    # If a terminal accepts no payment, posd gets no proof. The earlier record stays.
+    before = commissioned(shop)
+    done = commission(shop, REFUSED, "--json")
+    assert (done.returncode, done.stdout, "Nothing was recorded" in done.stderr) == (1, "", True)
+    assert commissioned(shop) == before
+
+
+@pytest.mark.slow
+def test_a_person_is_asked_on_a_screen_of_eighty_columns(shop: Shop) -> None:
+    command = ("terminals", "commission", shop.serial, "--amount", WAITS, "--operator", "Ana")
+    seen = posd_on_terminal(*command, socket=shop.admin_socket, types="y\ny\nn\nn\n")
+    assert (seen.returncode, "ask for a card, for 9000.08?" in seen.words) == (0, True), seen.screen
+    assert commissioned(shop)["proven"] == ["start", "abort", "search", "callback", "amount_unit"]
+    # With --json the questions are on stderr, and only the API's response is on stdout.
+    seen = posd_on_terminal(*command, "--json", socket=shop.admin_socket, types="y\nn\nn\nn\n", pipe=True)
+    assert seen.document["commissioned"]["proven"] == ["start", "abort", "search", "callback"]
+
+
+def test_an_interrupted_commissioning_names_the_payment_that_may_run() -> None:
+    script = [Answer(), Answer(200, PROBED)]
+    done = posd_interrupted("terminals", "commission", "SN-1", "--yes", answers=script)
+    (started,) = re.findall(r"^charge (\S+)$", done.stdout, re.MULTILINE)
+    words = (f"posd await {started}", f"posd abort {started}", "Nothing was recorded")
+    assert (done.returncode, [each for each in words if each not in done.stderr]) == (4, [])
+
+
+# The course of a charge that a restore lost, from the card to the report.
+
+
+def put(shop: Shop, identity: str) -> dict[str, Any]:
+    """Make the till's call. Return the transaction, or the problem."""
+    done = shop.run("charge", "11.20", "--id", identity, "--no-wait", "--json")
+    return {**done.document, "exit": done.returncode}
+
+
+def sent(shop: Shop, identity: str) -> int:
+    """Return the number of requests for this id that the terminal accepted."""
+    return len(shop.terminal.ledger("start", client_transaction_id=identity))
+
+
+@pytest.mark.parametrize("looked", [False, True])
+def test_a_charge_that_a_restore_lost_is_recorded_by_the_slip_and_never_sent_again(looked: bool) -> None:
+    """posd refuses the id before and after `restore --seen`. The customer did not pay a second charge. For a third
+    charge the person has no slip.
+    """
+    with Shop(speed=200.0, patient=True) as shop:
+        backup = shop.directory / "old.db"
+        assert shop.run("backup", str(backup)).returncode == 0
+        paid, declined, unsent = (str(uuid.uuid4()) for _ in range(3))
+        assert shop.run("charge", "11.20", "--id", paid).returncode == 0
+        shop.terminal.choose("decline")
+        assert shop.run("charge", "11.20", "--id", declined).returncode == 1
+        shop.terminal.choose(None)
+        shop.stop_daemon()
+        for path in (shop.directory / "posd").glob("posd.db*"):
+            path.unlink()
+        assert shop.run("restore", str(backup), "--yes").returncode == 0
+        shop.start_daemon()
+        for identity in (paid, declined, unsent):
+            refused = put(shop, identity)
+            assert (refused["code"], refused["next_step"]) == ("restore_unseen", "ask_person")
+            assert (refused["never_started"], refused["exit"]) == (False, 4)
+            assert shop.run("await", identity).returncode == 4
+            with pytest.raises(Problem) as caught:
+                shop.client.charge(identity, "11.20")
+            assert not caught.value.never_started
+        word = ("--amount", "11.20", "--note", "by the slip", "--yes")
+        seen = ("restore", "--seen", "--note", "looked")
+        decided = [("resolve", paid, "approved", *word), ("resolve", declined, "declined", *word)]
+        for command in (seen, *decided) if looked else (*decided, seen):
+            assert shop.run(*command).returncode == 0
+        for identity, result, step, code in ((paid, "approved", "done", 0), (declined, "declined", "new_id_ok", 1)):
+            known = put(shop, identity)
+            assert (known["phase"], known["outcome"]["result"], known["next_step"]) == ("final", result, step)
+            assert known["exit"] == code
+            assert shop.run("await", identity).returncode == code
+            assert sent(shop, identity) == 1
+        assert shop.client.charge(paid, "11.20").outcome().result == "approved"
+        assert shop.run("charge", "11.20", "--id", unsent).returncode == 0
+        assert [sent(shop, identity) for identity in (paid, declined, unsent)] == [1, 1, 1]

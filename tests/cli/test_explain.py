@@ -1,27 +1,54 @@
-"""`posd explain`. Each code that posd can show has a text, no other code has a text, and `posd explain` finds typed
-codes.
+"""The catalogue of words, and `posd explain`. Each code that posd can show has a text, no other code has a text, and
+`posd explain` finds typed codes.
 """
 
 import ast
 import functools
-import json
 import re
+import tomllib
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
+from string import Formatter
 from typing import Any, get_args
 
 import click
 import pytest
 
 import posd as package
+from posd import cli
+from posd.api import certificate
 from posd.api.documents import Checks
 from posd.base import limits
+from posd.base.operations import OperationType
 from posd.base.problems import PROBLEMS, StartStep
 from posd.base.text import Language
 from posd.cli.doctor.command import CHECKS
-from posd.cli.explain.catalogue import events, read
+from posd.cli.explain.catalogue import chosen, events, read, use
 from posd.cli.explain.command import CodeEntry, entries, explain, find, kinds, near
+from posd.cli.main import main
+from posd.cli.payments.show import PAYMENT, outcome_pairs, transaction_pairs
+from posd.cli.payments.start import STARTS
+from posd.cli.payments.words import (
+    SPELLINGS,
+    attention_advice,
+    hint,
+    meaning,
+    next_step,
+    operation,
+    refused_step,
+    resolving,
+    state,
+    status_hint,
+    words_of,
+)
+from posd.cli.printing import PRINT_JOB, job_pairs
+from posd.cli.terminals import command as terminals
+from posd.cli.watch.state import ListName, WatchState
+from posd.cli.watch.texts import became, heading, what
 from posd.clock.rules import Doubt
+from posd.daemon import reload, status
 from posd.httpd.messages import RefusalKind
 from posd.payments.display import DisplayCode
 from posd.payments.lifecycle import Status
@@ -29,9 +56,15 @@ from posd.payments.missing_proof import ProofCode
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result
 from posd.printing.model import PrintAttentionCode
 from posd.records.model import Phase
-from tests.cli.manual.parsing import parse, words_of
-from tests.cli.processes import posd
-from tests.support.tables import every
+from posd.terminals.identity import AddressConflict
+from tests.cli.documents import ANSWERS, AT, ID, OTHER_ID, answer, attention, outcome, print_job, transaction
+from tests.cli.manual.parsing import parse
+from tests.cli.manual.parsing import words_of as words_of_line
+from tests.cli.processes import asked, check, posd, posd_process
+from tests.cli.stub import Answer, problem
+from tests.cli.test_status import NONE_OPEN, check_of, well
+from tests.cli.watch.shops import BUSY, NOW, drawn, identity
+from tests.support.tables import every, there
 
 #: Events that the daemon can log.
 EVENTS = events()
@@ -41,30 +74,29 @@ ENTRIES = list(entries())
 SPANISH = list(entries(Language.ES))
 
 
-def called(path: str, method: str) -> set[str]:
-    """Return the first string arguments of calls of a method in the files of a folder."""
-    return {
-        node.args[0].value
-        for file in (PACKAGE / path).rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method
-        if "noise" in ast.unparse(node.func) and node.args and isinstance(node.args[0], ast.Constant)
-    }
+def calls(path: str) -> list[ast.Call]:
+    """Return the calls in the files of a folder."""
+    trees = [ast.parse(file.read_text("utf-8")) for file in (PACKAGE / path).rglob("*.py")]
+    return [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def noted(path: str) -> set[str]:
+    """Return the literal codes of refused calls that the files of a folder count."""
+    nodes = [node for node in calls(path) if re.search(r"noise.*\.note$", ast.unparse(node.func)) and node.args]
+    return {node.args[0].value for node in nodes if isinstance(node.args[0], ast.Constant)}
 
 
 def failures(path: str) -> set[tuple[str, str]]:
     """Return the first two arguments of each `Failure` with literal ones in the files of a folder."""
     found = set()
-    for file in (PACKAGE / path).rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Failure":
-                given = [*node.args, *(keyword.value for keyword in node.keywords)]
-                if isinstance(given[1], ast.Constant):
-                    found.add((ast.unparse(given[0]).strip("'"), given[1].value))
+    for node in calls(path):
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if ast.unparse(node.func) == "Failure" and isinstance(given[1], ast.Constant):
+            found.add((ast.unparse(given[0]).strip("'"), given[1].value))
     return found
 
 
-def terminals() -> set[str]:
+def terminal_codes() -> set[str]:
     """Return the codes and types of errors that docs/design/terminal-api.md names."""
     page = (PACKAGE.parent / "docs" / "design" / "terminal-api.md").read_text("utf-8")
     section = page.partition("### Refusals")[2].partition("\n## ")[0]
@@ -86,13 +118,13 @@ def codes() -> dict[str, set[Any]]:
         "status": set(Status),
         "evidence": set(EvidenceKind),
         "failure": {code for kind, code in failures("payments") if kind == "posd"},
-        "terminal": terminals(),
+        "terminal": terminal_codes(),
         "simulated": {code for code, _ in failures("simulator")},
         "health": {"ok", "degraded", "failing"},
         "check": set(Checks.__struct_fields__),
         "doctor": set(CHECKS),
         "limit": {limit.name for limit in limits.ALL},
-        "refused": called("httpd", "note") | called("api", "note") | set(get_args(RefusalKind)),
+        "refused": noted("httpd") | noted("api") | set(get_args(RefusalKind)),
         "doubt": set(Doubt),
         "event": set(EVENTS),
     }
@@ -119,8 +151,6 @@ def test_exactly_the_existing_codes_are_explained(kind: str) -> None:
 @every("language", Language)
 def test_a_file_of_texts_has_no_code_that_does_not_exist(language: Language) -> None:
     sections = dict(read(language))
-    assert set(sections.pop("kind")) == kinds().keys()
-    assert set(sections.pop("limits")) == {"any", "terminal", "most", "least"}
     assert set(sections.pop("event_money")) <= {"none", *EVENTS, *(code.partition(".")[0] for code in EVENTS)}
     for kind in codes().keys() & sections.keys():
         assert set(sections[kind]) <= {str(code) for code in codes()[kind]}, kind
@@ -138,18 +168,17 @@ def test_an_entry_has_its_meaning_the_risk_for_money_and_the_cure(entry: CodeEnt
     for command in entry.commands:
         if command.startswith("posd "):
             typed = command.replace("UUID", "ID").replace("RESULT", "approved").replace("AMOUNT", "1")
-            parse(words_of(re.sub(r"\bID\b", "7f3c2a10-5b1e-4c6d-9a4f-0d2b8e6c1a55", typed)))
+            parse(words_of_line(re.sub(r"\bID\b", "7f3c2a10-5b1e-4c6d-9a4f-0d2b8e6c1a55", typed)))
 
 
 def test_without_a_code_all_codes_are_listed() -> None:
-    done = posd("explain")
-    assert [line.split("\t")[:2] for line in done.stdout.splitlines()[1:]] == [[e.kind, e.code] for e in ENTRIES]
-    assert len(json.loads(posd("explain", "--json").stdout)) == len(ENTRIES)
+    assert [row[:2] for row in posd("explain").rows[1:]] == [[entry.kind, entry.code] for entry in ENTRIES]
+    assert len(posd("explain", "--json").document) == len(ENTRIES)
 
 
 def test_an_unknown_code_names_the_nearest() -> None:
     done = posd("explain", "in_dubt", "--json")
-    assert (done.returncode, json.loads(done.stdout)["exit_code"]) == (2, 2)
+    assert (done.returncode, done.document["exit_code"]) == (2, 2)
     assert "posd has no code in_dubt; did you mean in_doubt?" in done.stderr
     assert near("missing reference")[0] == "missing_reference"
     assert "store.damaged" in near("damaged")
@@ -157,13 +186,13 @@ def test_an_unknown_code_names_the_nearest() -> None:
     assert "\\u001b" in posd("explain", "\x1b[31m").stderr
 
 
-@pytest.mark.parametrize("language", ["es", "en"])
-def test_the_language_comes_from_the_configuration(tmp_path: Path, language: str) -> None:
+def test_the_language_comes_from_the_configuration_which_may_be_broken(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    config.write_text(f'[local_api]\nlanguage = "{language}"\n')
-    assert posd("explain", "present_card", config=config).stdout.splitlines()[1] == (
-        "significa: Presente la tarjeta." if language == "es" else "means: Present the card."
-    )
+    for language, means in (("es", "significa: Presente la tarjeta."), ("en", "means: Present the card.")):
+        config.write_text(f'[local_api]\nlanguage = "{language}"\n')
+        assert posd("explain", "present_card", config=config).lines[1] == means
+    config.write_text("[local_api\n")
+    assert posd("explain", "gap", config=config).returncode == 0
 
 
 def test_every_english_text_of_a_code_has_a_spanish_text() -> None:
@@ -185,7 +214,371 @@ def test_a_shell_is_offered_the_codes() -> None:
     assert offered == {"in_doubt": "attention of a payment, attention of a print job, phase"}
 
 
-def test_explain_works_with_a_broken_configuration(tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text("[local_api\n")
-    assert posd("explain", "gap", config=config).returncode == 0
+# Words of payments. They are complete and true for each operation type, and their commands are valid.
+
+
+EVENT = {"kind": "event", "event_id": "e-1"}
+KINDS = [*map(str, OperationType), None, "barter"]
+
+
+def ended(kind: str | None, result: str, **fields: Any) -> dict[str, Any]:
+    """Return a final transaction. `fields` replace members of the outcome."""
+    done = result == "approved"
+    given = outcome(result, EVENT, **{"reached_acquirer": done, **fields})
+    return transaction(type=kind, outcome=given, next_step="done" if done else "new_id_ok")
+
+
+def said(kind: str | None) -> Iterator[str]:
+    """Yield all texts of the command line about a transaction of this type."""
+    running = transaction(type=kind)
+    for result in Result:
+        yield resolving(result, running)
+        yield meaning(ended(kind, result))[1]
+        yield meaning(ended(kind, result, reversal="refund"))[1]
+        yield meaning(ended(kind, result, reached_acquirer=None))[1]
+    yield from (attention_advice(code, running).words for code in AttentionCode)
+    yield from (next_step({**running, "next_step": step}).words for step in NextStep)
+    yield from (status_hint(status, running) for status in (None, *Status))
+    yield from (words_of(running).fill(row["means"]) for row in chosen("search").values())
+    yield hint(running)
+
+
+@every("kind", KINDS, ids=str)
+def test_the_texts_of_a_type_are_true_for_it(kind: str | None) -> None:
+    words = list(said(kind))
+    if kind not in ("charge", "capture", "refund"):
+        wrong = ("customer was", "customer may have been", "charge again", "payment")
+        assert [each for each in words if any(part in each.replace("the payment that", "") for part in wrong)] == []
+    if kind not in ("charge", "pre-auth", "capture", "refund"):
+        assert [each for each in words if "posd void" in each] == []
+    assert not [each for each in words if set(each.replace("{terminal}", "")) & set("{}")]
+
+
+@every("kind", KINDS, ids=str)
+def test_only_an_approval_means_done_and_an_end_after_the_bank_was_asked_counts_as_open(
+    kind: str | None,
+) -> None:
+    approved = operation(kind).approved
+    for result in Result:
+        words = meaning(ended(kind, result))[1]
+        assert (words == approved) == (result is Result.APPROVED)
+        by_person = transaction(type=kind, outcome=outcome(result, {"kind": "operator"}, reached_acquirer=None))
+        assert meaning(by_person)[1] == f"By an operator's decision: {words}"
+        if result is not Result.APPROVED:
+            assert "may have been" in meaning(ended(kind, result, reached_acquirer=None))[1]
+    assert (approved in meaning(ended(kind, "approved", reversal="refund"))[1]) == (kind != "void")
+    assert ("charged" in operation(kind).done) == (kind in ("charge", "capture", "post-tip"))
+
+
+def test_only_an_operation_that_needs_the_card_asks_for_the_card() -> None:
+    running = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED")
+    asking = {kind for kind in KINDS if "present the card" in hint({**running, "type": kind})}
+    assert asking == {kind for kind in KINDS if state({**running, "type": kind}) == "waiting for card"}
+    assert asking == {"charge", "pre-auth"}
+
+
+def test_a_text_of_a_later_version_is_shown_unchanged() -> None:
+    odd = "dance_{noun}"
+    assert status_hint(odd, transaction()) == f"the terminal says {odd}"
+    assert next_step(transaction(next_step=odd)) == (odd, ())
+    assert odd in meaning(ended("void", "approved", reversal=odd))[1]
+    assert attention_advice(odd, transaction()).commands == ("posd show {id}",)
+    assert refused_step(odd) == refused_step("ask_person")
+
+
+@pytest.mark.parametrize(
+    ("kind", "original", "reference", "name"),
+    [
+        ("pre-auth", None, OTHER_ID, ID),
+        ("pre-auth", None, None, "--reference UUID"),
+        ("re-auth", OTHER_ID, "r", OTHER_ID),
+        ("re-auth", None, "r", "--reference r"),
+        ("re-auth", OTHER_ID, None, "--reference UUID"),
+    ],
+)
+def test_a_reservation_is_captured_or_voided_by_its_name(
+    kind: str, original: str | None, reference: str | None, name: str
+) -> None:
+    done = outcome("approved", EVENT, reached_acquirer=True, transaction_reference=reference)
+    reserved = transaction(outcome=done, next_step="done", type=kind, original=original)
+    commands = (f"posd capture {name} AMOUNT", f"posd void {name}")
+    assert next_step(reserved).commands == commands
+    used = next_step({**reserved, "derived": [OTHER_ID]}).words
+    assert used.endswith("unless one of the two was done meanwhile.")
+    assert ("unless" in next_step(reserved).words) == (kind == "re-auth")
+    assert outcome_pairs(reserved)[-2:] == [("", command) for command in commands]
+
+
+@pytest.mark.parametrize("serial", ["SN-0099", "SN-0001", "", None])
+def test_an_outcome_names_the_terminal_that_ran_the_payment(serial: str | None) -> None:
+    terminal = {"serial_number": serial} if serial is not None else "odd"
+    done = {**outcome("approved", EVENT), "final_event": {"terminal": terminal}}
+    shown = dict(outcome_pairs(transaction(outcome=done, next_step="done", terminal="SN-0001")))["terminal"]
+    assert shown == ("SN-0099, though SN-0001 was asked" if serial == "SN-0099" else "SN-0001")
+
+
+def test_a_named_command_is_valid_and_fits_in_a_line() -> None:
+    lines = [line for row in chosen("advice").values() for line in row.get("commands", ())]
+    for code in (*AttentionCode, "unknown"):
+        lines += attention_advice(code, transaction()).commands
+    for command in lines:
+        typed = command.format(id=ID, name=ID)
+        assert len(f"    {typed}") <= 80
+        parse(words_of_line(typed.replace("RESULT", "approved").replace("AMOUNT", "1")))
+
+
+def test_an_advice_acknowledges_only_its_code_and_no_refused_abort() -> None:
+    for code in AttentionCode:
+        named = attention_advice(code, transaction(abortable=False)).commands
+        assert not [command for command in named if command.startswith("posd abort")]
+        assert {each.split()[-1] for each in named if each.startswith("posd acknowledge")} <= {code}
+    assert "posd abort {id}" in attention_advice("stalled", transaction()).commands
+
+
+def test_every_operation_type_has_a_command_with_a_complete_short_help() -> None:
+    context = click.Context(main)
+    commands = {row: there(main.get_command(context, row.name)) for row in STARTS}
+    assert {row.type for row in STARTS} == {str(kind) for kind in OperationType}
+    for row, command in commands.items():
+        assert command.get_short_help_str(limit=80 - len("  acknowledge  ")) == row.words["does"]
+    [void] = (command for row, command in commands.items() if row.name == "void")
+    options = {option for parameter in void.params for option in parameter.opts}
+    assert {typed.split()[0] for typed in SPELLINGS.values()} <= options
+
+
+def test_every_text_of_the_catalogue_is_used() -> None:
+    source = "\n".join(file.read_text("utf-8").lower() for file in Path(str(cli.__file__)).parent.rglob("*.py"))
+    said = {**chosen("says"), "report": chosen("report")["says"]}
+    for command, texts in said.items():
+        for name, text in texts.items():
+            assert name in source or name.partition("_")[2] in source or name.split("_")[-1] in source, name
+            for _, field, _, _ in Formatter().parse(text):
+                assert not field or f"{field}=" in source or f'"{field}"' in source, f"{command}.{name}: {field}"
+
+
+# Screens use one language. Each text exists in each language, with the same names in braces.
+
+
+CLI = Path(str(cli.__file__)).parent
+#: Sections that no screen shows, and sections of codes (other tests of this module test them).
+OTHER = {"shared", "start", "event", "label", "limits", "limit", "kind", "labels"}
+#: Texts of commands for developers of tills. These texts are English in all languages.
+ENGLISH = {"says.demo.keep", "says.start.waits", "says.start.original"}
+#: Texts that are the same in all languages, and names for English grammar.
+SAME, GRAMMAR = {"commands", "status", "unseen", "see", "levels", "fields"}, {"whether", "are"}
+#: Names of `OperationWords.fill`. Each language uses different names.
+OF_OPERATION = {"noun", "subject", "done", "undone", "books", "followed_by", "lack", "approved", "twice"}
+DOUBT = transaction(
+    phase="in_doubt",
+    next_step="ask_person",
+    attention=[attention("in_doubt", "the connection broke off")],
+    missing_proof=[{"code": "search_not_confirmed", "detail": "ask again"}],
+)
+
+
+def flat(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for name, found in tables.items():
+        if isinstance(found, Mapping):
+            yield from flat(found, f"{path}{name}.")
+        elif name not in SAME and isinstance(found, str):
+            yield path + name, found
+
+
+def fields(text: str) -> set[str]:
+    return {name.partition(".")[0] for _, name, _, _ in Formatter().parse(text) if name} - GRAMMAR
+
+
+def screens(language: Language) -> dict[str, str]:
+    words = tomllib.loads((CLI / "explain" / f"{language}.toml").read_text("utf-8"))
+    findings = CLI / "doctor" / ("findings.toml" if language is Language.EN else f"findings.{language}.toml")
+    found = {name: text for name, text in flat(words) if name.partition(".")[0] not in OTHER | ENGLISH}
+    return found | dict(flat(tomllib.loads(findings.read_text("utf-8"))))
+
+
+def test_each_text_of_a_screen_exists_in_each_language_with_the_same_names() -> None:
+    english, spanish = screens(Language.EN), screens(Language.ES)
+    assert english.keys() - spanish.keys() - ENGLISH == set()
+    for name in english.keys() & spanish.keys():
+        # The Spanish texts use "pago" for every operation.
+        assert fields(spanish[name]) ^ fields(english[name]) <= OF_OPERATION, name
+
+
+def test_each_label_exists_in_each_language() -> None:
+    ended = transaction(outcome=outcome("approved", {"kind": "event", "event_id": "e"}), phase="final")
+    pairs = [*transaction_pairs(ended), *transaction_pairs(DOUBT), *outcome_pairs(ended), *job_pairs(print_job())]
+    labels = {label for label, _ in pairs} | {*terminals.COLUMNS, *terminals.CLAIM_COLUMNS, "created"}
+    labels |= {name for subject in (PAYMENT, PRINT_JOB) for name in (subject.title, *subject.columns, *subject.extra)}
+    assert labels - read(Language.ES)["label"].keys() - {""} == set()
+
+
+@pytest.mark.usefixtures("spanish")
+def test_a_payment_in_doubt_is_shown_in_spanish() -> None:
+    reason = "it closed the connection without an answer"
+    history = {"history": [{"at": AT, "kind": "attempt", "judgement": "in_doubt", "reason": reason}]}
+    script = [answer(DOUBT), answer(history), answer({"events": []})]
+    said = ("siguiente ask_person: Pregunte al encargado.", "aviso in_doubt: ", "fase in_doubt (en duda)", "hora (")
+    more = ("falta una prueba: search_not_confirmed", "enviado, pero no se sabe si el", "cerró la conexión sin")
+    check(f"show {ID}", script, 0, *said, *more, lacks=["broke off"], types="")  # a Spanish sentence replaces this text
+    page = [answer({"transactions": [DOUBT], "next_cursor": None})]
+    check("list --attention", page, 0, "estado", "en duda, ", "!in_doubt", types="")
+    # Programs read the output in a pipe.
+    assert "state" in asked(page, "list").lines[0]
+
+
+def test_the_locale_sets_the_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A locale without accents shows letters without them."""
+    options = {"config": tmp_path / "config.toml", "socket": tmp_path / "none"}
+    for locale, head in (("es_EC.UTF-8", "posd: NO ESTÁ EN MARCHA"), ("C.UTF-8", "posd: DOES NOT RUN")):
+        monkeypatch.setenv("LC_ALL", locale)
+        assert posd("status", **options).lines[0] == head
+    monkeypatch.setenv("LC_ALL", "es_EC")
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    done = posd_process("--socket", str(tmp_path / "none"), "status", config=tmp_path / "config.toml")
+    assert done.lines[0] == "posd: NO ESTA EN MARCHA"
+
+
+@pytest.fixture
+def spanish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
+
+
+@pytest.mark.usefixtures("spanish")
+def test_a_refusal_shows_its_meaning_and_its_facts() -> None:
+    busy = problem(409, "terminal_busy", "terminal SN-0001 runs another", f',"blocking_transaction":"{ID}"')
+    said = f"posd: El terminal está ocupado.\n  pago que lo ocupa: {ID}\n"
+    check(f"abort {ID}", [busy], 1, said, "no se envió nada")
+
+
+@pytest.mark.usefixtures("spanish")
+def test_a_cashiers_text_is_in_the_users_language_and_in_json_in_the_daemons() -> None:
+    for options, language in (((), "es"), (("--json",), None)):
+        done = asked([answer(DOUBT), answer({"history": []}), answer({"events": []})], "show", ID, *options)
+        assert done.calls[0].headers.get("accept-language") == language
+
+
+@every(
+    ("kind", "result", "says"),
+    [
+        ("charge", "approved", "Se cobró al cliente."),
+        ("pre-auth", "approved", "no se cobra nada antes de capturarlo"),
+        ("refund", "approved", "Se devolvió el dinero."),
+        ("void", "approved", "Se anuló el original"),
+        ("void", "declined", "no se anuló nada, y el original no cambia"),
+    ],
+)
+def test_a_result_means_in_spanish_what_the_operation_did(kind: str, result: str, says: str) -> None:
+    use(Language.ES)
+    try:
+        assert says in meaning(ended(kind, result, reached_acquirer=True, reversal="cancellation"))[1]
+    finally:
+        use(Language.EN)
+
+
+def test_the_live_view_is_in_the_language() -> None:
+    use(Language.ES)
+    try:
+        view = "\n".join(drawn(WatchState(BUSY), 100))
+        row = next(row for row in BUSY.rows(NOW) if row.identity == identity(1) and row.section is ListName.OPEN)
+        told = (heading(row), what(row), became(row, "abort", {"outcome": None})[0])
+    finally:
+        use(Language.EN)
+    for word in ("accesible", "sin respuesta", "cobro: espera la tarjeta", "pregunte a una persona", "última hora"):
+        assert word in view, view
+    assert told[:2] == (f"pago {identity(1)}", "pago de 11.20 en SN-0001")
+    assert told[2].startswith("se pidió abortar pago de 11.20 en SN-0001. Todavía puede aprobarse")
+
+
+def test_a_text_missing_in_a_language_is_shown_in_english() -> None:
+    assert read(Language.ES)["says"]["demo"] == read(Language.EN)["says"]["demo"]
+
+
+def reasons() -> set[str]:
+    """Return the reasons of health checks, in calls of `Check.of` and in the certificate check."""
+    given: list[ast.expr] = []
+    for module in (status, reload, certificate):
+        for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Check.of":
+                given += [keyword.value for keyword in node.keywords if keyword.arg == "reason"]
+            elif isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) == 4:
+                given.append(node.value.elts[3])
+            elif isinstance(node, ast.Assign) and re.search(r"\breason$", ast.unparse(node.targets[0]).strip("()")):
+                given.append(node.value.elts[-1] if isinstance(node.value, ast.Tuple) else node.value)
+    found = {part.value for each in given for part in ast.walk(each) if isinstance(part, ast.Constant)} - {"reason"}
+    return {*Doubt, *AddressConflict, *(str(code) for code in found if re.fullmatch("[a-z]+(_[a-z]+)*", str(code)))}
+
+
+def test_each_reason_of_a_health_check_has_a_spanish_text() -> None:
+    words = read(Language.ES)
+    told = {code for row in words["check"].values() for code in row.get("found", {})} | words["doubt"].keys()
+    assert told == reasons()
+    for row in words["check"].values():
+        assert row.get("does", {}).keys() <= row.get("found", {}).keys()
+
+
+def failing(name: str, reason: str, *step: str | None) -> list[Answer]:
+    """Return the responses for a status with one failed check."""
+    document = well()
+    check_of(name, "degraded", "english words", step or ("do that", "posd doctor"))(document)
+    document["health"]["checks"][name]["reason"] = reason
+    return [answer(document), NONE_OPEN]
+
+
+@pytest.mark.usefixtures("spanish")
+def test_the_advice_on_a_reason_has_only_the_commands_of_this_reason() -> None:
+    """`posd restore --seen` confirms that a person has compared the payments. posd asks for no confirmation after a
+    full disk.
+    """
+    script = failing("restore", "no_witness", "free the disk", None)
+    check("status", script, 1, "Libere espacio en el disco", lacks=["--seen"], types="")
+
+
+@pytest.mark.usefixtures("spanish")
+@every("name", read(Language.ES)["check"])
+def test_a_status_with_many_faults_has_no_text_of_the_daemon(name: str) -> None:
+    """The screen shows the daemon's text only for a reason that a newer posd has added."""
+    rows = read(Language.ES)["doubt"] if name == "clock" else read(Language.ES)["check"][name]["found"]
+    for reason in (*rows, "of_a_newer_posd"):
+        done = asked(failing(name, reason), "status")
+        known = reason in rows or name == "configuration"
+        assert ("english" in done.stdout, "do that" in done.stdout) == (not known, False), done.stdout
+        assert name == "configuration" or "> posd doctor" in done.stdout
+
+
+@pytest.mark.usefixtures("spanish")
+@every(
+    ("line", "types", "code", "words"),
+    [
+        (
+            f"release {ID} --operator Ana",
+            "se colgó\ns\n",
+            0,
+            ["Por qué (se guarda con: pago)", "está libre. Todavía no"],
+        ),
+        (f"release {ID} --note x", "n\n", 1, [f"¿Liberar el terminal de {ID}? [s/N]", "No se cambió nada."]),
+        (f"resolve {ID} approved --note x", "\n", 1, [f"¿Registrar {ID} como approved (aprobado)?"]),
+        (f"acknowledge {ID} in_doubt --note x", "sí\n", 0, ["¿Quitar el aviso in_doubt?", "in_doubt se quitó."]),
+        (f"acknowledge {ID} gap --note x", "", 1, [f"{ID} no lo tiene (tiene: in_doubt)"]),
+    ],
+)
+def test_questions_and_answers_of_a_decision_are_in_spanish(line: str, types: str, code: int, words: list[str]) -> None:
+    english = ("[y/N]", "Why", "Free", "Book", "Clear", "cannot", "Nothing")
+    check(line, [answer(DOUBT)] * (2 - code), code, *words, lacks=english, types=types)
+
+
+@pytest.mark.usefixtures("spanish")
+@every(
+    ("line", "types", "reply", "code", "words"),
+    [
+        ("prune", "n\n", "prune", 1, ["Se eliminarían: 12 pagos", "¿Eliminarlo?", "[s/N]", "No se eliminó nada."]),
+        ("reprocess", "", "reprocess", 0, ["pagos revisados: 1042", "No había ninguna diferencia."]),
+        ("quarantine", "", "list_quarantine", 0, ["recibido", "canal", "el primero: posd quarantine 1"]),
+    ],
+)
+def test_the_upkeep_of_the_database_is_in_spanish(
+    line: str, types: str, reply: str, code: int, words: list[str]
+) -> None:
+    document = deepcopy(ANSWERS[reply]["200"])
+    for entry in document.get("quarantine", ()):
+        entry["reason"] = "motivo"  # the text comes from the daemon
+    english = [f" {word} " for word in ("the", "of", "is", "are", "and", "payments", "removed")]
+    check(line, [answer(document)], code, *words, lacks=english, types=types, columns=160)

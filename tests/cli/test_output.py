@@ -1,83 +1,175 @@
-"""The form of values for people. No text of a stranger controls the screen."""
+"""The form of values for people: money, times, tables, and commands. No text of a stranger controls the screen."""
 
 import json
 import shlex
 import subprocess
+import time
+from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
+from rich.cells import cell_len
 
 from posd.base.text import escaped
+from posd.cli.app import times
 from posd.cli.app.output import Output, asked, money, pasted, total
+from posd.cli.app.tables import ASCII, UNICODE, Id, Layout, Number, laid_out, short_ids
+from posd.cli.app.times import TimeCell
+from tests.cli.documents import AT
+from tests.support.tables import every
 
 
-@pytest.mark.parametrize(
+@every(
     ("amount", "text"),
     [
         (Decimal("11.2"), "11.20"),
-        (Decimal("11.20"), "11.20"),
         (Decimal("0.1234"), "0.1234"),
         (Decimal("1E+3"), "1000.00"),
         (Decimal("19999999.99"), "19999999.99"),
         (0, "0.00"),
-        (7, "7.00"),
     ],
 )
 def test_money_has_two_places_or_more_and_no_exponent(amount: Decimal | int, text: str) -> None:
     assert money(amount) == text
 
 
-def test_the_total_adds_numbers_and_extra_taxes() -> None:
-    amount = {
-        "iva": Decimal("0.1"),
-        "subtotal_iva": Decimal("0.2"),
-        "subtotal_iva0": 1,
-        "extra_taxes": {"ice": Decimal("0.03")},
-    }
-    assert total(amount) == Decimal("1.33")
+def test_the_total_adds_numbers_and_extra_taxes_and_no_amount_is_not_shown_with_0() -> None:
+    extra = {"subtotal_iva0": 1, "extra_taxes": {"ice": Decimal("0.03")}}
+    assert total({"iva": Decimal("0.1"), "subtotal_iva": Decimal("0.2")} | extra) == Decimal("1.33")
+    assert (asked({"subtotal_iva0": 7, "tip": 1}), asked({}), asked(None)) == ("8.00", "", "")
 
 
-@pytest.mark.parametrize(("amount", "text"), [({"subtotal_iva0": 7, "tip": 1}, "8.00"), ({}, ""), (None, "")])
-def test_an_operation_without_an_amount_is_not_shown_with_0(amount: dict[str, int] | None, text: str) -> None:
-    assert asked(amount) == text
-
-
-def test_control_characters_of_a_terminal_do_not_reach_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_lines_with_tabs_and_labels_that_are_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(as_json=False)
     output.line("rejected \x1b[2J\x07[bold]as written[/bold]")
-    assert capsys.readouterr().out == "rejected \\u001b[2J\\u0007[bold]as written[/bold]\n"
+    output.table(("a", "b"), [("x" * 300, "with\ttab\nand line")])
+    output.panel("approved", [("ticket", "17"), ("", "more")], "green")
+    assert capsys.readouterr().out == (
+        "rejected \\u001b[2J\\u0007[bold]as written[/bold]\n"
+        f"a\tb\n{'x' * 300}\twith\\ttab\\nand line\n"
+        "approved\nticket: 17\nmore\n"
+    )
 
 
-def test_in_a_pipe_a_table_has_lines_with_tabs_and_is_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
-    Output(as_json=False).table(("a", "b"), [("x" * 300, "with\ttab\nand line")])
-    assert capsys.readouterr().out == f"a\tb\n{'x' * 300}\twith\\ttab\\nand line\n"
-
-
-def test_in_a_pipe_a_panel_is_labelled_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    Output(as_json=False).panel("approved", [("ticket", "17"), ("", "more")], "green")
-    assert capsys.readouterr().out == "approved\nticket: 17\nmore\n"
-
-
-def test_escaped_json_is_valid_and_means_the_same() -> None:
+def test_json_is_printed_verbatim_and_escaped_json_means_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(as_json=True)
+    output.line("for people only")
+    output.json(b'{"iva":10.10,"big":1e2}')
+    assert capsys.readouterr().out == '{"iva":10.10,"big":1e2}\n'
     text = '{"a": "\u009b\u202e\x7fé"}\n'
     assert escaped(text) == '{"a": "\\u009b\\u202e\\u007fé"}\n'
     assert json.loads(escaped(text)) == json.loads(text)
 
 
-def test_json_is_printed_verbatim(capsys: pytest.CaptureFixture[str]) -> None:
-    output = Output(as_json=True)
-    output.line("for people only")
-    output.json(b'{"iva":10.10,"big":1e2}')
-    assert capsys.readouterr().out == '{"iva":10.10,"big":1e2}\n'
-
-
 def test_a_long_command_continues_on_the_next_line_in_shell_syntax() -> None:
     command = "install -m 0640 '/a place/of some/length' /etc/posd/of-some-length-too"
     lines = pasted(command, 4, 40)
-    assert lines[0] == "    install -m 0640 \\"
-    assert all(len(line) <= 40 for line in lines)
-    said = subprocess.run(
-        ["sh", "-c", "printf '%s\\n' " + "\n".join(lines)], stdout=subprocess.PIPE, text=True, check=True
-    )
+    assert (lines[0], max(map(len, lines)) <= 40) == ("    install -m 0640 \\", True)
+    script = "printf '%s\\n' " + "\n".join(lines)
+    said = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, text=True, check=True)
     assert said.stdout.splitlines() == shlex.split(command)
     assert pasted(command, 4, 100) == [f"    {command}"]
+
+
+# Tables on a terminal.
+
+
+ONE, TWIN, OTHER = (
+    "7f3c1f0e-0001-4000-8000-00000000000a",
+    "7f3c1f0e-0002-4000-8000-00000000000b",
+    "aaaa0000-0000-4000-8000-000000000001",
+)
+SERIAL = "P8-2026-ECUADOR-QUITO-0000000123"
+COLUMNS = ("created", "transaction", "terminal", "type", "amount", "state", "sale")
+#: Difficult rows: long serials, 8 digits, ids with the same beginning, the longest attention, and wide characters.
+ROWS = [
+    (TimeCell(AT), Id(ONE), SERIAL, "charge", Number("12345678.99"), "approved", "2026/1"),
+    (TimeCell(AT), Id(TWIN), "字" * 12, "pre-auth", Number("1.00"), "declined !conflicting_final", "-"),
+    (TimeCell(AT), Id(OTHER), "SN-1\x1b[2J", "refund", Number("-"), "in doubt !quarantined_event !in_doubt", "-"),
+]
+
+
+def drawn(room: int, glyphs: tuple[str, str] = UNICODE) -> list[str]:
+    layout = Layout(whole="transaction", under="terminal", cut="terminal", extra=("sale",))
+    table = laid_out(COLUMNS, ROWS, room, layout, glyphs=glyphs)
+    return [*table.head, table.rule, *table.body]
+
+
+@every("room", [*range(20, 130, 7), 80, 100, 120, 200])
+def test_no_line_is_wider_than_the_screen_and_important_text_is_not_broken(room: int) -> None:
+    lines = drawn(room)
+    assert max(map(cell_len, lines)) <= room
+    assert "\x1b" not in "".join(lines)
+    if room >= 80:
+        words = {word for line in lines for word in line.split()}
+        ids = (ONE, TWIN, OTHER) if room == 200 else ("7f3c1f0e-0001", "7f3c1f0e-0002", "aaaa0000")
+        marks = ("!conflicting_final", "!quarantined_event")
+        assert {"12345678.99", "approved", "declined", "pre-auth", *ids, *marks} <= words
+        assert any(line.rstrip().endswith("sale") for line in lines[:2]) == (room == 200)
+
+
+def test_a_long_serial_keeps_both_its_ends() -> None:
+    for glyphs, cut in ((UNICODE, "…"), (ASCII, "~")):
+        [serial] = [word for line in drawn(80, glyphs) for word in line.split() if word.startswith("P8-")]
+        head, mark, tail = serial.partition(cut)
+        assert (mark, SERIAL.startswith(head), SERIAL.endswith(tail)) == (cut, True, True)
+
+
+def test_numbers_are_aligned_right_and_text_is_broken_between_words() -> None:
+    table = laid_out(("what", "sum"), [("some words that are long", Number("7")), ("x", Number("123.00"))], 22)
+    assert table.head == ["what               sum"]
+    assert table.body == ["some words           7", "that are long", "x               123.00"]
+    rows = [("SN-0001", "-", "x"), ("SN-0002", "", "-")]  # an empty optional column is omitted
+    table = laid_out(("terminal", "ticket", "reference"), rows, 200, Layout(extra=("ticket", "reference")))
+    assert table.head == ["terminal  reference"]
+
+
+def test_short_ids_are_long_enough_to_be_distinct() -> None:
+    assert short_ids([ONE, OTHER, ONE]) == ["7f3c1f0e", "aaaa0000", "7f3c1f0e"]
+    assert short_ids([ONE, TWIN, OTHER, "receipt-10"]) == ["7f3c1f0e-0001", "7f3c1f0e-0002", "aaaa0000", "receipt-10"]
+    assert short_ids([OTHER[:-1] + "3", OTHER, OTHER[:-2] + "44"]) == [OTHER[:-1] + "3", OTHER, OTHER[:-2] + "4"]
+    assert short_ids([]) == []
+
+
+# Times. People get local times with the zone, or UTC. Programs get times with an offset.
+
+
+SUMMER, WINTER = "2026-07-01T12:00:00.120Z", "2026-11-20T14:02:11.123Z"
+
+
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", request.param)
+        time.tzset()
+        times.use(utc=False, year=2026)
+        yield
+    time.tzset()
+    times.use(utc=False)
+
+
+@pytest.mark.parametrize("zone", ["America/Guayaquil"], indirect=True)
+def test_a_time_has_its_zone(zone: None) -> None:
+    assert times.moment(WINTER) == "09:02:11 UTC-05"
+    assert times.moment(WINTER, date=True) == "20 Nov 09:02:11 UTC-05"
+    assert times.moment("2025-11-20T14:02:11Z", date=True) == "20 Nov 2025 09:02:11 UTC-05"
+    assert times.moment(WINTER, year=True) == "20 Nov 2026 09:02:11 UTC-05"
+    assert times.moment(None) == times.moment("") == "-"
+    assert times.short(WINTER, milliseconds=True) == "20 Nov 09:02:11.123"
+    assert times.day("2026-11-20T03:00:00Z") == "2026-11-19"
+    assert times.for_programs(WINTER) == "2026-11-20T09:02:11-05:00"
+    assert times.in_words("not before 2026-11-20 14:02:11 UTC, nor 2026-11-20T14:02:11.123Z") == (
+        "not before 20 Nov 09:02:11 UTC-05, nor 20 Nov 09:02:11 UTC-05"
+    )
+    times.use(utc=True, year=2026)
+    assert times.moment(WINTER, date=True) == "20 Nov 14:02:11 UTC"
+    assert times.for_programs(WINTER, milliseconds=True) == "2026-11-20T14:02:11.123Z"
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin"], indirect=True)
+def test_a_table_names_the_zones_of_its_times_once(zone: None) -> None:
+    rows = [(TimeCell(SUMMER), "a"), (TimeCell(WINTER), "b"), (TimeCell(""), "c")]
+    head, _, body = laid_out(("at", "what"), rows, 80)
+    assert head == ["at (CEST/CET)    what"]
+    assert body == ["01 Jul 14:00:00  a", "20 Nov 15:02:11  b", "-                c"]
+    assert laid_out(("at",), [(TimeCell(""),)], 80).head == ["at"]

@@ -36,11 +36,7 @@ MONEY: dict[str, tuple[str, list[Answer], int]] = {
     "void approved": (f"void --reference {ID}", [FINAL["approved"]], 0),
     "await approved": (f"await {ID}", [FINAL["approved"]], 0),
     "await declined": (f"await {ID}", [FINAL["declined"]], 1),
-    "resolve": (
-        f"resolve {ID} approved --operator Ana --note seen --yes",
-        [FINAL["approved"]],
-        0,
-    ),
+    "resolve": (f"resolve {ID} approved --operator Ana --note seen --yes", [FINAL["approved"]], 0),
 }
 #: Command -> the daemon's response, for commands that only show something.
 READING: dict[str, tuple[str, list[Answer]]] = {
@@ -112,13 +108,11 @@ def test_lost_output_does_not_change_the_exit_code_of_a_payment(words: str, answ
 def test_a_command_that_only_shows_something_reports_lost_output(words: str, answers: list[Answer]) -> None:
     for ends in UNWRITABLE:
         code, said = run(words, answers, ends)
-        assert code == 1, ends
-        assert said.count("\n") == (ends != UNREAD), said
+        assert (code, said.count("\n")) == (1, ends != UNREAD), (ends, said)
 
 
 def test_a_completed_action_exits_0_even_if_its_output_is_lost(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(f'[database]\npath = "{tmp_path}/posd/posd.db"\n')
-    for ends in UNWRITABLE:
-        words = f"--config {tmp_path}/config.toml tls init --force --name posd.example"
-        assert run(words, [], ends)[0] == 0, ends
+    words = f"--config {tmp_path}/config.toml tls init --force --name posd.example"
+    assert {ends: run(words, [], ends)[0] for ends in UNWRITABLE} == dict.fromkeys(UNWRITABLE, 0)
     assert (tmp_path / "posd" / "tls" / "server.crt").exists()

@@ -1,4 +1,4 @@
-"""`posd print`: the request, refusals, the wait, and the final messages."""
+"""`posd print` and `posd print-jobs`: the request, refusals, the wait, the final messages, and the list."""
 
 import subprocess
 import uuid
@@ -9,13 +9,13 @@ import pytest
 
 from posd.base.limits import MAX_DOCUMENT_BYTES
 from tests.cli.documents import COMPLETED, FAILED, ID, JOB, REFUSED, UNSENT, answer, attention, print_job
-from tests.cli.processes import PATIENCE, Done, asked, command
+from tests.cli.processes import PATIENCE, Done, asked, check, command
 from tests.cli.stub import Answer, Stub, problem
 from tests.support.tables import every
 
 DEEP = b'{"a":' + b"[" * 100_000
 ACCEPTED = answer(print_job(), 201)
-THIS = ("print", __file__, "--id", JOB)
+THIS = f"print {__file__} --id {JOB}"
 
 
 def printed(tmp_path: Path, content: bytes, *arguments: str, config: str = "") -> Done:
@@ -61,9 +61,10 @@ def test_the_typed_values_are_sent_under_a_new_id_that_is_shown_first(tmp_path: 
 
 
 def test_the_configuration_decides_the_document_of_a_text(tmp_path: Path) -> None:
+    commands = 'document_member = ""\ntext_member = "commands"'
     for given, document in (
-        ('text_member = "content"', b'{"content":"x"}'),
-        ('document_member = ""\ntext_member = "commands"', b'{"commands":[{"type":"text","text":"x\\n"}]}'),
+        (commands, b'{"commands":[{"type":"text","text":"x\\n"}]}'),
+        ('text_member = "t"', b'{"t":"x"}'),
     ):
         done = printed(tmp_path, b"x", config=f"[print]\n{given}\n")
         assert (done.returncode, done.calls[0].body) == (0, b'{"document":' + document + b"}")
@@ -121,29 +122,33 @@ def test_an_unprintable_file_is_refused_with_a_reason_and_nothing_is_sent(
 # Ends.
 
 
+UNKNOWN_END = "result: The print job ended in a way that this version does not know."
+BY_PERSON = "result: An operator recorded that the document is printed."
+
+
 @every(
-    ("end", "code", "lines"),
+    ("end", "code", "words"),
     [
         (COMPLETED, 0, ["printed", "result: The terminal printed the document.", "proof: the terminal reported it"]),
         (FAILED, 1, ["failed", "error: out of paper (E7)", f"posd print FILE --reprint-of {JOB}"]),
         (REFUSED, 1, ["refused", "result: The terminal did not accept the print job: nothing is printed."]),
         (UNSENT, 1, ["not sent", "result: The print job never reached the terminal: nothing is printed."]),
-        (COMPLETED | {"decided_by": "operator"}, 0, ["result: An operator recorded that the document is printed."]),
+        (COMPLETED | {"decided_by": "poll"}, 0, ["proof: the terminal was asked"]),
+        (COMPLETED | {"decided_by": "operator"}, 0, [BY_PERSON]),
         (FAILED | {"error_message": None}, 1, ["error: E7"]),
         (COMPLETED | {"attention": [attention("outcome_corrected", "x")]}, 0, [f"    posd print-jobs {JOB}"]),
-        (COMPLETED | {"status": "EATEN"}, 1, ["result: The print job ended in a way that this version does not know."]),
+        (COMPLETED | {"status": "EATEN"}, 1, [UNKNOWN_END]),
     ],
 )
-def test_the_end_is_shown_and_gives_the_exit_code(end: dict[str, Any], code: int, lines: list[str]) -> None:
-    done = asked([ACCEPTED, answer(end)], *THIS)
-    assert (done.returncode, [line for line in (*lines, f"print job: {JOB}") if line not in done.lines]) == (code, [])
-    program = asked([answer(end, 201)], *THIS, "--json")
-    assert (program.returncode, program.document) == (code, end)
+def test_the_end_is_shown_and_gives_the_exit_code(end: dict[str, Any], code: int, words: list[str]) -> None:
+    shown = [f"\n{line}\n" for line in (*words, f"print job: {JOB}")]
+    check(THIS, [ACCEPTED, answer(end)], code, *shown)
+    check(THIS, [answer(end, 201)], code, *shown, as_json=True)
 
 
 def test_states_and_attentions_are_shown_once_during_the_wait() -> None:
     stuck = answer(print_job(status="IN_PROGRESS", attention=[attention("print_stuck", "for 300 s")]), 202)
-    done = asked([ACCEPTED, answer(print_job(), 202), stuck, stuck, answer(COMPLETED)], *THIS)
+    done = asked([ACCEPTED, answer(print_job(), 202), stuck, stuck, answer(COMPLETED)], *THIS.split())
     assert done.returncode == 0, done.stderr
     told = [line.split()[1] for line in done.lines if line[:2].isdigit()]
     assert told == ["PENDING", "IN_PROGRESS", "COMPLETED"]
@@ -155,7 +160,7 @@ def test_states_and_attentions_are_shown_once_during_the_wait() -> None:
 @pytest.mark.slow
 def test_a_call_without_a_response_is_repeated_unchanged_and_a_wait_survives_the_daemon() -> None:
     cut, stopping = Answer(cut=True), problem(503, "draining", "stopping")
-    done = asked([cut, stopping, ACCEPTED, cut, stopping, answer(COMPLETED)], *THIS[:2])
+    done = asked([cut, stopping, ACCEPTED, cut, stopping, answer(COMPLETED)], "print", __file__)
     assert done.returncode == 0, done.stderr
     assert [call.method for call in done.calls] == ["PUT", "PUT", "PUT", "GET", "GET", "GET"]
     assert len({(call.path, call.body) for call in done.calls[:3]}) == 1
@@ -164,39 +169,72 @@ def test_a_call_without_a_response_is_repeated_unchanged_and_a_wait_survives_the
     assert done.stdout.count("posd is back") == 2
 
 
+NO_MORE = "Do not print it again under another id before you know the result."
+
+
 def test_without_a_wait_the_command_for_the_state_is_shown() -> None:
-    done, doubt, unsent = (
-        asked([answer(job, 201)], *THIS, "--no-wait")
-        for job in (print_job(), print_job(status=None, phase="in_doubt"), UNSENT)
-    )
-    assert (done.returncode, doubt.returncode, unsent.returncode) == (0, 4, 1)
-    assert "sent to SN-0001" in done.stdout
-    assert f"its state: posd print-jobs {JOB}" in done.stdout
-    assert "sent to" not in doubt.stdout
-    assert "It may have been sent to the printer." in doubt.stderr
-    assert "Do not print it again under another id before you know the result." in doubt.stderr
+    line, doubt = f"{THIS} --no-wait", print_job(status=None, phase="in_doubt")
+    check(line, [ACCEPTED], 0, "sent to SN-0001", f"its state: posd print-jobs {JOB}")
+    check(line, [answer(doubt, 201)], 4, "It may have been sent to the printer.", NO_MORE, lacks=["sent to SN"])
+    check(line, [answer(UNSENT, 201)], 1)
 
 
-@every(
-    "reply",
-    [problem(500, "internal_error", "a fault"), Answer(404, b"<html>", "text/html"), ACCEPTED],
-    ["a fault of posd", "not posd", "time is over"],
-)
-def test_a_possibly_printed_job_stays_open(reply: Answer) -> None:
-    done = asked([reply], *THIS, "--timeout", "0")
-    assert done.returncode == 4
-    assert f"posd print-jobs {JOB} --wait" in done.stderr
-    assert "Do not print it again under another id" in done.stderr
+def test_a_possibly_printed_job_stays_open() -> None:
+    """The response is a fault of posd or not posd's, or the time is over."""
+    for reply in (problem(500, "internal_error", "a fault"), Answer(404, b"<html>", "text/html"), ACCEPTED):
+        check(f"{THIS} --timeout 0", [reply], 4, f"posd print-jobs {JOB} --wait", NO_MORE)
 
 
 @pytest.mark.slow
 def test_standard_input_is_printed(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [answer(COMPLETED, 201)]) as stub:
-        done = subprocess.run(
-            command(("print", "-"), tmp_path / "none.toml", tmp_path / "s"),
-            input=b"from a pipe",
-            capture_output=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        line = command(("print", "-"), tmp_path / "none.toml", tmp_path / "s")
+        done = subprocess.run(line, input=b"from a pipe", capture_output=True, timeout=PATIENCE, check=False)
     assert (done.returncode, stub.calls[0].body) == (0, b'{"document":{"text":"from a pipe"}}'), done.stderr
+
+
+# posd print-jobs
+
+
+STUCK = print_job(status="IN_PROGRESS", attention=[attention("print_stuck", "for 300 s")])
+DOUBTFUL = print_job(status=None, phase="in_doubt", attention=[attention("in_doubt", "no answer")])
+
+
+def page(*jobs: dict[str, Any], cursor: str | None = None) -> Answer:
+    return answer({"print_jobs": list(jobs), "next_cursor": cursor})
+
+
+def test_the_filters_are_the_filters_of_the_api() -> None:
+    for options, query in (
+        ("", "limit=50"),
+        ("--open", "limit=50&open=true"),
+        ("--attention", "limit=50&attention=true"),
+        ("--terminal SN-1 --limit 7", "limit=7&terminal=SN-1"),
+    ):
+        check(f"print-jobs {options}", [page()], 0, sent=[("GET", f"/print-jobs?{query}", None)])
+
+
+def test_the_table_has_one_row_for_each_job() -> None:
+    jobs = (STUCK, DOUBTFUL, COMPLETED, FAILED, REFUSED, print_job(terminal=None, external_reference="ticket\t7"))
+    head, *rows = asked([page(*jobs)], "print-jobs").rows
+    assert head == ["created", "print job", "terminal", "reference", "state"]
+    states = ("printing !print_stuck", "in doubt !in_doubt", "printed", "failed", "refused")
+    assert [row[1:] for row in rows] == [
+        *([JOB, "SN-0001", "-", state] for state in states),
+        [JOB, "-", r"ticket\t7", "waiting to print"],
+    ]
+
+
+def test_all_asks_page_after_page() -> None:
+    script = [page(STUCK, cursor="c1"), page(COMPLETED)]
+    done, program = (asked(script, "print-jobs", "--all", *more) for more in ((), ("--json",)))
+    assert (done.calls[1].path, len(done.lines)) == ("/v1/print-jobs?limit=50&cursor=c1", 3)
+    assert program.lines == [reply.body.decode() for reply in script]
+    check("print-jobs", script[:1], 0, "--all shows them")
+
+
+def test_a_command_waits_for_the_end_of_a_job() -> None:
+    line, waits = f"print-jobs {JOB} --wait", [answer(print_job()), answer(print_job(status="IN_PROGRESS"), 202)]
+    for end, code in ((COMPLETED, 0), (FAILED, 1)):
+        check(line, [*waits, answer(end)], code, "  IN_PROGRESS\n")
+        check(line, [answer(end)], code, as_json=True)

@@ -1,50 +1,56 @@
-"""Promises of every command that calls posd: the JSON, the screen of 80 columns, and the end of a wait for the
-response.
+"""Promises of every command that calls posd: the JSON, the screen of 80 columns, the end of a wait for the response,
+and the exit code.
 """
 
+import json
+import socket
+import subprocess
+import sys
 import threading
 import time
+from itertools import product
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
+from posd.base.problems import PROBLEMS, Problem, ProblemRow, StartStep
+from posd.cli.app.context import ExitCode, for_print_job, for_problem, for_transaction
 from posd.cli.operate import database
 from posd.cli.payments import decide
-from tests.cli.documents import AT, FAILED, ID, JOB, answer, attention, outcome, print_job, transaction
-from tests.cli.processes import PATIENCE, asked, asked_on_terminal, posd, posd_interrupted
-from tests.cli.stub import Answer, Stub
-from tests.cli.test_quarantine import CHANGED, entry, page, result
-from tests.cli.test_terminals import CLAIMED, LOST
+from posd.cli.payments.words import refused_step
+from posd.client import documents as client
+from tests.cli.documents import ANSWERS, AT, FAILED, ID, JOB, answer, attention, outcome, print_job, transaction
+from tests.cli.processes import PATIENCE, asked, check, posd, posd_interrupted, posd_process
+from tests.cli.stub import Answer, Stub, problem
+from tests.cli.test_operator import SURE
+from tests.cli.test_show import CLAIMED, LOST, entry, page
 from tests.support.tables import every
 
-APPROVED = transaction(outcome=outcome("approved", {"kind": "search", "event_id": "e-1"}))
-DECLINED = transaction(outcome=outcome("declined", {"kind": "search", "event_id": "e-1"}))
-HISTORY = {"history": [{"at": AT, "kind": "search", "result": None}]}
+ENDED = {
+    result: answer(transaction(outcome=outcome(result, {"kind": "search", "event_id": "e-1"})))
+    for result in ("approved", "declined")
+}
 LISTED = {"transactions": [transaction(attention=[attention("orphan")])], "next_cursor": None}
 DOUBTFUL = transaction(last_search={"at": AT, "result": "none"}, attention=[attention("in_doubt", "lost")])
-SURE = answer({"serial": "SN-0001", "identity": {"conflict": False}})
 
 
 @every(
-    ("line", "document", "code"),
+    ("line", "reply", "code"),
     [
-        (f"show {ID}", APPROVED, 0),
-        (f"show {ID} --history", HISTORY, 0),
-        ("list --attention", LISTED, 0),
-        (f"reconcile {ID}", APPROVED, 0),
-        (f"reconcile {ID}", DECLINED, 1),
-        ("terminals", {"terminals": [LOST]}, 0),
-        (f"print-jobs {JOB}", FAILED, 0),
-        ("quarantine 12", entry(12), 0),
-        ("reprocess", result(), 0),
-        ("reprocess", result(differences=[CHANGED]), 1),
+        (f"show {ID}", ENDED["approved"], 0),
+        (f"show {ID} --history", answer({"history": [{"at": AT, "kind": "search", "result": None}]}), 0),
+        ("list --attention", answer(LISTED), 0),
+        (f"reconcile {ID}", ENDED["approved"], 0),
+        (f"reconcile {ID}", ENDED["declined"], 1),
+        ("terminals", answer({"terminals": [LOST]}), 0),
+        (f"print-jobs {JOB}", answer(FAILED), 0),
+        ("quarantine 12", answer(entry(12)), 0),
     ],
 )
-def test_json_is_exactly_the_document_of_the_api(line: str, document: dict[str, Any], code: int) -> None:
-    done = asked([answer(document)], *line.split(), "--json")
-    assert (done.returncode, done.document, done.stderr) == (code, document, "")
+def test_json_is_exactly_the_document_of_the_api(line: str, reply: Answer, code: int) -> None:
+    done = asked([reply], *line.split(), "--json")
+    assert (done.returncode, done.stdout, done.stderr) == (code, f"{reply.body.decode()}\n", "")
     assert len(done.calls) == 1
 
 
@@ -53,15 +59,8 @@ LONG_JOB = print_job(
     print_job_id=ID, external_reference="2026-11-20/till-3/1042", attention=[attention("print_stuck", "for 300 s")]
 )
 REASON = "SN-3: also announced at https://192.0.2.9:1, which is not trusted: x"
-NOTHING_OLD = {
-    "before": "2025-10-16T00:00:00.000Z",
-    "dry_run": True,
-    "removed": {"transactions": 0, "print_jobs": 0, "quarantined": 0, "changes": 0},
-    "kept": {},
-    "bytes_before": 0,
-    "bytes_returned": 0,
-    "kept_for_shift": False,
-}
+NOTHING = dict.fromkeys(ANSWERS["prune"]["200"]["removed"], 0)
+NOTHING_OLD = ANSWERS["prune"]["200"] | {"removed": NOTHING, "kept": {}}
 
 
 @every(
@@ -81,9 +80,7 @@ NOTHING_OLD = {
 def test_a_screen_of_80_columns_has_the_important_text(
     line: str, script: list[Answer], code: int, words: list[str]
 ) -> None:
-    seen = asked_on_terminal(script, *line.split(), types="n\n")
-    assert (seen.returncode, seen.fits(), [each for each in words if each not in seen.words]) == (code, True, [])
-    assert (len(seen.calls), "192.0.2.8" in seen.screen) == (len(script), False)
+    check(line, script, code, *words, lacks=["192.0.2.8"], types="n\n")
 
 
 @pytest.mark.slow
@@ -122,3 +119,170 @@ def test_a_long_call_ends_at_its_time_limit(
         over.set()
     assert (done.returncode, "did not answer within 0.2 s" in done.stderr) == (3, True)
     assert time.monotonic() - began < PATIENCE
+
+
+# The contract's exit codes, row by row.
+
+
+def test_a_final_payment_exits_by_its_result_and_an_open_one_with_4() -> None:
+    codes = {"approved": 0, "declined": 1, "rejected": 1, "canceled": 1, "not_started": 1, "of_a_later_version": 4}
+    assert {result: for_transaction({"outcome": {"result": result}}) for result in codes} == codes
+    assert for_transaction({"outcome": None}) == 4
+
+
+def test_a_print_job_succeeds_only_if_it_is_printed() -> None:
+    ended = {"COMPLETED": 0, "FAILED": 1, None: 1}
+    assert {status: for_print_job({"phase": "final", "status": status}) for status in ended} == ended
+    for phase, status in (("starting", None), ("in_doubt", "PENDING"), ("active", "COMPLETED")):
+        assert for_print_job({"phase": phase, "status": status}) == 4
+
+
+@every(("code", "row"), PROBLEMS.items())
+def test_a_refused_start_exits_by_its_next_step_and_never_started(code: str, row: ProblemRow) -> None:
+    """Each problem is tested with an id from the command and with an id from the caller. After a refusal, a payment
+    counts as ended only if it never started.
+    """
+    wrong = code == "draining" and ExitCode.UNREACHABLE
+    refused = wrong or (ExitCode.USAGE if row.next_step is StartStep.FIX_CALL else ExitCode.NOT_DONE)
+    unsent = row.status < 500 or row.status in (501, 503)
+    for given, never_started in product((False, True), (None, False, True)):
+        document = Problem(code, "why", **({} if never_started is None else {"never_started": never_started}))
+        answer = Answer(row.status, json.dumps(document.document(starts=True)).encode(), "application/problem+json")
+        done = asked([answer], "charge", "5", *(["--id", ID] if given else []))
+        over = unsent and (never_started or not given)
+        case = (code, given, never_started, done.stderr)
+        assert done.returncode == (refused if over else wrong or ExitCode.OPEN), case
+        assert ("Nothing was started." in done.stderr) is bool(over), case
+        assert (refused_step("ask_person") in done.stderr) is (
+            unsent and not over and document.document(starts=True)["next_step"] not in ("fix_call", "same_call")
+        ), case
+        assert "NOT PAID" not in done.stdout + done.stderr
+
+
+@every(("code", "row"), PROBLEMS.items())
+def test_a_problem_of_any_other_command_is_a_refusal_or_a_wrong_call(code: str, row: ProblemRow) -> None:
+    problem = client.Problem(code, row.status, "why", {})
+    assert for_problem(problem) in (ExitCode.NOT_DONE, ExitCode.USAGE, ExitCode.UNREACHABLE)
+
+
+def test_the_wait_for_an_unknown_payment_ends_only_if_it_was_never_started() -> None:
+    for extra, code in ((',"never_started":true', 1), (',"never_started":false', 4), ("", 4)):
+        check(f"await {ID}", [problem(404, "not_found", "no such payment", extra)], code)
+
+
+@every(
+    ("status", "name", "code"),
+    [
+        (503, "terminal_offline", 1),
+        (409, "id_reused", 1),
+        (422, "unknown_terminal", 2),
+        (413, "payload_too_large", 2),
+        (503, "draining", 3),
+    ],
+)
+def test_a_refused_print_job_is_shown_with_the_daemons_text(status: int, name: str, code: int) -> None:
+    refusal = problem(status, name, "a text of posd")
+    check(f"print {__file__}", [refusal], code, "posd: a text of posd", as_json=True)
+
+
+def test_metrics_are_printed_verbatim_and_other_content_is_reported() -> None:
+    metrics = "# HELP posd_x X.\n# TYPE posd_x gauge\nposd_x 1\n"
+    done = asked([Answer(200, metrics.encode(), "text/plain; version=0.0.4; charset=utf-8")], "metrics")
+    assert (done.returncode, done.stdout, done.calls[0].path) == (0, metrics, "/metrics")
+    check("metrics", [Answer(200, b"<html>hello</html>", "text/html")], 1, "not posd's")
+    check("metrics", [problem(500, "internal_error", "posd failed")], 1, "posd failed")
+
+
+# Commands without a daemon or without a configuration.
+
+
+COMMANDS = (
+    *("charge 1", "preauth 1", f"reauth {ID} 1", f"capture {ID} 1", f"tip {ID} 1", f"void {ID}", f"await {ID}"),
+    *(f"abort {ID}", f"show {ID}", "list", f"print {__file__}", "print-jobs", "print-jobs receipt-1042"),
+    *(f"reconcile {ID}", f"release {ID} --note x", f"resolve {ID} declined --note x --yes"),
+    *(f"resolve {ID} FAILED --note x", f"acknowledge {ID} gap --note x", "quarantine", "reprocess", "terminals"),
+    *("metrics", "status", "report --timezone UTC", "clock", "backup /tmp/b.db"),
+)
+
+
+@every("line", COMMANDS)
+def test_a_missing_daemon_exits_3(tmp_path: Path, line: str) -> None:
+    done = posd(*line.split(), socket=tmp_path / "till.sock")
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False)
+    assert str(tmp_path / "till.sock") in (done.stdout if line == "status" else done.stderr)
+
+
+@every(
+    ("line", "code"),
+    [("list", 3), ("charge 1", 3), (f"resolve {ID} approved --note x", 2), ("show xx", 2)],
+)
+def test_an_error_is_json_if_json_was_requested(tmp_path: Path, line: str, code: int) -> None:
+    done = posd(*line.split(), "--json", socket=tmp_path / "till.sock")
+    assert (done.returncode, done.document["exit_code"]) == (code, code)
+    assert done.document["detail"] in done.stderr
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("line", ["charge 1", "list", f"print {__file__}", "status"])
+def test_a_socket_without_a_daemon_is_not_waited_for(tmp_path: Path, line: str) -> None:
+    """The process that listened has ended. The next daemon must find no call on the socket."""
+    with socket.socket(socket.AF_UNIX) as held:
+        held.bind(str(tmp_path / "till.sock"))
+        held.setblocking(False)
+        listen = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).listen()"
+        subprocess.run([sys.executable, "-c", listen, str(held.fileno())], pass_fds=[held.fileno()], check=True)
+        began = time.monotonic()
+        done = posd(*line.split(), socket=tmp_path / "till.sock")
+        assert (done.returncode, time.monotonic() - began < PATIENCE) == (3, True)
+        assert ("Nothing was s" in done.stderr) == (line.split()[0] in ("charge", "print"))
+        assert not readable(held)
+
+
+def readable(held: socket.socket) -> bool:
+    """Return whether the socket has data that the next daemon would read."""
+    while True:
+        try:
+            connection, _ = held.accept()
+        except BlockingIOError:
+            return False
+        with connection:
+            if connection.recv(1):
+                return True
+
+
+@every(
+    ("text", "words"),
+    [(None, ()), ('[webhooks]\nlisten = 7\nadvertize_host = "x"\n', ("webhooks.listen", "advertise_host"))],
+)
+def test_with_an_invalid_configuration_the_daemon_does_not_start_and_all_problems_are_reported(
+    tmp_path: Path, text: str | None, words: tuple[str, ...]
+) -> None:
+    config = tmp_path / "config.toml"
+    if text is not None:
+        config.write_text(text)
+    done = posd_process("run", config=config)
+    wanted = (str(config), *words)
+    assert (done.returncode, [word for word in wanted if word not in done.stderr]) == (2, [])
+    assert "Traceback" not in done.stderr
+
+
+@every("content", [None, b"[local_api\n", b"\xff\xfe", b"[local_api]\ndirectory = 7\n"])
+def test_without_a_configuration_every_command_uses_the_usual_socket(tmp_path: Path, content: bytes | None) -> None:
+    """The configuration is missing or broken in several ways."""
+    config = tmp_path / "config.toml"
+    if content is not None:
+        config.write_bytes(content)
+    for line in COMMANDS:
+        done = posd(*line.split(), config=config)
+        assert (done.returncode, f"posd: {config}: " in done.stderr) == (3, True), line
+        assert "/run/posd/till.sock is tried (--socket" in done.stderr, line
+
+
+def test_a_fault_elsewhere_in_the_configuration_does_not_hide_the_socket(tmp_path: Path) -> None:
+    """A named socket needs no configuration."""
+    named = asked([Answer(body=b'{"quarantine":[]}')], "quarantine", "--json", config="[local_api\n")
+    config = tmp_path / "config.toml"
+    config.write_text(f'[local_api]\ndirectory = "{tmp_path}"\n[webhooks]\nlisten = 7\n[nonsense]\n')
+    with Stub(tmp_path / "till.sock", [Answer(body=b'{"quarantine":[]}')]):
+        done = posd("quarantine", "--json", config=config)
+    assert (named.returncode, named.stderr) == (done.returncode, done.stderr) == (0, "")

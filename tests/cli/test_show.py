@@ -1,9 +1,14 @@
-"""`posd show` and `posd list --attention`: the history, the evidence, and the advice of a payment."""
+"""`posd show`, `posd list --attention` and `posd terminals`: the history, the evidence, the advice, and addresses."""
 
+import base64
 from typing import Any
 
-from tests.cli.documents import AT, ID, OTHER_ID, answer, attention, outcome, transaction
-from tests.cli.processes import Done, asked, asked_on_terminal
+from msgspec import to_builtins as encoded
+
+from posd.cli.operate import database as commands
+from posd.terminals.identity import steps
+from tests.cli.documents import ANSWERS, AT, ID, OTHER_ID, answer, attention, outcome, terminal, transaction
+from tests.cli.processes import asked, check
 from tests.cli.stub import Answer, problem
 from tests.support.tables import every
 
@@ -22,8 +27,6 @@ HISTORY: list[tuple[dict[str, Any], str, str]] = [
         "event DECLINED",
         "no funds (bank 51), arrived after the end",
     ),
-    ({"kind": "abort_requested", "uid": 1000, "probe": False}, "abort asked for", "user id 1000"),
-    ({"kind": "stalled", "seconds": 60.5}, "no report of the terminal for 60.5 s", ""),
     (
         {"kind": "resolve", **PERSON, "result": "approved", "transaction_reference": OTHER_ID},
         "decided by a person: approved",
@@ -35,71 +38,49 @@ HISTORY: list[tuple[dict[str, Any], str, str]] = [
         "phase full, n 3, ok yes, na{me 1, 2",
     ),
     ({"kind": "attempt", "judgement": "puzzled", "reason": None}, "attempt", "judgement puzzled"),
-    ({"kind": "search", "result": None}, "search", ""),
     ({"kind": "event", "seq": 9, "status": "PAID", "verdict": "new_verdict"}, "event PAID", "verdict new_verdict"),
 ]
+FAILURE = {"type": "bank", "code": "51", "message": "no funds"}
 EVENTS = [
-    {"seq": 7, "received_at": AT, "verdict": "applied", "event": {"status": "CARD_PRESENTED", "reading_type": "CHIP"}},
-    {
-        "seq": 8,
-        "received_at": AT,
-        "verdict": "after_final",
-        "event": {"status": "DECLINED", "failure_reason": {"type": "bank", "code": "51", "message": "no funds"}},
-    },
-    {"seq": 9, "received_at": AT, "verdict": "new_verdict", "event": {"status": "PAID"}},
+    {"seq": seq, "received_at": AT, "verdict": verdict, "event": {"status": status} | more}
+    for seq, verdict, status, more in (
+        (7, "applied", "CARD_PRESENTED", {"reading_type": "CHIP"}),
+        (8, "after_final", "DECLINED", {"failure_reason": FAILURE}),
+        (9, "new_verdict", "PAID", {}),
+    )
 ]
-JOURNAL = {"history": [{"at": AT, **entry} for entry, _, _ in HISTORY]}
-RECORDED = [answer(JOURNAL), answer({"events": EVENTS})]
+RECORDED = [answer({"history": [{"at": AT, **entry} for entry, _, _ in HISTORY]}), answer({"events": EVENTS})]
+UNSENT = outcome(
+    "not_started",
+    {"kind": "unsent", "reason": "connection refused"},
+    supersedes=outcome("declined", {"kind": "operator", **PERSON}),
+)
+SEARCHED = {"kind": "search", "event_id": "e-1"}
 CORRECTED = transaction(
-    outcome=outcome(
-        "approved",
-        {"kind": "search", "event_id": "e-1"},
-        status="APPROVAL",
-        reached_acquirer=True,
-        supersedes=outcome(
-            "not_started",
-            {"kind": "unsent", "reason": "connection refused"},
-            supersedes=outcome("declined", {"kind": "operator", **PERSON}),
-        ),
-    ),
-    attention=[attention("outcome_corrected", "the outcome was not_started by inference; the terminal says approved")],
+    outcome=outcome("approved", SEARCHED, status="APPROVAL", reached_acquirer=True, supersedes=UNSENT),
     last_search={"at": AT, "result": "found"},
 )
 CHAIN = "chain\ttransaction\ttype\tamount\tstate\treference"
-TABLE = [[what, details] for _, what, details in HISTORY]
-
-
-def show(document: dict[str, Any]) -> list[str]:
-    done = asked([answer(document), *RECORDED], "show", ID)
-    assert done.returncode == 0, done.stderr
-    assert [path.removeprefix(f"/transactions/{ID}") for _, path, _ in done.sent] == ["", "/history", "/events"]
-    return done.lines
-
-
-def table(done: Done) -> list[list[str]]:
-    return [row[1:] for row in done.rows[done.lines.index("time\twhat\tdetails") + 1 :]]
 
 
 def test_the_whole_history_is_shown_in_order_as_text() -> None:
-    done = asked([answer(transaction()), *RECORDED], "show", ID)
-    assert CHAIN not in done.lines, "the payment has no chain"
-    assert table(done) == TABLE
-    alone = asked(RECORDED, "show", ID, "--history")
-    assert (table(alone), alone.lines[0]) == (TABLE, "time\twhat\tdetails")
+    for script, more in (([answer(transaction()), *RECORDED], ()), (RECORDED, ("--history",))):
+        done = asked(script, "show", ID, *more)
+        head = done.lines.index("time\twhat\tdetails")
+        assert [row[1:] for row in done.rows[head + 1 :]] == [[what, details] for _, what, details in HISTORY]
+        assert (CHAIN in done.lines, head == 0) == (False, bool(more)), "the payment has no chain"
 
 
 def test_the_outcome_has_its_evidence_and_the_corrected_outcome() -> None:
-    lines = show(CORRECTED)
-    assert "result: The customer was charged." in lines
-    labels = [line.split(": ")[0] for line in lines]
-    proof = lines[labels.index("proof")]
-    assert proof.startswith("proof: the terminal was asked (")
-    assert proof.endswith("): event id e-1")
-    first = labels.index("corrected")
-    assert lines[first].startswith("corrected: was not_started: the request was never sent (")
-    assert lines[first].endswith("): connection refused")
-    assert lines[first + 1].startswith("corrected: was declined: an operator's decision (")
-    assert lines[first + 1].endswith("): by Ana, user id 1000, note: called the bank")
+    done = asked([answer(CORRECTED), *RECORDED], "show", ID)
+    assert [path for _, path, _ in done.sent] == [f"/transactions/{ID}{call}" for call in ("", "/history", "/events")]
+    assert "result: The customer was charged." in done.lines
+    evidence = [line.split(" (") for line in done.lines if line.startswith(("proof: ", "corrected: "))]
+    assert [(begin, end.partition("): ")[2]) for begin, end in evidence] == [
+        ("proof: the terminal was asked", "event id e-1"),
+        ("corrected: was not_started: the request was never sent", "connection refused"),
+        ("corrected: was declined: an operator's decision", "by Ana, user id 1000, note: called the bank"),
+    ]
 
 
 # The chain.
@@ -139,29 +120,24 @@ def test_the_chain_is_a_table_even_if_a_payment_is_missing(gone: Answer, state: 
 @every(("columns", "first"), [(80, OTHER_ID), (130, f"{OTHER_ID}  pre-auth")])
 def test_on_a_terminal_the_chain_fits_with_whole_ids(columns: int, first: str) -> None:
     script = [answer(CAPTURE), answer(PRE_AUTH), answer(VOID), answer(VOID), *RECORDED]
-    seen = asked_on_terminal(script, "show", ID, columns=columns)
-    assert (seen.returncode, seen.fits(columns)) == (0, True)
-    assert f"original  {first}" in seen.screen
-    assert REFERENCE in seen.screen
+    check(f"show {ID}", script, 0, f"original  {first}", REFERENCE, types="", columns=columns)
 
 
 # list --attention
 
 
-def listed(*transactions: dict[str, Any]) -> list[Answer]:
-    return [answer({"transactions": list(transactions), "next_cursor": None})]
-
-
-def numbered(number: int, *codes: str) -> dict[str, Any]:
-    return transaction(client_transaction_id=f"{ID[:-2]}{number:02}", attention=[attention(code) for code in codes])
+def listed(*codes: tuple[str, ...]) -> list[Answer]:
+    found = [
+        transaction(client_transaction_id=f"{ID[:-2]}{number:02}", attention=[attention(code) for code in each])
+        for number, each in enumerate(codes, 1)
+    ]
+    return [answer({"transactions": found, "next_cursor": None})]
 
 
 def test_the_list_shows_the_cure_of_each_attention_once_with_the_ids() -> None:
-    first, second = numbered(1, "conflicting_final", "quarantined_event"), numbered(2, "quarantined_event")
-    done = asked(listed(first, second), "list", "--attention")
+    done = asked(listed(("conflicting_final", "quarantined_event"), ("quarantined_event",)), "list", "--attention")
     assert done.calls[0].path == "/v1/transactions?limit=50&attention=true"
     lines = done.lines
-    assert lines[3] == ""
     conflict, aside = lines.index("conflicting_final"), lines.index("quarantined_event")
     assert "Check with the acquirer whether the customer was charged" in lines[conflict + 1]
     assert f"    posd acknowledge {ID} conflicting_final" in lines[conflict:aside]
@@ -173,10 +149,177 @@ def test_the_list_shows_the_cure_of_each_attention_once_with_the_ids() -> None:
         "",
         "  more about it: posd explain conflicting_final quarantined_event",
     ]
-    assert sum("is in quarantine" in line for line in lines) == 1
+    many = asked(listed(*[("orphan",)] * 12), "list", "--attention").stdout
+    assert (many.count("posd acknowledge "), "the same for 7 more, with their ids" in many) == (5, True)
 
 
-def test_the_number_of_repeated_commands_is_limited() -> None:
-    done = asked(listed(*(numbered(number, "orphan") for number in range(12))), "list", "--attention")
-    assert done.stdout.count("posd acknowledge ") == 5
-    assert "the same for 7 more, with their ids" in done.stdout
+# Terminals.
+
+
+def claim(address: str, same: bool, state: str, reason: str) -> dict[str, Any]:
+    return {"base_url": address, "same_device": same, "state": state, "reason": reason, "last_seen": ""}
+
+
+LOST = terminal(reachable=False, reason="nothing listens there")
+NOWHERE = terminal("SN-2", base_url=None, source=None, reachable=None, last_seen=None, reason="it has not announced")
+CLAIMED = terminal(
+    "SN-3",
+    claims=[
+        claim("https://192.0.2.8:1", True, "silent", "off"),
+        claim("https://192.0.2.9:1", False, "refused", "x"),
+    ],
+)
+STRANGER = terminal("SN-4", in_fleet=False, reachable=None)
+
+
+def test_a_pipe_gets_one_line_for_each_terminal_with_the_reason_at_its_end() -> None:
+    done = asked([answer({"terminals": [terminal(), LOST, NOWHERE, CLAIMED, STRANGER]})], "terminals", "--all")
+    assert (done.returncode, done.calls[0].path) == (0, "/v1/terminals?all=true&check=true"), done.stderr
+    address, also = "https://192.0.2.7:6869", "also announced at https://192.0.2.9:1, which is not trusted: x"
+    assert [row[:6] + row[7:] for row in done.rows] == [
+        ["serial", "model", "address", "source", "reachable", "payment", "why"],
+        ["SN-1", "Brand Model", address, "mdns", "yes", "-", "-"],
+        ["SN-1", "Brand Model", address, "mdns", "no", "-", "nothing listens there"],
+        ["SN-2", "Brand Model", "no address", "-", "not known", "-", "it has not announced"],
+        ["SN-3", "Brand Model", address, "mdns", "yes", "-", also],
+        ["SN-4 (not in the fleet)", "Brand Model", address, "mdns", "not known", "-", "-"],
+    ]
+
+
+def test_the_reason_of_an_identity_conflict_is_shown() -> None:
+    """The terminal has one address. The device at this address may be another terminal."""
+    claimed = {"base_url": "https://192.0.2.7", "source": "config", "since": AT, "proof": "none"}
+    identity = {"proof": "none", "conflict": True, "claims": [claimed]}
+    swapped = {"serial": "SN-1", "base_url": "https://192.0.2.7", "identity": identity}
+    why = "the device at https://192.0.2.7 says that it is terminal SN-2, not SN-1: no payment is sent there"
+    health: dict[str, Any] = {"status": "degraded", "detail": why, "commands": encoded(steps("SN-1", "SN-2"))}
+    script = [
+        answer({"terminals": []}),
+        answer(swapped),
+        answer({"status": "degraded", "checks": {"identity": health}}),
+    ]
+    cure = "write SN-2 in place of SN-1 into [[terminals]]"
+    check("terminals identity SN-1", script, 1, why, cure)
+
+
+# Quarantine. A quarantined message does not control the screen that shows it. Reprocess reports its corrections.
+
+
+REASON = "serial SN-9 is neither in the fleet nor that of an open transaction"
+
+
+def entry(number: int, body: bytes = b"{}", **fields: Any) -> dict[str, Any]:
+    own = {"id": number, "reason": REASON, "peer": "192.168.100.120", "body": base64.b64encode(body).decode()}
+    return ANSWERS["list_quarantine"]["200"]["quarantine"][0] | {"client_transaction_id": ID} | own | fields
+
+
+def page(*entries: dict[str, Any]) -> Answer:
+    return answer({"quarantine": list(entries), "next_after": entries[-1]["id"] if entries else 7})
+
+
+def test_the_table_has_one_row_for_each_message() -> None:
+    printed = {"channel": "print-jobs", "client_transaction_id": None, "print_job_id": "receipt-1042"}
+    wrong = entry(7, reason="not\ta\tJSON text", **printed)
+    done = asked([page(entry(3, b"x" * 1000), wrong, entry(9) | printed | {"print_job_id": None})], "quarantine")
+    assert (done.returncode, done.calls[0].path) == (0, "/v1/quarantine?limit=50&after=0")
+    assert [[row[0], *row[2:]] for row in done.rows] == [
+        ["id", "channel", "about", "peer", "bytes", "reason"],
+        ["3", "payment", ID, "192.168.100.120", "1000", REASON],
+        ["7", "print", "receipt-1042", "192.168.100.120", "2", r"not\ta\tJSON text"],
+        ["9", "print", "-", "192.168.100.120", "2", REASON],
+    ]
+    assert ("posd quarantine 3;" in done.stderr, "--all" in done.stderr) == (True, False)
+
+
+def test_all_asks_for_pages_until_an_empty_one() -> None:
+    script = [page(entry(3), entry(7)), page(entry(9)), page()]
+    done, program = (asked(script, "quarantine", "--all", "--limit", "2", *more) for more in ((), ("--json",)))
+    for calls in (done.calls, program.calls):
+        assert [call.path.split("?")[1] for call in calls] == [f"limit=2&after={after}" for after in (0, 7, 9)]
+    assert [row[0] for row in done.rows[1:]] == ["3", "7", "9"]
+    assert program.lines == [reply.body.decode() for reply in script[:2]]
+    assert "--all" not in done.stderr
+    check("quarantine --limit 2", script[:1], 0, "--all")
+    check("quarantine --all", [page()], 0, as_json=True)
+
+
+@every(
+    ("body", "lines"),
+    [
+        (
+            b'{"amount":{"iva":1.20},"n":1e2}',
+            ["{", '  "amount": {', '    "iva": 1.20', "  },", '  "n": 1e2', "}"],
+        ),
+        (b"<html>\r\n\x1b[2J caf\xc3\xa9\x07", ["<html>\\r", "\\u001b[2J café\\u0007"]),
+        ('{"a":"\u009b2J\u202e\x7f"}'.encode(), ["{", '  "a": "\\u009b2J\\u202e\\u007f"', "}"]),
+        (b'{"half":', ['{"half":']),
+        (b"[" * 5000, ["[" * 5000]),
+        (b"", [""]),
+        (
+            b"\xff\x1b[2J" + b"0123456789abcdef",
+            [
+                "00000000  ff 1b 5b 32 4a 30 31 32 33 34 35 36 37 38 39 61  |..[2J0123456789a|",
+                "00000010  62 63 64 65 66                                   |bcdef|",
+            ],
+        ),
+    ],
+)
+def test_a_body_is_shown_as_json_escaped_text_or_a_hex_dump(body: bytes, lines: list[str]) -> None:
+    done = asked([answer(entry(12, body))], "quarantine", "12")
+    assert (done.returncode, done.calls[0].path, done.lines[0]) == (0, "/v1/quarantine/12", "set aside")
+    assert f"reason: {REASON}" in done.lines
+    shown = done.lines[done.lines.index(f"body: {len(body)} bytes:") + 1 :]
+    assert shown == [commands.MARGIN + line for line in lines]
+
+
+# Reprocess.
+
+
+def result(**fields: Any) -> dict[str, Any]:
+    example = ANSWERS["reprocess"]["200"]
+    own = {"transactions": 120, "skipped": 2, "quarantined": 0, "differing": len(fields.get("differences", ()))}
+    return example | own | {"printing": example["printing"] | {"print_jobs": 30}} | fields
+
+
+def declined(card: str) -> dict[str, Any]:
+    return {"outcome": {"result": "declined", "receipt": {"franchise": "VISA", "card_type": card}}}
+
+
+DIFFERENCE = {
+    "client_transaction_id": ID,
+    "fields": ["phase", "outcome"],
+    "before": {"phase": "in_doubt", "outcome": None},
+    "after": {"phase": "final", "outcome": {"result": "approved", "authorized_amount": 11.20, "supersedes": None}},
+}
+CHANGED = {"client_transaction_id": OTHER_ID, "fields": ["outcome"]}
+CHANGED |= {"before": declined("credit"), "after": declined("debit")}
+
+
+def test_reprocess_exits_1_if_it_has_corrected_something_and_shows_it() -> None:
+    applied = [{"id": n, "client_transaction_id": ID, "verdict": verdict} for n, verdict in ((3, "applied"), (4, None))]
+    told = f"messages applied: 2, still set aside: 4 (posd quarantine)\nid\tabout\tverdict\n3\t{ID}\tapplied\n"
+    words = (
+        "payments checked: 120, print jobs: 30\n",
+        "too short to check: 2\n",
+        f"4\t{ID}\tknown\nNothing differed.\n",
+    )
+    good = [answer(result(applied=applied, quarantined=4))]
+    check("reprocess", good, 0, told, *words, sent=[("POST", "/reprocess", None)], as_json=True)
+
+    table = (
+        "were corrected: payments: 2\nabout\tfield\tbefore\tafter\n"
+        f"{ID}\tphase\tin_doubt\tfinal\n"
+        f"{ID}\toutcome.result\t-\tapproved\n"
+        f"{ID}\toutcome.authorized_amount\t-\t11.2\n"
+        f"{OTHER_ID}\toutcome.receipt.card_type\tcredit\tdebit\n"
+    )
+    corrected = [answer(result(differences=[DIFFERENCE, CHANGED]))]
+    shown = f"\n    posd show {ID}\n    posd show {OTHER_ID}\n"
+    check("reprocess", corrected, 1, table, shown, lacks=["Nothing differed."], as_json=True)
+
+    job = {"print_job_id": "receipt-1042"}
+    difference = job | {"fields": ["status"], "before": {"status": "FAILED"}, "after": {}}
+    found = {"print_jobs": 1, "applied": [job | {"id": 7, "verdict": "applied"}], "differences": [difference]}
+    words = ("7\treceipt-1042\tapplied\n", "were corrected: print jobs: 1\n", "receipt-1042\tstatus\tFAILED\t-\n")
+    printing = [answer(result(printing=found | {"differing": 1}))]
+    check("reprocess", printing, 1, *words, "    posd print-jobs receipt-1042\n")

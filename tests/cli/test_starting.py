@@ -1,28 +1,40 @@
-"""`posd charge` and similar commands: requests, commands after a refusal, and the end of a wait."""
+"""`posd charge` and similar commands: requests, commands after a refusal, the end of a wait, and faults of posd."""
 
 import json
+import time
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
-from tests.cli.documents import ID, OTHER_ID, answer, outcome, transaction
-from tests.cli.processes import asked
-from tests.cli.stub import Answer, problem
+import pytest
+
+from posd.cli.app.connection import Api, Problem
+from posd.cli.app.outcome import TimedOut, start
+from posd.cli.payments.words import operation
+from tests.cli.documents import COMPLETED, ID, JOB, OTHER_ID, answer, attention, outcome, print_job, transaction
+from tests.cli.processes import asked, check, posd
+from tests.cli.stub import Answer, Stub, problem
 from tests.support.tables import every
 
 REFERENCE = "0c0ffee0-0000-4000-8000-00000000000a"
 NEW_ID = "7f3c0000-0000-4000-8000-0000000000ff"
 
-#: Command with an original -> type in the API.
-DERIVED = {"reauth": "re-auth", "capture": "capture", "tip": "post-tip", "void": "void"}
-TYPES = {"charge": "charge", "preauth": "pre-auth", **DERIVED}
+#: Command -> type in the API, and noun in sentences.
+TYPES = {
+    "charge": ("charge", "payment"),
+    "preauth": ("pre-auth", "pre-authorization"),
+    "reauth": ("re-auth", "re-authorization"),
+    "capture": ("capture", "capture"),
+    "tip": ("post-tip", "tip"),
+    "void": ("void", "void"),
+}
 
 
-def final(kind: str, result: str = "approved", **fields: Any) -> dict[str, Any]:
+def final(kind: str, result: str = "approved", **fields: Any) -> list[Answer]:
+    """Return the response for an operation that has ended."""
     done = result == "approved"
     ended = outcome(result, {"kind": "event", "event_id": "e-1"}, reached_acquirer=done, **fields)
-    return transaction(type=kind, outcome=ended, next_step="done" if done else "new_id_ok")
-
-
-BOTH = {"subtotal_iva": "10.00", "iva": "1.20"}
+    return [answer(transaction(type=kind, outcome=ended, next_step="done" if done else "new_id_ok"), 201)]
 
 
 @every(
@@ -33,22 +45,14 @@ BOTH = {"subtotal_iva": "10.00", "iva": "1.20"}
         ("preauth 100", {"amount": {"subtotal_iva0": 100}}),
         (
             "preauth --subtotal-iva 10.00 --iva 1.20 --sale s --metadata room=7",
-            {"amount": BOTH, "sale": "s", "metadata": {"room": "7"}},
+            {"amount": {"subtotal_iva": "10.00", "iva": "1.20"}, "sale": "s", "metadata": {"room": "7"}},
         ),
         (f"reauth {ID} 120", {"amount": {"subtotal_iva0": 120}, "original": ID}),
         (f"capture {ID.upper()} 99.10", {"amount": {"subtotal_iva0": "99.10"}, "original": ID}),
         (
-            f"capture --reference {REFERENCE.upper()} 5",
-            {"amount": {"subtotal_iva0": 5}, "transaction_reference": REFERENCE},
-        ),
-        (
-            f"capture 5 --reference {REFERENCE} --terminal SN-2 --additional",
-            {
-                "amount": {"subtotal_iva0": 5},
-                "transaction_reference": REFERENCE,
-                "terminal": "SN-2",
-                "additional": True,
-            },
+            f"capture 5 --reference {REFERENCE.upper()} --terminal SN-2 --additional",
+            {"amount": {"subtotal_iva0": 5}, "transaction_reference": REFERENCE}
+            | {"terminal": "SN-2", "additional": True},
         ),
         (
             f"capture {ID} --subtotal-iva 1 --option is_deferred=true",
@@ -63,72 +67,54 @@ BOTH = {"subtotal_iva": "10.00", "iva": "1.20"}
     ],
 )
 def test_the_typed_values_are_sent(line: str, body: dict[str, Any]) -> None:
-    kind = TYPES[line.split()[0]]
-    done = asked([answer(final(kind), 201)], *line.split(), "--id", NEW_ID)
+    kind, _ = TYPES[line.split()[0]]
+    done = asked(final(kind), *line.split(), "--id", NEW_ID)
     assert done.returncode == 0, done.stderr
     [call] = done.calls
     assert (call.method, call.path) == ("PUT", f"/v1/transactions/{NEW_ID}")
     assert json.loads(call.body, parse_float=str) == {"type": kind} | body
 
 
-# Refusals.
-
-
-SHOW_BOTH = [f"  posd show {ID}", f"  posd show {OTHER_ID}"]
 TWO = f',"transactions":["{ID}","{OTHER_ID}"]'
-MEANT = 'there is already X. If this is meant, say so with \\"additional\\": true'
+SHOW_BOTH = f"  posd show {ID}\n  posd show {OTHER_ID}\n"
+MEANT = 'If it is meant, say so with \\"additional\\": true'
+WRONG_TIP = ',"errors":[{"path":"/amount/tip","message":"too long"}]'
 
 
 @every(
     ("refusal", "told"),
     [
-        (
-            problem(409, "already_derived", MEANT, TWO),
-            ["posd: there is already X. If this is meant, say so with --additional", *SHOW_BOTH],
-        ),
-        (problem(422, "amount_exceeds", "too much", TWO), ["posd: too much", *SHOW_BOTH]),
-        (
-            problem(422, "unknown_original", "it is a charge; if you have it, give it as `transaction_reference`"),
-            ["posd: it is a charge; if you have it, give it as --reference UUID"],
-        ),
-        (problem(409, "terminal_busy", "busy; wait for it"), ["posd: busy; wait for it"]),
-        (
-            problem(422, "invalid_request", "it is wrong", ',"errors":[{"path":"/amount/tip","message":"too long"}]'),
-            ["posd: it is wrong", "  /amount/tip: too long"],
-        ),
+        (problem(409, "already_derived", MEANT, TWO), f"If it is meant, say so with --additional\n{SHOW_BOTH}"),
+        (problem(422, "amount_exceeds", "too much", TWO), f"too much\n{SHOW_BOTH}"),
+        (problem(422, "unknown_original", "give it as `transaction_reference`"), "give it as --reference UUID\n"),
+        (problem(409, "terminal_busy", "busy; wait for it"), "busy; wait for it\n"),
+        (problem(422, "invalid_request", "it is wrong", WRONG_TIP), "it is wrong\n  /amount/tip: too long\n"),
     ],
 )
-def test_a_refusal_shows_the_commands(refusal: Answer, told: list[str]) -> None:
-    done, program = (asked([refusal], "capture", NEW_ID, "5", *more) for more in ((), ("--json",)))
-    code = json.loads(refusal.body)["code"]
-    assert done.stderr.splitlines() == ["Nothing was started.", *told, f"  more about it: posd explain {code}"]
-    assert program.stdout.encode() == refusal.body + b"\n"
+def test_a_refusal_shows_the_commands(refusal: Answer, told: str) -> None:
+    document = json.loads(refusal.body)
+    code = 2 if document["status"] == 422 else 1
+    said = f"Nothing was started.\nposd: {told}  more about it: posd explain {document['code']}\n"
+    check(f"capture {NEW_ID} 5", [refusal], code, said, as_json=True)
 
 
-# Messages.
-
-
-@every(
-    ("line", "noun"),
-    [
-        ("charge 5", "payment"),
-        ("preauth 5", "pre-authorization"),
-        (f"reauth {ID} 5", "re-authorization"),
-        (f"capture {ID} 5", "capture"),
-        (f"tip {ID} 5", "tip"),
-        (f"void {ID}", "void"),
-    ],
-)
-def test_an_open_operation_is_named_by_its_type(line: str, noun: str) -> None:
-    running = transaction(type=TYPES[line.split()[0]], phase="active", status="TERMINAL_ACKNOWLEDGED")
-    lost = asked([problem(500, "internal_error", "a fault in {this}")], *line.split(), "--id", NEW_ID)
-    no_events = Answer(200, b"", "text/event-stream")
-    cut = asked([answer(running, 201), answer(running), no_events], *line.split(), "--timeout", "0")
-    assert (lost.returncode, cut.returncode) == (4, 4)
-    assert f"posd: a fault in {{this}}\nThe {noun} may have started; if so, it goes on." in lost.stderr
-    assert f"posd await {NEW_ID}" in lost.stderr
-    assert f"Still open; the {noun} goes on." in cut.stderr
-    assert f"Do not start this {noun} again before you know its outcome." in cut.stderr
+@every("command", TYPES)
+def test_an_operation_is_named_by_its_type(command: str) -> None:
+    """A lost response and the end of a wait leave it open. A decline says what is unchanged."""
+    kind, noun = TYPES[command]
+    line = (
+        f"{command} {'' if command in ('charge', 'preauth') else ID} {'' if command == 'void' else '5'} --id {NEW_ID}"
+    )
+    lost = f"posd: a fault in {{this}}\nThe {noun} may have started; if so, it goes on."
+    check(line, [problem(500, "internal_error", "a fault in {this}")], 4, lost, f"posd await {NEW_ID}")
+    check(line, final(kind, "declined"), 1, operation(kind).undone, "next: To try again, start a new ")
+    running = transaction(client_transaction_id=NEW_ID, type=kind, phase="active", status="TERMINAL_ACKNOWLEDGED")
+    script = [answer(running, 201), answer(running), Answer(200, b"", "text/event-stream")]
+    cut, program = (asked(script, *line.split(), "--timeout", "0", *more) for more in ((), ("--json",)))
+    open_ = [f"Still open; the {noun} goes on.", f"Do not start this {noun} again before you know its outcome."]
+    commands = [f"posd await {NEW_ID}", f"posd abort {NEW_ID}"]
+    assert (cut.returncode, [each for each in open_ + commands if each not in cut.stderr]) == (4, [])
+    assert (program.returncode, program.document["outcome"]) == (4, None)
 
 
 @every(
@@ -136,7 +122,163 @@ def test_an_open_operation_is_named_by_its_type(line: str, noun: str) -> None:
     [("cancellation", "a cancellation"), ("refund", "a refund"), (None, "posd does not know whether")],
 )
 def test_a_void_says_whether_it_was_a_cancellation_or_a_refund(reversal: str | None, words: str) -> None:
-    done = asked([answer(final("void", reversal=reversal), 201)], "void", ID)
+    done = asked(final("void", reversal=reversal), "void", ID)
     assert done.returncode == 0, done.stderr
     [told] = [line for line in done.lines if line.startswith("result: The original was reversed")]
     assert words in told
+
+
+# A fault of posd during a wait is not an outcome of the payment. After a lasting fault the payment counts as open.
+
+
+FULL = problem(503, "storage_unavailable", "the disk is full")
+FAULT = problem(500, "internal_error", "a fault")
+GONE = problem(404, "not_found", "no such payment", ',"never_started":true')
+FOREIGN = Answer(200, b"<html>", "text/html")
+STOPPING = problem(503, "draining", "stopping")
+WRONG = problem(422, "invalid_request", "the request is wrong")
+
+ACTIVE = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="wait")
+RUNS = answer(ACTIVE, 201)
+EVENT = {"kind": "event", "event_id": "e-1"}
+APPROVED = transaction(outcome=outcome("approved", EVENT), next_step="done")
+END = Answer(200, b"event: outcome\ndata: {}\n\n", "text/event-stream")
+CHARGE, AWAIT, PRINT = f"charge 5 --id {ID}", f"await {ID}", f"print {__file__} --id {JOB}"
+WAIT_FOR_PRINT = f"print-jobs {JOB} --wait"
+NO_MORE = "Do not start this payment again before you know its outcome."
+NO_PRINT = "Do not print it again under another id before you know the result."
+UNKNOWN, MAY_RUN = "Its outcome is not known", "The payment may have started; if so, it goes on."
+
+#: Command that waits -> responses before the fault.
+WAITING = {CHARGE: [RUNS], AWAIT: [RUNS], PRINT: [answer(print_job(), 201)]}
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("line", WAITING)
+@pytest.mark.parametrize("trouble", [FULL, FAULT], ids=["full", "fault"])
+def test_a_wait_continues_over_temporary_faults(line: str, trouble: Answer) -> None:
+    script = [RUNS, trouble, answer(ACTIVE), trouble, answer(ACTIVE), END, trouble, answer(APPROVED)]
+    if line is PRINT:
+        script = [*WAITING[PRINT], trouble, trouble, answer(print_job(), 202), trouble, answer(COMPLETED)]
+    waits = "print job" if line is PRINT else "payment"
+    check(line, script, 0, f"posd does not answer; waiting for it (the {waits} goes on): ", "posd is back")
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("line", WAITING)
+@pytest.mark.parametrize(
+    ("trouble", "words"), [(FAULT, "a fault"), (GONE, "no such payment"), (FOREIGN, "is not posd's")]
+)
+def test_after_a_permanent_fault_the_payment_counts_as_open(line: str, trouble: Answer, words: str) -> None:
+    done = asked([*WAITING[line], *[trouble] * 100], *line.split())
+    wanted = [words, UNKNOWN, NO_PRINT if line is PRINT else NO_MORE]
+    assert (done.returncode, [each for each in wanted if each not in done.stderr]) == (4, [])
+
+
+@every("trouble", [FULL, FAULT, FOREIGN], ["full", "fault", "foreign"])
+def test_an_unreadable_payment_is_not_reported_as_failed(trouble: Answer) -> None:
+    check(AWAIT, [trouble], 4, UNKNOWN, AWAIT, NO_MORE.replace("payment", "transaction"))
+    check(f"{AWAIT} --json", [trouble], 4, UNKNOWN)
+    check(WAIT_FOR_PRINT, [trouble], 4, UNKNOWN, NO_PRINT)
+
+
+def test_an_unknown_payment_is_refused_and_a_missing_posd_is_unreachable() -> None:
+    check(AWAIT, [GONE], 1, "posd: no such payment\n  more about it: posd explain not_found\n")
+    check(AWAIT, [STOPPING], 3)
+
+
+@every(
+    ("line", "left", "code"),
+    [
+        (AWAIT, {"result": "approved"}, 0),
+        (AWAIT, {"result": "declined"}, 1),
+        (AWAIT, {"result": "of a newer posd"}, 4),
+        (CHARGE, {"result": "approved"}, 4),
+        (WAIT_FOR_PRINT, {"print_status": "COMPLETED"}, 0),
+        (WAIT_FOR_PRINT, {"print_status": None}, 1),
+    ],
+)
+def test_a_wait_for_a_removed_payment_gets_its_result(line: str, left: dict[str, str | None], code: int) -> None:
+    """A start counts as open, because the removed payment may belong to another sale."""
+    pruned = problem(410, "pruned", "used before; it ended so", "," + json.dumps(left).strip("{}"))
+    check(line, [pruned], code, "used before; it ended so", as_json=True)
+
+
+def test_a_start_with_an_unreadable_response_may_have_started() -> None:
+    for reply in (Answer(201, b"<html>"), Answer(201, b'{"phase":'), Answer(404, b"<html>", "text/html")):
+        check(CHARGE, [reply], 4, "is not posd's", MAY_RUN, NO_MORE, AWAIT)
+    check(CHARGE, [FAULT], 4, "a fault", MAY_RUN, NO_MORE, AWAIT)
+    check("charge 1", [Answer(cut=True), WRONG], 4, "may have started", lacks=["goes on"])
+
+
+def test_a_start_in_doubt_is_not_reported_as_started_and_a_newer_result_not_as_a_refusal() -> None:
+    for phase in ("starting", "in_doubt"):
+        doubt = answer(transaction(phase=phase, attention=[attention("no_answer", "it did not answer")]), 201)
+        check(f"{CHARGE} --no-wait", [doubt], 4, MAY_RUN, NO_MORE, lacks=["started on"], as_json=True)
+    newer = answer(transaction(outcome=outcome("approved_in_part", EVENT)))
+    check(AWAIT, [newer], 4, "approved_in_part", as_json=True)
+
+
+# Messages for a call that did not reach posd, and for a call in doubt.
+
+
+def test_for_a_given_id_only_this_call_is_reported_to_have_started_nothing(tmp_path: Path) -> None:
+    """An earlier call with the same id may have started the payment."""
+    for line, nothing, this in (
+        (CHARGE, "Nothing was started.", "This call started nothing, but an earlier one with the same --id may have."),
+        (
+            PRINT,
+            "Nothing was sent to the printer.",
+            "This call sent nothing to the printer, but an earlier one with the same --id may have.",
+        ),
+    ):
+        words = line.split()
+        again, fresh = (posd(*given, socket=tmp_path / "none") for given in (words, words[:2]))
+        assert (fresh.returncode, again.returncode) == (3, 3)
+        assert (nothing in fresh.stderr, "Nothing was" in again.stderr, this in again.stderr) == (True, False, True)
+
+
+@every("body", [b'{"of":"a newer posd"}', b"[]"])
+@every("line", [CHARGE, AWAIT, f"print {__file__}", WAIT_FOR_PRINT, f"show {ID}"])
+def test_an_unreadable_response_is_not_a_refusal(line: str, body: bytes) -> None:
+    done = asked([Answer(201, body)] * 8, *line.split())
+    if line.startswith("show"):
+        assert done.returncode == 1, done.stderr
+    else:
+        known = [words in done.stderr for words in ("a fault of posd itself", "Whether it was done is not known")]
+        assert (done.returncode, known) == (4, [True, True]), done.stderr
+
+
+# The call that starts a payment.
+
+
+def started(tmp_path: Path, *script: Answer, seconds: float | None = None) -> tuple[Stub, int, list[str]]:
+    """Start a payment. Return the stub, the status of the response or 0 for a refusal, and the reported faults."""
+    away: list[str] = []
+    deadline = None if seconds is None else time.monotonic() + seconds
+    with Stub(tmp_path / "s", list(script)) as stub, Api(stub.socket) as api:
+        try:
+            amount = {"subtotal_iva0": Decimal("10.10")}
+            status = start(api, "/transactions/x", {"amount": amount}, deadline=deadline, away=away.append).status
+        except Problem:
+            status = 0
+    return stub, status, away
+
+
+def test_only_a_start_without_a_response_is_repeated_unchanged_until_the_deadline(tmp_path: Path) -> None:
+    stub, status, away = started(tmp_path, Answer(cut=True), STOPPING, RUNS)
+    assert (status, len(stub.calls), away[1]) == (201, 3, "stopping")
+    assert len({(call.method, call.path, call.body) for call in stub.calls}) == 1
+    for refusal in (problem(409, "terminal_busy", "busy"), STOPPING):
+        stub, status, _ = started(tmp_path, refusal)
+        assert (status, len(stub.calls)) == (0, 1)
+    with pytest.raises(TimedOut):
+        started(tmp_path, Answer(cut=True), seconds=0)
+
+
+def test_a_failing_health_is_a_response_and_a_draining_daemon_is_a_problem(tmp_path: Path) -> None:
+    script = [Answer(503, b'{"status":"failing"}'), STOPPING]
+    with Stub(tmp_path / "s", script) as stub, Api(stub.socket) as api:
+        assert api.get("/health", also={503}).body == {"status": "failing"}
+        with pytest.raises(Problem, match="stopping"):
+            api.get("/health", also={503})

@@ -1,6 +1,5 @@
 """`posd status`. The first line is the result. Each line about a fault names the next command."""
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -16,13 +15,12 @@ from posd.base.problems import RemedyStep, remedy
 from posd.base.times import iso
 from posd.cli.app import times
 from posd.cli.operate.status import StatusLine, headline, lines, typed
-from tests.cli.documents import ID, OTHER_ID, answer, transaction
+from tests.cli.documents import ANSWERS, AT, ID, OTHER_ID, answer, transaction
 from tests.cli.processes import asked, asked_on_terminal, posd
 from tests.support.tables import every
 
-ROOT = Path(__file__).parents[2]
 #: The API's example of a refused change of the configuration.
-REFUSED: dict[str, Any] = json.loads((ROOT / "posd/api/examples.json").read_text())["answers"]["get_status"]["200"]
+REFUSED: dict[str, Any] = ANSWERS["get_status"]["200"]
 
 
 def well(terminals: int = 1) -> dict[str, Any]:
@@ -37,7 +35,10 @@ def well(terminals: int = 1) -> dict[str, Any]:
     return found
 
 
-def check(name: str, status: str, detail: str, *steps: tuple[str, str | None]) -> Callable[[dict[str, Any]], None]:
+Change = Callable[[dict[str, Any]], object]
+
+
+def check_of(name: str, status: str, detail: str, *steps: tuple[str, str | None]) -> Change:
     """Return a function that sets the result of a check."""
 
     def change(document: dict[str, Any]) -> None:
@@ -49,60 +50,38 @@ def check(name: str, status: str, detail: str, *steps: tuple[str, str | None]) -
     return change
 
 
-def terminal(**fields: Any) -> Callable[[dict[str, Any]], None]:
+def terminal(**fields: Any) -> Change:
     """Return a function that replaces fields of the terminal."""
     return lambda document: document["terminals"][0].update(fields)
 
 
-def counters(**fields: int) -> Callable[[dict[str, Any]], None]:
+def counters(**fields: int) -> Change:
     """Return a function that sets counters."""
     return lambda document: document["counters"].update(fields)
 
 
 NONE_OPEN = answer({"transactions": [], "next_cursor": None})
+CLOCK, NONE_MADE = ("clock", "degraded", "it jumped. Payments go on"), "PAYMENTS CANNOT BE MADE"
 CONFLICT = {"proof": "ca", "conflict": True, "claims": []}
-#: Fault -> the first line, and the advice.
-WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str, str]] = {
-    "clock": (
-        check("clock", "degraded", "it jumped. Payments go on", ("set it", "sudo timedatectl set-time"), ("", "x")),
-        "not well: clock",
-        "set it: sudo timedatectl set-time; x",
-    ),
-    "storage": (
-        check("storage", "failing", "the disk is full", ("free the disk", None)),
-        "PAYMENTS CANNOT BE MADE: storage",
-        "free the disk; posd doctor",
-    ),
-    "certificate": (
-        check("certificate", "degraded", "it ends in 3 days", ("renew it", "posd tls renew")),
-        "not well: certificate",
-        "renew it: posd tls renew",
-    ),
-    "silent": (
-        terminal(reachable=False, reason="no answer"),
-        "not well: terminal SN-0001",
-        "no answer: posd doctor",
-    ),
-    "two devices": (terminal(identity=CONFLICT), "not well: terminal SN-0001", "posd terminals identity SN-0001"),
-    "no terminal": (lambda found: found["terminals"].clear(), "not well: terminals", "[[terminals]]"),
-    "attention": (counters(attention=2), "not well: attention", "posd list --attention"),
-    "print": (counters(print_attention=1), "not well: print attention", "posd print-jobs --attention"),
-    "old backup": (
-        lambda found: found.update(backup_at="2026-11-17T03:00:00.000Z"),
-        "not well: backup",
-        "sudo systemctl start posd-backup",
-    ),
-    "never a backup": (
-        lambda found: found.update(backup_at=None, uptime_seconds=200_000.0),
-        "not well: backup",
-        "sudo systemctl start posd-backup",
-    ),
-}
+TIMEDATECTL, BACKUP = "sudo timedatectl set-time", "sudo systemctl start posd-backup"
+RESTART = "sudo systemctl restart posd"
 
 
-@every("name", WRONG)
-def test_the_first_line_has_the_fault_and_the_next_command(name: str) -> None:
-    change, words, todo = WRONG[name]
+@every(
+    ("change", "words", "todo"),
+    [
+        (check_of(*CLOCK, ("set it", TIMEDATECTL), ("", "x")), "not well: clock", f"set it: {TIMEDATECTL}; x"),
+        (check_of("storage", "failing", "full", ("free it", None)), f"{NONE_MADE}: storage", "free it; posd doctor"),
+        (terminal(reachable=False, reason="no answer"), "not well: terminal SN-0001", "no answer: posd doctor"),
+        (terminal(identity=CONFLICT), "not well: terminal SN-0001", "posd terminals identity SN-0001"),
+        (lambda found: found["terminals"].clear(), "not well: terminals", "[[terminals]]"),
+        (counters(attention=2), "not well: attention", "posd list --attention"),
+        (counters(print_attention=1), "not well: print attention", "posd print-jobs --attention"),
+        (lambda found: found.update(backup_at="2026-11-17T03:00:00.000Z"), "not well: backup", BACKUP),
+        (lambda found: found.update(backup_at=None, uptime_seconds=200_000.0), "not well: backup", BACKUP),
+    ],
+)
+def test_the_first_line_has_the_fault_and_the_next_command(change: Change, words: str, todo: str) -> None:
     document = well()
     change(document)
     found = list(lines(document, []))
@@ -113,40 +92,30 @@ def test_the_first_line_has_the_fault_and_the_next_command(name: str) -> None:
 
 def test_causes_come_first_and_then_faults_that_block_payments() -> None:
     document = well()
-    for name, status in (
-        ("webhook_listener", "degraded"),
-        ("certificate", "failing"),
-        ("clock", "degraded"),
-        ("storage", "failing"),
-    ):
-        check(name, status, "it is wrong", ("", "posd doctor"))(document)
-    assert headline(document, list(lines(document, []))) == (
-        "posd: PAYMENTS CANNOT BE MADE: storage, clock, certificate, webhook listener"
-    )
+    failing = {"webhook_listener": False, "certificate": True, "clock": False, "storage": True}
+    for name, fails in failing.items():
+        check_of(name, "failing" if fails else "degraded", "it is wrong", ("", "posd doctor"))(document)
+    causes = "storage, clock, certificate, webhook listener"
+    assert headline(document, list(lines(document, []))) == f"posd: {NONE_MADE}: {causes}"
 
 
-@every(
-    ("search", "todo"),
-    [
-        (None, "posd reconcile {id}"),
-        ("found", "posd reconcile {id}"),
-        ("none", "posd reconcile {id}; when you know how it ended ({results}): posd resolve {id} RESULT"),
-        ("no_answer", "posd reconcile {id}; when you know how it ended ({results}): posd resolve {id} RESULT"),
-    ],
-)
+@every(("search", "person"), [(None, False), ("found", False), ("none", True), ("no_answer", True)])
 def test_a_payment_without_a_reply_of_its_terminal_names_the_command_for_a_person(
-    search: str | None, todo: str
+    search: str | None, person: bool
 ) -> None:
-    found = transaction(last_search=search and {"at": "2026-11-20T14:02:11.123Z", "result": search})
+    found = transaction(last_search=search and {"at": AT, "result": search})
     (line,) = (line for line in lines(well(), [found]) if "SN-0001  charge" in line.text)
-    assert remedy(line.steps) == todo.format(id=ID, results="approved, declined, rejected, canceled, not_started")
+    results = "approved, declined, rejected, canceled, not_started"
+    resolve = f"; when you know how it ended ({results}): posd resolve {ID} RESULT" if person else ""
+    assert remedy(line.steps) == f"posd reconcile {ID}{resolve}"
 
 
 def test_an_untrusted_clock_is_shown_with_its_year() -> None:
     """The year of the clock may be the only error."""
     now = time.strftime("%Y")
     document = well()
-    check("clock", "degraded", f"the clock says {now}-06-15 12:00:00 UTC, and that is wrong. Payments go on")(document)
+    said = f"the clock says {now}-06-15 12:00:00 UTC, and that is wrong. Payments go on"
+    check_of("clock", "degraded", said)(document)
     document["clock"] = document["health"]["checks"]["clock"]
     document["started_at"] = document["configuration"]["loaded_at"] = f"{now}-06-15T11:00:00.000Z"
     found = {line.label: line for line in lines(document, [])}
@@ -155,47 +124,31 @@ def test_an_untrusted_clock_is_shown_with_its_year() -> None:
         assert f" Jun {now} " in found[label].text
 
 
-#: Remark that is no fault -> change of the status, label of the line, and command.
-REMARKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str, str]] = {
-    "commissioning": (
-        terminal(commissioned=None, commission_lapsed={"at": "2026-11-17T03:00:00.000Z"}),
-        "  SN-0001",
-        "posd terminals commission SN-0001",
-    ),
-    "restart": (
-        lambda found: found["configuration"].update(needs_restart=["webhooks.listen"]),
-        "configuration",
-        "sudo systemctl restart posd",
-    ),
-}
-
-
-@every("name", REMARKS)
-def test_a_remark_names_its_command_and_is_no_fault(name: str) -> None:
-    change, label, command = REMARKS[name]
-    document = well()
-    change(document)
-    (line,) = (line for line in lines(document, []) if line.steps)
-    assert (line.label, line.wrong, remedy(line.steps)) == (label, False, command)
-
-
-def test_a_good_status_needs_nothing() -> None:
+@every(
+    ("change", "label", "command"),
+    [
+        (terminal(commissioned=None, commission_lapsed={"at": AT}), "  SN-0001", "posd terminals commission SN-0001"),
+        (lambda found: found["configuration"].update(needs_restart=["x"]), "configuration", RESTART),
+    ],
+)
+def test_a_remark_names_its_command_and_is_no_fault(change: Change, label: str, command: str) -> None:
     document = well(4)
+    assert not any(line.steps or line.wrong for line in lines(document, [])), "a good status needs nothing"
+    change(document)
     found = list(lines(document, []))
+    (line,) = (line for line in found if line.steps)
+    assert (line.label, line.wrong, remedy(line.steps)) == (label, False, command)
     assert headline(document, found) == "posd: all is well"
-    assert not any(line.steps or line.wrong for line in found)
 
 
 def test_a_payment_in_doubt_is_named() -> None:
-    doubtful = transaction(phase="in_doubt")
     document = well()
     counters(open_payments=2, in_doubt=1)(document)
-    found = list(lines(document, [transaction(phase="active", next_step="wait"), doubtful]))
-    wrong = [line for line in found if line.wrong]
-    assert headline(document, found) == "posd: not well: payments in doubt"
-    assert [line.label for line in wrong] == ["open payments", ""]
-    assert remedy(wrong[1].steps) == f"posd reconcile {doubtful['client_transaction_id']}"
-    assert headline(document, list(lines(document, []))) == "posd: not well: payments in doubt"
+    found = list(lines(document, [transaction(phase="active", next_step="wait"), transaction()]))
+    wrong = [(line.label, remedy(line.steps)) for line in found if line.wrong]
+    assert ([label for label, _ in wrong], wrong[1][1]) == (["open payments", ""], f"posd reconcile {ID}")
+    for shown in (found, list(lines(document, []))):
+        assert headline(document, shown) == "posd: not well: payments in doubt"
 
 
 def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_command() -> None:
@@ -203,9 +156,8 @@ def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_comman
     old = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="ask_person", created_at=at)
     document = well()
     counters(open_payments=1)(document)
-    check("webhook_listener", "degraded", "it was away", *(("", f"posd reconcile {each}") for each in (ID, OTHER_ID)))(
-        document
-    )
+    steps = [("", f"posd reconcile {each}") for each in (ID, OTHER_ID)]
+    check_of("webhook_listener", "degraded", "it was away", *steps)(document)
     seen = asked([answer(document), answer({"transactions": [old]})], "status")
     assert seen.stdout.startswith("posd: not well: webhook listener, open payments\n")
     assert f"\n                 > posd reconcile {ID}\n                 > posd reconcile {OTHER_ID}\n" in seen.stdout

@@ -19,12 +19,11 @@ from posd.cli.app.tables import Layout
 from posd.cli.main import main
 from posd.cli.payments.show import PaymentProgress
 from posd.cli.simulator_screen import as_words
-from posd.cli.watch.state import Away, Shop, WatchState
-from tests.cli.documents import answer, attention, transaction
+from tests.cli.documents import AT, answer, attention, transaction
 from tests.cli.processes import asked, asked_on_terminal
 from tests.cli.stub import Answer, Stub
-from tests.cli.test_quarantine import entry
-from tests.cli.watch.shops import NOW, drawn, identity, payment, terminal
+from tests.cli.test_show import entry
+from tests.cli.watch.shops import identity
 from tests.support.strange import ALL, OWN_SEQUENCE, STRANGE, assert_lines, assert_screen
 from tests.support.tables import every
 
@@ -47,20 +46,13 @@ def write_all(output: Output, text: str) -> None:
 
 
 @every("text", STRANGE.values(), STRANGE)
-def test_in_a_pipe_a_text_is_one_line_and_a_cell_one_cell(text: str) -> None:
-    stream = io.StringIO()
-    write_all(Output(as_json=False, stream=stream), text)
-    written = stream.getvalue()
-    assert_lines(written, tabs=True)
-    assert len(written.splitlines()) == 1 + 2 + 1 + 3 + 3 + 2
-    assert [len(line.split("\t")) for line in written.splitlines()] == [1, 1, 1, 2, 1, 1, 1, 2, 2, 2, 3, 3]
-
-
-@every("text", STRANGE.values(), STRANGE)
-def test_on_a_terminal_only_text_and_colours_are_written(text: str) -> None:
-    stream = Screen()
-    write_all(Output(as_json=False, stream=stream), text)
-    assert_screen(stream.getvalue())
+def test_in_a_pipe_a_text_is_one_line_and_on_a_terminal_only_text_and_colours_are_written(text: str) -> None:
+    pipe, screen = io.StringIO(), Screen()
+    write_all(Output(as_json=False, stream=pipe), text)
+    assert_lines(pipe.getvalue(), tabs=True)
+    assert [line.count("\t") for line in pipe.getvalue().splitlines()] == [0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 2, 2]
+    write_all(Output(as_json=False, stream=screen), text)
+    assert_screen(screen.getvalue())
 
 
 def test_a_text_beside_the_result_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +81,7 @@ def test_wide_letters_and_accents_keep_the_columns_of_a_table_in_line() -> None:
     assert len({cell_len(row[: row.rindex("|")]) for row in rows}) == 1, rows
 
 
-def test_a_live_line_does_not_control_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_line_does_not_control_the_screen() -> None:
     stream = Screen()
     progress = PaymentProgress(Output(as_json=False, stream=stream), {**transaction(), "type": "charge"})
     for text in STRANGE.values():
@@ -99,25 +91,26 @@ def test_a_live_line_does_not_control_the_screen(monkeypatch: pytest.MonkeyPatch
     assert len(stream.getvalue().splitlines()) >= len(STRANGE)
 
 
-PROBLEMS = {
-    "problem": {"type": "x", "status": 409, "code": "terminal_busy", "title": ALL, "detail": ALL},
-    "unknown": {"type": "x", "status": 422, "code": ALL, "title": ALL, "detail": ALL},
-    "fields": {
-        "status": 422,
-        "code": "invalid_request",
-        "detail": ALL,
-        "errors": [{"path": f"/{ALL}", "message": ALL}, {"path": ALL, "message": ALL}],
-    },
-}
+ERRORS = [{"path": f"/{ALL}", "message": ALL}, {"path": ALL, "message": ALL}]
+#: Replies of another server: problems, and content that is no JSON or not posd's.
+REPLIES = [
+    *(
+        Answer(document["status"], json.dumps(document, ensure_ascii=False).encode(), "application/problem+json")
+        for document in (
+            {"status": 409, "code": "terminal_busy", "title": ALL, "detail": ALL},
+            {"status": 422, "code": ALL, "title": ALL, "detail": ALL},
+            {"status": 422, "code": "invalid_request", "detail": ALL, "errors": ERRORS},
+        )
+    ),
+    Answer(200, ALL.encode(), "text/html"),
+    Answer(418, ALL.encode(), "text/html"),
+]
 
 
-@every("given", [("show", identity(1)), ("list",), ("await", identity(1)), ("quarantine",)])
-@every("said", [*PROBLEMS, "no JSON", "no HTTP answer of posd"])
-def test_the_text_of_another_server_is_one_line(given: tuple[str, ...], said: str) -> None:
-    body = json.dumps(PROBLEMS.get(said, ALL), ensure_ascii=False).encode() if said in PROBLEMS else ALL.encode()
-    status = PROBLEMS.get(said, {}).get("status", 200 if said == "no JSON" else 418)
-    kind = "application/problem+json" if said in PROBLEMS else "text/html"
-    done = asked([Answer(int(str(status)), body, kind)], *given)
+@every("line", [f"show {identity(1)}", "list", f"await {identity(1)}", "quarantine"])
+@every("reply", REPLIES)
+def test_the_text_of_another_server_is_one_line(line: str, reply: Answer) -> None:
+    done = asked([reply], *line.split())
     assert done.returncode != 0
     assert_lines(done.stderr)
     assert_lines(done.stdout, tabs=True)
@@ -129,14 +122,11 @@ def test_a_shell_is_offered_no_line_of_a_stranger(tmp_path: Path, kind: str) -> 
         transaction(client_transaction_id=identity(number), terminal=text, type=text, status=text, phase="active")
         for number, text in enumerate(STRANGE.values())
     ]
-    marked = transaction(attention=[attention(text, text) for text in STRANGE.values()])
-    listed = {"transactions": [*items, marked], "next_cursor": None}
-    told = {"show": 1, "acknowledge": 2}
-    for command, place in told.items():
-        jobs = {"print_jobs": [], "next_cursor": None}
-        with Stub(tmp_path / "s", [answer(listed), answer(jobs)]) as stub:
-            words = ["posd", command, *[identity(1)] * (place - 1), ""]
-            environment = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(place + 1)}
+    items.append(transaction(attention=[attention(text, text) for text in STRANGE.values()]))
+    script = [answer({"transactions": items, "next_cursor": None}), answer({"print_jobs": [], "next_cursor": None})]
+    for words in ("posd show ", f"posd acknowledge {identity(1)} "):
+        with Stub(tmp_path / "s", list(script)) as stub:
+            environment = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
             environment |= {"POSD_SOCKET": str(stub.socket), "_POSD_COMPLETE": f"{kind}_complete"}
             offered = CliRunner().invoke(main, [], prog_name="posd", env=environment).output.splitlines()
         assert offered
@@ -145,32 +135,21 @@ def test_a_shell_is_offered_no_line_of_a_stranger(tmp_path: Path, kind: str) -> 
 
 
 @every("text", STRANGE.values(), STRANGE)
-def test_the_lists_and_notices_of_watch_have_no_line_of_a_stranger(text: str) -> None:
-    document = {**payment(1, 64, attention=[attention("gap", text)]), "status": text, "terminal": text, "type": text}
-    health = {"status": text, "checks": {text: {"status": "degraded", "detail": text, "commands": []}}}
-    away = {**terminal(1), "serial": text, "base_url": text, "reason": text, "reachable": False}
-    shop = Shop(health, text, [away], [document], [document])
-    for away_since in (None, Away(text, NOW, NOW)):
-        for line in drawn(WatchState(shop, away_since), 4000):
-            assert_lines(line)
-
-
-@every("text", STRANGE.values(), STRANGE)
 def test_the_simulated_terminal_shows_a_request_in_one_line(text: str) -> None:
-    at = "2026-11-01T10:00:00.000Z"
+    access = {"access_mode": "local", "scenario": text}
     entries: list[dict[str, Any]] = [
         {"kind": "start", "client_transaction_id": text, "operation": text, "transaction_reference": text}
-        | {"access_mode": "local", "scenario": text, "code": text, "http_status": 200},
+        | access
+        | {"code": text, "http_status": 200},
         {"kind": "dropped", "client_transaction_id": text, "status": text, "reason": text},
-        {"kind": "print", "print_job_id": text, "access_mode": "local", "scenario": text, "code": None}
-        | {"http_status": None},
+        {"kind": "print", "print_job_id": text, "code": None, "http_status": None} | access,
         {"kind": "mdns", "result": text, "detail": text},
     ]
     for line in entries:
-        said = click.unstyle(as_words({"at": at, "serial": text} | line) or "")
+        said = click.unstyle(as_words({"at": AT, "serial": text} | line) or "")
         assert len(said.splitlines()) == 1
         assert_lines(said)
-    paper = as_words({"at": at, "kind": "printed", "print_job_id": text, "text": f"{text}\n{text}", "error_code": None})
+    paper = as_words({"at": AT, "kind": "printed", "print_job_id": text, "text": f"{text}\n{text}", "error_code": None})
     for line in click.unstyle(paper or "").split("\n")[1:]:
         assert line.lstrip().startswith("|") or not line
     assert_screen(paper or "")

@@ -3,7 +3,10 @@
 import asyncio
 import socket
 import stat
+import tomllib
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,13 +16,15 @@ import pytest
 import pytest_asyncio
 import trustme
 
+from posd.config import Pin, load
 from posd.tls import authority, issue
 from posd.tls.certificate import local_addresses
 from posd.tls.files import TlsFiles, describe, files_in, load_pair
-from tests.cli.processes import Done, posd, posd_as_nobody
-from tests.support.certificates import LATER, issued
+from tests.cli.processes import Done, Seen, posd, posd_as_nobody, posd_on_terminal
+from tests.support.certificates import LATER, Leaf, Recorder, issued, public_key_sha256, recording, self_signed
 from tests.support.daemon import Daemon, running, toml
 from tests.support.needs import needs
+from tests.support.ports import reserve
 
 DAY = timedelta(days=1)
 
@@ -43,34 +48,26 @@ def status(config: Path) -> tuple[int, dict[str, dict[str, Any]]]:
     return done.returncode, {Path(one["subject"]).name: one for one in done.document["findings"]}
 
 
-def as_nobody(command: str, closed: str) -> Done:
-    """Run `posd tls` as a user without access to a folder of the state."""
+@needs(root=True)
+def test_a_user_without_access_to_the_state_directory_is_told_so() -> None:
+    """Only posd's user may enter the directory. A user without sudo gets this error first."""
+    commands = ("init", "status", "renew", "ca")
     with TemporaryDirectory(prefix="posd-") as directory:
-        home = Path(directory)
+        home, config = Path(directory), Path(directory) / "config.toml"
         home.chmod(0o755)
-        config = home / "config.toml"
         config.write_text(toml(home, ""))
         issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-        (home / "state").chmod(0o755)
-        (home / closed).chmod(0o700)
-        (done,) = posd_as_nobody(config, f"tls {command}")
-    return done
+        (home / "state").chmod(0o700)
+        all_done = posd_as_nobody(config, *(f"tls {command}" for command in commands))
+    for command, done in zip(commands, all_done, strict=True):
+        # The findings of posd doctor have their own texts.
+        told = ("may not read", "the user of posd") if command == "status" else ("Permission denied", "of the daemon")
+        said = done.stdout + done.stderr
+        assert (done.returncode, [words for words in told if words not in said]) == (1, []), command
+        assert "fault of posd" not in said
 
 
-@pytest.mark.quick(1)
-@needs(root=True)
-@pytest.mark.parametrize("command", ["init", "status", "renew", "ca"])
-def test_a_user_without_access_to_the_state_directory_is_told_so(command: str) -> None:
-    """Only posd's user may enter the directory. A user without sudo gets this error first."""
-    done = as_nobody(command, closed="state")
-    # The findings of posd doctor have their own texts.
-    told = ("may not read", "the user of posd") if command == "status" else ("Permission denied", "user of the daemon")
-    said = done.stdout + done.stderr
-    assert (done.returncode, [words for words in told if words not in said]) == (1, [])
-    assert "fault of posd" not in said
-
-
-def test_status_of_good_files_has_no_findings(config: Path, made: TlsFiles) -> None:
+def test_status_of_good_files_has_no_findings(config: Path, made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     done = posd("tls", "status", config=config)
     info = describe(made.certificate)
     assert (done.returncode, done.stderr) == (0, "")
@@ -79,82 +76,53 @@ def test_status_of_good_files_has_no_findings(config: Path, made: TlsFiles) -> N
     shown = "".join(line.removeprefix("fingerprint: ") for line in done.lines if line.count(":") >= 15)
     assert shown.replace(":", "").lower() == info.fingerprint_sha256
     document = posd("tls", "status", "--json", config=config).document
-    assert (document["ok"], document["own"]) == (True, True)
+    assert (document["ok"], document["own"], document["ca"]["days_left"]) == (True, True, 728)
     assert document["certificate"]["fingerprint_sha256"] == info.fingerprint_sha256
-    assert document["ca"]["days_left"] == 728
-
-
-def another_address(made: TlsFiles) -> None:
-    issue.init(made.certificate.parent, names=["localhost"], addresses=["10.9.9.9"])
-
-
-def no_ca(made: TlsFiles) -> None:
-    made.ca_certificate.unlink()
-
-
-@pytest.mark.parametrize(
-    ("server", "ca", "what", "level", "words", "command"),
-    [
-        (21 * DAY, authority.CA_LIFETIME, "server.crt", "warning", "ends in 19 days", "tls renew"),
-        (DAY / 2, authority.CA_LIFETIME, "server.crt", "failure", "expired on ", "tls renew"),
-        (issue.SERVER_LIFETIME, 101 * DAY, "ca.crt", "warning", "ends in 99 days", "tls renew --new-ca"),
-        (issue.SERVER_LIFETIME, DAY / 2, "ca.crt", "failure", "expired on ", "tls init --force"),
-    ],
-)
-def test_status_reports_a_certificate_that_ends_soon(
-    config: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    server: timedelta,
-    ca: timedelta,
-    what: str,
-    level: str,
-    words: str,
-    command: str,
-) -> None:
-    monkeypatch.setattr(issue, "SERVER_LIFETIME", server)
-    monkeypatch.setattr(authority, "CA_LIFETIME", ca)
-    issue.init(config.parent / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-    code, findings = status(config)
-    assert (code, findings[what]["status"]) == (1, level)
-    assert words in findings[what]["meaning"]
-    assert findings[what]["commands"][0].endswith(command)
-
-
-def test_a_ca_without_name_constraints_is_reported(
-    config: Path, made: TlsFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert status(config)[1]["ca.crt"]["status"] == "ok"
-    monkeypatch.setattr(authority, "is_limited", lambda _: False)
+    monkeypatch.setattr(authority, "is_limited", lambda _: False)  # a CA without name constraints
     assert status(config)[1]["ca.crt"]["status"] == "warning"
 
 
-def shops_own(config: Path) -> Path:
-    """Configure a pair of the shop's own PKI. Return the certificate."""
+@pytest.mark.parametrize(
+    ("what", "lifetime", "level", "words", "command"),
+    [
+        ("server.crt", 21 * DAY, "warning", "ends in 19 days", "tls renew"),
+        ("server.crt", DAY / 2, "failure", "expired on ", "tls renew"),
+        ("ca.crt", 101 * DAY, "warning", "ends in 99 days", "tls renew --new-ca"),
+        ("ca.crt", DAY / 2, "failure", "expired on ", "tls init --force"),
+    ],
+)
+def test_status_reports_a_certificate_that_ends_soon(
+    config: Path, monkeypatch: pytest.MonkeyPatch, what: str, lifetime: timedelta, level: str, words: str, command: str
+) -> None:
+    module, name = (issue, "SERVER_LIFETIME") if what == "server.crt" else (authority, "CA_LIFETIME")
+    monkeypatch.setattr(module, name, lifetime)
+    issue.init(config.parent / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    code, findings = status(config)
+    assert (code, findings[what]["status"], words in findings[what]["meaning"]) == (1, level, True)
+    assert findings[what]["commands"][0].endswith(command)
+
+
+def test_the_shops_own_pair_is_shown_and_not_changed(config: Path) -> None:
     pair = issued(config.parent, trustme.CA(), "127.0.0.1")
     pair.private_key.chmod(0o640)  # modes for a group that manages keys
     named = f'[webhooks]\ncertificate = "{pair.certificate}"\nprivate_key = "{pair.private_key}"\n'
     config.write_text(config.read_text().replace("[webhooks]\n", named))
-    return pair.certificate
-
-
-def test_the_shops_own_pair_is_shown_and_not_changed(config: Path) -> None:
-    certificate = shops_own(config)
-    before = certificate.read_bytes()
+    before = pair.certificate.read_bytes()
     code, findings = status(config)
-    assert (code, findings[certificate.name]["status"]) == (1, "warning")
-    assert "put a matching pair into" in findings[certificate.name]["todo"]
-    assert "ca.crt" not in findings
-    done = posd("tls", "renew", config=config)
-    assert (done.returncode, "cannot renew: the certificate is that of the shop's own PKI" in done.stderr) == (1, True)
-    assert posd("tls", "renew", "--if-needed", config=config).returncode == 0
-    done = posd("tls", "ca", config=config)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "has its own CA" in done.stderr
-    done = posd("tls", "init", "--if-missing", config=config)
-    assert (done.returncode, "names the certificate" in done.stdout) == (0, True)
+    assert (code, findings[pair.certificate.name]["status"], "ca.crt" in findings) == (1, "warning", False)
+    assert "put a matching pair into" in findings[pair.certificate.name]["todo"]
+    for line, code, words in (
+        ("renew", 1, "cannot renew: the certificate is that of the shop's own PKI"),
+        ("renew --if-needed", 0, ""),
+        ("ca", 1, "has its own CA"),
+        ("init --if-missing", 0, "names the certificate"),
+        ("status", 1, f"{LATER.astimezone():%Y-%m-%d}"),
+    ):
+        done = posd("tls", *line.split(), config=config)
+        assert (done.returncode, words in done.stdout + done.stderr) == (code, True), done
+        assert line != "ca" or done.stdout == ""
     assert not (config.parent / "state" / "tls").exists()
-    assert certificate.read_bytes() == before
-    assert f"{LATER.astimezone():%Y-%m-%d}" in posd("tls", "status", config=config).stdout
+    assert pair.certificate.read_bytes() == before
 
 
 def snapshot(made: TlsFiles) -> dict[str, bytes]:
@@ -163,9 +131,12 @@ def snapshot(made: TlsFiles) -> dict[str, bytes]:
 
 def test_renew_replaces_the_certificate_and_nothing_else(config: Path, made: TlsFiles) -> None:
     before, old = snapshot(made), describe(made.certificate)
+    unneeded = posd("tls", "renew", "--if-needed", config=config)
+    assert (unneeded.returncode, "Not needed" in unneeded.stdout) == (0, True)
+    assert posd("tls", "renew", "--if-needed", "--json", config=config).document["renewed"] is False
+    assert snapshot(made).items() >= before.items()
     done = posd("tls", "renew", config=config)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "key and CA are the same as before" in done.stdout
+    assert (done.returncode, done.stderr, "key and CA are the same as before" in done.stdout) == (0, "", True)
     after, new = snapshot(made), describe(made.certificate)
     assert {name for name in after if after[name] != before.get(name)} == {"server.crt"}
     assert new.fingerprint_sha256 != old.fingerprint_sha256
@@ -185,31 +156,23 @@ def test_names_given_at_init_stay_and_the_machines_names_at_init_do_not(config: 
     issue.init(made.certificate.parent, names=["old.lan"], addresses=["10.8.8.8"])
     made.given.unlink()
     assert posd("tls", "renew", config=config).returncode == 0
-    assert "old.lan" in describe(made.certificate).names
-    assert "10.8.8.8" in describe(made.certificate).addresses
+    old = describe(made.certificate)
+    assert ("old.lan" in old.names, "10.8.8.8" in old.addresses) == (True, True)
 
 
-def test_renew_if_needed_does_not_change_a_good_certificate(config: Path, made: TlsFiles) -> None:
-    before = snapshot(made)
-    done = posd("tls", "renew", "--if-needed", config=config)
-    assert (done.returncode, "Not needed" in done.stdout) == (0, True)
-    assert snapshot(made).items() >= before.items()
-    assert posd("tls", "renew", "--if-needed", "--json", config=config).document["renewed"] is False
-
-
-@pytest.mark.parametrize("harm", [another_address, lambda made: made.certificate.unlink()], ids=["address", "file"])
-def test_renew_if_needed_repairs(config: Path, made: TlsFiles, harm: Callable[[TlsFiles], None]) -> None:
-    harm(made)
-    done = posd("tls", "renew", "--if-needed", "--json", config=config)
-    document = done.document
-    assert (done.returncode, document["renewed"], len(document["reasons"])) == (0, True, 1)
-    assert status(config)[0] == 0
+def test_renew_if_needed_repairs(config: Path, made: TlsFiles) -> None:
+    issue.init(made.certificate.parent, names=["localhost"], addresses=["10.9.9.9"])
+    for harm in (lambda: None, made.certificate.unlink):
+        harm()
+        done = posd("tls", "renew", "--if-needed", "--json", config=config)
+        assert (done.returncode, done.document["renewed"], len(done.document["reasons"])) == (0, True, 1)
+        assert status(config)[0] == 0
 
 
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
-        (no_ca, "though its other half does"),
+        (lambda made: made.ca_certificate.unlink(), "though its other half does"),
         (lambda made: made.private_key.unlink(), "server.key: does not exist; make a new pair with: posd tls init"),
         (lambda made: made.private_key.write_text("x"), "server.key: cannot be read as PEM"),
     ],
@@ -221,31 +184,27 @@ def test_renew_names_what_is_missing(
     harm(made)
     before = snapshot(made)
     done = posd("tls", "renew", config=config)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert words in done.stderr
+    assert (done.returncode, done.stdout, words in done.stderr) == (1, "", True)
     assert snapshot(made).items() >= before.items()
 
 
-def test_init_if_missing_creates_only_the_first_certificate(config: Path) -> None:
-    """The unit runs this command before the daemon. Terminals that pin the old key would refuse a new key."""
+def test_init_if_missing_creates_only_the_first_certificate_and_does_not_call_the_daemon(config: Path) -> None:
+    """The unit runs this command before the daemon. Terminals that pin the old key would refuse a new key. systemd
+    holds the till's socket while the service starts, so a call would never return.
+    """
     made = files_in(config.parent / "state" / "tls")
-    assert posd("tls", "init", "--if-missing", config=config).returncode == 0
-    before = snapshot(made)
-    done = posd("tls", "init", "--if-missing", config=config)
-    assert (done.returncode, done.stdout) == (0, f"Nothing is made: there is a certificate in {made.ca_key.parent}.\n")
-    assert snapshot(made) == before
-
-
-def test_init_if_missing_does_not_call_the_daemon(config: Path, tmp_path: Path) -> None:
-    """systemd holds the till's socket while the service starts, so a call would never return."""
-    (tmp_path / "run").mkdir()
+    (config.parent / "run").mkdir()
     with socket.socket(socket.AF_UNIX) as held:
-        held.bind(str(tmp_path / "run" / "till.sock"))
+        held.bind(str(config.parent / "run" / "till.sock"))
         held.listen()
         held.setblocking(False)
         assert posd("tls", "init", "--if-missing", config=config).returncode == 0
         with pytest.raises(BlockingIOError):  # no call arrived
             held.accept()
+    before = snapshot(made)
+    done = posd("tls", "init", "--if-missing", config=config)
+    assert (done.returncode, done.stdout) == (0, f"Nothing is made: there is a certificate in {made.ca_key.parent}.\n")
+    assert snapshot(made) == before
 
 
 def test_the_ca_is_written_to_a_file_and_its_fingerprint_is_shown(config: Path, made: TlsFiles) -> None:
@@ -259,10 +218,10 @@ def test_the_ca_is_written_to_a_file_and_its_fingerprint_is_shown(config: Path, 
     assert (document["fingerprint_sha256"], document["pem"]) == (info.fingerprint_sha256, done.stdout)
 
 
-@pytest.mark.parametrize("command", ["ca", "renew"])
-def test_before_init_the_first_command_is_named(config: Path, command: str) -> None:
-    done = posd("tls", command, config=config)
-    assert (done.returncode, done.stdout, "posd tls init" in done.stderr) == (1, "", True)
+def test_before_init_the_first_command_is_named(config: Path) -> None:
+    for command in ("ca", "renew"):
+        done = posd("tls", command, config=config)
+        assert (done.returncode, done.stdout, "posd tls init" in done.stderr) == (1, "", True)
 
 
 @pytest_asyncio.fixture
@@ -278,9 +237,8 @@ async def run(daemon: Daemon, *arguments: str) -> Done:
 
 @needs(root=True)
 async def test_every_user_of_the_machine_may_print_the_ca(daemon: Daemon) -> None:
-    assert (
-        await run(daemon, "tls", "renew")
-    ).returncode == 0  # the daemon has loaded the certificate and published the CA
+    renewed = await run(daemon, "tls", "renew")
+    assert renewed.returncode == 0  # the daemon has loaded the certificate and published the CA
     daemon.directory.chmod(0o755)
     (daemon.directory / "state").chmod(0o700)
     (done,) = await asyncio.to_thread(posd_as_nobody, daemon.config_file, "tls ca")
@@ -291,10 +249,8 @@ async def test_the_listener_is_checked_and_notified(daemon: Daemon) -> None:
     document = (await run(daemon, "tls", "status", "--json")).document
     assert document["ok"], document["findings"]
     listener = f"127.0.0.1:{daemon.port}"
-    assert (
-        "posd answers with its certificate"
-        in {one["subject"]: one["meaning"] for one in document["findings"]}[listener]
-    )
+    (meaning,) = (one["meaning"] for one in document["findings"] if one["subject"] == listener)
+    assert "posd answers with its certificate" in meaning
 
     # The daemon gets no notice of this renewal. The daemon loads the certificate at the next SIGHUP, or a little later
     # by itself.
@@ -314,3 +270,204 @@ async def test_the_listener_is_checked_and_notified(daemon: Daemon) -> None:
     done = await run(daemon, "tls", "init")
     assert (done.returncode, "the running posd serves it already" in done.stdout) == (0, True)
     assert (await run(daemon, "tls", "status", "--json")).returncode == 0
+
+
+# Pins of terminals. The command pin trusts, sends and writes nothing. The command add writes the configuration.
+
+
+SERIAL = "SN-0001"
+
+
+@dataclass
+class Place:
+    """A directory with a configuration, and a terminal with a certificate."""
+
+    home: Path
+    terminal: Recorder
+    leaf: Leaf
+
+    @property
+    def config(self) -> Path:
+        return self.home / "config.toml"
+
+    @property
+    def written(self) -> Path:
+        """File of `terminals add`."""
+        return self.home / "config.d" / f"terminal-{SERIAL}.toml"
+
+    def configure(self, *lines: str) -> None:
+        """Write the configuration, with these lines for the terminal."""
+        self.config.write_text(toml(self.home, "\n".join([f'[[terminals]]\nserial = "{SERIAL}"', *lines])))
+
+    async def pin(self, *arguments: str, socket: Path | None = None) -> Done:
+        """Run the command without a person to ask."""
+        return await asyncio.to_thread(posd, "terminals", "pin", SERIAL, *arguments, config=self.config, socket=socket)
+
+    async def add(self, *arguments: str) -> Done:
+        """Run `terminals add` without a person to ask."""
+        at = ("--address", self.terminal.base_url, "--yes", "--pin")
+        return await asyncio.to_thread(posd, "terminals", "add", SERIAL, *at, *arguments, config=self.config)
+
+    async def on_terminal(self, command: str, types: str, *arguments: str) -> Seen:
+        """Run a command on a terminal with typed answers."""
+        words = ("--config", str(self.config), "terminals", command, SERIAL, *arguments)
+        socket = self.home / "run" / "till.sock"
+        return await asyncio.to_thread(posd_on_terminal, *words, socket=socket, types=types, columns=160)
+
+    def lines(self) -> list[str]:
+        """Return the lines of the fingerprint on a screen."""
+        pairs = [self.leaf.fingerprint[at : at + 2].upper() for at in range(0, 64, 2)]
+        return [":".join(pairs[:16]), ":".join(pairs[16:])]
+
+
+@asynccontextmanager
+async def a_place() -> AsyncIterator[Place]:
+    with TemporaryDirectory(prefix="posd-") as directory:
+        home = Path(directory)
+        leaf = self_signed(home, "terminal.example", "10.1.2.3")
+        async with recording(leaf.context()) as terminal:
+            yield Place(home, terminal, leaf)
+            await terminal.quiet()
+            assert b"".join(terminal.received) == b""  # the command makes a handshake and sends no request
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    async with a_place() as place:
+        place.configure(f'base_url = "{place.terminal.base_url}"')
+        yield place
+
+
+async def test_a_person_compares_and_gets_the_configuration(place: Place) -> None:
+    before = place.config.read_bytes()
+    seen = await place.on_terminal("pin", "y\n")
+    assert seen.returncode == 0
+    for text in (*place.lines(), place.terminal.base_url, "CN=terminal", "itself", "terminal.example, 10.1.2.3"):
+        assert text in seen.screen
+    assert f"Put this into {place.config}, in its section, then reload posd:" in seen.screen
+    (section,) = tomllib.loads(seen.screen[seen.screen.index("[[terminals]]") :])["terminals"]
+    assert section["serial"] == SERIAL
+    assert place.config.read_bytes() == before
+
+    pin = f'fingerprint_sha256 = "{section["fingerprint_sha256"]}"'
+    place.configure(f'base_url = "{place.terminal.base_url}"', pin)
+    assert load(place.config).terminals[0].fingerprint_sha256 == place.leaf.fingerprint
+    assert "pins this certificate already" in (await place.pin()).stdout
+
+
+async def test_nothing_is_trusted_unless_a_person_says_yes(place: Place) -> None:
+    """Without a person to ask the command only shows."""
+    for types in ("n\n", "\n"):
+        seen = await place.on_terminal("pin", types)
+        assert (seen.returncode, "do not trust this certificate" in seen.screen) == (1, True)
+        assert "fingerprint_sha256 =" not in seen.screen
+    done = await place.pin()
+    assert (done.returncode, "give it: --fingerprint HEX" in done.stderr) == (2, True)
+    assert all(line in done.stdout for line in place.lines())
+    assert "fingerprint_sha256 =" not in done.stdout
+
+
+async def test_a_script_can_give_the_fingerprint(place: Place) -> None:
+    right, wrong = place.leaf.fingerprint, "0" * 64
+    for written in (right, right.upper(), f"{right[:32]} {right[32:]}"):
+        done = await place.pin("--fingerprint", written)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f'fingerprint_sha256 = "{":".join(place.lines())}"' in done.stdout
+    refused = await place.pin("--fingerprint", wrong)
+    assert (refused.returncode, "fingerprint_sha256 =" in refused.stdout) == (1, False)
+    assert f"it has fingerprint {right}, not {wrong}" in refused.stderr
+    for given, code, matches in (
+        ((), 0, None),
+        (("--fingerprint", right), 0, True),
+        (("--fingerprint", wrong), 1, False),
+    ):
+        done = await place.pin("--json", *given)
+        assert (done.returncode, done.document["matches"]) == (code, matches)
+        assert (done.document["toml"] is not None) == bool(matches)
+        assert done.document["fingerprint_sha256"] == right
+
+
+async def test_the_address_comes_from_the_daemon_or_from_a_person() -> None:
+    async with a_place() as place:
+        place.configure(f'base_url = "{place.terminal.base_url}"')
+        given = ("--fingerprint", place.leaf.fingerprint)
+        section = place.config.read_text().partition("[[terminals]]")
+        async with running(place.home, f"[[terminals]]{section[2]}") as daemon:
+            place.configure()  # only the daemon has the terminal's address
+            done = await place.pin(*given, socket=daemon.till_socket)
+            assert (done.returncode, place.terminal.base_url in done.stdout) == (0, True)
+        done = await place.pin(*given)
+        assert (done.returncode, "--address" in done.stderr) == (1, True)
+        assert "its address is not configured, and cannot reach posd" in done.stderr
+        for address in (f"127.0.0.1:{place.terminal.port}", place.terminal.base_url):
+            done = await place.pin(*given, "--address", address)
+            assert (done.returncode, place.terminal.base_url in done.stdout) == (0, True)
+
+
+async def test_without_a_certificate_to_show_the_command_fails(place: Place) -> None:
+    done = await place.pin("--address", f"127.0.0.1:{reserve()}")
+    assert (done.returncode, done.stdout, "cannot be reached (Connection refused)" in done.stderr) == (1, "", True)
+    place.configure('base_url = "http://127.0.0.1:1"')
+    done = await place.pin()
+    assert (done.returncode in (1, 2), done.stdout, "it is called without TLS" in done.stderr) == (True, "", True)
+
+
+# posd terminals add
+
+
+@pytest.fixture
+async def new() -> AsyncIterator[Place]:
+    """Yield a place without the terminal in the configuration."""
+    async with a_place() as place:
+        place.config.write_text(toml(place.home, '[[terminals]]\nserial = "SN-0009"\n'))
+        yield place
+
+
+async def test_a_person_compares_and_the_terminal_is_configured(new: Place) -> None:
+    for types in ("n\n", "\n"):
+        seen = await new.on_terminal("add", types, "--address", new.terminal.base_url)
+        assert (seen.returncode, new.written.parent.exists()) == (1, False)
+    seen = await new.on_terminal("add", "y\n", "--address", new.terminal.base_url)
+    assert seen.returncode == 0, seen.screen
+    for text in (*new.lines(), new.terminal.base_url, f"Written: {new.written}"):
+        assert text in seen.screen
+    (terminal,) = (item for item in load(new.config).terminals if item.serial == SERIAL)
+    assert terminal.pin == Pin("public key", public_key_sha256(new.leaf.der))
+    assert (terminal.base_url, stat.S_IMODE(new.written.stat().st_mode)) == (new.terminal.base_url, 0o644)
+
+
+async def test_a_script_adds_a_terminal_with_a_given_pin_and_keeps_a_persons_text(new: Place) -> None:
+    refused = await new.add("0" * 64)
+    assert (refused.returncode, "another certificate" in refused.stderr) == (1, True)
+    assert not new.written.parent.exists()
+    public_key = public_key_sha256(new.leaf.der)
+    for pinned in (new.leaf.fingerprint, public_key):  # the command may replace a file that it has written
+        done = await new.add(pinned.upper(), "--json")
+        assert done.returncode == 0, done.stderr
+        assert (done.document["file"], done.document["public_key_sha256"]) == (str(new.written), public_key)
+    edited = f'{new.written.read_text()}amount_unit = "hundredths"\n'
+    new.written.write_text(edited)
+    done = await new.add(new.leaf.fingerprint)
+    assert (done.returncode, new.written.read_text()) == (1, edited)
+
+
+async def test_a_terminal_configured_elsewhere_is_not_changed(place: Place) -> None:
+    before = place.config.read_bytes()
+    done = await place.add(place.leaf.fingerprint)
+    assert (done.returncode, place.config.read_bytes()) == (1, before)
+    assert f"{place.config} already" in done.stderr
+
+
+async def test_a_section_that_conflicts_with_the_configuration_is_not_written(new: Place) -> None:
+    new.config.write_text(toml(new.home, '[terminal_defaults]\nserver_name = "terminal.example"\n'))
+    done = await new.add(new.leaf.fingerprint)
+    assert (done.returncode, new.written.exists()) == (2, False)
+    assert "terminal_defaults.server_name" in done.stderr
+
+
+async def test_a_running_posd_uses_the_new_terminal_at_once() -> None:
+    async with a_place() as place, running(place.home, "") as daemon:
+        done = await place.add(place.leaf.fingerprint, "--json")
+        assert (done.returncode, done.document["in_use"]) == (0, True), done.stderr
+        known = (await daemon.call("GET", f"/terminals/{SERIAL}")).json
+        assert known["base_url"] == place.terminal.base_url

@@ -2,25 +2,24 @@
 reads the doctor's findings.
 """
 
-import hashlib
-import json
+import asyncio
 import re
 import shlex
+import shutil
 import ssl
 import subprocess
-import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from posd.tls.files import TlsFiles, describe, files_in
 from tests.cli.manual.parsing import parse
 from tests.cli.processes import Done, posd
+from tests.openapi.simulated import in_thread
 from tests.store.filled import filling
 from tests.support.daemon import Daemon, toml
 from tests.support.ports import reserve
@@ -61,47 +60,26 @@ class Terminal:
     @contextmanager
     def on(self, host: str = "127.0.0.1", port: int = 0) -> Iterator["Terminal"]:
         """Listen for the block."""
-        terminal = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def handle_any(self) -> None:
-                terminal.calls.append(f"{self.command} {self.path}")
-                self.close_connection = True
-                self.send_response(404)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            do_OPTIONS = do_GET = do_POST = do_HEAD = handle_any  # noqa: N815 - the base class defines this name
-
-            def date_time_string(self, timestamp: float | None = None) -> str:
-                return format_datetime(datetime.now(UTC) + terminal.ahead, usegmt=True)
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = False  # `server_close` would wait for the threads of open connections
-
-            def handle_error(self, *_: object) -> None:
-                pass
-
-        server = Server((host, port), Handler)
-        if self.secure:
-            # The handshake runs in the thread of the connection, so that a failed handshake does not end the server.
-            context, made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files_in(self.directory)
-            context.load_cert_chain(made.certificate, made.private_key)
-            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        self.port = server.server_address[1]
-        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        serving.start()
-        try:
+        with in_thread(self._listening(host, port)):
             yield self
-        finally:
-            server.shutdown()
-            server.server_close()
-            serving.join()
+
+    @asynccontextmanager
+    async def _listening(self, host: str, port: int) -> AsyncIterator[None]:
+        context, made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files_in(self.directory)
+        context.load_cert_chain(made.certificate, made.private_key)
+        server = await asyncio.start_server(self._reply, host, port, ssl=context if self.secure else None)
+        self.port = server.sockets[0].getsockname()[1]
+        async with server:
+            yield
+
+    async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, EOFError):
+            method, path, _ = (await reader.readuntil(b"\r\n\r\n")).decode().split(" ", 2)
+            self.calls.append(f"{method} {path}")
+            date = format_datetime(datetime.now(UTC) + self.ahead, usegmt=True)
+            head = ("HTTP/1.1 404 Not Found", f"Date: {date}", "Content-Length: 0", "Connection: close", "\r\n")
+            writer.write("\r\n".join(head).encode())
+        writer.close()
 
 
 @dataclass
@@ -141,11 +119,6 @@ class SetUp:
         assert self.config.count(old) == 1, old
         self.config = self.config.replace(old, new)
 
-    def doctor(self, *arguments: str) -> Done:
-        """Run `posd doctor`."""
-        self.file.write_text(self.config)
-        return posd("doctor", *arguments, config=self.file)
-
     def findings(self, code: int = STOPPED) -> list[Found]:
         """Write the configuration and run doctor. Check the exit code. Return the findings."""
         self.file.write_text(self.config)
@@ -154,14 +127,13 @@ class SetUp:
     def findings_as_written(self, code: int = STOPPED) -> list[Found]:
         """Run doctor with the present configuration file."""
         done = posd("doctor", "--json", config=self.file)
-        assert done.returncode == code, done.stdout
-        assert done.stderr == ""
-        return self.read(done)
+        assert (done.returncode, done.stderr) == (code, ""), done.stdout
+        return read(done)
 
     def check(self) -> tuple[int, list[tuple[str, str]]]:
         """Run `posd config check` with the present file. Return the exit code, and file and key of each problem."""
         done = posd("config", "check", "--json", config=self.file)
-        document = json.loads(done.stdout)
+        document = done.document
         assert document["ok"] == (not document["problems"])
         assert all(one["reason"] and one["cure"] for one in document["problems"])
         return done.returncode, [(one["file"], one["key"]) for one in document["problems"]]
@@ -175,14 +147,15 @@ class SetUp:
             else:
                 subprocess.run(command, shell=True, check=True)
 
-    def read(self, done: Done) -> list[Found]:
-        """Return the findings of a run. Check that each command of posd in the findings is valid."""
-        found: list[Found] = json.loads(done.stdout)
-        for command in (command for one in found for command in one["commands"]):
-            typed = re.fullmatch(r"(?:sudo (?:-u \S+ )?|runuser -u \S+ -- )?posd (.*?)(?: > \S+)?", command)
-            if typed:
-                parse(shlex.split(typed[1]))
-        return found
+
+def read(done: Done) -> list[Found]:
+    """Return the findings of a run. Check that each command of posd in the findings is valid."""
+    found: list[Found] = done.document
+    for command in (command for one in found for command in one["commands"]):
+        typed = re.fullmatch(r"(?:sudo (?:-u \S+ )?|runuser -u \S+ -- )?posd (.*?)(?: > \S+)?", command)
+        if typed:
+            parse(shlex.split(typed[1]))
+    return found
 
 
 @contextmanager
@@ -190,14 +163,14 @@ def healthy(home: Path, terminal_directory: Path, server_directory: Path) -> Ite
     """Yield a set-up with copies of shared certificates, because new certificates take long."""
     state = home / "state"
     state.mkdir(mode=0o700)
-    copy(server_directory, state / "tls")
+    shutil.copytree(server_directory, state / "tls")
     with filling(state / "posd.db") as filled:
         filled.pay(1)
     (state / "posd.db").chmod(0o600)
     key = state / "callback.key"
     key.write_text(f"{'5a' * 32}\n")
     key.chmod(0o600)
-    copy(terminal_directory, home / "terminal")
+    shutil.copytree(terminal_directory, home / "terminal")
     with Terminal(home / "terminal").on() as terminal:
         made = SetUp(home, terminal, reserve())
         made.config = toml(home, entry(terminal), PATIENT).replace("127.0.0.1:0", f"127.0.0.1:{made.port}")
@@ -221,15 +194,6 @@ def entry(terminal: Terminal, serial: str = SERIAL) -> str:
     return f'[[terminals]]\nserial = "{serial}"\nbase_url = "{terminal.base_url}"\nca_file = "{terminal.ca}"\n'
 
 
-def copy(source: Path, target: Path) -> None:
-    """Copy a directory of certificates with its modes."""
-    target.mkdir(mode=0o700)
-    for path in source.iterdir():
-        made = target / path.name
-        made.write_bytes(path.read_bytes())
-        made.chmod(path.stat().st_mode & 0o777)
-
-
 def failures(found: list[Found]) -> list[Found]:
     """Return all failures except the failure that reports a stopped posd."""
     return [one for one in found if one["status"] == "failure" and "posd does not run: " not in one["meaning"]]
@@ -246,11 +210,8 @@ OF_THIS_MACHINE = {("clock", "this machine"), ("firewall", SERIAL)}
 
 def traces(home: Path) -> dict[str, object]:
     """Return the names, modes, times and contents of all files. A test compares two results to find changes."""
+    found = {path: path.lstat() for path in (home, *home.rglob("*"))}
     return {
-        str(path): (
-            path.lstat().st_mode,
-            path.lstat().st_mtime_ns,
-            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None,
-        )
-        for path in (home, *sorted(home.rglob("*")))
+        str(path): (at.st_mode, at.st_mtime_ns, path.read_bytes() if path.is_file() else None)
+        for path, at in found.items()
     }

@@ -2,9 +2,12 @@
 fault.
 """
 
+import ast
 import asyncio
 import os
 import pwd
+import re
+import shlex
 import socket
 import sqlite3
 import subprocess
@@ -12,6 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from string import Formatter
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,10 +26,15 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from posd.cli import doctor
 from posd.cli.doctor import context
+from posd.cli.doctor.context import DoctorContext, texts
+from posd.config import parse as configuration
 from posd.tls import authority, issue
+from posd.tls import certificate as dates
 from posd.tls.files import TlsError, files_in
 from tests.cli.doctor.healthy import OF_THIS_MACHINE, SERIAL, SetUp, Terminal, failures, traces, warnings
+from tests.cli.manual.parsing import parse
 from tests.support.certificates import OLD_STYLE
 from tests.support.daemon import Daemon
 from tests.support.needs import needs
@@ -66,8 +75,7 @@ def made_for(*addresses: str, expired: bool = False) -> Callable[..., None]:
 
     def how(setup: SetUp, _: ExitStack, patch: pytest.MonkeyPatch) -> None:
         with patch.context() as short:
-            if expired:
-                short.setattr(issue, "SERVER_LIFETIME", timedelta(hours=23))
+            short.setattr(issue, "SERVER_LIFETIME", timedelta(hours=23) if expired else issue.SERVER_LIFETIME)
             issue.init(setup.state / "tls", names=["localhost"], addresses=addresses)
 
     return how
@@ -113,11 +121,6 @@ def port_of_metrics_taken(setup: SetUp, stack: ExitStack, *_: object) -> None:
     setup.config += f'[metrics]\nlisten = "127.0.0.1:{setup.metrics}"\n'
 
 
-def database_damaged(setup: SetUp, *_: object) -> None:
-    content = setup.database.read_bytes()
-    setup.database.write_bytes(content[:4096] + b"\x5a" * 8192 + content[12288:])
-
-
 def database_of_newer_posd(setup: SetUp, *_: object) -> None:
     with closing(sqlite3.connect(setup.database)) as db:
         db.execute("PRAGMA user_version = 999")
@@ -150,22 +153,6 @@ def old_style(name: str) -> Callable[..., None]:
     return how
 
 
-def ca_waits(setup: SetUp, *_: object) -> None:
-    issue.renew(setup.state / "tls", new_ca=True)
-
-
-def terminal_of_another_ca(setup: SetUp, *_: object) -> None:
-    setup.change(str(setup.terminal.ca), str(setup.tls.ca_certificate))
-
-
-def terminal_nowhere(setup: SetUp, *_: object) -> None:
-    setup.change(setup.terminal.base_url, "")
-
-
-def clocks_apart(setup: SetUp, *_: object) -> None:
-    setup.terminal.ahead = timedelta(minutes=-7)
-
-
 def header_of_two_lines(setup: SetUp, *_: object) -> None:
     (setup.home / "key").write_text("one\ntwo\n")
     (setup.home / "key").chmod(0o600)
@@ -189,21 +176,15 @@ def state_below_a_file(setup: SetUp, *_: object) -> None:
 
 THEIRS = "cp {{home}}/terminal/server.{0} {{state}}/tls/server.{0}"
 SHUT = "chown root: {{home}}/{0}; chmod 600 {{home}}/{0}"
-CA, KEY, CRT, HEADER = (
-    "terminals[0].ca_file",
-    "webhooks.private_key",
-    "webhooks.certificate",
-    "terminals[0].headers.X-Key",
-)
+CA, HEADER = "terminals[0].ca_file", "terminals[0].headers.X-Key"
+KEY, CRT = "webhooks.private_key", "webhooks.certificate"
 PATH, RUN, LISTEN, TILL = "database.path", "local_api.directory", "webhooks.listen", "local_api.till_group"
 TEXTFILE, PUBLIC, INTERFACE = "metrics.textfile", "webhooks.public_url", "discovery.interface"
 DB, CALLBACK_KEY, OWN_KEY = "{state}/posd.db", "{state}/callback.key", "{home}/own/server.key"
 SERVER_CRT, SERVER_KEY, CA_CRT = "{state}/tls/server.crt", "{state}/tls/server.key", "{state}/tls/ca.crt"
-NOT_NAMED, TAKEN, NO_FILE = (
-    "does not name it: every callback is refused",
-    "uses the port: posd cannot",
-    "cannot be read (No such file",
-)
+NOT_NAMED, TAKEN = "does not name it: every callback is refused", "uses the port: posd cannot"
+NO_FILE = "cannot be read (No such file"
+DAMAGE = "dd status=none conv=notrunc if=/dev/zero bs=4096 seek=1 count=2"
 PIN, TO_TEXTFILE = "ab" * 32, '[metrics]\ntextfile = "{home}/metrics/posd.prom"\n'
 GROUP, OFF = 'till_group = "{}"', "enabled = false"
 
@@ -221,7 +202,13 @@ BROKEN: dict[str, Fault] = {
     "of_another_ca": Fault("certificate", "chain", "by another CA", f"{THEIRS.format('key')}; {THEIRS.format('crt')}"),
     "no_certificate": Fault("certificate", SERVER_CRT, "no certificate", f"rm {SERVER_CRT}", CRT, cured=True),
     "ca_damaged": Fault("certificate", CA_CRT, "cannot be read", f"echo no > {CA_CRT}", cured=True),
-    "ca_waits": Fault("certificate", CA_CRT, "a new one signs", ca_waits, status="warning"),
+    "ca_waits": Fault(
+        "certificate",
+        CA_CRT,
+        "a new one signs",
+        lambda s, *_: issue.renew(s.state / "tls", new_ca=True),
+        status="warning",
+    ),
     "no_key": Fault("certificate", SERVER_KEY, "does not exist", f"rm {SERVER_KEY}", KEY, cured=True),
     "key_is_none": Fault("certificate", SERVER_KEY, "cannot be read", f"echo no > {SERVER_KEY}", KEY, cured=True),
     "own_expired": Fault("certificate", "{home}/own/server.crt", "expired on ", own_pair_expired, CRT),
@@ -234,7 +221,7 @@ BROKEN: dict[str, Fault] = {
     ),
     "metrics_taken": Fault("port", "127.0.0.1:{metrics}", TAKEN, port_of_metrics_taken, "metrics.listen"),
     "no_metrics": Fault("files", "{home}/metrics", "no such directory", added(TO_TEXTFILE), TEXTFILE, cured=True),
-    "damaged": Fault("database", DB, "the database is damaged", database_damaged, PATH),
+    "damaged": Fault("database", DB, "the database is damaged", f"{DAMAGE} of={DB}", PATH),
     "overwritten": Fault("database", DB, "(file is not a database)", f"seq 9999 > {DB}", PATH, cured=True),
     "empty": Fault("database", DB, "is empty: it was damaged", f": > {DB}", PATH, cured=True),
     "lost": Fault("database", DB, "it was lost or moved", f"rm {DB}", PATH, cured=True),
@@ -245,16 +232,25 @@ BROKEN: dict[str, Fault] = {
     "sockets_not_made": Fault("access", "{home}/file/run", "is no directory", below_a_file("run"), RUN, cured=True),
     "terminal_off": Fault("terminal", SERIAL, "nothing listens there", terminal_off),
     "terminal_without_tls": Fault("terminal", SERIAL, "it does not speak TLS correctly", terminal_without_tls),
-    "terminal_of_another_ca": Fault("terminal", SERIAL, "for which the CA in ", terminal_of_another_ca),
+    "terminal_of_another_ca": Fault(
+        "terminal",
+        SERIAL,
+        "for which the CA in ",
+        lambda s, *_: s.change(str(s.terminal.ca), str(s.tls.ca_certificate)),
+    ),
     "terminal_swapped": Fault("terminal", SERIAL, f"expects {PIN}", added(f'fingerprint_sha256 = "{PIN}"\n')),
     "terminal_misnamed": Fault("terminal", SERIAL, "is for a.local", shown_by_terminal(names=("a.local",))),
     "terminal_expired": Fault("terminal", SERIAL, "has expired on ", shown_by_terminal("127.0.0.1", expired=True)),
-    "terminal_nowhere": Fault("terminal", SERIAL, "discovery is switched off", terminal_nowhere),
+    "terminal_nowhere": Fault(
+        "terminal", SERIAL, "discovery is switched off", lambda s, *_: s.change(s.terminal.base_url, "")
+    ),
     **{
         f"terminal_{one}": Fault("terminal", SERIAL, "strict rules", old_style(one), status="warning")
         for one in OLD_STYLE
     },
-    "clocks_apart": Fault("clock", SERIAL, "its clock is ", clocks_apart),
+    "clocks_apart": Fault(
+        "clock", SERIAL, "its clock is ", lambda s, *_: setattr(s.terminal, "ahead", -timedelta(minutes=7))
+    ),
     "mdns_address": Fault("mdns", "192.0.2.7", "no interface", changed(OFF, 'interfaces = ["192.0.2.7"]')),
     "unknown_key": Fault(
         "configuration", INTERFACE, "not a known key", changed(OFF, f'{OFF}\ninterface = "e"'), INTERFACE
@@ -305,9 +301,8 @@ def test_only_the_right_line_names_a_fault(setup: SetUp, name: str, monkeypatch:
         code, problems = setup.check()
         assert traces(setup.home) == before
         if fault.key not in (None, "metrics.textfile") and setup.state.stat().st_uid == os.geteuid():
-            assert asyncio.run(Daemon(setup.home, setup.config).cannot_start())[0] in (1, 2), (
-                "posd also names the fault at its start"
-            )
+            code_of_start, _ = asyncio.run(Daemon(setup.home, setup.config).cannot_start())
+            assert code_of_start in (1, 2), "posd also names the fault at its start"
     known = {"home": setup.home, "state": setup.state, "port": setup.port, "metrics": setup.metrics}
     subject = fault.subject.format_map(known)
     told = failures(found)
@@ -318,40 +313,26 @@ def test_only_the_right_line_names_a_fault(setup: SetUp, name: str, monkeypatch:
     (one,) = told
     assert (one["status"], one["check"], one["subject"]) == (fault.status, fault.check, subject)
     assert fault.words.format_map(known) in one["meaning"]
-    assert one["todo"]
-    assert one["commands"]
+    assert (bool(one["todo"]), bool(one["commands"])) == (True, True)
     assert (one["key"] if one["refused"] else None) == fault.key
+    assert (code, problems) == ((0, []) if fault.key is None else (2, [(str(setup.file), fault.key)]))
     if fault.key is not None:
-        assert (code, one["file"], one["line"] is not None) == (2, str(setup.file), fault.key != "")
-        assert problems == [(str(setup.file), fault.key)]
-    else:
-        assert (code, problems) == (0, [])
+        assert (one["file"], one["line"] is not None) == (str(setup.file), fault.key != "")
     if fault.cured:
         setup.cure(one["commands"])
         assert failures(setup.findings_as_written()) == []
 
 
-@pytest.fixture
-def doubted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the daemon distrust the clock."""
-    said = {
-        "status": "degraded",
-        "detail": "the clock says 2025-12-03 06:55:30 UTC",
-        "todo": "compare it",
-        "commands": [],
-    }
+def test_with_an_untrusted_clock_nothing_is_renewed_and_a_terminals_time_is_shown(
+    setup: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"status": "degraded", "detail": "the clock says 2025-12-03 06:55:30 UTC", "todo": "x", "commands": []}
     monkeypatch.setattr(context.DoctorContext, "health", lambda _shop, name: said if name == "clock" else {})
-
-
-@pytest.mark.usefixtures("doubted")
-def test_with_an_untrusted_clock_nothing_is_renewed_and_a_terminals_time_is_shown(setup: SetUp) -> None:
     issue.init(setup.state / "tls", names=["localhost"], addresses=["10.9.9.9"])
     setup.terminal.ahead = timedelta(days=365)
     lacking, posd, terminal = (one for one in failures(setup.findings()) if one["check"] in ("certificate", "clock"))
-    assert lacking["check"] == "certificate"
-    assert " Dec 2025 " in posd["meaning"]
-    assert "its clock is 36" in terminal["meaning"]
-    assert " d ahead of" in terminal["meaning"] or " h ahead of" in terminal["meaning"]
+    assert (lacking["check"], " Dec 2025 " in posd["meaning"]) == ("certificate", True)
+    assert re.search(r"its clock is 36.* [dh] ahead of", terminal["meaning"])
     assert f"; it has {(datetime.now().astimezone() + timedelta(days=365)):%d %b %Y}" in terminal["meaning"]
     assert lacking["commands"] == posd["commands"] == terminal["commands"] == [f"posd --config {setup.file} clock"]
 
@@ -374,3 +355,55 @@ def test_a_ca_that_is_not_valid_yet_asks_for_the_clock_before_a_new_ca(
         issue.init(setup.state / "tls", names=["localhost"], addresses=["127.0.0.1"], overwrite=True)
     (ca,) = (one for one in failures(setup.findings()) if one["subject"] == str(setup.state / "tls" / "ca.crt"))
     assert ca["commands"] == ["timedatectl"]
+
+
+# Texts. Each text is used, its placeholders can be filled, and its commands are valid.
+
+
+#: Texts that several findings share.
+REMEDIES = texts()["remedy"]
+CODES = [(check, name) for check, group in texts().items() if group is not REMEDIES for name in group]
+
+
+class Filler(str):
+    """Values that a check would provide."""
+
+    __slots__ = ()
+
+    def __format__(self, _: str) -> str:
+        return str(self)
+
+    def __getattr__(self, _: str) -> "Filler":
+        return self
+
+
+def fields(*templates: str) -> set[str]:
+    named = (field for template in templates for _, field, _, _ in Formatter().parse(template) if field)
+    return {field.partition(".")[0] for field in named}
+
+
+def test_each_finding_can_be_filled_and_each_command_is_valid(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("")
+    shop = DoctorContext(file, configuration("", file=file), (), pid=1)
+    for check, name, remedy in [*((*code, "") for code in CODES), *(("certificate", "ends", one) for one in REMEDIES)]:
+        text = texts()[check][name]
+        text = {"means": text} if isinstance(text, str) else {**text, **REMEDIES.get(remedy, {})}
+        needed = fields(text["means"], text.get("do", ""), *text.get("commands", ()))
+        given = {field: Filler("x") for field in needed - {"subject", "key"} if not hasattr(shop, field)}
+        found = shop.tell(f"{check}.{name}", "x", key="webhooks.listen", remedy=remedy, **given)
+        assert found.meaning
+        for command in found.commands:
+            if typed := re.fullmatch(r"(?:sudo (?:-u \S+ )?|runuser -u \S+ -- )?posd (.*?)(?: > \S+)?", command):
+                parse(shlex.split(typed[1]))
+
+
+def test_each_finding_is_used_by_a_check_and_each_finding_of_a_check_has_its_text() -> None:
+    said = set()
+    for path in (*Path(str(doctor.__file__)).parent.glob("*.py"), *map(Path, (dates.__file__, issue.__file__))):
+        said |= {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+    assert [code for code in CODES if ".".join(code) not in said and code[1] not in said] == []
+    assert [name for name in REMEDIES if name not in said] == []
+    whole = {text for text in said if isinstance(text, str) and re.fullmatch(rf"({'|'.join(texts())})\.[a-z_]+", text)}
+    keys = {"database.path", "configuration", "terminal"}
+    assert {text for text in whole - keys if tuple(text.split(".")) not in CODES} == set()

@@ -1,12 +1,16 @@
-"""`posd doctor` on a healthy set-up: the output, and the absence of changes."""
+"""`posd doctor` on a healthy set-up: the output, the absence of changes, the network, and the unit."""
 
 import asyncio
+import contextlib
 import json
+import shutil
+import socket
 import sqlite3
+import ssl
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -17,10 +21,15 @@ import trustme
 from posd.base.times import iso
 from posd.cli.app import times
 from posd.cli.app.output import Output
+from posd.cli.doctor import service
 from posd.cli.doctor.command import CHECKS, DoctorCheck, examine, show_group
 from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings
 from posd.config import load
+from posd.simulator import Settings, Simulator
 from posd.terminals.attempt import ReplyLost
+from posd.tls import issue
+from posd.tls.files import files_in
+from tests.cli.doctor import healthy
 from tests.cli.doctor.healthy import (
     OF_THIS_MACHINE,
     SERIAL,
@@ -30,14 +39,15 @@ from tests.cli.doctor.healthy import (
     Terminal,
     entry,
     failures,
+    read,
     running,
     traces,
-    warnings,
 )
 from tests.cli.processes import PATIENCE, posd, posd_as_nobody, posd_on_terminal
 from tests.store.filled import filling
 from tests.support.daemon import Daemon
 from tests.support.needs import needs
+from tests.support.tables import there
 from tests.support.tmpfs import small_disk
 
 NAMES = {"check", "subject", "status", "meaning", "todo", "commands", "key", "file", "line", "refused", "unseen"}
@@ -47,7 +57,7 @@ ADMIN_SOCKET = Path("run") / "admin.sock"
 def test_without_a_daemon_every_check_is_ok_that_needs_no_daemon(setup: SetUp) -> None:
     found = setup.findings()
     assert failures(found) == []
-    assert warnings(found) - OF_THIS_MACHINE == {("callback", f"127.0.0.1:{setup.port}")}
+    assert healthy.warnings(found) - OF_THIS_MACHINE == {("callback", f"127.0.0.1:{setup.port}")}
     (down,) = (one for one in found if one["status"] == "failure")
     assert (down["check"], down["subject"]) == ("daemon", "posd")
     assert {one["check"] for one in found} == set(CHECKS)
@@ -63,7 +73,7 @@ async def test_with_a_daemon_everything_is_ok_and_the_terminal_gets_no_request_t
         found = setup.findings(0)
         assert setup.check() == (0, []), "doctor does not report posd's own port as in use"
     assert failures(found) == []
-    assert warnings(found) <= OF_THIS_MACHINE
+    assert healthy.warnings(found) <= OF_THIS_MACHINE
     told = {(one["check"], one["subject"]): one["meaning"] for one in found}
     assert "posd answers with its certificate" in told["callback", f"127.0.0.1:{setup.port}"]
     assert "posd listens on it" in told["port", f"127.0.0.1:{setup.port}"]
@@ -80,45 +90,26 @@ async def refused_payment(daemon: Daemon) -> None:
             await asyncio.sleep(0.02)  # the terminal is freed at the end of the call, without a message
 
 
-@asynccontextmanager
-async def stopped(setup: SetUp) -> AsyncIterator[None]:
-    setup.file.write_text(setup.config)
-    assert not list(setup.state.glob("*-wal"))
-    yield
-
-
-@asynccontextmanager
-async def killed(setup: SetUp) -> AsyncIterator[None]:
-    """Yield a state with the last commit in the WAL. doctor must read the WAL without a checkpoint."""
-    async with running(setup) as daemon:
-        await refused_payment(daemon)
-        await daemon.kill()
-        assert setup.database.with_name("posd.db-wal").stat().st_size
-        yield
-
-
-@asynccontextmanager
-async def at_work(setup: SetUp) -> AsyncIterator[None]:
-    async with running(setup) as daemon:
-        await refused_payment(daemon)
-        yield
-
-
-State = Callable[[SetUp], AbstractAsyncContextManager[None]]
-
-
-@pytest.mark.parametrize(("state", "code"), [(stopped, STOPPED), (killed, STOPPED), (at_work, 0)])
-async def test_doctor_changes_nothing(setup: SetUp, state: State, code: int) -> None:
-    async with state(setup):
+@pytest.mark.parametrize("state", ["stopped", "killed", "running"])
+async def test_doctor_changes_nothing(setup: SetUp, state: str) -> None:
+    """After a kill, the last commit is in the WAL. doctor must read the WAL without a checkpoint."""
+    async with AsyncExitStack() as stack:
+        setup.file.write_text(setup.config)
+        if state != "stopped":
+            daemon = await stack.enter_async_context(running(setup))
+            await refused_payment(daemon)
+        if state == "killed":
+            await daemon.kill()
+        wal = [path.stat().st_size for path in setup.state.glob("*-wal")]
+        assert state == "running" or (bool(wal), all(wal)) == (state == "killed", True)
         before = traces(setup.home)
-        found = setup.findings_as_written(code)
+        found = setup.findings_as_written(0 if state == "running" else STOPPED)
         setup.check()
         after = traces(setup.home)
     assert any("no damage found" in one["meaning"] for one in found)
-    if state is at_work:  # connections share this memory, and mark their reads in this memory
+    if state == "running":  # connections share this memory, and mark their reads in this memory
         shared = str(setup.database.with_name("posd.db-shm"))
-        assert before.pop(shared)
-        assert after.pop(shared)
+        assert (bool(before.pop(shared)), bool(after.pop(shared))) == (True, True)
     assert after == before
 
 
@@ -131,22 +122,21 @@ def test_a_person_sees_groups_cures_and_a_summary(setup: SetUp) -> None:
     lines = [line.rstrip() for line in seen.screen.split("\n")]
     for check in CHECKS.values():
         assert check.title in lines
-        assert any(f"{check.title} (up to {check.seconds:g} s)" in line for line in lines), "progress names the limit"
-    assert any(line.startswith("  FAILURE ") and "callback.key" in line for line in lines)
-    assert any(line.strip().startswith("chmod 0600 ") for line in lines)
-    assert any(line.startswith("2 failures, ") for line in lines)
-    assert all(len(line) <= 80 for line in lines)
+        assert f"{check.title} (up to {check.seconds:g} s)" in seen.screen, "progress names the limit"
+    for begin, part in (("  FAILURE ", "callback.key"), ("    ", " chmod 0600 "), ("2 failures, ", "")):
+        assert any(line.startswith(begin) and part in line for line in lines), begin
+    assert max(map(len, lines)) <= 80
     assert "\x1b[1;31m" in seen.written, "a failure is red"
 
 
-@pytest.mark.parametrize("text", ["[webhooks", None], ids=["no TOML", "no file"])
-def test_without_a_configuration_doctor_reports_what_it_can(setup: SetUp, text: str | None) -> None:
-    if text is not None:
-        setup.file.write_text(text)
-    found = setup.findings_as_written()
-    (failed,) = failures(found)
-    assert (failed["check"], failed["subject"]) == ("configuration", str(setup.file))
-    assert {"daemon", "clock"} <= {one["check"] for one in found}
+def test_without_a_configuration_doctor_reports_what_it_can(setup: SetUp) -> None:
+    for text in (None, "[webhooks"):
+        if text is not None:
+            setup.file.write_text(text)
+        found = setup.findings_as_written()
+        (failed,) = failures(found)
+        assert (failed["check"], failed["subject"]) == ("configuration", str(setup.file))
+        assert {"daemon", "clock"} <= {one["check"] for one in found}
 
 
 @pytest.mark.parametrize(
@@ -157,11 +147,9 @@ async def test_a_configuration_broken_while_posd_runs_is_a_failure(setup: SetUp,
     async with running(setup):
         setup.file.write_text(text)
         done = posd("doctor", "--json", config=setup.file, socket=setup.home / ADMIN_SOCKET)
-    assert done.returncode == 1
-    found = setup.read(done)
-    assert ("daemon", "ok") in {(one["check"], one["status"]) for one in found}
+    found, line = healthy.read(done), text.count("\n")
+    assert (done.returncode, ("daemon", "ok") in {(one["check"], one["status"]) for one in found}) == (1, True)
     (failed, *_) = failures(found)
-    line = text.count("\n")
     assert (failed["check"], failed["file"], failed["line"]) == ("configuration", str(setup.file), line)
     assert failed["commands"][0].endswith(f"editor +{line} {setup.file}")
 
@@ -230,27 +218,21 @@ def test_a_hanging_or_failed_check_is_reported_and_its_earlier_findings_count(
     shop = DoctorContext(setup.file, load(setup.file), ())
     first, second = examine("odd", DoctorCheck("An odd thing", checking, 2.5 if hangs else 60), shop)
     over.set()
-    assert (first.subject, first.status) == ("first", "ok")
-    assert (second.subject, second.status) == ("An odd thing", "failure")
-    assert words in second.meaning
-    assert shop.found == [first, second]
+    assert (first.subject, first.status, second.subject, second.status) == ("first", "ok", "An odd thing", "failure")
+    assert (words in second.meaning, shop.found) == (True, [first, second])
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_disks")
 def test_a_nearly_full_disk_is_a_failure(setup: SetUp, tmp_path: Path) -> None:
     """The state directory is a small disk. Only processes in the test's namespace see the disk."""
-    kept = {path.relative_to(setup.state): path for path in setup.state.rglob("*") if path.is_file()}
+    kept = shutil.copytree(setup.state, tmp_path / "kept")
     setup.file.write_text(setup.config)
     with small_disk(tmp_path, setup.state, "300m") as disk:
-        for name, path in kept.items():
-            target = disk.files / name
-            target.parent.mkdir(mode=0o700, exist_ok=True)
-            target.write_bytes(path.read_bytes())
-            target.chmod(0o600)
+        shutil.copytree(kept, disk.files, dirs_exist_ok=True)
         command = [str(disk.python), "-m", "posd", "--config", str(setup.file), "doctor", "--json"]
 
-        def failed() -> list[Found]:
+        def failed() -> list[healthy.Found]:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
             return failures(json.loads(done.stdout))
 
@@ -304,16 +286,15 @@ async def test_a_user_who_may_read_little_is_told_so_on_each_line(setup: SetUp) 
     assert (said.returncode, said.stderr) == (0, "")
     found, checked = said.document, config_check.document
     assert failures(found) == []
-    (line,) = (line for line in piped.lines if "\tnot checked\t" in line)
     closed = {one["subject"]: one["meaning"] for one in found if "may not read" in one["meaning"]}
     assert {"callback key", "certificate files", str(setup.database)} <= set(closed)
     assert all("nobody" in meaning for meaning in closed.values())
+    assert "posd reports: valid for" in closed[str(setup.tls.certificate)]
     assert (checked["ok"], checked["problems"]) == (True, [])
     assert f"not checked: nobody may not read {setup.tls.private_key}" in str(checked["notes"])
-    assert line.split("\t")[0:3] == ["warning", "not checked", "nobody"]
+    (line,) = (line for line in piped.lines if line.startswith("warning\tnot checked\tnobody\t"))
     assert "files (callback key), files (certificate files)" in line
     assert line.endswith(f"sudo posd --config {setup.file} doctor")
-    assert "posd reports: valid for" in closed[str(setup.tls.certificate)]
     told = {(one["check"], one["subject"]): one["meaning"] for one in found}
     assert "posd answers with its certificate" in told["callback", f"127.0.0.1:{setup.port}"]
     assert "nobody may use it; its group is nogroup" in told["access", str(setup.home / ADMIN_SOCKET)]
@@ -321,12 +302,10 @@ async def test_a_user_who_may_read_little_is_told_so_on_each_line(setup: SetUp) 
 
 async def test_a_hanging_daemon_is_not_reported_as_stopped(setup: SetUp) -> None:
     async with running(setup) as daemon:
-        assert daemon.process is not None
-        (setup.home / ADMIN_SOCKET).unlink()
-        (setup.home / ADMIN_SOCKET).with_name("till.sock").unlink()
+        for socket in ("admin.sock", "till.sock"):
+            (setup.home / "run" / socket).unlink()
         (told,) = (one for one in setup.findings_as_written(1) if one["check"] == "daemon")
-        assert told["status"] == "failure"
-        assert f"process {daemon.process.pid}" in told["meaning"]
+        assert (told["status"], f"process {there(daemon.process).pid}" in told["meaning"]) == ("failure", True)
 
 
 def test_a_person_sees_the_daemons_times_in_the_local_zone(
@@ -334,11 +313,8 @@ def test_a_person_sees_the_daemons_times_in_the_local_zone(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     at = "2026-11-20T14:02:11.123Z"
-    show_group(
-        Output(as_json=False),
-        "Daemon",
-        [CheckFinding(status=CheckStatus.WARNING, subject="listener", meaning=f"away until {at}", check="daemon")],
-    )
+    found = CheckFinding(status=CheckStatus.WARNING, subject="listener", meaning=f"away until {at}", check="daemon")
+    show_group(Output(as_json=False), "Daemon", [found])
     assert times.moment(at, date=True) in " ".join(capsys.readouterr().out.split())
 
 
@@ -357,3 +333,238 @@ def test_a_cure_names_the_file_that_has_the_terminal(setup: SetUp) -> None:
     further.write_text(text.replace(str(setup.terminal.ca), "/nowhere/ca.pem"))
     (named,) = (one for one in failures(setup.findings()) if one["check"] == "configuration")
     assert (named["file"], named["commands"][-1].split()[-1]) == (str(further), str(further))
+
+
+# The network: the callback address, devices that refuse the certificate, terminals found by mDNS.
+
+
+def of(found: list[Found], check: str) -> list[Found]:
+    return [one for one in found if one["check"] == check]
+
+
+async def test_a_callback_address_without_posd_is_a_failure(setup: SetUp) -> None:
+    issue.init(setup.state / "tls", names=[], addresses=["127.0.0.1", "127.0.0.2"])
+    setup.change("[database]", 'advertise_host = "127.0.0.2"\n[database]')
+    async with running(setup):
+        (silent,) = failures(setup.findings(1))
+        with Terminal(setup.terminal.directory).on("127.0.0.2", setup.port):
+            (strange,) = failures(setup.findings(1))
+    subjects = {(failed["check"], failed["subject"]) for failed in (silent, strange)}
+    assert subjects == {("callback", f"127.0.0.2:{setup.port}")}
+    assert f"{SERIAL} will call this address; posd's listener there cannot be reached" in silent["meaning"]
+    assert "another server answers there: it shows a certificate of " in strange["meaning"]
+    assert setup.terminal.fingerprint in strange["meaning"]
+
+
+async def test_a_mismatched_pair_is_reported_once(setup: SetUp) -> None:
+    """posd keeps its earlier certificate. The earlier certificate is a consequence, not a separate failure."""
+    async with running(setup):
+        shutil.copy(setup.terminal.directory / "server.crt", setup.tls.certificate)
+        found = setup.findings(1)
+    (failed,) = failures(found)
+    assert (failed["check"], failed["subject"]) == ("certificate", str(setup.tls.private_key))
+    (told,) = of(found, "callback")
+    assert (told["status"], "posd still shows another certificate" in told["meaning"]) == ("warning", True)
+
+
+async def test_a_listener_on_another_port_than_configured_is_reported(setup: SetUp) -> None:
+    async with running(setup):
+        setup.change(f"127.0.0.1:{setup.port}", "127.0.0.1:1")
+        found = setup.findings(1)
+    (failed,) = failures(found)
+    assert (failed["check"], failed["subject"]) == ("port", "127.0.0.1:1")
+    assert f"posd listens on port {setup.port}, not on" in failed["meaning"]
+    assert of(found, "callback")[0]["subject"] == f"127.0.0.1:{setup.port}"
+
+
+def refuse(port: int, source: str) -> None:
+    """Connect as a device that does not trust the CA."""
+    distrusting = ssl.create_default_context(cadata=None)
+    with (
+        contextlib.suppress(ssl.SSLError),
+        socket.create_connection(("127.0.0.1", port), PATIENCE, (source, 0)) as raw,
+        distrusting.wrap_socket(raw, server_hostname="127.0.0.1"),
+    ):
+        raise AssertionError("the system trusts the CA of a test")
+
+
+async def refused_by(daemon: Daemon, port: int, least: int) -> list[Found]:
+    """Refuse the certificate from two addresses. Return posd's report after it has counted this many refusals."""
+    for source in ("127.0.0.1", "127.0.0.3"):
+        await asyncio.to_thread(refuse, port, source)
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            said = (await daemon.call("GET", "/health")).json["checks"]["certificate"]
+            if len(said["refused_by"]) >= least:
+                return list(said["refused_by"])
+            await asyncio.sleep(0.02)  # posd sends no message for a counted refusal, so the test polls
+
+
+async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(setup: SetUp) -> None:
+    async with running(setup) as daemon:
+        await refused_by(daemon, setup.port, 2)
+        found = setup.findings(1)
+    told = {one["subject"]: one for one in of(found, "callback")}
+    ours, other = told["127.0.0.1"], told["127.0.0.3"]
+    assert ([one["subject"] for one in failures(found)], other["status"]) == (["127.0.0.1"], "warning")
+    assert f"terminal {SERIAL} has refused the certificate" in ours["meaning"]
+    assert "a device that is no terminal of ours" in other["meaning"]
+    assert all("ca.crt" in one["todo"] for one in (ours, other))
+
+
+async def test_a_check_by_this_machine_itself_is_not_a_refusal_of_a_terminal(setup: SetUp) -> None:
+    made = issue.init(setup.home / "own", names=["localhost"], addresses=["10.9.9.9"])
+    setup.change("[database]", f'certificate = "{made.certificate}"\nprivate_key = "{made.private_key}"\n[database]')
+    async with running(setup) as daemon:
+        (unnamed,) = failures(setup.findings(1))  # the terminal of the set-up uses an address of this machine
+        assert "the certificate does not name it: every callback is refused" in unnamed["meaning"]
+        assert (await daemon.call("GET", "/health")).json["checks"]["certificate"]["refused_by"] == []
+    setup.change(setup.terminal.base_url, "https://127.0.0.9:1")
+    async with running(setup) as daemon:
+        assert [item["address"] for item in await refused_by(daemon, setup.port, 1)] == ["127.0.0.3"]
+        assert "refuses it" not in (await daemon.call("GET", "/health")).json["checks"]["certificate"]["detail"]
+
+
+@pytest.fixture
+async def announced(setup: SetUp) -> AsyncIterator[str]:
+    """Run a simulated terminal that announces itself on loopback. Yield the serial, which is unique on this machine."""
+    serial, state, made = f"SN-{setup.port}", setup.home / "simulated", files_in(setup.terminal.directory)
+    state.mkdir()
+    files = {"certificate": made.certificate, "private_key": made.private_key}
+    async with Simulator(Settings(state=state, serial=serial, mdns_interfaces=("127.0.0.1",), **files)):
+        yield serial
+
+
+@pytest.mark.slow
+async def test_terminals_are_found_by_mdns_while_posd_does_not_run(setup: SetUp, announced: str) -> None:
+    setup.change("enabled = false", 'interfaces = ["127.0.0.1"]')
+    setup.config += f'[[terminals]]\nserial = "{announced}"\nca_file = "{setup.terminal.ca}"\n'
+    setup.file.write_text(setup.config)
+    async with asyncio.timeout(PATIENCE):
+        while True:  # multicast packets are sometimes lost, and an announcement takes over a second
+            done = await asyncio.to_thread(posd, "doctor", "--json", config=setup.file)
+            found = read(done)
+            if done.returncode == STOPPED and not failures(found):
+                break
+    assert [one["status"] for one in of(found, "terminal")] == ["ok", "ok"]
+    (told,) = (one for one in of(found, "terminal") if one["subject"] == announced)
+    assert "(found by mDNS): it answers over TLS" in told["meaning"]
+    (heard,) = of(found, "mdns")
+    assert (heard["status"], announced in heard["meaning"]) == ("ok", True)
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_not_announced_is_reported(setup: SetUp) -> None:
+    setup.change("enabled = false", 'interfaces = ["127.0.0.1"]')
+    # other tests on this machine announce that serial
+    setup.change(f'serial = "{SERIAL}"', f'serial = "SN-{setup.port}"')
+    setup.config += '[[terminals]]\nserial = "SN-GONE"\n'
+    found = setup.findings()
+    (failed,) = failures(found)
+    assert (failed["check"], failed["subject"]) == ("terminal", "SN-GONE")
+    assert "it does not announce itself over mDNS" in failed["meaning"]
+    (heard,) = of(found, "mdns")
+    assert (heard["status"], "SN-GONE" in heard["meaning"]) == ("warning", True)
+
+
+# The effect of posd's unit: the user, hidden paths, restrictions, and passed credentials.
+
+
+UNIT = """
+# a comment
+[Unit]
+Description=posd
+[Service]
+ExecStart=/usr/bin/posd --config {file} run
+User={user}
+StateDirectory=posd \\
+    posd/backups
+ProtectSystem={protect}
+ReadWritePaths=/
+ProtectHome=yes
+LoadCredential=other:/nonexistent
+"""
+
+
+@pytest.fixture
+def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Replace the system's unit directories. Return the first directory. A later directory overrides the first
+    directory.
+    """
+    places = tmp_path / "lib", tmp_path / "etc"
+    for place in places:
+        (place / f"{service.UNIT}.d").mkdir(parents=True)
+    monkeypatch.setattr(service, "DIRECTORIES", tuple(map(str, places)))
+    return places[0]
+
+
+def write(units: Path, file: Path, *, user: str = "root", protect: str = "no") -> None:
+    (units / service.UNIT).write_text(UNIT.format(file=file, user=user, protect=protect))
+
+
+def drop_in(units: Path, name: str, text: str) -> None:
+    (units / f"{service.UNIT}.d" / name).write_text(f"[Service]\n{text}\n")
+
+
+def test_a_unit_is_read_with_its_drop_ins(units: Path) -> None:
+    file = Path("/x/config.toml")
+    assert service.read(file) is None
+    write(units, file, protect="strict")
+    drop_in(units, "20.conf", "ReadWritePaths=\nReadWritePaths=/srv/posd\nSupplementaryGroups=a")
+    drop_in(units, "10.conf", "SupplementaryGroups=b")
+    drop_in(units.parent / "etc", "10.conf", "SupplementaryGroups=c")
+    found = service.read(file)
+    assert found is not None
+    assert found.words("SupplementaryGroups") == ["c", "a"], "the file of this name in the later directory counts"
+    assert found.made == [Path("/var/lib/posd"), Path("/var/lib/posd/backups")]
+    for path, read_only in (("/srv/posd/posd.db", False), ("/var/lib/posd/x", False), ("/srv/other", True)):
+        assert found.read_only(Path(path)) == read_only, path
+    for path, hidden in (("/root/ca.crt", True), ("/home/a/b", True), ("/etc/posd/ca.crt", False), ("/tmp/a", False)):
+        assert found.hides(Path(path)) == hidden, path
+    assert (found.credential("other"), found.credential("none")) == ("/nonexistent", None)
+    assert not found.makes_certificate
+    assert service.read(Path("/y/config.toml")) is None, "the unit runs another configuration"
+    (units.parent / "etc" / service.UNIT).symlink_to("/dev/null")
+    assert service.read(file) is None, "the unit is masked"
+
+
+def refused(setup: SetUp) -> list[Found]:
+    found = [one for one in failures(setup.findings()) if one["refused"]]
+    assert setup.check() == (2, [(str(setup.file), one["key"]) for one in found])
+    return found
+
+
+def test_files_that_the_unit_hides_from_posd_are_failures(setup: SetUp, units: Path) -> None:
+    setup.config += 'headers = {X-Key = {credential = "key"}, X-Other = {credential = "other"}}\n'
+    write(units, setup.file)
+    drop_in(units, "a.conf", "PrivateTmp=yes\nReadWritePaths=\nProtectSystem=strict")
+    found = refused(setup)
+    meanings = {one["key"]: one for one in found}
+    assert set(meanings) >= {"terminals[0].headers.X-Key", "database.path", "local_api.directory"}
+    no_credential = meanings["terminals[0].headers.X-Key"]
+    assert "passes no credential key" in no_credential["meaning"]
+    assert "LoadCredential=key:/etc/posd/credentials/key" in no_credential["todo"]
+    assert no_credential["commands"][0].endswith("systemctl edit posd")
+    assert "ProtectSystem=strict" in meanings["database.path"]["meaning"]
+    if str(setup.home).startswith("/tmp/"):
+        assert "which posd's unit hides from posd" in meanings["terminals[0].ca_file"]["meaning"]
+
+
+def test_a_socket_passed_by_systemd_must_be_the_configured_one(setup: SetUp, units: Path) -> None:
+    write(units, setup.file)
+    run = setup.home / "run"
+    (units / service.SOCKET_UNIT).write_text("[Socket]\nListenStream=/run/posd/till.sock\n")
+    (failed,) = refused(setup)
+    assert (failed["check"], failed["subject"]) == ("access", "/run/posd/till.sock")
+    assert f"ListenStream={run}/till.sock" in failed["todo"]
+    (units / service.SOCKET_UNIT).write_text(f"[Socket]\nListenStream={run}/till.sock\n")
+    assert failures(setup.findings()) == []
+
+
+def test_a_missing_user_is_a_failure_and_a_directory_made_by_systemd_is_not(setup: SetUp, units: Path) -> None:
+    write(units, setup.file, user="no-such-user")
+    setup.tls.certificate.unlink()
+    (units / service.TLS_UNIT).write_text("[Service]\n")
+    (failed,) = refused(setup)
+    assert (failed["check"], failed["subject"]) == ("access", "no-such-user")
+    assert failed["commands"][0].endswith("systemd-sysusers")

@@ -15,49 +15,40 @@ from manual.markdown import markdown
 from manual.notes import EXITS, FAMILIES
 from manual.pages import Page, pages
 from manual.roff import escaped, man_page, told
+from posd.cli.app.context import ExitCode
 from posd.cli.app.lazy import examples, groups
+from posd.cli.explain.command import entries
 from posd.cli.main import COMMANDS, main
-from tests.cli.manual.parsing import parse, words_of
+from tests.cli.manual.parsing import FENCED, commands_of, parse, words_of
 from tests.support.needs import needs
+from tests.support.tables import every
 
 ROOT = Path(__file__).parents[3]
 PACKAGING = ROOT / "packaging"
 PAGES = pages()
-every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
-@every_page
-def test_a_page_is_complete(page: Page) -> None:
+@every("page", PAGES, ids=lambda page: page.name)
+def test_a_page_is_complete_and_its_examples_can_be_typed(page: Page) -> None:
     command = " ".join(page.path[1:])
     assert page.summary, f"{page.command}: give the command a docstring"
     assert page.synopsis.startswith(page.command)
     assert page.examples, f"{page.command} has no example: add a row {command!r} to posd/cli/app/examples.toml"
     assert page.exits[0][0] == 0, f"{page.command}: the first exit code of its row in packaging/manual/notes.py is 0"
     assert [code for code, _ in page.exits] == sorted({code for code, _ in page.exits})
-    for option in page.options:
-        assert option.help, f"{page.command} {option.typed}: give the option a help="
+    assert [option.typed for option in page.options if not option.help] == [], "give the option a help="
     if len(page.path) > 1:
-        assert page.path[1] in EXITS, f"add a row {page.path[1]!r} to EXITS in packaging/manual/notes.py"
-        assert any(page.path[1] in family for family in FAMILIES), (
-            f"add {page.path[1]!r} to a family of FAMILIES in packaging/manual/notes.py, for SEE ALSO"
-        )
-
-
-@every_page
-def test_the_examples_can_be_typed(page: Page) -> None:
+        name = page.path[1]
+        assert name in EXITS, f"add a row {name!r} to EXITS in packaging/manual/notes.py"
+        assert any(name in family for family in FAMILIES), f"add {name!r} to a family of FAMILIES, for SEE ALSO"
     for example in page.examples:
         words = words_of(example.line)
         parse(words)
         assert all(part in words for part in page.path[1:]), f"{example.line} is not an example of {page.command}"
-
-
-@every_page
-def test_the_help_ends_with_the_examples(page: Page) -> None:
     written = CliRunner().invoke(main, [*page.path[1:], "--help"], prog_name="posd").output
-    _, _, examples = written.partition("\nExamples:\n")
-    assert [line.strip() for line in examples.splitlines()] == [
-        text for example in page.examples for text in (example.does, example.line)
-    ]
+    _, _, shown = written.partition("\nExamples:\n")
+    typed = [text for example in page.examples for text in (example.does, example.line)]
+    assert [line.strip() for line in shown.splitlines()] == typed
 
 
 def test_a_wrong_example_is_found() -> None:
@@ -66,28 +57,22 @@ def test_a_wrong_example_is_found() -> None:
             parse(words_of(line))
 
 
-def test_every_example_has_an_existing_command() -> None:
-    known = {" ".join(page.path[1:]) for page in PAGES}
-    assert set(examples()) <= known
-
-
-def test_every_see_also_of_a_page_exists() -> None:
-    names = {f"{page.name}(1)" for page in PAGES} | {"posd.toml(5)", "posd-codes(7)"}
-    assert {name for page in PAGES for name in page.see_also} <= names
-    mentioned = {name for page in PAGES for name in re.findall(r"posd[a-z.-]*\([157]\)", man_page(page))}
-    assert {name for name in mentioned if "\\" not in name} <= names
-
-
-def test_every_command_has_a_page() -> None:
+def test_every_command_has_a_page_and_is_in_one_group_of_the_help_with_its_first_sentence() -> None:
+    assert examples().keys() <= {" ".join(page.path[1:]) for page in PAGES}
     assert set(COMMANDS) == {page.path[1] for page in PAGES if len(page.path) == 2}
-
-
-def test_the_help_has_every_command_in_one_group_with_the_first_sentence_of_its_page() -> None:
     listed = [(name, does) for commands in groups().values() for name, does in commands.items()]
     assert len(dict(listed)) == len(listed)
     assert dict(listed) == {page.path[1]: page.summary for page in PAGES if len(page.path) == 2}, (
         "posd/cli/app/groups.toml must have each command with the first sentence of its docstring"
     )
+
+
+def test_every_see_also_of_a_page_exists() -> None:
+    names = {f"{page.name}(1)" for page in PAGES} | {"posd.toml(5)", "posd-codes(7)"}
+    mentioned = {name for page in PAGES for name in re.findall(r"posd[a-z.-]*\([157]\)", man_page(page))}
+    assert {name for page in PAGES for name in page.see_also} | {
+        name for name in mentioned if "\\" not in name
+    } <= names
 
 
 def test_the_page_of_all_codes_is_generated_from_the_table() -> None:
@@ -104,19 +89,20 @@ def test_roff_shows_every_character_unchanged() -> None:
     )
 
 
+def run(*command: str, **environment: str) -> str:
+    """Run a program that must succeed without a message. Return its output."""
+    given = os.environ | environment
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, ""), command
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def manual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory of man pages, made by the command of the package."""
     directory = tmp_path_factory.mktemp("manual")
-    made = subprocess.run(
-        [sys.executable, "-m", "manual", "--man", str(directory), "--markdown", str(directory / "commands.md")],
-        env=os.environ | {"PYTHONPATH": str(PACKAGING)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert (made.returncode, made.stderr) == (0, "")
+    files = ("--man", str(directory), "--markdown", str(directory / "commands.md"))
+    run(sys.executable, "-m", "manual", *files, PYTHONPATH=str(PACKAGING))
     return directory
 
 
@@ -142,33 +128,94 @@ def test_every_key_of_the_configuration_is_on_its_page() -> None:
 @needs("groff")
 def test_groff_accepts_every_page_without_a_message(manual: Path) -> None:
     for file in sorted(manual.glob("man?/*")):
-        done = subprocess.run(
-            ["groff", "-man", "-ww", "-Tutf8", "-rLL=80n", str(file)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert (done.returncode, done.stderr) == (0, ""), file.name
-        shown = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
-        assert max(map(len, shown.splitlines())) <= 80, file.name
+        written = run("groff", "-man", "-ww", "-Tutf8", "-rLL=80n", str(file))
+        shown = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", written).splitlines()
+        assert max(map(len, shown)) <= 80, file.name
         sections = {"NAME", "SYNOPSIS", "DESCRIPTION", "SEE ALSO"}
         if file.suffix == ".1":
             sections |= {"OPTIONS", "EXIT STATUS", "EXAMPLES"}
-        assert sections <= set(shown.splitlines()), file.name
+        assert sections <= set(shown), file.name
 
 
 @pytest.mark.slow  # groff runs a process for each page
 @needs("man")
 def test_man_shows_every_page_without_a_warning(manual: Path) -> None:
-    environment = os.environ | {"MANWIDTH": "80", "LC_ALL": "C.UTF-8", "MANPAGER": "cat"}
     for file in sorted(manual.glob("man?/*")):
-        done = subprocess.run(
-            ["man", "--warnings", "-l", str(file)],
-            capture_output=True,
-            text=True,
-            env=environment,
-            check=False,
-            timeout=60,
-        )
-        assert (done.returncode, done.stderr) == (0, ""), file.name
+        run("man", "--warnings", "-l", str(file), MANWIDTH="80", LC_ALL="C.UTF-8", MANPAGER="cat")
+
+
+# docs/guides/operations.md. The guide has every code. Its commands are valid, and its links and log lines exist.
+
+
+GUIDE = (ROOT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
+SOURCES = "\n".join(
+    file.read_text(encoding="utf-8") for pattern in ("*.py", "en.toml") for file in (ROOT / "posd").rglob(pattern)
+)
+
+#: Name of a log event in the guide. Names of files have the same form.
+LOG_EVENT = re.compile(r"`((?:payment|print|posd|webhook|listener|discovery|store|certificate|interfaces)\.[a-z_]+)`")
+FILES = frozenset({"posd.db", "posd.socket", "posd.toml"})
+
+
+#: The source files, each joined into one line.
+TEXTS = re.sub(r'"\s*\n\s*f?"', "", SOURCES)
+#: Texts in backticks with these beginnings are commands. Other texts of at least three words quote messages of posd.
+TYPED = ("posd ", "sudo ", "journalctl ", "systemctl ", "[")
+
+
+def quoted() -> set[str]:
+    """Return the messages of posd that the guide quotes."""
+    texts = {" ".join(text.split()) for text in re.findall(r"`([^`]+)`", FENCED.sub("", GUIDE))}
+    return {text for text in texts if len(text.split()) > 2 and not text.startswith(TYPED)}
+
+
+def headings() -> dict[str, str]:
+    """Return every section, link anchor (as on GitHub) -> text."""
+    parts = re.split(r"^#{1,4} (.+)$", FENCED.sub("", GUIDE), flags=re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-"): text
+        for title, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def test_the_guide_has_exactly_the_existing_exit_codes() -> None:
+    assert set(re.findall(r'<a id="exit-([^"]+)"></a>', GUIDE)) == {str(code.value) for code in ExitCode}
+
+
+def test_the_see_entry_of_each_code_is_a_heading_of_the_guide() -> None:
+    titles = set(re.findall(r"^#+ (.+)$", FENCED.sub("", GUIDE), re.MULTILINE))
+    assert {entry.see for entry in entries()} - {""} <= titles
+
+
+@every("line", sorted(set(commands_of(GUIDE))))
+def test_every_command_is_valid(line: str) -> None:
+    parse(words_of(line))
+
+
+def test_every_link_has_a_target() -> None:
+    places = set(headings()) | set(re.findall(r'<a id="([^"]+)">', GUIDE))
+    links = re.findall(r"\]\(([^)]+)\)", GUIDE)
+    assert len(links) > 60
+    for file, _, place in (link.partition("#") for link in links):
+        assert (ROOT / "docs" / "guides" / file).is_file() if file else place in places, (file, place)
+
+
+def test_a_symptom_has_its_signs_its_meaning_for_money_and_its_cure() -> None:
+    contents = headings()["what-do-you-see"]  # with links to the tables of codes
+    places = [place for place in re.findall(r"^- \[.+\]\(#(.+)\)$", contents, re.MULTILINE) if "every-" not in place]
+    parts = ("**You see**", "**The money**", "**Now**")
+    assert [(place, part) for place in places for part in parts if part not in headings()[place]] == []
+
+
+def test_every_named_log_line_exists() -> None:
+    named = set(LOG_EVENT.findall(GUIDE)) - FILES
+    assert len(named) >= 8
+    assert [name for name in named if f'"{name}"' not in SOURCES] == []
+
+
+@every("text", sorted(quoted()))
+def test_every_quoted_message_exists(text: str) -> None:
+    words = text.split()
+    run = 3 if len(words) > 5 else 2  # number of consecutive words to find; names and numbers are between such parts
+    runs = [" ".join(words[place : place + run]) for place in range(len(words) - run + 1)]
+    assert any(each in TEXTS for each in runs), f"posd has no message {text!r}"

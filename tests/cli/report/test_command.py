@@ -1,4 +1,4 @@
-"""`posd report` as people and scripts call it."""
+"""`posd report` as people and scripts call it: the days, the formats and the file."""
 
 import csv
 import io
@@ -6,8 +6,8 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,24 @@ from urllib.parse import parse_qs, urlsplit
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from posd.api import shifts
+from posd.api.shifts import ShiftRequest
 from posd.base.json_types import encode
+from posd.base.text import Language
+from posd.cli.explain.catalogue import use
+from posd.cli.report import page
+from posd.cli.report.view import FORMULA, ReportView, span, write_csv, write_json
+from posd.client.documents import decode
 from posd.clock.clock import Stretch
 from tests.cli.documents import answer
 from tests.cli.processes import Done, asked, asked_on_terminal
 from tests.cli.stub import Answer
-from tests.support.book import Book, book, days_of, fill_day, fill_trouble, identity, reported
+from tests.support.book import Book, book, context, days_of, fill_day, fill_trouble, identity, reported, whole
+from tests.support.slow import examples
 from tests.support.tables import every
 
 DAY_OF = date(2026, 11, 20)
@@ -42,8 +52,9 @@ def made(fill: Fill, metadata: str | None = None, clock: Sequence[Stretch] = ())
 
 
 def report(*arguments: str, fill: Fill = lambda _: None, clock: Sequence[Stretch] = ()) -> Done:
+    """Run the command for the day."""
     metadata = arguments[arguments.index("--metadata") + 1] if "--metadata" in arguments else None
-    return asked([made(fill, metadata, clock)], "report", *arguments)
+    return asked([made(fill, metadata, clock)], "report", *DAY, *arguments)
 
 
 def asks(done: Done, number: int = 0) -> dict[str, list[str]]:
@@ -57,50 +68,39 @@ def put(*rows: dict[str, Any]) -> Fill:
 
 
 def test_the_report_is_for_the_day_of_the_merchant() -> None:
-    done = report(*DAY, "--metadata", "table")
+    done = report("--metadata", "table")
     assert (done.returncode, len(done.calls)) == (0, 1)
-    assert asks(done) == {
-        "since": ["2026-11-20T05:00:00.000Z"],
-        "until": ["2026-11-21T05:00:00.000Z"],
-        "timezone": ["America/Guayaquil"],
-        "metadata": ["table"],
-    }
+    days = {"since": ["2026-11-20T05:00:00.000Z"], "until": ["2026-11-21T05:00:00.000Z"]}
+    assert asks(done) == days | {"timezone": ["America/Guayaquil"], "metadata": ["table"]}
 
 
-IN_TOKYO = answer({"timezone": "Asia/Tokyo"})
-
-
-@every("config", ["", "[broken"])
-def test_the_time_zone_of_a_day_comes_from_the_daemon(config: str) -> None:
+def test_the_time_zone_of_a_day_comes_from_the_daemon() -> None:
     """The local configuration has another time zone. With that time zone the totals would belong to another day."""
-    done = asked([IN_TOKYO, made(put())], "report", "2026-11-20", config=config)
-    assert done.returncode == 0, done.stderr
-    query = asks(done, 1)
-    assert (query["since"], query["until"]) == (["2026-11-19T15:00:00.000Z"], ["2026-11-20T15:00:00.000Z"])
-
-
-@every(
-    ("given", "since", "zone"),
-    [
-        ("2026-11-20", "2026-11-19T15:00:00.000Z", True),
-        ("2026-11-20 --utc", "2026-11-20T00:00:00.000Z", False),
-        ("2026-11-20T00:00-05:00", "2026-11-20T05:00:00.000Z", False),
-    ],
-)
-def test_a_day_of_a_list_is_also_a_day_of_the_merchant(given: str, since: str, zone: bool) -> None:
-    page = answer({"transactions": [], "next_cursor": None})
-    done = asked([*[IN_TOKYO] * zone, page], "list", "--since", *given.split())
-    assert (done.returncode, asks(done, -1)["since"]) == (0, [since])
+    tokyo, page = answer({"timezone": "Asia/Tokyo"}), answer({"transactions": [], "next_cursor": None})
+    for config in ("", "[broken"):
+        done = asked([tokyo, made(put())], "report", "2026-11-20", config=config)
+        assert done.returncode == 0, done.stderr
+        query = asks(done, 1)
+        assert (query["since"], query["until"]) == (["2026-11-19T15:00:00.000Z"], ["2026-11-20T15:00:00.000Z"])
+    for day, since, script in (
+        ("2026-11-20", "2026-11-19T15:00:00.000Z", [tokyo, page]),
+        ("2026-11-20 --utc", "2026-11-20T00:00:00.000Z", [page]),
+        ("2026-11-20T00:00-05:00", "2026-11-20T05:00:00.000Z", [page]),
+    ):
+        done = asked(script, "list", "--since", *day.split())
+        assert (done.returncode, asks(done, -1)["since"]) == (0, [since])
 
 
 def test_the_table_in_a_pipe_has_every_payment_and_the_totals() -> None:
-    done = report(*DAY, fill=put({"authorized": Decimal("11.20")}, {"result": "declined"}))
-    assert done.returncode == 0
-    assert f"10:00:11\tcharge\tSN-0001\t11.20\t{identity(1 + 10**9)}\t000001\n" in done.stdout
-    assert f"10:00:11\tcharge\tSN-0001\t11.20\t{identity(2)}\tdeclined; 51: Insufficient funds\n" in done.stdout
-    assert "SN-0001\t1\t11.20\t-\t-\t11.20\n" in done.stdout
-    assert "Results: 1 approved, 1 declined" in done.stdout
-    assert "Total: 11.20 USD\n" in done.stdout
+    done = report(fill=put({"authorized": Decimal("11.20")}, {"result": "declined"}))
+    words = (
+        f"10:00:11\tcharge\tSN-0001\t11.20\t{identity(1 + 10**9)}\t000001\n",
+        f"10:00:11\tcharge\tSN-0001\t11.20\t{identity(2)}\tdeclined; 51: Insufficient funds\n",
+        "SN-0001\t1\t11.20\t-\t-\t11.20\n",
+        "Results: 1 approved, 1 declined",
+        "Total: 11.20 USD\n",
+    )
+    assert (done.returncode, [each for each in words if each not in done.stdout]) == (0, [])
 
 
 def test_uncertain_sums_and_an_untrusted_clock_are_shown_with_the_total() -> None:
@@ -115,7 +115,7 @@ def test_uncertain_sums_and_an_untrusted_clock_are_shown_with_the_total() -> Non
         (("--csv",), [",yes,in_doubt", ",yes,certain"]),
         (("--json",), ['"standing":"in_doubt"', '"clock_unsure":[{"since"']),
     ):
-        done = report(*DAY, *way, fill=fill, clock=clock)
+        done = report(*way, fill=fill, clock=clock)
         assert [mark for mark in marks if mark not in done.stdout] == []
         if way == ("--csv",):
             assert "machine from 2026-11-20 08:00 to 2026-11-20 09:00" in " ".join(done.stderr.split())
@@ -123,13 +123,15 @@ def test_uncertain_sums_and_an_untrusted_clock_are_shown_with_the_total() -> Non
 
 def test_each_currency_has_its_totals() -> None:
     fill = put({"authorized": Decimal(10)}, {"authorized": Decimal(7), "currency": "EUR"})
-    done = report(*DAY, fill=fill)
-    assert "SN-0001\tEUR\t1\t7.00\t-\t-\t7.00\n" in done.stdout
-    assert "Total: 7.00 EUR\nTotal: 10.00 USD\n" in done.stdout
-    assert "17.00" not in done.stdout
-    page = report(*DAY, "--html", "-", fill=fill).stdout
-    assert ("<b>7.00</b><span>total EUR" in page, "<b>10.00</b><span>total USD" in page) == (True, True)
-    assert "17.00" not in page
+    done = report(fill=fill)
+    page = report("--html", "-", fill=fill)
+    for text, words in (
+        (done.stdout, ("SN-0001\tEUR\t1\t7.00\t-\t-\t7.00\n", "Total: 7.00 EUR\nTotal: 10.00 USD\n")),
+        (page.stdout, ("<b>7.00</b><span>total EUR", "<b>10.00</b><span>total USD")),
+    ):
+        assert ([each for each in words if each not in text], "17.00" in text) == ([], False)
+    for expected, code in (("17", 2), ("7 EUR", 0)):  # an expected total needs a currency
+        assert report("--expect", expected, fill=fill).returncode == code
 
 
 @every(
@@ -137,19 +139,13 @@ def test_each_currency_has_its_totals() -> None:
     [("11.20", 0, "0.00"), ("11.2 USD", 0, "0.00"), ("11.00", 1, "-0.20"), ("5.00 EUR", 1, "5.00")],
 )
 def test_the_terminals_own_total_is_compared(expected: str, code: int, difference: str) -> None:
-    done = report(*DAY, "--json", "--expect", expected, fill=put({"authorized": Decimal("11.20")}))
+    done = report("--json", "--expect", expected, fill=put({"authorized": Decimal("11.20")}))
     assert done.returncode == code
     assert json.loads(done.stdout, parse_float=Decimal)["comparison"]["difference"] == Decimal(difference)
     for way in ((), ("--csv",), ("--html", "-")):
-        told = report(*DAY, *way, "--expect", expected, fill=put({"authorized": Decimal("11.20")}))
-        assert told.returncode == code
-        assert "The terminal's total is" in " ".join((told.stdout + told.stderr).split())
-
-
-def test_an_expected_total_needs_a_currency_if_there_are_several() -> None:
-    fill = put({"authorized": Decimal(10)}, {"authorized": Decimal(7), "currency": "EUR"})
-    assert report(*DAY, "--expect", "17", fill=fill).returncode == 2
-    assert report(*DAY, "--expect", "7 EUR", fill=fill).returncode == 0
+        told = report(*way, "--expect", expected, fill=put({"authorized": Decimal("11.20")}))
+        said = " ".join((told.stdout + told.stderr).split())
+        assert (told.returncode, "The terminal's total is" in said) == (code, True)
 
 
 def test_on_a_terminal_the_report_fits_80_columns() -> None:
@@ -170,18 +166,11 @@ def test_on_a_terminal_the_report_fits_80_columns() -> None:
     assert "posd acknowledge" in seen.screen
 
 
-@every("text", ["=1+1", "+1", "-1", "@x", " =1", "\N{FULLWIDTH EQUALS SIGN}1"])
-def test_csv_has_no_formula(text: str) -> None:
-    fill = put({"sale": text, "metadata": encode({"table": text})})
-    done = report(*DAY, "--csv", "--metadata", "table", fill=fill)
-    (row,) = csv.DictReader(io.StringIO(done.stdout, newline=""))
-    said = text.replace(text.lstrip(), f"'{text.lstrip()}")
-    assert (row["sale"], row["metadata.table"]) == (said, said)
-
-
 @every(
     ("text", "cell"),
     [
+        *((text, f"'{text}") for text in ("=1+1", "+1", "-1", "@x", "\N{FULLWIDTH EQUALS SIGN}1")),
+        (" =1", " '=1"),
         ("table 7;=1+1", "table 7;'=1+1"),  # a spreadsheet with decimal commas separates cells by semicolons
         ('x; "=1+1', "x; \"'=1+1"),
         ("7-1, +2 = 8", "7-1, +2 = 8"),
@@ -190,21 +179,19 @@ def test_csv_has_no_formula(text: str) -> None:
         ("a\x00\u2028\u202eb", r"a\u0000\u2028\u202eb"),
     ],
 )
-def test_a_text_in_the_csv_is_one_cell_in_one_line(text: str, cell: str) -> None:
-    fill = put({"sale": "s", "metadata": encode({"table": text})})
-    done = report(*DAY, "--csv", "--metadata", "table", fill=fill)
+def test_csv_has_no_formula_and_a_text_is_one_cell_in_one_line(text: str, cell: str) -> None:
+    fill = put({"sale": text, "metadata": encode({"table": text})})
+    done = report("--csv", "--metadata", "table", fill=fill)
     (row,) = csv.DictReader(io.StringIO(done.stdout, newline=""))
-    assert row["metadata.table"] == cell
+    assert (row["sale"], row["metadata.table"]) == (cell, cell)
     assert len(done.stdout.splitlines()) == 2
 
 
 def test_metadata_is_shown_only_on_request() -> None:
     fill = put({"metadata": encode({"email": "ana@example.org", "table": "seven"})})
     for way in ((), ("--csv",), ("--json",), ("--html", "-")):
-        assert "ana@example.org" not in report(*DAY, *way, fill=fill).stdout
-        shown = report(*DAY, *way, "--metadata", "table", fill=fill).stdout
-        assert "seven" in shown
-        assert "ana@example.org" not in shown
+        plain, shown = (report(*way, *more, fill=fill).stdout for more in ((), ("--metadata", "table")))
+        assert ("seven" in plain, "seven" in shown, "ana@example.org" in plain + shown) == (False, True, False)
 
 
 def test_an_unknown_terminal_is_reported() -> None:
@@ -221,21 +208,22 @@ def test_the_page_replaces_an_older_one_completely_and_is_private_to_its_owner(t
     page.chmod(0o644)
     mask = os.umask(0)
     try:
-        done = report(*DAY, "--html", str(page), fill=put({"result": None}))
+        done = report("--html", str(page), fill=put({"result": None}))
     finally:
         os.umask(mask)
     assert done.stdout == f"Written: {page}, 1 payment.\nIt begins with what needs attention.\n"
     assert page.read_text().startswith("<!DOCTYPE html>")
-    assert stat.S_IMODE(page.stat().st_mode) == 0o600
-    assert list(tmp_path.iterdir()) == [page]
+    assert (stat.S_IMODE(page.stat().st_mode), list(tmp_path.iterdir())) == (0o600, [page])
+    assert report("--html", "/dev/null").returncode == 0  # a device is written to and not replaced
+    assert Path("/dev/null").is_char_device()
 
 
 def test_the_page_is_in_the_language_of_the_locale_and_a_csv_file_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
-    page, table = (report(*DAY, *way, fill=put({})).stdout for way in (("--html", "-"), ("--csv",)))
+    page, table = (report(*way, fill=put({})).stdout for way in (("--html", "-"), ("--csv",)))
     assert '<html lang="es">' in page
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
-    assert table == report(*DAY, "--csv", fill=put({})).stdout
+    assert table == report("--csv", fill=put({})).stdout
 
 
 def test_today_is_today_in_the_merchants_time_zone() -> None:
@@ -249,12 +237,136 @@ def test_today_is_today_in_the_merchants_time_zone() -> None:
 
 
 def test_open_payments_are_listed_and_the_exit_code_is_0() -> None:
-    done = report(*DAY, fill=put({"result": None}))
-    assert done.returncode == 0
-    assert "Not in the totals: 1 payment that may have moved money (11.20)." in done.stdout
-    assert "Total: 0.00\n" in done.stdout
+    done = report(fill=put({"result": None}))
+    words = ("Not in the totals: 1 payment that may have moved money (11.20).", "Total: 0.00\n")
+    assert (done.returncode, [each for each in words if each not in done.stdout]) == (0, [])
 
 
-def test_a_device_is_written_to_and_not_replaced() -> None:
-    assert report(*DAY, "--html", "/dev/null").returncode == 0
-    assert Path("/dev/null").is_char_device()
+# Output formats. All formats have the same content, and no text in them can run as code.
+
+
+NOON = datetime(2026, 11, 20, 17, 0, tzinfo=UTC)
+#: Texts that a terminal or a till may send: formulas, markup, control characters.
+texts = st.sampled_from(["SN-1", "=1+1", "<script>alert(1)</script>", "\"&'", "a\x00\x1b[31m\nb", "ñ☃", "-"]) | st.text(
+    st.characters(codec="utf-8"), max_size=9
+)
+rows = st.fixed_dictionaries(
+    {
+        "result": st.sampled_from(["approved", "approved", "declined", None]),
+        "authorized": st.none() | st.decimals(0, 10**12, places=2),
+        "brand": st.none() | texts,
+        "currency": st.sampled_from(["USD", "EUR", "=1+1"]),
+        "terminal": texts.filter(bool),
+        "kind": st.sampled_from(["charge", "void", "pre-auth", None]),
+        "sale": st.none() | texts,
+        "attention": st.sampled_from([(), ("gap",), ("conflicting_final",)]),
+    }
+)
+
+
+def view(shop: Book) -> ReportView:
+    return ReportView(decode(encode(reported(shop, days_of(DAY_OF, DAY_OF, ZONE_OF), NOON))))
+
+
+@pytest.fixture
+def shop() -> Iterator[Book]:
+    with book() as made:
+        yield made
+
+
+@settings(max_examples=examples(10, 50), deadline=None)
+@given(st.lists(rows, max_size=8))
+def test_every_format_has_the_same_content_and_no_executable_text(found: list[dict[str, Any]]) -> None:
+    with book() as shop:
+        for number, row in enumerate(found):
+            shop.put(number, NOON + timedelta(minutes=number), **row)
+        report = view(shop)
+    table = list(csv.DictReader(io.StringIO(write_csv(report), newline="")))
+    identities = [[row["client_transaction_id"] for row in rows] for rows in (table, report["payments"])]
+    assert identities[0] == identities[1]
+    total = sum((item["total"] for item in report["by_currency"]), Decimal(0))
+    assert sum((Decimal(row["counted"]) for row in table if row["counted"]), Decimal(0)) == total
+    numbers = {"counted", "amount", "requested", "authorized", "seconds"}
+    assert not any(row[name].startswith(FORMULA) for row in table for name in row.keys() - numbers)
+    assert json.loads(write_json(report), parse_float=Decimal, parse_int=Decimal) == report.document
+    text = page.write(report)
+    assert "<script" not in text
+    assert all(char.isprintable() or char == "\n" for char in text)
+
+
+def test_a_correction_is_in_every_format(shop: Book) -> None:
+    shop.put(1, NOON, authorized=Decimal("11.20"))
+    for changed in ({}, {"result": "declined"}):
+        shop.put(1, NOON, **({"authorized": Decimal("11.20")} | changed))
+        shift, _ = whole(shifts.count(shop.db, ShiftRequest("Ana", "<late>"), context(NOON), 1))
+        shifts.close(shop.unit, shift)
+    made = whole(shifts.of_closed(shop.db, shifts.ReportOptions(context(NOON), ZONE_OF, []), None))
+    report = ReportView(decode(encode(made)))
+    text = page.write(report)
+    words = ("hift 2, closed by Ana", "Note: &lt;late&gt;", "corrected here")
+    assert ([each for each in words if each not in text], ",correction," in write_csv(report)) == ([], True)
+
+
+def test_a_page_in_spanish_has_no_english_text(shop: Book) -> None:
+    fill_trouble(shop, datetime(2026, 11, 20, tzinfo=ZONE_OF))
+    shop.put(90, NOON, authorized=Decimal("11.20"), currency=None)
+    english = page.write(view(shop))
+    template = Path(str(page.__file__)).with_name("page.html.j2").read_text("utf-8")
+    of_template = set(re.findall(r'word\("([^"]+)"\)', template)) - {"total", "terminal"}
+    use(Language.ES)
+    try:
+        spanish = page.write(view(shop))
+    finally:
+        use(Language.EN)
+    assert ('lang="en"' in english, 'lang="es"' in spanish) == (True, True)
+    seen = [set(re.findall(r"(?<=>)[^<>]+(?=<)", text)) for text in (english, spanish)]
+    heads = [set(re.findall(r"<(?:th|h2|caption)[^>]*>([^<]+)<", text)) for text in (english, spanish)]
+    assert heads[0] & heads[1] <= {"terminal", "total"}
+    assert [text for text in of_template if text in seen[1]] == []
+    assert "None" not in seen[0] | seen[1]
+
+
+@pytest.mark.slow
+def test_a_page_of_a_busy_day_has_a_reasonable_size(shop: Book) -> None:
+    morning = datetime(2026, 11, 20, tzinfo=ZONE_OF)
+    fill_day(shop, 5000, morning, terminals=12)
+    fill_trouble(shop, morning)
+    text = page.write(view(shop))
+    assert len(text) < 3_000_000
+    assert text.index("Needs attention") < text.index("Totals")
+    assert not any(word in text for word in ("http://", "https://", "src=", "@import", "url(/"))
+
+
+# Days of the merchant: beginning, end, and accepted formats.
+
+
+ZONES = ["America/Guayaquil", "Europe/Madrid", "America/Sao_Paulo", "America/Havana", "Australia/Lord_Howe", "UTC"]
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "hours"),
+    [
+        # Days of the past. For future days, versions of the time zone data can differ.
+        ("America/Guayaquil", date(2024, 11, 20), 24),
+        ("Europe/Madrid", date(2024, 3, 31), 23),
+        ("Europe/Madrid", date(2024, 10, 27), 25),
+        ("America/Sao_Paulo", date(2018, 11, 4), 23),  # this day has no midnight
+        ("America/Havana", date(2024, 11, 3), 25),  # this day has two midnights
+        ("Australia/Lord_Howe", date(2024, 10, 6), 23.5),
+    ],
+)
+def test_a_day_has_the_hours_between_two_midnights(zone: str, day: date, hours: float) -> None:
+    start, end = span(day, day, ZoneInfo(zone))
+    assert end - start == timedelta(hours=hours)
+
+
+@given(st.sampled_from(ZONES), st.integers(0, 60 * 365 * 24 * 60))
+def test_every_moment_belongs_to_exactly_one_day(zone: str, minutes: int) -> None:
+    moment = datetime(1990, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)
+    local = moment.astimezone(ZoneInfo(zone)).date()
+    near = [local + timedelta(days=number) for number in range(-2, 3)]
+    assert [day for day in near if _holds(span(day, day, ZoneInfo(zone)), moment)] == [local]
+
+
+def _holds(days: tuple[datetime, datetime], moment: datetime) -> bool:
+    return days[0] <= moment < days[1]

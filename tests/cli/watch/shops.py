@@ -8,6 +8,7 @@ from posd.cli.app.connection import decode
 from posd.cli.watch.state import ListName, Shop, WatchState
 from posd.cli.watch.texts import header, lines, nothing, notice, rates, title
 from tests.cli.documents import attention, outcome, print_job, transaction
+from tests.cli.documents import terminal as any_terminal
 
 NOW = datetime(2026, 11, 20, 14, 30, 15, tzinfo=UTC)
 HEALTH = {"status": "ok", "checks": {"storage": {"status": "ok", "detail": "the database can be read"}}}
@@ -24,41 +25,17 @@ def identity(number: int) -> str:
     return f"7f3c0000-0000-4000-8000-{number:012}"
 
 
-def exact(document: Any) -> Any:
-    """Return a document with exact numbers, as read from the API."""
-    return decode(json.dumps(document))
-
-
 def terminal(number: int, **changes: Any) -> dict[str, Any]:
     """Return a reachable terminal that runs nothing."""
-    document = {
-        "serial": f"SN-{number:04}",
-        "brand": "B",
-        "model": "M",
-        "base_url": f"https://192.168.1.{number}:6869",
-        "source": "mdns",
-        "reachable": True,
-        "last_seen": at(3),
-        "transaction": None,
-        "reason": None,
-        "checked_at": at(3),
-        "claims": [],
-    }
-    return document | changes
+    own = {"serial": f"SN-{number:04}", "base_url": f"https://192.168.1.{number}:6869", "last_seen": at(3)}
+    return any_terminal(**own | changes)
 
 
 def payment(number: int, seconds: float, status: str | None = "TERMINAL_ACKNOWLEDGED", **changes: Any) -> Any:
     """Return an open payment on the terminal with this number. The payment began this many seconds ago."""
-    document = {
-        "client_transaction_id": identity(number),
-        "terminal": f"SN-{number:04}",
-        "created_at": at(seconds),
-        "status": status,
-        "phase": "active",
-        "next_step": "wait",
-        "abortable": status != "APPROVAL_REQUESTED",
-    }
-    return exact(transaction(**document | changes))
+    document = {"client_transaction_id": identity(number), "terminal": f"SN-{number:04}", "created_at": at(seconds)}
+    document |= {"status": status, "phase": "active", "next_step": "wait", "abortable": status != "APPROVAL_REQUESTED"}
+    return decode(json.dumps(transaction(**document | changes)))  # with exact numbers, as read from the API
 
 
 def ended(number: int, code: str, seconds: float, detail: str = "") -> Any:
@@ -79,10 +56,7 @@ DOUBT = in_doubt(4, 700)
 BUSY = Shop(
     health=HEALTH,
     version="1.2.3",
-    terminals=[
-        *(terminal(number) for number in range(1, 5)),
-        terminal(5, reachable=False, last_seen=at(4000), reason=REASON),
-    ],
+    terminals=[*map(terminal, range(1, 5)), terminal(5, reachable=False, last_seen=at(4000), reason=REASON)],
     open=[
         payment(3, 2, "APPROVAL_REQUESTED"),
         payment(2, 15, "CARD_PRESENTED", type="pre-auth"),

@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -61,10 +62,6 @@ class Seen:
         rows = self.app.focused
         return rows.lines[rows.highlighted].plain if isinstance(rows, Rows) and rows.highlighted is not None else ""
 
-    async def hides(self, words: str) -> list[str]:
-        """Wait until no line has these words."""
-        return await self.until(lambda lines: not any(words in line for line in lines), f"still {words}")
-
 
 @asynccontextmanager
 async def seen(socket: Path, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Seen]:
@@ -74,6 +71,20 @@ async def seen(socket: Path, size: tuple[int, int] = (80, 24)) -> AsyncIterator[
     async with app.run_test(size=size) as pilot:
         yield Seen(app, pilot)
         app.exit(app.return_value)
+
+
+def pictured(socket: Path, size: tuple[int, int]) -> tuple[list[str], str]:
+    """Return the complete screen of `posd watch` as lines and as a picture, for columns and lines of a terminal."""
+
+    async def look() -> tuple[list[str], str]:
+        async with seen(socket, size) as view:
+            await view.shows("in_doubt")
+            await view.shows("% approved")
+            lines = await view.shows("q quit")
+            picture = view.app.export_screenshot(title="posd watch")
+            return [line.rstrip() for line in lines], re.sub(r"\s*@font-face \{.*?\}", "", picture, flags=re.DOTALL)
+
+    return asyncio.run(look())
 
 
 class OnTerminal:

@@ -6,7 +6,6 @@ import pytest
 
 from posd.client import Problem
 from tests.e2e.conftest import shop
-from tests.support.events import APPROVED
 from tests.support.shop import Payment, Shop, acknowledging, open_counters
 
 __all__ = ["shop"]
@@ -31,9 +30,3 @@ async def alone() -> AsyncIterator[Payment]:
     """Yield a payment that is not started, on the only terminal of a daemon. A test can stop and restart the daemon."""
     async with open_counters(1) as [counter]:
         yield counter.payment()
-
-
-async def approve(payment: Payment, steps: slice = slice(None)) -> None:
-    """Report the steps of an approved payment from the terminal."""
-    for status, previous in APPROVED[steps]:
-        assert await payment.event(status, previous) == 200

@@ -19,7 +19,7 @@ import httpx2
 import pytest
 
 from posd.client import Approved, AsyncPayment, AsyncPosd, Canceled, Paid, Posd, StillOpen, connection
-from tests.client.conftest import approve, refused
+from tests.client.conftest import refused
 from tests.support.shop import Payment, acknowledging, held
 from tests.support.streams import PATIENCE_SECONDS
 
@@ -71,7 +71,7 @@ async def test_a_cancelled_wait_leaves_the_payment_open_and_no_connection(paymen
         assert waiting.cancelled()
         assert connections(socket) == 0
         assert (await charge.state()).phase == "active"
-        await approve(payment)
+        await payment.approve()
         assert isinstance(await charge.outcome(), Approved)
     assert (len(payment.requests), terminal.aborts - aborts) == (1, 0)
 
@@ -86,7 +86,7 @@ async def test_a_cancelled_charge_continues_and_is_found_by_its_id(payment: Paym
             await charging
         slow.release.set()
         charge = await client.charge(payment.identity, "5.00", terminal=payment.serial)
-        await approve(payment)
+        await payment.approve()
         assert isinstance(await charge.outcome(), Approved)
     assert len(payment.requests) == 1
 
@@ -131,14 +131,14 @@ async def test_ctrl_c_in_a_waiting_program_does_not_affect_the_payment(payment: 
     assert till.stdout is not None
     async with asyncio.timeout(PATIENCE_SECONDS):
         await payment.shop.terminal.arrived.wait()
-    await approve(payment, slice(0, 1))
+    await payment.approve(1)
     assert await till.stdout.readline() == b"TERMINAL_ACKNOWLEDGED\n"
     till.send_signal(signal.SIGINT)
     _, said = await till.communicate()
     assert b"KeyboardInterrupt" in said
     assert b"ResourceWarning" not in said
     assert (await payment.get())["phase"] == "active"
-    await approve(payment, slice(1, None))
+    await payment.approve(after=1)
     assert (await posd.outcome(payment.identity))["result"] == "approved"
     assert (len(payment.requests), payment.shop.terminal.aborts - aborts) == (1, 0)
 
@@ -170,7 +170,7 @@ async def test_a_watch_that_is_left_early_has_no_connection(payment: Payment) ->
     socket = payment.shop.daemon.till_socket
     async with AsyncPosd(socket) as client:
         charge = await client.charge(payment.identity, "5.00", terminal=payment.serial)
-        await approve(payment, slice(0, 1))
+        await payment.approve(1)
         changes: AsyncGenerator[Any, None] = charge.watch()
         await anext(changes)
         await changes.aclose()

@@ -9,7 +9,6 @@ import pytest
 
 from posd.client import Approved, AsyncPosd, Change, Outcome, Paid, State
 from tests.client.both import InThreads
-from tests.client.conftest import approve
 from tests.support.events import APPROVED
 from tests.support.shop import Payment, Shop
 
@@ -24,7 +23,7 @@ async def test_a_charge_ends_approved(client: Client, payment: Payment) -> None:
         amount = {"iva": Decimal("1.20"), "subtotal_iva": "10.00"}
         charge = await till.charge(payment.identity, amount, terminal=payment.serial)
         waiting = asyncio.create_task(charge.outcome())
-        await approve(payment)
+        await payment.approve()
         outcome = await waiting
     assert isinstance(outcome, Approved)
     assert (outcome.id, outcome.paid, outcome.authorized_amount) == (payment.identity, Paid.PAID, Decimal("11.20"))
@@ -40,7 +39,7 @@ async def test_a_wait_outlives_three_restarts_and_a_kill(client: Client, alone: 
             await posd.stop(number)
             await posd.start()
         assert not waiting.done()
-        await approve(alone)
+        await alone.approve()
         outcome = await waiting
     assert isinstance(outcome, Approved)
     assert len(alone.requests) == 1
@@ -51,7 +50,7 @@ async def test_watch_continues_over_a_restart_without_gap_or_repeat(client: Clie
     async with client(alone.shop.daemon.till_socket) as till:
         await till.charge(alone.identity, 5)
         async with aclosing(till.transaction(alone.identity).watch()) as changes:
-            await approve(alone, slice(0, 1))
+            await alone.approve(1)
             seen: list[Change | State | Outcome] = [await anext(changes)]
 
             async def rest() -> None:
@@ -59,7 +58,7 @@ async def test_watch_continues_over_a_restart_without_gap_or_repeat(client: Clie
 
             watching = asyncio.create_task(rest())
             await alone.shop.daemon.restart()
-            await approve(alone, slice(1, None))
+            await alone.approve(after=1)
             await watching
     *steps, last = seen
     assert [step.status for step in steps if isinstance(step, Change)] == [status for status, _ in APPROVED]
@@ -77,7 +76,7 @@ async def test_each_step_has_a_text_for_the_cashier_in_the_chosen_language(clien
                     if isinstance(change, State) and change.display.code == code:
                         break
             assert (change.display.text, change.next_step) == ("Consultando al banco, espere por favor", "wait")
-            await approve(payment, slice(3, None))
+            await payment.approve(after=3)
             *_, last = [change async for change in changes]
     assert isinstance(last, Approved)
     assert last.display is not None
@@ -106,7 +105,7 @@ async def test_a_wait_for_the_outcome_reports_each_text_once(client: Client, pay
         assert await payment.event("TERMINAL_ACKNOWLEDGED", None) == 200
         assert await payment.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 200
         assert await shown.get() == "Card read, please wait"
-        await approve(payment, slice(2, None))
+        await payment.approve(after=2)
         assert isinstance(await waiting, Approved)
     if (last := await shown.get()) == "Asking the bank, please wait":
         last = await shown.get()

@@ -22,7 +22,7 @@ import pytest
 from posd.client import AsyncPosd, OutcomeUnknown, PaymentStore, Posd, Problem, StoredPayment, Unreachable
 from tests.cli.documents import ID, OTHER_ID, answer, transaction
 from tests.cli.stub import Answer, Stub, problem
-from tests.client.conftest import approve, refused
+from tests.client.conftest import refused
 from tests.power.platter import replay
 from tests.support import forks
 from tests.support.needs import needs
@@ -257,7 +257,7 @@ async def killed(payment: Payment, folder: Path, line: int) -> tuple[bool, bool,
     assert second.stdout is not None
     if stored:
         assert await second.stdout.readline() == f"{payment.identity} 5.00\n".encode()
-        await approve(payment)
+        await payment.approve()
     said, _ = await second.communicate()
     assert (second.returncode, said) == (0, b"paid\n" if stored else b"")
     assert len(payment.requests) == len(stored)

@@ -16,7 +16,7 @@ from posd.calls.streams import HEARTBEAT_SECONDS
 from posd.payments.model import LONG_WAIT
 from tests.e2e.test_metrics import families, value
 from tests.support.daemon import Daemon
-from tests.support.events import APPROVED, event
+from tests.support.events import event
 from tests.support.shop import QUIET, Payment, Shop, answering, knowing, nothing_to_correct, open_counters
 from tests.support.streams import stream
 from tests.support.webhooks import attention
@@ -35,8 +35,7 @@ async def counter() -> AsyncIterator[Shop]:
 async def waiting(counter: Shop) -> Payment:
     """Return a payment that waits for the PIN. All events up to this state have arrived."""
     payment = await counter.started()
-    for status, previous in APPROVED[:2]:
-        assert await payment.event(status, previous) == 200
+    await payment.approve(2)
     return payment
 
 

@@ -10,7 +10,6 @@ from uuid import uuid4
 import pytest
 
 from posd.httpd.admission import PLACES_OF_STRANGER
-from tests.e2e.test_backup import approve
 from tests.support.daemon import Daemon
 from tests.support.events import body
 from tests.support.https import deliver, post, status_of
@@ -25,7 +24,7 @@ Ended = tuple[str, str, str]  # the ended record: id, terminal, and callback URL
 
 async def approved(shop: Shop) -> Ended:
     payment = await shop.started()
-    await approve(payment)
+    await payment.approve()
     return payment.identity, payment.serial, payment.requests[0].callback
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.processes import posd
 from tests.e2e.conftest import some
-from tests.e2e.test_backup import approve, back_up, lose, posd_command
+from tests.e2e.test_backup import back_up, lose, posd_command
 from tests.support.daemon import Daemon
 from tests.support.events import APPROVED
 from tests.support.shop import Payment, Shop
@@ -75,13 +75,13 @@ async def test_after_an_old_backup_is_copied_in_by_hand_nothing_is_sent_twice(ow
     """The file was copied without `posd restore`. The till repeats a call whose id is not in the file."""
     daemon = own.daemon
     before = await own.started()
-    await approve(before)
+    await before.approve()
     await daemon.stop()
     copy_state(daemon, home / "old", "posd.db")
     await daemon.start()
     first = await feed(daemon)
     open_one, paid = await own.started(), await own.started()
-    await approve(paid)
+    await paid.approve()
     await daemon.stop()
     shutil.copy2(home / "old" / "posd.db", daemon.database)
     await daemon.start()
@@ -111,7 +111,7 @@ async def test_after_an_old_backup_is_copied_in_by_hand_nothing_is_sent_twice(ow
         {"database_id": again["database_id"], "first_seq": again["first_seq"], "last_seq": numbers[-1]},
     ]
 
-    await approve(open_one)  # the payment's callback address is still valid
+    await open_one.approve()  # the payment's callback address is still valid
     await daemon.restart()
     assert (await refused(own.payment()))["since"] == problem["since"]
     said = await seen(daemon)
@@ -150,7 +150,7 @@ async def test_a_lost_sale_is_not_paid_again_under_another_id(own: Shop, home: P
     await daemon.start()
     paid = own.payment()
     assert (await paid.put(sale="basket-7")).status == 201
-    await approve(paid)
+    await paid.approve()
     await daemon.stop()
     shutil.copy2(home / "old" / "posd.db", daemon.database)
     await daemon.start()
@@ -252,13 +252,12 @@ async def test_a_backup_with_more_data_than_the_witness_restores_the_rest(own: S
     paid, canceled = own.payment(), own.payment()
     for payment in (paid, canceled):
         assert (await payment.put(sale=f"sale of {payment.identity}")).status == 201
-        for status, previous in APPROVED[:steps]:
-            assert await payment.event(status, previous) == 200
+        await payment.approve(steps)
     await back_up(daemon, home / "backup.db")
     await daemon.stop()
     shutil.copy2(home / "old" / "posd.db", daemon.database)
     await daemon.start()
-    await approve(paid, after=steps)
+    await paid.approve(after=steps)
     assert await canceled.event("TERMINAL_CANCELED", APPROVED[steps - 1][0]) == 200
     await daemon.stop()
     await restored(daemon, str(home / "backup.db"))
@@ -291,7 +290,7 @@ async def test_after_the_loss_of_a_disk_head_office_provides_the_started_ids(own
     """Only the certificates are left. posd repeats no start, and asks an operator."""
     daemon = own.daemon
     payments = [await own.started() for _ in range(3)]
-    await approve(payments[0])
+    await payments[0].approve()
     at = [(await payment.get())["created_at"] for payment in payments]
     await daemon.kill()
     for path in filter(Path.is_file, daemon.database.parent.iterdir()):
@@ -337,7 +336,7 @@ async def test_after_the_loss_of_a_disk_head_office_provides_the_started_ids(own
 async def test_a_listed_id_keeps_the_sale_of_the_witness(own: Shop, home: Path) -> None:
     daemon, paid = own.daemon, own.payment()
     assert (await paid.put(sale="basket-7")).status == 201
-    await approve(paid)
+    await paid.approve()
     await daemon.kill()
     lose(daemon.database, "", "-wal", "-shm")
     (home / "lane.ids").write_text(f"{paid.identity}\n")
@@ -469,7 +468,7 @@ async def test_files_of_another_machine_are_reported(own: Shop, home: Path) -> N
 async def test_the_witness_contains_only_the_needed_data(own: Shop) -> None:
     payment = own.payment()
     await payment.put(metadata={"reference": "ticket-1042"}, sale="till-3/1042", amount={"subtotal_iva0": 77.31})
-    await approve(payment)
+    await payment.approve()
     await own.daemon.stop()
     content = witness(own.daemon).read_text()
     assert payment.identity in content

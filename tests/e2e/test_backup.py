@@ -24,9 +24,9 @@ from posd.upkeep.verify import verify
 from tests.cli.processes import posd
 from tests.e2e.conftest import CHARGE, some
 from tests.support.daemon import Daemon, running, toml
-from tests.support.events import APPROVED, body
+from tests.support.events import body
 from tests.support.https import deliver
-from tests.support.shop import Payment, Shop, open_shop
+from tests.support.shop import Shop, open_shop
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 
@@ -41,11 +41,6 @@ async def back_up(daemon: Daemon, path: Path) -> Any:
     reply = await daemon.call("POST", "/backup", {"path": str(path)}, socket=daemon.admin_socket)
     assert reply.status == 200, reply.body
     return reply.json
-
-
-async def approve(payment: Payment, *, after: int = 0) -> None:
-    for status, previous in APPROVED[after:]:
-        assert await payment.event(status, previous) == 200
 
 
 def names(directory: Path) -> set[str]:
@@ -94,12 +89,12 @@ async def test_after_a_disaster_and_a_restore_nothing_is_sent_twice(own: Shop, h
     damage, taken_over = DISASTERS[disaster]
     daemon = own.daemon
     paid, waiting = await own.started(), await own.started()
-    await approve(paid)
+    await paid.approve()
     moved = await own.started()
     await back_up(daemon, home / "backup.db")
-    await approve(moved)
+    await moved.approve()
     later, ended = await own.started(), await own.started()
-    await approve(ended)
+    await ended.approve()
     everyone = (paid, waiting, moved, later, ended)
     before = {payment.identity: await payment.get() for payment in everyone}
 
@@ -117,7 +112,7 @@ async def test_after_a_disaster_and_a_restore_nothing_is_sent_twice(own: Shop, h
         assert document["outcome"] == before[payment.identity]["outcome"]
         assert document["phase"] == before[payment.identity]["phase"]
     for payment in (waiting, later):  # callbacks of open payments are accepted with their old tokens
-        await approve(payment)
+        await payment.approve()
         assert (await payment.get())["outcome"]["result"] == "approved"
     if taken_over == "unknown":
         await moved.event("APPROVAL", "APPROVAL_REQUESTED")
@@ -335,7 +330,7 @@ async def test_the_command_reports_the_older_backups(home: Path) -> None:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_standard_output_has_exactly_the_backup(shop: Shop, home: Path) -> None:
     paid = await shop.started()
-    await approve(paid)
+    await paid.approve()
     stored = (await shop.daemon.call("GET", "/transactions?limit=500")).json["transactions"]
     command = [sys.executable, "-m", "posd", "--config", str(shop.daemon.config_file), "backup", "-"]
     process = await asyncio.create_subprocess_exec(

@@ -12,7 +12,6 @@ import pytest
 import trustme
 
 from posd.base.times import iso, parse_iso
-from tests.e2e.test_backup import approve
 from tests.e2e.test_certificates import shown
 from tests.support.certificates import LATER
 from tests.support.daemon import Daemon, running
@@ -80,7 +79,7 @@ async def sure(posd: Daemon) -> None:
 
 async def paid(shop: Shop) -> Payment:
     payment = await shop.started()
-    await approve(payment)
+    await payment.approve()
     assert (await payment.get())["outcome"]["result"] == "approved"
     return payment
 

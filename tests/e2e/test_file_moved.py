@@ -10,7 +10,6 @@ import pytest
 
 from tests.e2e.conftest import some
 from tests.support.daemon import Daemon
-from tests.support.events import APPROVED
 from tests.support.shop import Shop
 
 #: Seconds in which posd detects the change, even on a busy machine.
@@ -81,8 +80,7 @@ async def test_nothing_is_acknowledged_until_the_same_file_is_back(own: Shop, ch
 
     put_back(path)
     await health_is(daemon, "ok")
-    for status, previous in APPROVED:
-        assert await waiting.event(status, previous) == 200
+    await waiting.approve()
     assert (await waiting.get())["outcome"]["result"] == "approved"
     assert (await refused.put()).status == 201
     assert len(refused.requests) == 1
@@ -104,8 +102,7 @@ async def test_an_idle_daemon_detects_a_moved_file_within_seconds(own: Shop) -> 
 async def test_after_the_wal_was_removed_a_kill_loses_nothing(own: Shop) -> None:
     """When posd detects the removal, it writes the content of the WAL into the database."""
     paid = await own.started()
-    for status, previous in APPROVED:
-        assert await paid.event(status, previous) == 200
+    await paid.approve()
     own.daemon.database.with_name("posd.db-wal").unlink()
     await own.daemon.log_line("store.file_moved")
     await own.daemon.log_line("store.log_saved")

@@ -16,7 +16,7 @@ from posd.tls.files import fingerprint
 from posd.upkeep.known_ca import REMEDY, KnownFingerprints, known
 from tests.cli.processes import posd as posd_command
 from tests.e2e.conftest import some
-from tests.e2e.test_backup import approve, back_up
+from tests.e2e.test_backup import back_up
 from tests.e2e.test_backup import posd_command as command_of
 from tests.e2e.test_certificates import check, command, files, reloaded
 from tests.support.daemon import Daemon
@@ -171,7 +171,7 @@ async def test_without_the_callback_key_posd_does_not_start_and_says_so(own: Sho
         key.rmdir()
     key.write_bytes(good)
     await daemon.start()
-    await approve(waiting)
+    await waiting.approve()
     assert (await waiting.get())["outcome"]["result"] == "approved"
 
 
@@ -192,5 +192,5 @@ async def test_a_person_can_make_a_new_key(own: Shop, trouble: str) -> None:
     await daemon.start()
     assert await waiting.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 403
     later = await own.started()
-    await approve(later)
+    await later.approve()
     assert (await later.get())["outcome"]["result"] == "approved"

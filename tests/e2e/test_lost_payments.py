@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.test_back_in_time import refused, restored, seen
-from tests.e2e.test_backup import approve, back_up, lose
+from tests.e2e.test_backup import back_up, lose
 from tests.support.shop import Payment, Shop, acknowledging
 from tests.support.webhooks import attention
 
@@ -21,7 +21,7 @@ async def lost(shop: Shop, home: Path, count: int = 1, **request: Any) -> list[P
     await back_up(daemon, home / "backup.db")
     payments = [await shop.started(**request) for _ in range(count)]
     for payment in payments:
-        await approve(payment)
+        await payment.approve()
     await daemon.kill()
     lose(daemon.database, "", "-wal", "-shm", ".witness")
     await restored(daemon, str(home / "backup.db"))
@@ -93,7 +93,7 @@ async def test_without_a_charge_on_the_slip_the_call_is_repeated(own: Shop, home
 
 async def test_a_lost_refund_counts_against_its_original(own: Shop, home: Path) -> None:
     charge = await own.started()
-    await approve(charge)
+    await charge.approve()
     (refund,) = await lost(own, home)
     word = told(refund, type="refund", original=charge.identity, **SLIP)
     assert (await refund.post("resolve", word, admin=True)).status == 200

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from posd.payments.reconcile import MAX_CALLS
 from tests.e2e.test_proof import NONE, NOTHING_RUNNING, pay_before, prove, settings
-from tests.support.events import APPROVED, event
+from tests.support.events import event
 from tests.support.https import connect
 from tests.support.shop import (
     QUIET,
@@ -157,8 +157,7 @@ async def test_each_unusable_callback_causes_a_search_even_during_a_search(
 
 async def test_an_end_against_the_lifecycle_during_a_search_causes_another_search(counter: Shop) -> None:
     payment = await counter.started()
-    for status, previous in APPROVED[:3]:
-        await payment.event(status, previous)
+    await payment.approve(3)
     slow = held(knowing(event(payment.identity, "APPROVAL_REQUESTED", "CARD_PRESENTED", payment.serial)))
     counter.terminal.search = slow
     asking = asyncio.create_task(payment.post("reconcile"))

@@ -114,8 +114,7 @@ async def test_posd_searches_for_every_open_payment_a_few_at_a_time(shop: Shop) 
 
 async def test_after_a_kill_before_a_search_about_an_unusual_final_posd_searches_once(counter: Shop) -> None:
     payment = await counter.started()
-    for item in APPROVED[:3]:
-        assert await payment.event(*item) == 200
+    await payment.approve(3)
     counter.terminal.search = script = held(answering(200, b"[]"))
     assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200
     await script.arrived.wait()

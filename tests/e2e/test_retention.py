@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from posd.upkeep.verify import verify
-from tests.e2e.test_backup import approve, posd_command
+from tests.e2e.test_backup import posd_command
 from tests.support.events import body
 from tests.support.shop import Shop, open_shop
 
@@ -27,7 +27,7 @@ async def test_an_ended_payment_is_removed_and_never_started_again(home: Path) -
     async with open_shop(home) as shop:
         daemon = shop.daemon
         paid, ended = await shop.started(metadata={"mail": SECRET}), await shop.started()
-        await approve(paid)
+        await paid.approve()
         assert await ended.event("TERMINAL_ACKNOWLEDGED") == 200
         assert await ended.event("TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED") == 200
         open_one = await shop.started()
@@ -61,7 +61,7 @@ async def test_an_ended_payment_is_removed_and_never_started_again(home: Path) -
 
         left = (await daemon.call("GET", "/feed?limit=500")).json["changes"]
         assert left == [change for change in before if change["id"] == open_one.identity]
-        await approve(open_one)
+        await open_one.approve()
         newest = (await daemon.call("GET", f"/feed?after={before[-1]['seq']}")).json["changes"]
         assert {change["id"] for change in newest} == {open_one.identity}, "no number is used twice"
 
@@ -106,7 +106,7 @@ async def test_invalid_calls_of_prune_are_refused(shop: Shop, content: Any, path
 async def test_posd_prune_removes_and_reports(home: Path) -> None:
     async with open_shop(home) as shop:
         paid = await shop.started()
-        await approve(paid)
+        await paid.approve()
         code, _, said = await posd_command(shop.daemon, "prune", "--older-than", "0")
         assert (code, "give --yes" in said) == (2, True)
         code, said, _ = await posd_command(shop.daemon, "prune", "--older-than", "0", "--dry-run")

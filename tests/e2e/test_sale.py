@@ -6,7 +6,6 @@ from uuid import uuid4
 import pytest
 
 from tests.e2e.conftest import some
-from tests.support.events import APPROVED
 from tests.support.shop import Payment, Shop, acknowledging, hanging_up, nothing_to_correct
 from tests.support.terminal import Request
 from tests.support.webhooks import disk
@@ -49,15 +48,10 @@ async def conflicts(shop: Shop, sale: str) -> list[str]:
     return list(reply.json["transactions"])
 
 
-async def approve(payment: Payment) -> None:
-    for item in APPROVED:
-        assert await payment.event(*item) == 200
-
-
 async def test_an_open_or_approved_sale_is_not_charged_again(shop: Shop, sale: str) -> None:
     payment = await paid(shop, sale)
     assert await conflicts(shop, sale) == [payment.identity]
-    await approve(payment)
+    await payment.approve()
     assert await conflicts(shop, sale) == [payment.identity]
     listed = (await shop.daemon.call("GET", f"/transactions?sale={sale}")).json["transactions"]
     assert [item["client_transaction_id"] for item in listed] == [payment.identity]
@@ -108,7 +102,7 @@ async def test_of_two_tills_on_two_terminals_one_succeeds(shop: Shop, sale: str,
 @pytest.mark.asyncio(loop_scope="function")
 async def test_the_guard_survives_a_kill(own: Shop, sale: str) -> None:
     open_one, approved = await paid(own, sale), await paid(own, f"{sale}/approved")
-    await approve(approved)
+    await approved.approve()
     doubtful = own.payment()
     own.terminal.start = hanging_up
     assert (await doubtful.put(sale=f"{sale}/doubt")).json["phase"] == "in_doubt"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_backup import approve, back_up, posd_command
+from tests.e2e.test_backup import back_up, posd_command
 from tests.support.daemon import Daemon
 from tests.support.shop import Payment, Shop
 from tests.support.streams import Reply
@@ -55,7 +55,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
     assert (await report(posd, "--since", "last"))["total"]["total"] == 0
     paid, declined, waiting = await own.started(), await own.started(), await own.started()
     doubtful = await own.in_doubt()
-    await approve(paid)
+    await paid.approve()
     await declined.end("DECLINED")
 
     first = await close(posd)
@@ -67,10 +67,10 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
     assert len(await shifts(posd)) == 1
 
     # A payment counts in the shift in which its outcome arrives. Earlier reports mark the payment as open.
-    await approve(waiting)
+    await waiting.approve()
     await resolved(doubtful, "approved")
     late = await own.started()
-    await approve(late)
+    await late.approve()
     since = await report(posd, "--since", "last")
     assert (since["total"]["total"], since["shift"]["closed_at"]) == (3 * PAID, None)
     assert set(since["shift"]["open_before"]) == {waiting.identity, doubtful.identity}
@@ -122,7 +122,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
 async def test_two_simultaneous_closes_make_one_shift_and_both_get_it(own: Shop) -> None:
     posd = own.daemon
     paid = await own.started()
-    await approve(paid)
+    await paid.approve()
     replies = await asyncio.gather(*(post(posd, after=0, note=text) for text in "abc"))
     assert sorted(reply.status for reply in replies) == [200, 200, 201]
     assert len({reply.json["note"] for reply in replies}) == 1, "each call gets the closed shift"
@@ -130,7 +130,7 @@ async def test_two_simultaneous_closes_make_one_shift_and_both_get_it(own: Shop)
     assert (shift["total"], shift["totals"]["by_currency"][0]["total"]) == (PAID, PAID)
     assert (shift["after"], shift["payments"][0]["counted"]) == (0, PAID)
     # After a lost response the same call returns the closed shift. A call with another `after` closes nothing.
-    await approve(await own.started())
+    await (await own.started()).approve()
     assert (await post(posd, after=0)).status == 200
     assert (await post(posd, begin=True)).status == 200
     assert (await post(posd, after=shift["up_to"])).status == 201
@@ -144,7 +144,7 @@ async def test_two_simultaneous_closes_make_one_shift_and_both_get_it(own: Shop)
 async def test_a_kill_during_a_close_leaves_the_shift_closed_or_open(own: Shop, point: str, closed: int) -> None:
     posd = own.daemon
     paid = await own.started()
-    await approve(paid)
+    await paid.approve()
     await posd.stop()
     posd.environment = {"POSD_CRASH": point}
     await posd.start()
@@ -167,9 +167,9 @@ async def test_a_payment_is_not_removed_before_a_shift_has_counted_it(own: Shop)
         return reply.json["removed"]["transactions"], reply.json["kept_for_shift"]
 
     first, second = await own.started(), await own.started()
-    await approve(first)
+    await first.approve()
     await close(posd)
-    await approve(second)
+    await second.approve()
     assert await prune() == (1, True)  # retention removes the payment that the shift has counted
     assert (await close(posd, "Ben"))["total"]["total"] == PAID
     assert await prune() == (1, False)
@@ -181,12 +181,12 @@ async def test_a_restore_keeps_the_shifts_of_the_replaced_database(own: Shop, ho
     posd = own.daemon
     await back_up(posd, home / "backup.db")
     first, waiting = await own.started(), await own.started()
-    await approve(first)
+    await first.approve()
     await close(posd)
-    await approve(await own.started())
-    await approve(waiting)
+    await (await own.started()).approve()
+    await waiting.approve()
     await close(posd, "Ben")
-    await approve(await own.started())
+    await (await own.started()).approve()
     await close(posd, "Cyd")
     totals = [("Ana", PAID), ("Ben", 2 * PAID), ("Cyd", PAID)]
     await posd.kill()
@@ -196,7 +196,7 @@ async def test_a_restore_keeps_the_shifts_of_the_replaced_database(own: Shop, ho
     assert [(item["operator"], item["total"]) for item in await shifts(posd)] == totals
     # Payments that the restore took over are in the feed again. An earlier shift has counted these payments.
     assert (await report(posd, "--since", "last"))["payments"] == []
-    await approve(await own.started())
+    await (await own.started()).approve()
     assert (await close(posd, "Dan"))["total"]["total"] == PAID
     assert (
         sum(item["total"] for item in await shifts(posd)) == (await report(posd, "--from", LONG_AGO))["total"]["total"]

@@ -13,7 +13,7 @@ from posd.payments.attentions import UNREAD_SECONDS
 from tests.e2e.conftest import CHARGE
 from tests.support import ahead
 from tests.support.daemon import Daemon, running
-from tests.support.events import APPROVED, event
+from tests.support.events import event
 from tests.support.shop import Payment, Shop, acknowledging, hanging_up, knowing
 from tests.support.streams import ask, stream
 from tests.support.terminal import scripted_terminal
@@ -42,8 +42,7 @@ async def shop() -> AsyncIterator[Shop]:
 async def approved(shop: Shop, **request: Any) -> Payment:
     """Return an approved payment. No program has read the payment since the start."""
     payment = await shop.started(**request)
-    for item in APPROVED:
-        assert await payment.event(*item) == 200
+    await payment.approve()
     return payment
 
 
@@ -166,16 +165,14 @@ async def test_a_till_disconnected_before_the_response_has_not_read_it(shop: Sho
     await shown.reply()  # the later call has its reply, so posd has received the earlier call
     waiting.hang_up()
     shown.hang_up()
-    for item in APPROVED:
-        assert await payment.event(*item) == 200
+    await payment.approve()
     assert payment.identity in await unread(shop)
 
 
 async def test_a_waiting_till_has_read_it(shop: Shop) -> None:
     payment = await shop.started()
     waiting = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}/outcome")
-    for item in APPROVED:
-        assert await payment.event(*item) == 200
+    await payment.approve()
     status, outcome = await waiting.reply()
     assert (status, outcome["result"]) == (200, "approved")
     waiting.hang_up()

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from tests.support.daemon import Daemon, running
-from tests.support.events import body
+from tests.support.events import APPROVED, body
 from tests.support.https import deliver
 from tests.support.streams import Reply
 from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, nowhere, scripted_terminal
@@ -61,6 +61,11 @@ class Payment:
     async def deliver(self, content: bytes) -> int:
         """Deliver these bytes to the payment's callback URL. Return the HTTP status."""
         return await deliver(self.requests[0].callback, content, self.shop.daemon.ca)
+
+    async def approve(self, steps: int = len(APPROVED), *, after: int = 0) -> None:
+        """Deliver the first events of an approved payment, or some later events."""
+        for status, previous in APPROVED[after:steps]:
+            assert await self.event(status, previous) == 200
 
     async def end(self, status: str = "TERMINAL_CANCELED") -> None:
         """End the payment by a final event without a previous state."""

@@ -157,7 +157,7 @@ def test_a_stuck_print_job_is_waited_for_over_a_restart_and_resolved_by_a_person
             assert status.startswith("posd: not well: print attention\n")
             assert "posd print-jobs --attention" in status
             with daemon_away(machine):
-                read_until(waiting, "posd is away")
+                read_until(waiting, "posd does not answer")
             read_until(waiting, "posd is back")
             assert "    posd resolve stuck FAILED" in run("print-jobs", "--attention").lines
             decided = run("resolve", "stuck", "FAILED", "--note", "nothing came out")

@@ -84,8 +84,8 @@ class Derived(msgspec.Struct, frozen=True):
 def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Transaction]:
     """Return the kind of record for payments."""
     differs = partial(differing, word="reprocessed", outstanding=outstanding)
-    done, incomplete = "store.reprocessed", journal.last_incomplete_rowid
-    return Derivable(rows.PAYMENT, differs, inbox.reapply, done, Applied, Difference, incomplete)
+    incomplete = journal.last_incomplete_rowid
+    return Derivable(rows.PAYMENT, differs, inbox.reapply, Applied, Difference, incomplete)
 
 
 def differing(

@@ -127,6 +127,4 @@ def _unreadable(error: NotAPrintEvent) -> RefusedBody:
 def print_records(inbox: PrintInbox) -> Derivable[PrintJob]:
     """Return the kind of record for print jobs. Every print job has a journal from its beginning."""
     differs = partial(rows.differing, word="reprocessed")
-    return Derivable(
-        rows.PRINT_JOB, differs, inbox.reapply, "store.print_jobs_reprocessed", PrintApplied, PrintDifference
-    )
+    return Derivable(rows.PRINT_JOB, differs, inbox.reapply, PrintApplied, PrintDifference)

@@ -158,15 +158,14 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
 
     `differing` returns the differences between a record and its inputs, and a function that stores the derived values.
     `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict, or raises
-    RefusedBody. `event`: name of the log event with the numbers. `applied` (id in the quarantine, id of the record,
-    verdict) and `difference` (id, fields, before, after) build documents of the local API. `last_incomplete_rowid`:
-    rowid of the last record from before the journal, or 0.
+    RefusedBody. `applied` (id in the quarantine, id of the record, verdict) and `difference` (id, fields, before,
+    after) build documents of the local API. `last_incomplete_rowid`: rowid of the last record from before the journal,
+    or 0.
     """
 
     kind: RecordKind[R, Any]
     differing: Callable[[sqlite3.Connection, R], tuple[Differing, Callable[[WriteTransaction], object]]]
     reapply: Callable[..., str | None]
-    event: str
     applied: Callable[[int, str, Any], object]
     difference: Callable[[str, tuple[str, ...], dict[str, Any], dict[str, Any]], object]
     last_incomplete_rowid: Callable[[sqlite3.Connection], int] = lambda _db: 0
@@ -237,7 +236,10 @@ class Reprocessing:
                 done.derived += 1
                 if differs:
                     await self._correct(kind, identity, done)
-        log.info(kind.event, count=done.derived, kind=f"{done.differing} differences")
+        if kind.kind.channel is Channel.PRINT:
+            log.info("store.print_jobs_reprocessed", count=done.derived, kind=f"{done.differing} differences")
+        else:
+            log.info("store.reprocessed", count=done.derived, kind=f"{done.differing} differences")
 
     async def _correct(self, kind: Derivable[Any], identity: str, done: ReprocessResult) -> None:
         differing = await self._store.write(partial(kind.correct, identity=identity))

@@ -270,10 +270,9 @@ class Starts(RecordService, Generic[R, Q, D]):
         names: Names,
     ) -> None:
         """Log the judgement of an attempt. `phase` is None if the intent did not reach the disk."""
-        kind = self.kind
         log.info(
-            f"{kind.word}.answered",
-            **kind.named(identity),
+            f"{self.kind.word}.answered",
+            **self.kind.named(identity),
             terminal=terminal,
             judgement=names[type(judgement)],
             phase=phase,
@@ -283,12 +282,11 @@ class Starts(RecordService, Generic[R, Q, D]):
 
     def _log_failure(self, identity: str, error: Exception) -> None:
         """Log that the judgement of an attempt could not be recorded."""
-        kind = self.kind
         if isinstance(error, StorageUnavailable | CommitUncertain):
-            log.warning(f"{kind.word}.not_recorded", **kind.named(identity), error=str(error))
+            log.warning(f"{self.kind.word}.not_recorded", **self.kind.named(identity), error=str(error))
         else:
             error_id = secrets.token_hex(8)
-            log.error("posd.internal_error", **kind.named(identity), error_id=error_id, exc_info=error)
+            log.error("posd.internal_error", **self.kind.named(identity), error_id=error_id, exc_info=error)
 
     def _not_known(self, identity: str, why: object) -> Problem:
         """Return the problem if posd cannot tell whether the request of an id was sent. The till repeats the call.

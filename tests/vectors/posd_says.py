@@ -65,9 +65,10 @@ def _reads(event: TransactionEvent) -> dict[str, Any]:
     if reason is not None:
         taken["failure_reason"] = {"type": reason.type, "code": reason.code, "message": reason.message}
     if response is not None:
-        names = ("transaction_reference", "ticket_number", "authorized_amount", "card_type", "cvm_type", "franchise")
-        taken["raw_response"] = {name: getattr(response, name) for name in names}
-        taken["raw_response"]["message_fields"] = _there({"F38": response.authorization_code})
+        names = ("transaction_reference", "ticket_number", "authorized_amount")
+        of_receipt = {name: getattr(response.receipt, name) for name in ("card_type", "cvm_type", "franchise")}
+        taken["raw_response"] = {name: getattr(response, name) for name in names} | of_receipt
+        taken["raw_response"]["message_fields"] = _there({"F38": response.receipt.authorization_code})
     return _there(taken, keep=("failure_reason", "raw_response"))
 
 

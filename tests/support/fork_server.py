@@ -2,14 +2,14 @@
 
 A start of posd takes half a second of processor time. Imports take nearly all of this time, and the tests start posd
 some thousand times. A fork takes a hundredth of the time. The result is an ordinary process with its own pid,
-descriptors, environment and memory. A test can kill the process at any instant. The process ends as an interpreter
-ends.
+descriptors, environment and memory. A test can kill the process at any instant.
 
 `tests.support.forks` is the other end. Each message over a socket requests one start. A message contains JSON, and the
 descriptors of the standard streams and of a status socket. The server sends the pid and then the exit status over the
 status socket. When all other ends are closed, the server kills the processes that it has started, and ends.
 """
 
+import atexit
 import fcntl
 import gc
 import importlib
@@ -23,6 +23,7 @@ import socket
 import struct
 import sys
 import termios
+import threading
 import time
 from contextlib import suppress
 from typing import Any
@@ -155,6 +156,18 @@ def become(request: dict[str, Any]) -> None:
         runpy.run_module(program, run_name="__main__", alter_sys=True)
 
 
+def end(code: int) -> None:
+    """End the process as an interpreter does, except that no object is freed. The freeing would copy all memory that
+    the process shares with the server.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
     kind, descriptor = sys.argv[1:]
     if kind == "run":
@@ -168,4 +181,14 @@ if __name__ == "__main__":
     gc.freeze()
     asked = serve(socket.socket(fileno=int(descriptor)))
     if asked is not None:
-        become(asked)
+        try:
+            become(asked)
+        except SystemExit as ended:
+            if ended.code is not None and not isinstance(ended.code, int):
+                raise
+            code = ended.code or 0
+        else:
+            code = 0
+        with suppress(OSError):  # the interpreter reports lost output
+            end(code)
+        sys.exit(code)

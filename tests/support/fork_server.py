@@ -162,6 +162,7 @@ def end(code: int) -> None:
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    gc.collect()  # reports tasks and coroutines that nothing awaited
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not stream.closed:
             stream.flush()

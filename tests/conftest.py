@@ -43,13 +43,17 @@ LONGEST = {
     "test_charges.py",
     "test_every_point_once.py",
     "test_generated.py",
+    "test_identity.py",
+    "test_live.py",
     "test_power_loss.py",
     "test_relay.py",
     "test_restore.py",
     "test_sandbox.py",
     "test_short.py",
+    "test_simulation.py",
     "test_situations.py",
     "test_store.py",
+    "test_streams.py",
     SCHEMATHESIS,
 }
 #: Folders with asyncio, TLS or SQLite in the test's process. These libraries differ between the Pythons of Debian.

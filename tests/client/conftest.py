@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from posd.client import Problem
-from tests.e2e.conftest import shop
+from tests.e2e.conftest import home, shop
 from tests.support.shop import Payment, Shop, acknowledging, open_counters
 
-__all__ = ["shop"]
+__all__ = ["home", "shop"]
 
 
 def refused(code: str) -> pytest.RaisesExc[Problem]:

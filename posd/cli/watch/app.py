@@ -203,6 +203,8 @@ class Watch(App[None]):
         """Start polling and drawing."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.exit)
+        # Textual draws only changes after Ctrl-Z and fg, but the terminal has cleared the screen.
+        self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh())
         self.source.start()
         self.set_interval(FRAME_SECONDS, self.draw)
         self.call_after_refresh(self.draw)
@@ -243,10 +245,8 @@ class Watch(App[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Hide keys without effect on a page."""
         page = self.screen if isinstance(self.screen, RowPage) else None
-        if page is None:
-            return True
-        is_payment = page.row is not None and page.row.kind is Kind.PAYMENT
-        return action not in ("show", "help") and (is_payment or action not in ("abort", "reconcile"))
+        is_payment = page is not None and page.row is not None and page.row.kind is Kind.PAYMENT
+        return page is None or (action not in ("show", "help") and (is_payment or action not in ("abort", "reconcile")))
 
     def say(self, text: str, style: str, seconds: float = MESSAGE_SECONDS) -> None:
         """Show a message on the bottom lines for some seconds."""

@@ -15,9 +15,8 @@ from posd.base.times import iso, parse_iso
 from tests.e2e.test_certificates import shown
 from tests.support.certificates import LATER
 from tests.support.daemon import Daemon, running
-from tests.support.events import APPROVED, body
+from tests.support.events import body
 from tests.support.faketime import FakeTime
-from tests.support.https import deliver
 from tests.support.needs import needs
 from tests.support.shop import AMOUNT, Payment, Shop, acknowledging, open_shop
 from tests.support.streams import Reply
@@ -267,9 +266,7 @@ async def test_the_dates_of_a_terminals_certificate_are_checked_only_by_a_truste
         identity = str(uuid4())
         started = await posd.call("PUT", f"/transactions/{identity}", {"amount": AMOUNT})
         assert (started.status, started.json["phase"]) == (201, "active"), started.body
-        for status, previous in APPROVED:
-            event = body(identity, status, previous, terminal.serial)
-            assert await deliver(terminal.requests[0].callback, event, posd.ca) == 200
+        await posd.approve(terminal.requests[0].callback, identity, terminal.serial)
         await unsure(posd, "stepped_ahead")
         assert (await admin(posd, "POST", "/clock/confirm", BY_ANA)).json["sure"] is True
         refused = (await posd.call("PUT", f"/transactions/{uuid4()}", {"amount": AMOUNT})).json

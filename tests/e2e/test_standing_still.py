@@ -18,7 +18,7 @@ from posd.httpd.messages import MAX_AT_ONCE
 from posd.tls import issue
 from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Daemon, living, toml
-from tests.support.events import APPROVED, body
+from tests.support.events import body
 from tests.support.https import connect, deliver
 from tests.support.manager import Manager, manager
 from tests.support.needs import needs
@@ -44,9 +44,7 @@ async def pay(posd: Daemon, terminal: ScriptedTerminal, times: int = 1) -> list[
             reply = await posd.call("PUT", f"/transactions/{identity}", request)
             assert (reply.status, reply.json["phase"]) == (201, "active"), reply
             callback = next(item.callback for item in terminal.requests if identity.encode() in item.body)
-            for status, previous in APPROVED:
-                event = body(identity, status, previous, terminal.serial)
-                assert await deliver(callback, event, posd.ca) == 200
+            await posd.approve(callback, identity, terminal.serial)
             assert (await posd.outcome(identity))["result"] == "approved"
     return identities
 

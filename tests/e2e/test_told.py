@@ -10,7 +10,7 @@ from posd.base.clocks import wall
 from posd.logs import output
 from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Daemon
-from tests.support.events import APPROVED, body
+from tests.support.events import body
 from tests.support.https import deliver
 from tests.support.tables import there
 from tests.support.terminal import Request, ScriptedTerminal, http
@@ -81,8 +81,7 @@ async def test_charge_is_approved_with_the_event_as_evidence(
     assert (request.method, request.path) == ("POST", "/terminal/v1/async/charge")
     assert b'"amount":{"iva":1.2,"subtotal_iva":10.0,"subtotal_iva0":0}' in request.body
 
-    for status, previous in APPROVED:
-        assert await deliver(request.callback, body(identity, status, previous), posd.ca) == 200
+    await posd.approve(request.callback, identity)
 
     outcome = await posd.outcome(identity)
     assert (outcome["result"], outcome["status"], outcome["reached_acquirer"]) == ("approved", "APPROVAL", True)
@@ -102,6 +101,5 @@ async def test_a_payment_loads_no_large_part_of_python(posd: Daemon, terminal: S
 
     before = await libraries()
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
-    for status, previous in APPROVED:
-        assert await deliver(terminal.requests[0].callback, body(identity, status, previous), posd.ca) == 200
+    await posd.approve(terminal.requests[0].callback, identity)
     assert await libraries() == before

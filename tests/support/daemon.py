@@ -15,7 +15,9 @@ from typing import Any
 from posd.tls import issue
 from tests.support import forks
 from tests.support.described import described
+from tests.support.events import APPROVED, body
 from tests.support.faketime import remove_shared_memory
+from tests.support.https import deliver
 from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve
 from tests.support.program import NOT_JSON, Output
@@ -186,6 +188,11 @@ class Daemon(Output):
         """Wait for the outcome. Return None if the wait times out."""
         reply = await self.call("GET", f"/transactions/{identity}/outcome?timeout={timeout}")
         return reply.json if reply.status == 200 else None
+
+    async def approve(self, callback: str, identity: str, serial: str = "SN-TEST") -> None:
+        """Deliver all events of an approved payment."""
+        for status, previous in APPROVED:
+            assert await deliver(callback, body(identity, status, previous, serial), self.ca) == 200
 
     async def wait_for(self, identity: str, what: Any, timeout: float = 60) -> Any:
         """Follow the feed until `what(transaction)` is true. Return the transaction."""

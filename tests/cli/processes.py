@@ -137,6 +137,10 @@ def asked_on_terminal(
     return replace(seen, calls=stub.calls)
 
 
+#: A text file in the form of a shell, because the path of a clone can contain blanks.
+FILE_TO_PRINT = shlex.quote(__file__)
+
+
 def check(
     line: str,
     script: Sequence[Answer],

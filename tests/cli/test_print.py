@@ -1,5 +1,6 @@
 """`posd print` and `posd print-jobs`: the request, refusals, the wait, the final messages, and the list."""
 
+import shlex
 import subprocess
 import uuid
 from pathlib import Path
@@ -9,13 +10,13 @@ import pytest
 
 from posd.base.limits import MAX_DOCUMENT_BYTES
 from tests.cli.documents import COMPLETED, FAILED, ID, JOB, REFUSED, UNSENT, answer, attention, print_job
-from tests.cli.processes import PATIENCE, Done, asked, check, command
+from tests.cli.processes import FILE_TO_PRINT, PATIENCE, Done, asked, check, command
 from tests.cli.stub import Answer, Stub, problem
 from tests.support.tables import every
 
 DEEP = b'{"a":' + b"[" * 100_000
 ACCEPTED = answer(print_job(), 201)
-THIS = f"print {__file__} --id {JOB}"
+THIS = f"print {FILE_TO_PRINT} --id {JOB}"
 
 
 def printed(tmp_path: Path, content: bytes, *arguments: str, config: str = "") -> Done:
@@ -148,7 +149,7 @@ def test_the_end_is_shown_and_gives_the_exit_code(end: dict[str, Any], code: int
 
 def test_states_and_attentions_are_shown_once_during_the_wait() -> None:
     stuck = answer(print_job(status="IN_PROGRESS", attention=[attention("print_stuck", "for 300 s")]), 202)
-    done = asked([ACCEPTED, answer(print_job(), 202), stuck, stuck, answer(COMPLETED)], *THIS.split())
+    done = asked([ACCEPTED, answer(print_job(), 202), stuck, stuck, answer(COMPLETED)], *shlex.split(THIS))
     assert done.returncode == 0, done.stderr
     told = [line.split()[1] for line in done.lines if line[:2].isdigit()]
     assert told == ["PENDING", "IN_PROGRESS", "COMPLETED"]

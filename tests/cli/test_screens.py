@@ -3,6 +3,7 @@ and the exit code.
 """
 
 import json
+import shlex
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from posd.cli.payments import decide
 from posd.cli.payments.words import refused_step
 from posd.client import documents as client
 from tests.cli.documents import ANSWERS, AT, FAILED, ID, JOB, answer, attention, outcome, print_job, transaction
-from tests.cli.processes import PATIENCE, asked, check, posd, posd_interrupted, posd_process
+from tests.cli.processes import FILE_TO_PRINT, PATIENCE, asked, check, posd, posd_interrupted, posd_process
 from tests.cli.stub import Answer, Stub, problem
 from tests.cli.test_operator import SURE
 from tests.cli.test_show import CLAIMED, LOST, entry, page
@@ -49,7 +50,7 @@ DOUBTFUL = transaction(last_search={"at": AT, "result": "none"}, attention=[atte
     ],
 )
 def test_json_is_exactly_the_document_of_the_api(line: str, reply: Answer, code: int) -> None:
-    done = asked([reply], *line.split(), "--json")
+    done = asked([reply], *shlex.split(line), "--json")
     assert (done.returncode, done.stdout, done.stderr) == (code, f"{reply.body.decode()}\n", "")
     assert len(done.calls) == 1
 
@@ -91,14 +92,14 @@ def test_a_screen_of_80_columns_has_the_important_text(
         ("reprocess", [], ["posd may continue with it"]),
         (f"reconcile {ID}", [], [f"posd show {ID}"]),
         (
-            f"print {__file__} --json",
+            f"print {FILE_TO_PRINT} --json",
             [answer(print_job(), 201)],
             ["Stopped waiting; the print job goes on.", f"posd print-jobs {JOB} --wait"],
         ),
     ],
 )
 def test_ctrl_c_ends_a_wait_with_4_and_says_what_continues(line: str, script: list[Answer], words: list[str]) -> None:
-    done = posd_interrupted(*line.split(), answers=script)
+    done = posd_interrupted(*shlex.split(line), answers=script)
     assert (done.returncode, [each for each in words if each not in done.stderr]) == (4, [])
     assert "Traceback" not in done.stderr
     assert not script or done.document == print_job()
@@ -115,7 +116,7 @@ def test_a_long_call_ends_at_its_time_limit(
     assert database.REPROCESS_SECONDS >= 1800
     monkeypatch.setattr(module, name, 0.2)
     with Stub(tmp_path / "s", [Answer(before=over.wait, cut=True)]):
-        done = posd(*line.split(), socket=tmp_path / "s")
+        done = posd(*shlex.split(line), socket=tmp_path / "s")
         over.set()
     assert (done.returncode, "did not answer within 0.2 s" in done.stderr) == (3, True)
     assert time.monotonic() - began < PATIENCE
@@ -182,7 +183,7 @@ def test_the_wait_for_an_unknown_payment_ends_only_if_it_was_never_started() -> 
 )
 def test_a_refused_print_job_is_shown_with_the_daemons_text(status: int, name: str, code: int) -> None:
     refusal = problem(status, name, "a text of posd")
-    check(f"print {__file__}", [refusal], code, "posd: a text of posd", as_json=True)
+    check(f"print {FILE_TO_PRINT}", [refusal], code, "posd: a text of posd", as_json=True)
 
 
 def test_metrics_are_printed_verbatim_and_other_content_is_reported() -> None:
@@ -198,7 +199,7 @@ def test_metrics_are_printed_verbatim_and_other_content_is_reported() -> None:
 
 COMMANDS = (
     *("charge 1", "preauth 1", f"reauth {ID} 1", f"capture {ID} 1", f"tip {ID} 1", f"void {ID}", f"await {ID}"),
-    *(f"abort {ID}", f"show {ID}", "list", f"print {__file__}", "print-jobs", "print-jobs receipt-1042"),
+    *(f"abort {ID}", f"show {ID}", "list", f"print {FILE_TO_PRINT}", "print-jobs", "print-jobs receipt-1042"),
     *(f"reconcile {ID}", f"release {ID} --note x", f"resolve {ID} declined --note x --yes"),
     *(f"resolve {ID} FAILED --note x", f"acknowledge {ID} gap --note x", "quarantine", "reprocess", "terminals"),
     *("metrics", "status", "report --timezone UTC", "clock", "backup /tmp/b.db"),
@@ -207,7 +208,7 @@ COMMANDS = (
 
 @every("line", COMMANDS)
 def test_a_missing_daemon_exits_3(tmp_path: Path, line: str) -> None:
-    done = posd(*line.split(), socket=tmp_path / "till.sock")
+    done = posd(*shlex.split(line), socket=tmp_path / "till.sock")
     assert (done.returncode, "Traceback" in done.stderr) == (3, False)
     assert str(tmp_path / "till.sock") in (done.stdout if line == "status" else done.stderr)
 
@@ -217,13 +218,13 @@ def test_a_missing_daemon_exits_3(tmp_path: Path, line: str) -> None:
     [("list", 3), ("charge 1", 3), (f"resolve {ID} approved --note x", 2), ("show xx", 2)],
 )
 def test_an_error_is_json_if_json_was_requested(tmp_path: Path, line: str, code: int) -> None:
-    done = posd(*line.split(), "--json", socket=tmp_path / "till.sock")
+    done = posd(*shlex.split(line), "--json", socket=tmp_path / "till.sock")
     assert (done.returncode, done.document["exit_code"]) == (code, code)
     assert done.document["detail"] in done.stderr
 
 
 @pytest.mark.quick(2)
-@pytest.mark.parametrize("line", ["charge 1", "list", f"print {__file__}", "status"])
+@pytest.mark.parametrize("line", ["charge 1", "list", f"print {FILE_TO_PRINT}", "status"])
 def test_a_socket_without_a_daemon_is_not_waited_for(tmp_path: Path, line: str) -> None:
     """The process that listened has ended. The next daemon must find no call on the socket."""
     with socket.socket(socket.AF_UNIX) as held:
@@ -232,7 +233,7 @@ def test_a_socket_without_a_daemon_is_not_waited_for(tmp_path: Path, line: str) 
         listen = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).listen()"
         subprocess.run([sys.executable, "-c", listen, str(held.fileno())], pass_fds=[held.fileno()], check=True)
         began = time.monotonic()
-        done = posd(*line.split(), socket=tmp_path / "till.sock")
+        done = posd(*shlex.split(line), socket=tmp_path / "till.sock")
         assert (done.returncode, time.monotonic() - began < PATIENCE) == (3, True)
         assert ("Nothing was s" in done.stderr) == (line.split()[0] in ("charge", "print"))
         assert not readable(held)
@@ -273,7 +274,7 @@ def test_without_a_configuration_every_command_uses_the_usual_socket(tmp_path: P
     if content is not None:
         config.write_bytes(content)
     for line in COMMANDS:
-        done = posd(*line.split(), config=config)
+        done = posd(*shlex.split(line), config=config)
         assert (done.returncode, f"posd: {config}: " in done.stderr) == (3, True), line
         assert "/run/posd/till.sock is tried (--socket" in done.stderr, line
 

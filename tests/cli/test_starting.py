@@ -1,6 +1,7 @@
 """`posd charge` and similar commands: requests, commands after a refusal, the end of a wait, and faults of posd."""
 
 import json
+import shlex
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +13,7 @@ from posd.cli.app.connection import Api, Problem
 from posd.cli.app.outcome import TimedOut, start
 from posd.cli.payments.words import operation
 from tests.cli.documents import COMPLETED, ID, JOB, OTHER_ID, answer, attention, outcome, print_job, transaction
-from tests.cli.processes import asked, check, posd
+from tests.cli.processes import FILE_TO_PRINT, asked, check, posd
 from tests.cli.stub import Answer, Stub, problem
 from tests.support.tables import every
 
@@ -68,7 +69,7 @@ def final(kind: str, result: str = "approved", **fields: Any) -> list[Answer]:
 )
 def test_the_typed_values_are_sent(line: str, body: dict[str, Any]) -> None:
     kind, _ = TYPES[line.split()[0]]
-    done = asked(final(kind), *line.split(), "--id", NEW_ID)
+    done = asked(final(kind), *shlex.split(line), "--id", NEW_ID)
     assert done.returncode == 0, done.stderr
     [call] = done.calls
     assert (call.method, call.path) == ("PUT", f"/v1/transactions/{NEW_ID}")
@@ -110,7 +111,7 @@ def test_an_operation_is_named_by_its_type(command: str) -> None:
     check(line, final(kind, "declined"), 1, operation(kind).undone, "next: To try again, start a new ")
     running = transaction(client_transaction_id=NEW_ID, type=kind, phase="active", status="TERMINAL_ACKNOWLEDGED")
     script = [answer(running, 201), answer(running), Answer(200, b"", "text/event-stream")]
-    cut, program = (asked(script, *line.split(), "--timeout", "0", *more) for more in ((), ("--json",)))
+    cut, program = (asked(script, *shlex.split(line), "--timeout", "0", *more) for more in ((), ("--json",)))
     open_ = [f"Still open; the {noun} goes on.", f"Do not start this {noun} again before you know its outcome."]
     commands = [f"posd await {NEW_ID}", f"posd abort {NEW_ID}"]
     assert (cut.returncode, [each for each in open_ + commands if each not in cut.stderr]) == (4, [])
@@ -143,7 +144,7 @@ RUNS = answer(ACTIVE, 201)
 EVENT = {"kind": "event", "event_id": "e-1"}
 APPROVED = transaction(outcome=outcome("approved", EVENT), next_step="done")
 END = Answer(200, b"event: outcome\ndata: {}\n\n", "text/event-stream")
-CHARGE, AWAIT, PRINT = f"charge 5 --id {ID}", f"await {ID}", f"print {__file__} --id {JOB}"
+CHARGE, AWAIT, PRINT = f"charge 5 --id {ID}", f"await {ID}", f"print {FILE_TO_PRINT} --id {JOB}"
 WAIT_FOR_PRINT = f"print-jobs {JOB} --wait"
 NO_MORE = "Do not start this payment again before you know its outcome."
 NO_PRINT = "Do not print it again under another id before you know the result."
@@ -170,7 +171,7 @@ def test_a_wait_continues_over_temporary_faults(line: str, trouble: Answer) -> N
     ("trouble", "words"), [(FAULT, "a fault"), (GONE, "no such payment"), (FOREIGN, "is not posd's")]
 )
 def test_after_a_permanent_fault_the_payment_counts_as_open(line: str, trouble: Answer, words: str) -> None:
-    done = asked([*WAITING[line], *[trouble] * 100], *line.split())
+    done = asked([*WAITING[line], *[trouble] * 100], *shlex.split(line))
     wanted = [words, UNKNOWN, NO_PRINT if line is PRINT else NO_MORE]
     assert (done.returncode, [each for each in wanted if each not in done.stderr]) == (4, [])
 
@@ -232,16 +233,16 @@ def test_for_a_given_id_only_this_call_is_reported_to_have_started_nothing(tmp_p
             "This call sent nothing to the printer, but an earlier one with the same --id may have.",
         ),
     ):
-        words = line.split()
+        words = shlex.split(line)
         again, fresh = (posd(*given, socket=tmp_path / "none") for given in (words, words[:2]))
         assert (fresh.returncode, again.returncode) == (3, 3)
         assert (nothing in fresh.stderr, "Nothing was" in again.stderr, this in again.stderr) == (True, False, True)
 
 
 @every("body", [b'{"of":"a newer posd"}', b"[]"])
-@every("line", [CHARGE, AWAIT, f"print {__file__}", WAIT_FOR_PRINT, f"show {ID}"])
+@every("line", [CHARGE, AWAIT, f"print {FILE_TO_PRINT}", WAIT_FOR_PRINT, f"show {ID}"])
 def test_an_unreadable_response_is_not_a_refusal(line: str, body: bytes) -> None:
-    done = asked([Answer(201, body)] * 8, *line.split())
+    done = asked([Answer(201, body)] * 8, *shlex.split(line))
     if line.startswith("show"):
         assert done.returncode == 1, done.stderr
     else:

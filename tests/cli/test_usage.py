@@ -11,7 +11,7 @@ from posd.base.times import iso
 from posd.cli.app import parameters
 from posd.cli.payments.start import STARTS
 from tests.cli.documents import ID, JOB, OTHER_ID
-from tests.cli.processes import asked
+from tests.cli.processes import FILE_TO_PRINT, asked
 from tests.support.tables import every
 
 REFERENCE = "0c0ffee0-0000-4000-8000-00000000000a"
@@ -60,10 +60,10 @@ WRONG = {
     "print none.txt": "cannot read none.txt: No such file or directory",
     "print /": "cannot read /: Is a directory",
     "print /dev/zero": "/dev/zero is too large",
-    f"print {__file__} --id ..": "'..' is not the id of a print job",
-    f"print {__file__} --id ''": "'' is not the id of a print job",
-    f"print {__file__} --id 'a\n'": "is not the id of a print job",
-    f"print {__file__} --reprint-of {'x' * 65}": "is not the id of a print job",
+    f"print {FILE_TO_PRINT} --id ..": "'..' is not the id of a print job",
+    f"print {FILE_TO_PRINT} --id ''": "'' is not the id of a print job",
+    f"print {FILE_TO_PRINT} --id 'a\n'": "is not the id of a print job",
+    f"print {FILE_TO_PRINT} --reprint-of {'x' * 65}": "is not the id of a print job",
     "print-jobs --wait": "--wait is for one print job",
     "print-jobs ..": "is not the id of a print job",
     "backup": "name the FILE to write, or --into DIRECTORY",

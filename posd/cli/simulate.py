@@ -154,8 +154,8 @@ def simulate(
 ) -> None:
     """Run one or several simulated card terminals that use the real wire format.
 
-    A terminal runs charge, pre-auth, re-auth, capture, post-tip, void and refund, and answers abort and search, on the
-    paths of the local network and of the cloud. With --mdns it announces itself. A terminal delivers events with the
+    A terminal runs all operation types, and answers abort and search, on the paths of the local network and of the
+    cloud. With --mdns it announces itself. A terminal delivers events with the
     retry policy of real terminals. It refuses a reference that is unknown, replaced, used up or of the wrong kind with
     422. It prints one job at a time, shows the paper, and reports the end of each job once. With --set auth=hmac it
     refuses calls without a correct signature or with an old timestamp.

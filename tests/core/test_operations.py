@@ -1,12 +1,17 @@
 """The table of operation types, and the request of each type."""
 
 import json
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from posd.base.operations import OPERATIONS, WIRE_TYPES, OperationType
+from posd.cli.explain import catalogue
+from posd.client import AsyncPosd, Posd
 from posd.config.profile import ACCESS_MODES, EDITIONS
 from posd.payments.request import start_body
+from posd.simulator.wire import BY_NAME
 from tests.core.scenarios import IDENTITY, starting
 
 CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH
@@ -20,6 +25,20 @@ def test_every_type_has_a_row_and_a_path_in_the_profile() -> None:
     for mode in ACCESS_MODES:
         paths = {kind: EDITIONS["classic"][mode][kind].path for kind in OPERATIONS}
         assert all(path.endswith(f"/async/{OPERATIONS[kind].path}") for kind, path in paths.items())
+
+
+@pytest.mark.parametrize("kind", OperationType)
+def test_every_type_is_in_the_client_the_simulator_spanish_and_the_vectors_of_counting(kind: OperationType) -> None:
+    """The vectors are counted by posd and by head office's SQL, which would leave out an unknown type in silence."""
+    method = kind.replace("-", "_")
+    assert hasattr(Posd, method)
+    assert hasattr(AsyncPosd, method)
+    assert kind in BY_NAME
+    spanish = tomllib.loads(Path(str(catalogue.__file__)).with_name("es.toml").read_text("utf-8"))
+    assert {kind} <= spanish["report"]["kind"].keys() & spanish["operation"].keys()
+    counted = json.loads((Path(__file__).parents[1] / "vectors" / "counting.json").read_text("utf-8"))
+    assert any(row["type"] == kind and row["result"] == "approved" for vector in counted for row in vector["rows"])
+    assert f"`{kind}`" in (Path(__file__).parents[2] / "docs" / "reference" / "api.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import click
 
+from posd.base.operations import OPERATIONS, OperationType
 from posd.cli.app import parameters
-from posd.cli.app.completion_words import Complete, payments
+from posd.cli.app.completion_words import payments
 from posd.cli.app.connection import id_argument, json_option
 from posd.cli.app.output import Output
 from posd.cli.app.subject import LEAST_FOR_MONEY, await_end, deadline_in, find, run, terminal_option, timeout_option
@@ -24,22 +25,13 @@ PARTS: Mapping[str, str] = {
     "tip": "A tip.",
 }
 
-#: type -> what a shell offers for ORIGINAL.
-ORIGINALS: Mapping[str, Complete] = {
-    "re-auth": payments("phase=final", "pre-auth", approved=True),
-    "capture": payments("phase=final", "pre-auth", approved=True),
-    "post-tip": payments("phase=final", "charge", "capture", approved=True),
-    "refund": payments("phase=final", "charge", "capture", approved=True),
-    "void": payments("phase=final", "charge", "capture", "pre-auth", approved=True),
-}
-
 
 class StartCommand(NamedTuple):
     """Command that starts something: its name, and the `type` of its request."""
 
     name: str
     type: str
-    needs_amount: bool = True
+    needs_amount: bool
 
     @property
     def words(self) -> Mapping[str, str]:
@@ -59,17 +51,11 @@ class StartCommand(NamedTuple):
         return "\n\n".join(filter(None, (self.words["does"], original, self.words["amount"], say("start", "waits"))))
 
 
+#: type -> its command, if that has another name.
+NAMES = {"pre-auth": "preauth", "re-auth": "reauth", "post-tip": "tip"}
 #: The meaning of a re-authorization's or a tip's amount is not published, so it is sent as given. Source: terminal API,
 #: Calls to a terminal.
-STARTS = (
-    StartCommand("charge", "charge"),
-    StartCommand("preauth", "pre-auth"),
-    StartCommand("reauth", "re-auth"),
-    StartCommand("capture", "capture"),
-    StartCommand("tip", "post-tip"),
-    StartCommand("void", "void", needs_amount=False),
-    StartCommand("refund", "refund", needs_amount=False),
-)
+STARTS = tuple(StartCommand(NAMES.get(kind, kind), kind, OPERATIONS[kind].needs_amount) for kind in OperationType)
 TYPES = tuple(row.type for row in STARTS)
 
 
@@ -101,7 +87,8 @@ def _command(row: StartCommand) -> click.Command:
 def _parameters(row: StartCommand) -> Iterator[Callable[[Callable[..., None]], Callable[..., None]]]:
     another = "Allow it although the --sale has another payment (split payment)."
     if row.original:
-        yield click.argument("original", required=False, shell_complete=ORIGINALS[row.type])
+        offered = payments("phase=final", *sorted(OPERATIONS[OperationType(row.type)].originals), approved=True)
+        yield click.argument("original", required=False, shell_complete=offered)
         yield click.option("--reference", type=click.UUID, metavar="UUID", help="Instead of ORIGINAL: its reference.")
         another = f"Allow it although ORIGINAL has another {operation(row.type).noun}, or the --sale has one."
     yield click.argument("amount", required=False)

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from posd.base.operations import OPERATIONS
 from posd.base.problems import RemedyStep
 from posd.cli.app.output import inline
 from posd.cli.app.times import TimeCell, moment, roughly, seconds_since
 from posd.cli.explain.catalogue import Advice, advice, chosen, language, named, say
 
 #: Operation types that are known to ask for the card (terminal API, Lifecycle).
-WITH_CARD = frozenset({"charge", "pre-auth"})
+WITH_CARD = frozenset(str(kind) for kind, row in OPERATIONS.items() if row.asks_for_card)
 #: Age in seconds from which an open payment is shown with its age. No customer waits so long.
 LONG_SECONDS = 900.0
 #: An outcome's result -> style.

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base.problems import Problem
-from posd.payments.model import Transaction
+from posd.payments.model import Attention, AttentionCode, Transaction
 from posd.payments.request import (
     DECISIONS,
     MAX_FREE_FORM_BYTES,
@@ -20,7 +20,7 @@ from posd.payments.request import (
     read_start,
     start_body,
 )
-from posd.records.request import decided, read_body
+from posd.records.request import FieldReader, decided, read_body
 from tests.core.inputs import named
 from tests.core.scenarios import IDENTITY, NOW, read, starting
 from tests.support.events import body as event_body
@@ -378,3 +378,27 @@ def test_a_number_of_more_digits_than_python_reads_is_named(field: str) -> None:
     data = b'{"amount": {"iva": 1}, "%s": {"x": %s}}' % (field.encode(), b"1" * 5000)
     with pytest.raises(Problem, match=f": /{field}/x has more than 4300 digits"):
         read_start(data)
+
+
+@every(
+    ("given", "wanted"),
+    [
+        (b"{}", (None, [])),
+        (b'{"keep": null}', (None, [])),
+        *((f'{{"keep": {text}}}'.encode(), (3, [])) for text in ("3", "3.0", "30e-1")),
+        *((f'{{"keep": {text}}}'.encode(), (number, [])) for text, number in (("1", 1), ("5", 5))),
+        *(
+            (f'{{"keep": {text}}}'.encode(), (None, ["/keep"]))
+            for text in ("0", "6", "-1", "1.5", "true", '"3"', "[]", "1e999999")
+        ),
+    ],
+)
+def test_a_whole_number_may_be_written_in_any_notation(given: bytes, wanted: object) -> None:
+    reader = FieldReader(given, ("keep",))
+    assert (reader.whole("keep", 1, 5), [fault.path for fault in reader.faults]) == wanted
+
+
+def test_an_attention_is_shown_without_control_characters() -> None:
+    item = Attention(AttentionCode.UNKNOWN_STATUS, "2026-11-20T10:00:00.000Z", "status \x1b[2J\nof a stranger")
+    [shown] = starting(attention=(item,)).shown_attention
+    assert (shown.code, shown.detail) == (item.code, r"status \u001b[2J\nof a stranger")

@@ -389,7 +389,7 @@ def test_a_number_of_more_digits_than_python_reads_is_named(field: str) -> None:
         *((f'{{"keep": {text}}}'.encode(), (number, [])) for text, number in (("1", 1), ("5", 5))),
         *(
             (f'{{"keep": {text}}}'.encode(), (None, ["/keep"]))
-            for text in ("0", "6", "-1", "1.5", "true", '"3"', "[]", "1e999999")
+            for text in ("0", "6", "-1", "1.5", "true", '"3"', "[]", "1e9")
         ),
     ],
 )

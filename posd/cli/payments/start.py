@@ -55,7 +55,9 @@ class StartCommand(NamedTuple):
 NAMES = {"pre-auth": "preauth", "re-auth": "reauth", "post-tip": "tip"}
 #: The meaning of a re-authorization's or a tip's amount is not published, so it is sent as given. Source: terminal API,
 #: Calls to a terminal.
-STARTS = tuple(StartCommand(NAMES.get(kind, kind), kind, OPERATIONS[kind].needs_amount) for kind in OperationType)
+STARTS = tuple(
+    StartCommand(NAMES.get(kind, kind.value), kind.value, OPERATIONS[kind].needs_amount) for kind in OperationType
+)
 TYPES = tuple(row.type for row in STARTS)
 
 

@@ -99,7 +99,7 @@ class StartRoute(msgspec.Struct, frozen=True):
 
     `trusted`: the terminal's new trust record after the request, or None without a change. `problem`: why there is no
     destination. `errors_in_2xx`: the profile's meaning of an error in a 2xx reply. `amount_unit`: the unit of the sent
-    amount, for which the request was checked.
+    amount. The request was checked in this unit.
     """
 
     terminal: FleetTerminal

@@ -60,7 +60,7 @@ HEADERS: Final = MappingProxyType(
 _PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
 
-#: Seconds for which a probe waits for the terminal's part of the close.
+#: Longest wait of a probe until the terminal closes too, in seconds.
 GOODBYE_SECONDS = 1.0
 
 

@@ -15,7 +15,7 @@ from posd.collect.reading import KEPT_BYTES, ChangeRow, LaneMessage, RejectedMes
 from posd.relay.messages import AnyMessage, Begin, Changes, Lost, StateMessage
 
 #: Version of the tables of this program. Each file in `tables` upgrades the tables from the previous version.
-VERSION = 5
+VERSION = 6
 #: Advisory lock for changes of the tables. The number is arbitrary.
 LOCK = 0x706F7364
 #: Maximum number of databases of one lane. Each restore creates a database. A late message about a database reorders

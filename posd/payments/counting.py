@@ -75,7 +75,7 @@ class Original(msgspec.Struct, frozen=True):
     """Original of an operation. `came_to`: the amount that it moved. None if it is not approved, or its amount is
     unknown.
 
-    `tips`: sum of the requested tips that were approved before the operation.
+    `tips`: sum of the counted tips that were approved before the operation.
     """
 
     type: OperationType | None
@@ -182,8 +182,11 @@ def original_of(original: Transaction, members: Iterable[Transaction]) -> Origin
     found = by_type(members)
     standing = reserving(original, found) if original.type in RESERVING else original
     took = approved(standing) and original.type not in REVERSING  # the effect of a reversal of a reversal is unknown
-    came_to = effect(operation_of(standing), None).amount if took else None
-    return Original(original.type, came_to, total(item.total for item in found[POST_TIP]))
+    facts = Original(original.type, effect(operation_of(standing), None).amount if took else None)
+    for tip in found[POST_TIP]:
+        moved = effect(operation_of(tip), facts).counted or ZERO
+        facts = Original(facts.type, facts.came_to, total((facts.tips, moved)))
+    return facts
 
 
 #: The approved operations of a chain by type, oldest first.

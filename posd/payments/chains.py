@@ -1,7 +1,7 @@
 """Chains: which transactions derive from which, and what prevents a new one. Runs inside the commit of the intent."""
 
 import sqlite3
-from collections.abc import Container, Iterator, Sequence, Sized
+from collections.abc import Callable, Container, Iterator, Sequence, Sized
 from contextlib import suppress
 from datetime import tzinfo
 from itertools import islice
@@ -436,14 +436,21 @@ def refuse_sale(unit: WriteTransaction, transaction: Transaction, chain: Contain
         )
 
 
-def refuse_busy(unit: WriteTransaction, transaction: Transaction, outstanding: CallsInFlight) -> None:
-    """Raise Problem if another transaction holds the terminal and is open, or has an open call."""
-    holder = rows.lease_holder(unit.db, transaction.terminal)
-    blocking = rows.get(unit.db, holder) if holder else None
-    if blocking is None:
-        return
-    identity = blocking.client_transaction_id
-    if blocking.phase is not Phase.FINAL or outstanding.of(identity):
+def refuse_busy(
+    unit: WriteTransaction, transaction: Transaction, outstanding: CallsInFlight, has_left: Callable[[str], bool]
+) -> None:
+    """Raise Problem if another transaction holds the terminal and is open, or has an open call.
+
+    `has_left`: whether a reload of the configuration took the address of the transaction from a terminal. The device at
+    that address may still run the payment that it received under its earlier serial.
+    """
+    for serial, identity in rows.leases(unit.db).items():
+        own = serial == transaction.terminal
+        blocking = rows.get(unit.db, identity) if own or has_left(serial) else None
+        if blocking is None or not (own or blocking.sent_to == transaction.sent_to):
+            continue
+        if blocking.phase is Phase.FINAL and not outstanding.of(identity):
+            continue
         raise Problem(
             "terminal_busy",
             f"cannot start: terminal {transaction.terminal} is still busy with {identity} "

@@ -130,8 +130,9 @@ class Inbox(RecordService):
                 came_at=self._checks.believed(event, came.at),  # use the clock before the wait for the commit
             )
         receipt = await self.callbacks.commit(client_transaction_id, came, "event", self._record(work, peer))
-        stored = receipt.result is not CallbackResult.NOT_STORED
-        if stored and receipt.updates_terminal and event is not None and receipt.reason is None:
+        # a terminal's own callback can name another terminal, of which nothing may change
+        own = event is not None and event.serial_number == receipt.terminal and receipt.updates_terminal
+        if event is not None and own and receipt.reason is None:
             self._fleet.heard_from(event.serial_number, iso(came.at), brand=event.brand, model=event.model)
         if receipt.verdict is not None:
             log.info(
@@ -190,7 +191,8 @@ class Inbox(RecordService):
         # First, because the configuration may have changed since the event was recorded.
         if seen is RepeatedEvent.REPEATED:
             updates = before is not None and before.updates_terminal
-            return CallbackReceipt(CallbackResult.REPEATED, updates_terminal=updates)
+            terminal = before.terminal if before is not None else None
+            return CallbackReceipt(CallbackResult.REPEATED, terminal, updates_terminal=updates)
         removed = rows.PAYMENT.find_pruned(unit.db, identity) if before is None else None
         if (refused := self._refusal(unit, event, before or removed, came)) is not None:
             return self.callbacks.refuse(unit, identity, refused, came)

@@ -272,9 +272,9 @@ class Transaction(RecordState, frozen=True, kw_only=True):
         """Whether callbacks of this transaction may change other data: terminals, addresses, clock, currency.
 
         Callbacks may do so if the transaction is open, and never had an outcome. With the token of an old payment, a
-        sender can change that payment only.
+        sender can change that payment only. The terminal of an orphan is named only by the orphan's callbacks.
         """
-        return self.phase is not Phase.FINAL and self.withdrawn is None
+        return self.phase is not Phase.FINAL and self.withdrawn is None and not self.orphan
 
     @property
     def abortable(self) -> bool:

@@ -362,7 +362,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         request = self._request(transaction, way)  # build it first: after the intent is on disk nothing may fail
         chains.refuse_sale(unit, transaction, chain)  # sale_conflict
         self._parts.refuse_unseen()  # restore_unseen
-        chains.refuse_busy(unit, transaction, self._outstanding)  # terminal_busy
+        chains.refuse_busy(unit, transaction, self._outstanding, partial(self._has_left, way))  # terminal_busy
         if way.problem is not None:
             raise way.problem  # identity_conflict, terminal_offline
         if way.trusted is not None:
@@ -370,6 +370,12 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         begin(unit, transaction, "intent")
         rows.take_lease(unit, transaction.terminal, transaction.client_transaction_id)
         return transaction, request
+
+    def _has_left(self, way: StartRoute, serial: str) -> bool:
+        """Return whether the configuration took the address of `way` from a terminal. In the cloud all share it."""
+        known = self._fleet.get(serial)
+        moved = known is None or (known.configured is not None and known.configured.base_url != way.base_url)
+        return way.terminal.on_lan and moved
 
     def _request(self, transaction: Transaction, way: StartRoute) -> TerminalRequest:
         """Return the one request that starts it."""

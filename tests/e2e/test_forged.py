@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -121,3 +122,37 @@ async def test_a_refused_connection_is_closed(shop: Shop) -> None:
     assert [(answer.status, answer.headers["connection"]) for answer in answers] == [(403, "close")]
     assert (await payment.get())["phase"] == "active"
     assert address(shop.daemon, payment.identity) == urlsplit(payment.requests[0].callback).path
+
+
+async def shown(shop: Shop, serial: str) -> dict[str, Any]:
+    """Return what a callback of a terminal may change, except the time: posd probes a terminal at any time."""
+    found = (await shop.daemon.call("GET", "/terminals")).json["terminals"]
+    (terminal,) = (item for item in found if item["serial"] == serial)
+    return {name: terminal[name] for name in ("brand", "model", "base_url", "identity")}
+
+
+async def test_a_callback_that_names_another_terminal_changes_nothing_of_that_terminal(shop: Shop) -> None:
+    """Only the terminal that was asked can answer (design 1, promise 5)."""
+    asked, other = await shop.started(), shop.payment().serial
+    before = await shown(shop, other)
+    strange = {"serial_number": other, "brand": "Strange", "model": "Strange"}
+    event = body(asked.identity, "TERMINAL_ACKNOWLEDGED", terminal=strange)
+    for _ in range(2):  # the second is a repetition
+        assert await asked.deliver(event) == 200
+    assert attention(await asked.get()) == {"serial_mismatch"}
+    assert await shown(shop, other) == before
+    assert (await shown(shop, asked.serial))["brand"] is None
+    assert await asked.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 200
+    assert (await shown(shop, asked.serial))["brand"] == "Brand"
+
+
+async def test_an_orphan_changes_nothing_of_the_terminal_that_it_names(shop: Shop) -> None:
+    """The database does not know which terminal was asked, so only the event names it."""
+    serial, identity = shop.payment().serial, str(uuid4())
+    before = await shown(shop, serial)
+    path = address(shop.daemon, identity)
+    for status, previous in (("TERMINAL_ACKNOWLEDGED", None), ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED")):
+        strange = {"serial_number": serial, "brand": "Strange", "model": "Strange"}
+        content = body(identity, status, previous, terminal=strange)
+        assert (await deliver(shop.daemon, path, content)).status == 200
+    assert await shown(shop, serial) == before

@@ -77,6 +77,53 @@ async def test_terminals_can_be_added_and_removed(
     assert other.starts_of(open_there) == 1
 
 
+async def test_a_changed_serial_starts_no_second_payment_on_the_device_of_an_open_one(
+    posd: Daemon, terminal: ScriptedTerminal
+) -> None:
+    """An operator writes the right serial of the device at the same address, while a payment of the old serial runs."""
+    identity, document = await charge(posd)
+    assert document["phase"] == "active"
+    await reloaded(posd, terminal.toml.replace('"SN-TEST"', '"SN-NEW"'))
+    posd.config, terminal.serial = posd.config_file.read_text(), "SN-NEW"
+    for _ in range(2):
+        _, refused = await charge(posd)
+        assert (refused["http"], refused["code"]) == (409, "terminal_busy")
+        assert refused["blocking_transaction"] == identity
+        assert len(terminal.requests) == 1
+        await posd.restart()
+    for status, previous in (("APPROVAL_REQUESTED", "TERMINAL_ACKNOWLEDGED"), ("APPROVAL", "APPROVAL_REQUESTED")):
+        event = body(identity, status, previous, "SN-NEW")
+        assert await deliver(terminal.requests[0].callback, event, posd.ca) == 200
+    after = await posd.transaction(identity)
+    assert (after["outcome"]["result"], after["terminal"]) == ("approved", "SN-TEST")
+    assert "serial_mismatch" in {item["code"] for item in after["attention"]}
+    assert (await charge(posd))[1]["phase"] == "active"
+
+
+async def test_addresses_that_a_reload_exchanges_start_no_second_payment_on_a_device(
+    posd: Daemon, terminal: ScriptedTerminal, other: ScriptedTerminal
+) -> None:
+    identity, _ = await charge(posd)
+    here, there_ = terminal.toml.replace('"SN-TEST"', '"SN-OTHER"'), other.toml.replace('"SN-OTHER"', '"SN-TEST"')
+    await reloaded(posd, here + there_)
+    for serial in ("SN-OTHER", "SN-TEST"):
+        _, refused = await charge(posd, serial)
+        assert (refused["code"], refused["blocking_transaction"]) == ("terminal_busy", identity)
+    assert (len(terminal.requests), len(other.requests)) == (1, 0)
+
+
+async def test_a_removed_terminal_s_released_payment_does_not_hold_the_device(
+    posd: Daemon, terminal: ScriptedTerminal
+) -> None:
+    identity, _ = await charge(posd)
+    await reloaded(posd, terminal.toml.replace('"SN-TEST"', '"SN-NEW"'))
+    terminal.serial = "SN-NEW"
+    person = {"operator": "Ana", "note": "the slip is printed"}
+    reply = await posd.call("POST", f"/transactions/{identity}/release", person, socket=posd.admin_socket)
+    assert reply.status == 200
+    assert (await charge(posd))[1]["phase"] == "active"
+
+
 async def test_a_call_to_a_terminal_that_a_reload_removes_gets_its_reply(
     posd: Daemon, terminal: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:

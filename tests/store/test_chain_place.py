@@ -483,21 +483,41 @@ def test_a_sale_is_paid_once_unless_the_till_asks_for_an_additional_payment(ther
             chains.refuse_sale(records.unit, asked, own)
 
 
+def stays(_serial: str) -> bool:
+    """Report that no terminal has lost its address."""
+    return False
+
+
+def test_a_payment_holds_the_device_at_its_address_after_its_serial_has_left_it() -> None:
+    with book() as records:
+        chain, calls = Chain(records, "a=charge open on 1"), CallsInFlight()
+        asked = chain.asked("charge for 1 on 2")
+        rows.take_lease(records.unit, "SN-1", chain.id("a"))
+        here = there(rows.get(records.db, chain.id("a")))
+        at_its_address = replace(asked, sent_to=here.sent_to)
+        elsewhere = replace(asked, sent_to="https://192.0.2.1:6869")
+        with pytest.raises(Problem) as raised:
+            chains.refuse_busy(records.unit, at_its_address, calls, {"SN-1"}.__contains__)
+        assert raised.value.extra == {"blocking_transaction": chain.id("a")}
+        chains.refuse_busy(records.unit, elsewhere, calls, {"SN-1"}.__contains__)
+        chains.refuse_busy(records.unit, at_its_address, calls, stays)
+
+
 def test_a_terminal_is_free_once_its_payment_has_ended_and_no_call_for_it_is_under_way() -> None:
     for state, free in (("open", False), ("doubt", False), ("approved", True)):
         with book() as records:
             chain, calls = Chain(records, f"a=charge {state} on 1"), CallsInFlight()
             other, asked = chain.asked("charge for 1 on 2"), chain.asked("charge for 1 on 1")
-            chains.refuse_busy(records.unit, asked, calls)  # the payment holds no terminal
+            chains.refuse_busy(records.unit, asked, calls, stays)  # the payment holds no terminal
             rows.take_lease(records.unit, "SN-1", chain.id("a"))
-            chains.refuse_busy(records.unit, other, calls)
+            chains.refuse_busy(records.unit, other, calls, stays)
             if free:
-                chains.refuse_busy(records.unit, asked, calls)
+                chains.refuse_busy(records.unit, asked, calls, stays)
             with calls.call(chain.id("a")), pytest.raises(Problem) as raised:
-                chains.refuse_busy(records.unit, asked, calls)
+                chains.refuse_busy(records.unit, asked, calls, stays)
             if not free:
                 with pytest.raises(Problem) as raised:
-                    chains.refuse_busy(records.unit, asked, calls)
+                    chains.refuse_busy(records.unit, asked, calls, stays)
             assert (raised.value.code, raised.value.extra) == ("terminal_busy", {"blocking_transaction": chain.id("a")})
             assert "terminal SN-1 is still busy with a (" in chain.told(raised.value.detail)
             assert "(posd abort a) or free the terminal (posd release a)" in chain.told(raised.value.detail)

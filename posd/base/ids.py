@@ -61,7 +61,7 @@ def is_print_job_id(text: str) -> bool:
 #
 # A token is an HMAC of the channel and the id under the daemon's key. posd checks it before it reads the body, without
 # a database query. A token survives the loss or restore of the database, and other devices on the LAN cannot guess it.
-# (See architecture, The way of a webhook; no signature or secret on deliveries is published.)
+# (See architecture, Steps of a webhook; no signature or secret on deliveries is published.)
 
 #: 256 bits, all of which HMAC-SHA256 uses.
 KEY_BYTES = 32

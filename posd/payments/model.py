@@ -130,7 +130,7 @@ class Outcome(msgspec.Struct, frozen=True):
     def stated_by_terminal(self) -> bool:
         """Whether the outcome comes from a state of the terminal (event, search), not from an inference or an operator.
 
-        A report of the terminal overrides everything else (architecture, The way of a webhook).
+        A report of the terminal overrides everything else (architecture, Steps of a webhook).
         """
         return self.status is not None
 

@@ -275,7 +275,7 @@ def tell(change: TransactionChanged) -> None:
         )
 
 
-# Recovery from an earlier daemon (architecture, The way of a payment): nothing is sent again.
+# Recovery from an earlier daemon (architecture, Steps of a payment): nothing is sent again.
 
 
 async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction]:

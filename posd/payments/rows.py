@@ -236,7 +236,7 @@ def _source(walk: IndexScan, also: Condition) -> Condition:
     return f"FROM {walk.entries} {walk.join} WHERE {where}", parameters
 
 
-# Leases: the claim of one open transaction on its terminal (architecture, The way of a payment).
+# Leases: the claim of one open transaction on its terminal (architecture, Steps of a payment).
 
 
 def lease_holder(db: sqlite3.Connection, terminal: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Start of a payment, in six steps (architecture, The way of a payment), and operators' decisions about payments.
+"""Start of a payment, in six steps (architecture, Steps of a payment), and operators' decisions about payments.
 
 1. A known id is answered from its record. Calls with the same id run one after the other.
 2. The request is checked. A refused request records nothing and sends nothing.

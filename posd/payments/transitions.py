@@ -139,7 +139,7 @@ def rebuild(
 
 
 def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime) -> Transaction:
-    """Apply the judgement of the one start request (architecture, The way of a payment).
+    """Apply the judgement of the one start request (architecture, Steps of a payment).
 
     An event can arrive before the reply and overrides it: a refusal is final only without an authentic event, and an
     acknowledgement never reopens a final transaction.

@@ -111,7 +111,7 @@ def rows(after: str) -> list[list[str]]:
 
 
 def test_every_scenario_of_the_page_exists_with_its_amounts() -> None:
-    for _, named, amounts, _ in rows("| the till meets |"):
+    for _, named, amounts, _ in rows("| situation |"):
         names = re.findall(r"`([\w:-]+)`", named)
         assert names
         shipped = [payments()[name].amount for name in names if not name.startswith(CHOICE)]
@@ -120,7 +120,7 @@ def test_every_scenario_of_the_page_exists_with_its_amounts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "kind"), [("of `posd_sandbox`", Sandbox), ("of `posd_sandbox.terminal`", SimulatedTerminal)]
+    ("table", "kind"), [("member of `posd_sandbox`", Sandbox), ("member of `posd_sandbox.terminal`", SimulatedTerminal)]
 )
 def test_the_fixture_has_everything_that_the_page_describes(table: str, kind: type) -> None:
     offered = {name for cells in rows(f"| {table} |") for name in re.findall(r"`(\w+)", cells[0])}

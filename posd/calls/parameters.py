@@ -4,6 +4,7 @@ A parameter that is not in the table is refused by name (problem `invalid_reques
 """
 
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -20,6 +21,7 @@ from posd.base.times import iso, read_moment
 from posd.records import pages
 from posd.records.model import Phase
 from posd.records.pages import FeedPosition
+from posd.records.request import MAX_FAULTS
 
 #: Prefix of query parameters that name a key of the metadata.
 METADATA = "metadata."
@@ -105,14 +107,15 @@ def _named(known: Iterable[str]) -> list[str]:
 
 
 def _unknown(given: list[str], known: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the faults of unknown and repeated parameters."""
+    """Return the first faults of unknown and repeated parameters."""
+    counts = Counter(given)
+    unknown = (name for name in counts.keys() - known if not (METADATA in known and name.startswith(METADATA)))
     errors = [
         {"path": name, "message": f"is not a parameter of this call{did_you_mean(name, _named(known))}"}
-        for name in sorted(set(given).difference(known))
-        if not (METADATA in known and name.startswith(METADATA))
+        for name in sorted(unknown)[:MAX_FAULTS]
     ]
-    repeated = sorted({name for name in given if given.count(name) > 1})
-    return [*errors, *({"path": name, "message": "is given more than once"} for name in repeated)]
+    repeated = sorted(name for name, count in counts.items() if count > 1)
+    return [*errors, *({"path": name, "message": "is given more than once"} for name in repeated)][:MAX_FAULTS]
 
 
 def check_alone(page: pages.Filters, *, summed: bool = False) -> None:

@@ -240,26 +240,20 @@ class Streams:
         return stream
 
 
+@dataclass(eq=False)
 class EventStream(Response):
     """One stream, as a response (ASGI)."""
 
-    def __init__(
-        self,
-        streams: Streams,
-        kind: str,
-        subject: str,
-        read: Callable[[], Awaitable[MessageBatch]],
-        sender: SocketPeer | None,
-        transaction: str | None,
-    ) -> None:
+    _streams: Streams
+    _kind: str
+    _subject: str
+    _read: Callable[[], Awaitable[MessageBatch]]
+    _sender: SocketPeer | None
+    _transaction: str | None
+
+    def __post_init__(self) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
-        self._streams = streams
-        self._kind = kind
-        self._subject = subject
-        self._read = read
-        self._sender = sender
-        self._transaction = transaction
 
     async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
         """Send the stream, until it ends or the client has disconnected."""

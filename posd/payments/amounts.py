@@ -13,7 +13,7 @@ from posd.base.text import did_you_mean
 from posd.config.schema import AmountsConfig
 from posd.payments.model import Transaction
 from posd.payments.wire import TransactionEvent
-from posd.records.request import RequestFault
+from posd.records.request import MAX_FAULTS, RequestFault
 
 #: Members that are always sent: 0 replaces a missing one.
 REQUIRED = ("iva", "subtotal_iva", "subtotal_iva0")
@@ -62,13 +62,12 @@ def on_wire(amount: bytes, unit: AmountUnit) -> bytes:
     """Write a checked amount in the unit of a terminal."""
     if unit == "main":
         return amount
-    members = AMOUNT.decode(amount)
     return encode(
         {
             name: to_wire(value, unit)
             if isinstance(value, Decimal)
             else {tax: to_wire(number, unit) for tax, number in value.items()}
-            for name, value in members.items()
+            for name, value in AMOUNT.decode(amount).items()
         }
     )
 
@@ -88,7 +87,8 @@ def _each(amount: Mapping[str, Any], place: tuple[str, ...]) -> Iterator[tuple[t
 
 def _number(place: tuple[str, ...], value: object, known: Sequence[str], faults: list[RequestFault]) -> Decimal | None:
     if place[-1] not in known:
-        faults.append(_fault(place, _unknown(place, known)))
+        if len(faults) < MAX_FAULTS:
+            faults.append(_fault(place, _unknown(place, known)))
         return None
     if value is None:
         return None

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
+from itertools import islice
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -22,6 +23,10 @@ MAX_SERIAL_CHARACTERS = 128
 #: Serial number of a terminal in a request.
 AskedSerial = Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)]
 
+#: Maximum number of faults that a response lists. A body of the largest size can have thousands, and the search for the
+#: nearest name of each would block the event loop for seconds.
+MAX_FAULTS = 50
+
 #: White space as in the API description (`\S`, ECMA-262). `str.strip` would also remove control characters.
 BLANKS = (
     "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
@@ -38,9 +43,10 @@ class RequestFault(msgspec.Struct, frozen=True):
 
 
 def check(faults: Iterable[RequestFault], cannot: str) -> None:
-    """Raise Problem invalid_request if there are faults. `cannot`: text about the refused action ("cannot start")."""
-    found = list(faults)
-    if found:
+    """Raise Problem invalid_request with the first faults, if any. `cannot`: text about the refused action ("cannot
+    start").
+    """
+    if found := list(islice(faults, MAX_FAULTS)):
         what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in found)
         errors = [{"path": fault.path, "message": fault.message} for fault in found]
         raise Problem("invalid_request", f"{cannot}: {what}", errors=errors)
@@ -159,11 +165,10 @@ class FieldReader:
         for place in long_numbers(body):
             if len(place) == 1:
                 self.fault(pointer(place), "is a number with more digits than any field has")
-        for name in document:
-            if name not in fields:
-                meant = did_you_mean(name, fields)
-                message = f"is not a field of this {self.NAME}{meant}. Fields are {', '.join(fields)}"
-                self.fault(f"/{pointer_token(name)}", message)
+        for name in islice((name for name in document if name not in fields), MAX_FAULTS):
+            meant = did_you_mean(name, fields)
+            message = f"is not a field of this {self.NAME}{meant}. Fields are {', '.join(fields)}"
+            self.fault(f"/{pointer_token(name)}", message)
 
     def repeated(self, document: Object) -> Iterator[str]:
         """Yield names that occur more than once with different values, as JSON Pointers without the first slash.

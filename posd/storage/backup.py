@@ -54,6 +54,9 @@ SPARE_BYTES = 64 * 1024 * 1024
 #: Folder for unpacked backups. They can be too large for a /tmp in memory.
 _UNPACKED = "/var/tmp"  # noqa: S108 - private, under a random name
 
+#: Parameters of SQLite's URI with which it reads the file alone, and makes no log beside a database in WAL mode.
+ALONE = "mode=ro&immutable=1"
+
 #: System errors that another path can avoid.
 _BAD_PATH = frozenset(
     {
@@ -313,14 +316,14 @@ def unpacked(path: Path) -> Iterator[Path]:
         yield plain
 
 
-def read(path: Path, named: Path | None = None) -> Contents:
+def read(path: Path, named: Path | None = None, mode: str = "mode=ro") -> Contents:
     """Return the contents of an unpacked backup, or of any database of posd. Raise UnusableFile; no file is changed.
 
-    `named`: the path to show in messages.
+    `named`: the path to show in messages. `mode`: see `connect_reader`.
     """
     named = named or path
     try:
-        with closing(connect_reader(path)) as db:
+        with closing(connect_reader(path, mode)) as db:
             return _contents(db, named)
     except sqlite3.Error as error:
         raise UnusableFile(
@@ -374,7 +377,9 @@ def write_into(
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise BadTarget(f"cannot be made ({error.strerror}); make it, writable for the user of posd") from error
-    _remove_unfinished(directory)
+    with suppress(OSError):  # left by killed backups; the next backup tries again
+        for path in directory.glob(f".{NAMES}"):
+            path.unlink()
     target = directory / f"posd-{at.astimezone(UTC):%Y%m%dT%H%M%SZ}.db.gz"
     removed = _make_room(target, database)
     written = write(database, target, keys, iso(at), stop)
@@ -400,13 +405,6 @@ def _make_room(target: Path, database: Path) -> list[str]:
     return removed
 
 
-def _remove_unfinished(directory: Path) -> None:
-    """Remove the unfinished files of killed backups. Errors are ignored, because the next backup tries again."""
-    with suppress(OSError):
-        for path in directory.glob(f".{NAMES}"):
-            path.unlink()
-
-
 def _look_through(directory: Path, database: Path) -> tuple[list[Path], list[str]]:
     """Return the good backups of a directory, newest first, and the names of the unusable files."""
     good, unusable = [], []
@@ -423,12 +421,13 @@ def _look_through(directory: Path, database: Path) -> tuple[list[Path], list[str
 
 
 def _probe(path: Path) -> None:
-    """Raise UnusableFile if a file cannot be read as a backup. Raise OSError.
+    """Raise UnusableFile if a file cannot be read as a backup. Raise OSError. Nothing is written beside the file.
 
     A compressed file must begin with a database header and end with the size from that header.
     """
     if path.suffix != ".gz":
-        read(path)
+        if read(path, mode=ALONE).made_at is None:
+            raise UnusableFile(f"{path} is no backup of posd")
         return
     with path.open("rb") as file:
         try:

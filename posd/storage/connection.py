@@ -143,9 +143,12 @@ def connect_writer(path: Path) -> sqlite3.Connection:
     return db
 
 
-def connect_reader(path: Path) -> sqlite3.Connection:
-    """Open a read-only connection. Raise sqlite3.Error, for example for a damaged schema."""
-    db = open_file(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+def connect_reader(path: Path, mode: str = "mode=ro") -> sqlite3.Connection:
+    """Open a read-only connection. Raise sqlite3.Error, for example for a damaged schema.
+
+    `mode`: parameters of SQLite's URI.
+    """
+    db = open_file(f"{path.absolute().as_uri()}?{mode}", uri=True, check_same_thread=False)
     db.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}").close()
     db.execute("PRAGMA query_only = ON").close()
     db.execute("PRAGMA mmap_size = 0").close()

@@ -200,7 +200,7 @@ class WriteBatch:
 
     def _raise_if_rolled_back(self, error: Exception) -> None:
         if not self._db.in_transaction:
-            raise RolledBack(error) from error
+            raise RolledBack from error
 
     def _forget_all(self) -> None:
         self.roll_back()
@@ -235,7 +235,7 @@ class WriteBatch:
 
     def failed(self, error: "sqlite3.Error | RolledBack") -> BatchResult:
         """Roll back because `begin` or `go_on` raised. Return the errors for the callers."""
-        cause = error.cause if isinstance(error, RolledBack) else error
+        cause = error.__cause__ or error
         self.roll_back()
         return BatchResult([unavailable(cause)] * len(self._functions), distrusted=broken(cause))
 
@@ -246,10 +246,7 @@ class WriteBatch:
 
 
 class RolledBack(Exception):
-    """Rollback by SQLite itself (disk full, I/O error)."""
-
-    def __init__(self, cause: Exception) -> None:
-        self.cause = cause
+    """Rollback by SQLite itself (disk full, I/O error), which is the cause."""
 
 
 def _raised(error: Exception) -> Exception:

@@ -2,14 +2,19 @@
 
 import json
 from datetime import UTC, datetime
+from time import process_time
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from posd.base.problems import Problem
+from posd.calls import parameters
+from posd.calls.app import MAX_BODY_BYTES
+from posd.httpd.messages import MAX_HEADER_BYTES
 from posd.payments.model import Attention, AttentionCode, Transaction
 from posd.payments.request import (
     DECISIONS,
@@ -20,7 +25,7 @@ from posd.payments.request import (
     read_start,
     start_body,
 )
-from posd.records.request import FieldReader, decided, read_body
+from posd.records.request import MAX_FAULTS, FieldReader, check, decided, read_body
 from tests.core.inputs import named
 from tests.core.scenarios import IDENTITY, NOW, read, starting
 from tests.support.events import body as event_body
@@ -144,6 +149,40 @@ def test_every_fault_is_named_at_once(document: object, paths: set[str]) -> None
 )
 def test_an_unknown_member_is_reported_with_the_nearest_known_one(name: str, meant: str) -> None:
     assert f"did you mean {meant}?" in faults({"amount": AMOUNT, name: 1})[f"/{name}"]
+
+
+#: Seconds of processor time for a body of the largest size. The event loop waits during that time.
+SECONDS = 0.5
+
+
+@every(
+    "text",
+    [
+        '"ammount{}": 1',
+        '"amount{}": 1, "amount{}": 2',
+        '"\\u0000{}": {{}}',
+    ],
+)
+@every("at", ["{{{}}}", '{{"amount": {{{}}}}}', '{{"amount": {{"extra_taxes": {{{}}}}}}}'])
+def test_a_body_full_of_faults_is_judged_at_once_and_in_few_words(at: str, text: str) -> None:
+    members = ", ".join(text.format(number, number) for number in range(MAX_BODY_BYTES // (len(text) + 5)))
+    began = process_time()
+    _, found = read_start(at.format(members).encode())
+    with pytest.raises(Problem) as refused:
+        check(found, "cannot start")
+    assert process_time() - began < SECONDS
+    assert 0 < len(refused.value.extra["errors"]) <= MAX_FAULTS
+    assert len(refused.value.detail) < MAX_BODY_BYTES
+
+
+@every("text", ["{:x}&", "{:x}=1&{:x}=2&", "a&"])
+def test_a_query_full_of_faults_is_judged_at_once_and_in_few_words(text: str) -> None:
+    query = "".join(text.format(number, number) for number in range(MAX_HEADER_BYTES))[:MAX_HEADER_BYTES]
+    began = process_time()
+    with pytest.raises(Problem) as refused:
+        parameters.read(Request({"type": "http", "query_string": query.encode()}), (parameters.LIMIT,))
+    assert process_time() - began < SECONDS
+    assert 0 < len(refused.value.extra["errors"]) <= MAX_FAULTS
 
 
 def test_metadata_and_options_share_a_limit() -> None:

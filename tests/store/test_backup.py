@@ -294,6 +294,23 @@ def test_an_impossible_path_is_refused_with_the_cure(database: Path, tmp_path: P
             assert path.read_bytes() == content
 
 
+def test_the_check_of_a_target_writes_nothing_beside_it(database: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    folder.mkdir()
+    with closing(sqlite3.connect(folder / "posd-20261120T104203Z.db")) as foreign:
+        foreign.execute("PRAGMA journal_mode = WAL")
+        foreign.execute("CREATE TABLE mine (x)")
+    (folder / "of_a_posd.db").write_bytes(database.read_bytes())
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for name in before:
+        with pytest.raises(BadTarget, match="no backup of posd"):
+            write(database, folder / name)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    rotated = backup.write_into(database, folder, 3, KEYS, NOON + timedelta(days=1), lambda: False)
+    assert rotated.unusable == ["posd-20261120T104203Z.db"]
+    assert {path.name for path in folder.iterdir()} == {*before, Path(rotated.path).name}
+
+
 @needs(root=True)
 def test_a_directory_closed_to_posd_is_named_with_its_unit(tmp_path: Path) -> None:
     with closing(open_database(tmp_path / "posd.db")), pytest.raises(BadTarget, match=r"ReadWritePaths="):

@@ -246,7 +246,7 @@ def test_an_unreadable_response_is_not_a_refusal(line: str, body: bytes) -> None
     if line.startswith("show"):
         assert done.returncode == 1, done.stderr
     else:
-        known = [words in done.stderr for words in ("a fault of posd itself", "Whether it was done is not known")]
+        known = [words in done.stderr for words in ("a fault of posd itself", "posd cannot tell whether this was done")]
         assert (done.returncode, known) == (4, [True, True]), done.stderr
 
 

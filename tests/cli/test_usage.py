@@ -68,7 +68,7 @@ WRONG = {
     "print-jobs ..": "is not the id of a print job",
     "backup": "name the FILE to write, or --into DIRECTORY",
     "backup /b.db --into /b": "name the FILE to write, or --into DIRECTORY",
-    "backup /b.db --keep 3": "--keep belongs to --into",
+    "backup /b.db --keep 3": "--keep needs --into",
     "backup - --json": "a backup is bytes",
     "report --csv --json": "choose one",
     "report --html x --csv": "choose one",

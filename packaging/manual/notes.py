@@ -2,6 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from posd.base.operations import OPERATIONS, OperationType
+
+#: Commands that start a payment.
+STARTS = tuple(OPERATIONS[kind].command for kind in OperationType)
+
 #: Exit codes that most commands share ("Command line" in the local API's contract).
 DONE = (0, "Done.")
 REFUSED = (1, "Refused by posd, or not done; the message says why.")
@@ -52,7 +57,7 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     ),
     "demo": ((0, "The payment was approved and the receipt printed."), (1, "Something went wrong."), USAGE),
     "simulate": ((0, "Stopped."), (1, "It could not go on."), USAGE),
-    **dict.fromkeys(("charge", "preauth", "reauth", "capture", "tip", "void", "refund"), _PAYS),
+    **dict.fromkeys(STARTS, _PAYS),
     "await": _STANDS,
     "reconcile": _STANDS,
     "release": ASKS,
@@ -145,7 +150,7 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
 
 #: Groups of related commands, for SEE ALSO.
 FAMILIES: Sequence[Sequence[str]] = (
-    ("charge", "preauth", "reauth", "capture", "tip", "void", "refund", "await", "abort", "show", "list"),
+    (*STARTS, "await", "abort", "show", "list"),
     ("list", "show", "reconcile", "release", "resolve", "acknowledge", "quarantine", "reprocess"),
     ("print", "print-jobs", "resolve", "acknowledge"),
     ("status", "watch", "logs", "metrics", "report", "doctor", "terminals", "clock", "explain", "support"),

@@ -7,9 +7,7 @@ reply does not depend on the type: see `posd.payments.answers`.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from posd.base.text import Text
 
@@ -34,9 +32,10 @@ _Types = frozenset[OperationType]
 _NONE: _Types = frozenset()
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation type.
+class Operation(NamedTuple):
+    """One operation type. A tuple, because the command line completes its words without msgspec.
 
+    `command`: name of the command that starts it. `purpose`: what the command does.
     `path`: last part of the path. `published`: whether the terminal API has that path.
     `wire`: word for the type in a final event (terminal API, Events); None if not published.
     `undone`: text for a cashier if the operation was not approved (`posd.payments.display`).
@@ -53,10 +52,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     `by_original`: whether its effect depends on the original.
     """
 
+    command: str
+    purpose: str
     path: str
+    undone: Text
     published: bool = False
     wire: str | None = None
-    undone: Text
     asks_for_card: bool = False
     originals: _Types = _NONE
     takes_newest: bool = False
@@ -71,6 +72,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 OPERATIONS: Final[Mapping[OperationType, Operation]] = {
     CHARGE: Operation(
+        command="charge",
+        purpose="Charge a card",
         path="charge",
         published=True,
         wire="CHARGE",
@@ -78,6 +81,8 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = {
         asks_for_card=True,
     ),
     PRE_AUTH: Operation(
+        command="preauth",
+        purpose="Reserve an amount on a card, to capture it later",
         path="authorization",
         wire="PREAUTH",
         undone=Text("NOT RESERVED", "NO RESERVADO"),
@@ -85,6 +90,8 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = {
         reserves=True,
     ),
     CAPTURE: Operation(
+        command="capture",
+        purpose="Charge what a pre-authorization reserves",
         path="capture",
         wire="CAPTURE",
         undone=Text("NOT CAPTURED: the reservation is as before", "NO CAPTURADO: la reserva sigue como antes"),
@@ -95,6 +102,8 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = {
     ),
     # It is sent with the reference of the pre-authorization (terminal API, Events).
     RE_AUTH: Operation(
+        command="reauth",
+        purpose="Change what a pre-authorization reserves",
         path="re_authorization",
         wire="REAUTHORIZATION",
         undone=Text("NOT CHANGED: the reservation is as before", "SIN CAMBIO: la reserva sigue como antes"),
@@ -104,6 +113,8 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = {
         reserves=True,
     ),
     POST_TIP: Operation(
+        command="tip",
+        purpose="Add a tip to an approved charge or capture",
         path="pos_tip",
         undone=Text("TIP NOT PAID: the payment is as before", "PROPINA NO PAGADA: el pago sigue como antes"),
         originals=frozenset({CHARGE, CAPTURE}),
@@ -115,6 +126,8 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = {
     # The reservation of a re-authorized pre-authorization has the newest reference (terminal API, Events).
     # After a capture, the capture is the original to void.
     VOID: Operation(
+        command="void",
+        purpose="Reverse a charge, a capture or a pre-authorization",
         path="void",
         undone=Text("NOT REVERSED: all is as before", "NO REVERSADO: todo sigue como antes"),
         originals=frozenset({CHARGE, PRE_AUTH, CAPTURE}),
@@ -126,6 +139,8 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = {
         by_original=True,
     ),
     REFUND: Operation(
+        command="refund",
+        purpose="Give back a charge or a capture, or a part of it",
         path="refund",
         undone=Text("NOT REFUNDED: the payment is as before", "NO DEVUELTO: el pago sigue como antes"),
         originals=frozenset({CHARGE, CAPTURE}),

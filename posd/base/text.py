@@ -8,8 +8,7 @@ characters. All output for people and for the log uses these functions.
 import json
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-
-import msgspec
+from typing import NamedTuple
 
 #: Unicode's wide and narrow spaces (category Zs) except the usual space. The spaces are listed here, because
 #: `unicodedata` takes a megabyte.
@@ -81,7 +80,7 @@ class Language(StrEnum):
     ES = "es"
 
 
-class Text(msgspec.Struct, frozen=True):
+class Text(NamedTuple):
     """A text in each language. {amount} is the amount with a leading space, or empty if it is unknown."""
 
     en: str

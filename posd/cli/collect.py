@@ -128,8 +128,9 @@ def totals(
     if output.as_json:
         rows = [{**row._asdict(), "total": row.total} for row in found]
         lacks = [{"merchant": merchant, "lane": lane, "complete_to_at": at} for merchant, lane, at in gap.lanes]
-        document = {"timezone": zone, "totals": rows, "incomplete": lacks}
-        output.json(encode({**document, "open": gap.open, "lost": gap.lost, "unreadable": gap.unreadable}))
+        document = {"timezone": zone, "totals": rows, "incomplete": lacks, **gap._asdict()}
+        del document["lanes"]
+        output.json(encode(document))
         return
     _note_gap(output, gap)
     columns = ("day", "merchant", "lane", "type", "payments", "total", "currency")
@@ -167,6 +168,8 @@ def _note_gap(output: Output, gap: "TotalsGap") -> None:
         lines.append(f"{len(gap.lanes) - NAMED} more lanes are not complete (posd collect --check)")
     if gap.open:
         lines.append(f"{counted(gap.open, 'payment')} of these days without an outcome: not counted")
+    if gap.unclear:
+        lines.append(f"{counted(gap.unclear, 'approved payment')} of unknown type or amount: not counted")
     if gap.lost:
         lines.append(f"{counted(gap.lost, 'change')} of these days lost before the lanes sent them (posd.lost)")
     if gap.unreadable:

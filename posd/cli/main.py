@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from posd import __version__
+from posd.base.operations import OPERATIONS
 from posd.cli.app.completion_words import files
 from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, ExitCode, OutputLost, context
 from posd.cli.app.lazy import READABLE_COLUMNS, LazyGroup, groups
@@ -19,7 +20,7 @@ MODULES: Mapping[str, str] = {
     "main": "run",
     "demo": "demo",
     "simulate": "simulate",
-    "payments.start": "charge preauth reauth capture tip void refund await_",
+    "payments.start": "await_",
     "payments.decide": "abort reconcile release resolve acknowledge",
     "payments.show": "show list_",
     "report.command": "report",
@@ -39,12 +40,12 @@ MODULES: Mapping[str, str] = {
     "relay": "relay",
     "collect": "collect",
 }
-#: command -> "module:attribute" of its click command. `groups.toml` has the order in `posd --help`.
+#: command -> "module:attribute" of its click command, or of a table of commands. `groups.toml` has their order.
 COMMANDS: Mapping[str, str] = {
     name.rstrip("_").replace("_", "-"): f"posd.cli.{module}:{name}"
     for module, names in MODULES.items()
     for name in names.split()
-}
+} | {row.command: "posd.cli.payments.start:STARTS" for row in OPERATIONS.values()}
 
 
 class Commands(LazyGroup):

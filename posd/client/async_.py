@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 from posd.client import calls, plans
-from posd.client.calls import Id, PaymentCalls, PrintCalls, Reads, Starts
+from posd.client.calls import PaymentCalls, PrintCalls, Reads, Starts
 from posd.client.connection import (
     client_options,
     is_stream,
@@ -23,6 +23,7 @@ from posd.client.connection import (
     transport_options,
 )
 from posd.client.documents import OutcomeUnknown, PosdError, Problem
+from posd.client.operations import Id, Operations, Paid, Reserved, Reversed
 from posd.client.plans import (
     RETRY_SECONDS,
     Call,
@@ -40,10 +41,7 @@ from posd.client.states import (
     FeedChange,
     Health,
     Outcome,
-    Paid,
     PrintJob,
-    Reserved,
-    Reversed,
     State,
     Terminal,
     Transaction,
@@ -171,13 +169,8 @@ class AsyncPrint(PrintCalls[Answer[PrintJob]]):
 
 
 class AsyncPosd(
-    Starts[
-        Answer[AsyncPayment[Paid]],
-        Answer[AsyncPayment[Reserved]],
-        Answer[AsyncPayment[Reversed]],
-        Answer[AsyncPayment],
-        Answer[AsyncPrint],
-    ],
+    Starts[Answer[AsyncPayment], Answer[AsyncPrint]],
+    Operations[Answer[AsyncPayment[Paid]], Answer[AsyncPayment[Reserved]], Answer[AsyncPayment[Reversed]]],
     Reads[
         AsyncIterator[Transaction],
         AsyncIterator[PrintJob],

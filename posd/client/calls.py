@@ -8,12 +8,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, cast
 from uuid import UUID
 
 from posd.client import plans
 from posd.client.connection import socket_path
 from posd.client.documents import PosdError
+from posd.client.operations import Amount, Id, Json
 from posd.client.plans import (
     Away,
     Call,
@@ -35,10 +36,6 @@ from posd.client.states import Health, PrintJob, Terminal, Transaction, Version
 from posd.client.store import Store, StoredPayment
 
 # Amounts. Amounts are checked before a call by the same rules as in posd: exact numbers, known members, a sum above 0.
-
-#: An amount: its parts, or one sum as `subtotal_iva0`.
-Number: TypeAlias = Decimal | int | str
-Amount: TypeAlias = Number | Mapping[str, Number | Mapping[str, Number]]
 
 #: Member for a sum without parts, whose IVA is not given.
 SUM = "subtotal_iva0"
@@ -133,9 +130,6 @@ def print_job_id(given: str) -> str:
 # The type parameters are their results: a `Payment` or an `Awaitable[AsyncPayment]`, a `Transaction` or an
 # `Awaitable[Transaction]`.
 
-PaidOne = TypeVar("PaidOne", covariant=True)
-ReservedOne = TypeVar("ReservedOne", covariant=True)
-ReversedOne = TypeVar("ReversedOne", covariant=True)
 AnyOne = TypeVar("AnyOne", covariant=True)
 Printed = TypeVar("Printed", covariant=True)
 Payments = TypeVar("Payments", covariant=True)
@@ -148,40 +142,16 @@ OneTerminal = TypeVar("OneTerminal", covariant=True)
 OneHealth = TypeVar("OneHealth", covariant=True)
 OneVersion = TypeVar("OneVersion", covariant=True)
 
-Id: TypeAlias = UUID | str
-Json: TypeAlias = Mapping[str, object]
-
-#: Types without a required amount. Without one, the operation is for the whole original.
-WITHOUT_AMOUNT = frozenset({"void", "refund"})
-
 #: keyword argument -> its name in the API, if different.
 API_NAMES: Mapping[str, str] = {"page_size": "limit"}
 
 
-class StartFields(TypedDict, total=False):
-    """Arguments of each call that starts a payment, besides its id and amount (see `Starts`)."""
-
-    terminal: str | None
-    sale: str | None
-    metadata: Json | None
-    options: Json | None
-    additional: bool
-    repeat: bool  # an older name
-    not_after: datetime | None
-
-
-class OriginalFields(TypedDict, total=False):
-    """The two ways to name another payment, of which exactly one is used."""
-
-    original: Id | None
-    transaction_reference: Id | None
-
-
-class DerivedFields(OriginalFields, StartFields, total=False):
-    """Arguments of each call that starts an operation on another payment.
-
-    Their order is that of the stored bytes of a payment, because a repeated call must have the same bytes.
-    """
+#: keyword argument of a start -> its conversion.
+CONVERSIONS: Mapping[str, Callable[[Any], object]] = {
+    "original": transaction_id,
+    "transaction_reference": str,
+    "not_after": moment,
+}
 
 
 class ListFilters(TypedDict, total=False):
@@ -210,7 +180,7 @@ class PrintFilters(ListFilters, total=False):
     external_reference: str | None
 
 
-class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
+class Starts(ABC, Generic[AnyOne, Printed]):
     """Calls that start a payment or a print job.
 
     `id`: a UUID that the till has created **and stored** before the call (the client's `store` does that). A repeated
@@ -258,22 +228,16 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
         """Make the call that starts a print job."""
 
     def _start(
-        self, kind: str, given: Id, amount: Amount | None, fields: StartFields, names: type = StartFields
+        self, kind: str, given: Id, amount: Amount | None, fields: Mapping[str, object], names: type, *, whole: bool
     ) -> Any:
         identity = transaction_id(given)
-        parts = None if amount is None and kind in WITHOUT_AMOUNT else check_amount(amount, self.amount_members)
+        parts = None if amount is None and whole else check_amount(amount, self.amount_members)
         known = _known(fields, names)
-        if (last := known.get("not_after")) is not None:
-            known["not_after"] = moment(last)
+        for name, convert in CONVERSIONS.items():
+            if known.get(name) is not None:
+                known[name] = convert(known[name])
         body = put("", {"type": kind, "amount": parts, **known}).body
         return self._begin(StoredPayment(identity, body, datetime.now(UTC)), None)
-
-    def _derive(self, kind: str, given: Id, amount: Amount | None, fields: DerivedFields) -> Any:
-        if original := fields.get("original"):
-            fields["original"] = transaction_id(original)
-        if reference := fields.get("transaction_reference"):
-            fields["transaction_reference"] = str(reference)
-        return self._start(kind, given, amount, fields, DerivedFields)
 
     def start(self, payment: StoredPayment) -> AnyOne:
         """Start a stored payment, or return it if it was started.
@@ -282,34 +246,6 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
         """
         payment.readable_body()
         return cast(AnyOne, self._begin(replace(payment, id=transaction_id(payment.id)), payment.stored_at))
-
-    def charge(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> PaidOne:  # noqa: A002 - the field's name
-        """Charge a card."""
-        return cast(PaidOne, self._start("charge", id, amount, fields))
-
-    def pre_auth(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> ReservedOne:  # noqa: A002
-        """Reserve an amount on a card, to capture it later."""
-        return cast(ReservedOne, self._start("pre-auth", id, amount, fields))
-
-    def re_auth(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> ReservedOne:  # noqa: A002
-        """Change the amount that a pre-authorization reserves."""
-        return cast(ReservedOne, self._derive("re-auth", id, amount, fields))
-
-    def capture(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> PaidOne:  # noqa: A002
-        """Charge the amount that a pre-authorization reserves, or a part of that amount."""
-        return cast(PaidOne, self._derive("capture", id, amount, fields))
-
-    def post_tip(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> PaidOne:  # noqa: A002
-        """Add a tip to an approved charge."""
-        return cast(PaidOne, self._derive("post-tip", id, amount, fields))
-
-    def void(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> ReversedOne:  # noqa: A002
-        """Reverse a charge, a capture or a pre-authorization. No amount is needed."""
-        return cast(ReversedOne, self._derive("void", id, amount, fields))
-
-    def refund(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> ReversedOne:  # noqa: A002
-        """Refund a charge or a capture, or only a part of it (`amount`)."""
-        return cast(ReversedOne, self._derive("refund", id, amount, fields))
 
     def print_job(
         self,

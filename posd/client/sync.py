@@ -7,9 +7,10 @@ from types import TracebackType
 from typing import Any, Generic, Self
 
 from posd.client import calls, plans
-from posd.client.calls import Id, PaymentCalls, PrintCalls, Reads, Starts
+from posd.client.calls import PaymentCalls, PrintCalls, Reads, Starts
 from posd.client.connection import Connection
 from posd.client.documents import OutcomeUnknown, Problem
+from posd.client.operations import Id, Operations, Paid, Reserved, Reversed
 from posd.client.plans import Call, OnNotice, Place, Plan, R, transaction_path
 from posd.client.states import (
     Change,
@@ -17,10 +18,7 @@ from posd.client.states import (
     FeedChange,
     Health,
     Outcome,
-    Paid,
     PrintJob,
-    Reserved,
-    Reversed,
     State,
     Terminal,
     Transaction,
@@ -56,7 +54,8 @@ class Print(PrintCalls[PrintJob]):
 
 
 class Posd(
-    Starts[Payment[Paid], Payment[Reserved], Payment[Reversed], Payment, Print],
+    Starts[Payment, Print],
+    Operations[Payment[Paid], Payment[Reserved], Payment[Reversed]],
     Reads[Iterator[Transaction], Iterator[PrintJob], list[Terminal], Terminal, Health, Version],
 ):
     """Client of the daemon behind one Unix socket: `socket`, else the socket in POSD_SOCKET, else /run/posd/till.sock.

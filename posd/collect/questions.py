@@ -91,11 +91,13 @@ class DayTotal(NamedTuple):
 
 class TotalsGap(NamedTuple):
     """What the totals of some days may lack: changes of lanes that are not complete up to their end (merchant, lane,
-    complete up to), payments without an outcome, changes of these days that are lost, and unusable messages.
+    complete up to), payments without an outcome, approved payments of unknown type or amount, changes of these days
+    that are lost, and unusable messages.
     """
 
     lanes: Sequence[tuple[str, str, datetime | None]]
     open: int
+    unclear: int
     lost: int
     unreadable: int
 
@@ -210,11 +212,13 @@ async def totals_gap(connection: AsyncConnection[Any], first: date, last: date, 
         " < least((%s::date + 1)::timestamp AT TIME ZONE %s, now() - interval '10 minutes'), true) ORDER BY 1, 2",
         (last, zone),
     )
-    query = (
-        "SELECT count(*) FROM posd.payments"
-        " WHERE result IS NULL AND (created_at AT TIME ZONE %s)::date BETWEEN %s AND %s"
-    )
-    ((unsettled,),) = await _rows(connection, query, (zone, first, last))
+    query = """
+        SELECT (SELECT count(*) FROM posd.payments WHERE result IS NULL AND (created_at AT TIME ZONE %s)::date
+          BETWEEN %s AND %s),
+          (SELECT count(*) FROM posd.effects WHERE section = 'unclear' AND (counts_at AT TIME ZONE %s)::date
+          BETWEEN %s AND %s)
+        """
+    ((unsettled, unclear),) = await _rows(connection, query, 2 * (zone, first, last))
     # A lost range has no time. The time is between those of the changes before and after the gap.
     query = """
         SELECT coalesce(sum(to_seq - from_seq + 1), 0) FROM posd.lost l
@@ -227,7 +231,8 @@ async def totals_gap(connection: AsyncConnection[Any], first: date, last: date, 
         ) >= %s::date::timestamp AT TIME ZONE %s, true)
         """
     ((lost,),) = await _rows(connection, query, (last, zone, first, zone))
-    return TotalsGap([tuple(row) for row in behind], int(unsettled), int(lost), await unreadable(connection))
+    incomplete = [tuple(row) for row in behind]
+    return TotalsGap(incomplete, int(unsettled), int(unclear), int(lost), await unreadable(connection))
 
 
 async def started(

@@ -10,12 +10,15 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
+from posd.base.operations import OPERATIONS
 from posd.collect import reading
 from posd.collect.reading import KEPT_BYTES, ChangeRow, LaneMessage, RejectedMessage
 from posd.relay.messages import AnyMessage, Begin, Changes, Lost, StateMessage
 
 #: Version of the tables of this program. Each file in `tables` upgrades the tables from the previous version.
-VERSION = 6
+VERSION = 7
+#: Rows of `posd.operations`.
+EFFECTS = [(kind.value, row.reserves, row.reverses, row.by_original) for kind, row in OPERATIONS.items()]
 #: Advisory lock for changes of the tables. The number is arbitrary.
 LOCK = 0x706F7364
 #: Maximum number of databases of one lane. Each restore creates a database. A late message about a database reorders
@@ -129,7 +132,13 @@ class CollectorStore:
             for version in range(found + 1, VERSION + 1):
                 await self.connection.execute((files("posd.collect") / "tables" / f"{version}.sql").read_bytes())
                 await self.connection.execute("INSERT INTO posd.schema_version (version) VALUES (%s)", (version,))
-        return bool(found < VERSION)
+            lacking = set(EFFECTS).difference(await self._rows("SELECT * FROM posd.operations"))
+            if lacking and not init:
+                kinds = ", ".join(sorted(kind for kind, *_ in lacking))
+                raise WrongTables(f"the tables do not count {kinds}: bring them up to date with posd collect --init")
+            async with self.connection.cursor() as cursor:
+                await cursor.executemany(_OPERATIONS, list(lacking))
+        return bool(found < VERSION or lacking)
 
     async def write(self, batch: ParsedBatch) -> int:
         """Store a batch and wait until it is on disk. Return the number of unusable messages or changes.
@@ -456,6 +465,11 @@ _STAND = (
     _CLEARED,
     "INSERT INTO posd.attention SELECT DISTINCT merchant, lane, kind, id, unnest(attention), at FROM newest",
 )
+
+_OPERATIONS = """
+INSERT INTO posd.operations VALUES (%s, %s, %s, %s) ON CONFLICT (type) DO UPDATE SET reserves = excluded.reserves,
+  reverses = excluded.reverses, by_original = excluded.by_original
+"""
 
 #: Rows of lanes. The rows are created and then locked in the same order, so that two collectors never deadlock.
 _LANES = """

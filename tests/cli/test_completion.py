@@ -163,7 +163,7 @@ def test_fish_completes_commands(scripts: Path, shop: Shop, payment: str) -> Non
 
 #: Modules of posd that help and completion of a name need.
 NEEDED = {f"posd.cli{name}" for name in ("", ".app", ".app.completion_words", ".app.context", ".app.lazy")}
-NEEDED |= {"posd.cli.entry", "posd.cli.main"}
+NEEDED |= {"posd.cli.entry", "posd.cli.main", "posd.base", "posd.base.operations", "posd.base.text"}
 #: Program that runs `posd`, and then prints the loaded modules of posd and slow imports.
 IMPORTS = """
 import contextlib, json, sys

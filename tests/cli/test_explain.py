@@ -21,7 +21,7 @@ from posd import cli
 from posd.api import certificate
 from posd.api.documents import Checks
 from posd.base import limits
-from posd.base.operations import OperationType
+from posd.base.operations import OPERATIONS, OperationType
 from posd.base.problems import PROBLEMS, StartStep
 from posd.base.text import Language
 from posd.cli.doctor.command import CHECKS
@@ -29,7 +29,6 @@ from posd.cli.explain.catalogue import chosen, events, read, use
 from posd.cli.explain.command import CodeEntry, entries, explain, find, kinds, near
 from posd.cli.main import main
 from posd.cli.payments.show import PAYMENT, outcome_pairs, transaction_pairs
-from posd.cli.payments.start import STARTS
 from posd.cli.payments.words import (
     SPELLINGS,
     attention_advice,
@@ -337,11 +336,10 @@ def test_an_advice_acknowledges_only_its_code_and_no_refused_abort() -> None:
 
 def test_every_operation_type_has_a_command_with_a_complete_short_help() -> None:
     context = click.Context(main)
-    commands = {row: there(main.get_command(context, row.name)) for row in STARTS}
-    assert {row.type for row in STARTS} == {str(kind) for kind in OperationType}
-    for row, command in commands.items():
-        assert command.get_short_help_str(limit=80 - len("  acknowledge  ")) == row.words["does"]
-    [void] = (command for row, command in commands.items() if row.name == "void")
+    for row in OPERATIONS.values():
+        command = there(main.get_command(context, row.command))
+        assert command.get_short_help_str(limit=80 - len("  acknowledge  ")) == f"{row.purpose}."
+    void = there(main.get_command(context, "void"))
     options = {option for parameter in void.params for option in parameter.opts}
     assert {typed.split()[0] for typed in SPELLINGS.values()} <= options
 

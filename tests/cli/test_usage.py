@@ -7,9 +7,9 @@ from decimal import Decimal
 import click
 import pytest
 
+from posd.base.operations import OPERATIONS
 from posd.base.times import iso
 from posd.cli.app import parameters
-from posd.cli.payments.start import STARTS
 from tests.cli.documents import ID, JOB, OTHER_ID
 from tests.cli.processes import FILE_TO_PRINT, asked
 from tests.support.tables import every
@@ -33,7 +33,11 @@ OF_DERIVED = {
 #: Command line -> words of the message.
 WRONG = {
     **{f"{command} {rest}": words for command in DERIVED for rest, words in OF_DERIVED.items()},
-    **{f"{row.name} {ID if row.original else ''}": "no amount: give AMOUNT" for row in STARTS if row.needs_amount},
+    **{
+        f"{row.command} {ID if row.originals else ''}": "no amount: give AMOUNT"
+        for row in OPERATIONS.values()
+        if row.needs_amount
+    },
     **{
         f"{command} 5 {option} {REFERENCE}": option
         for command in ("charge", "preauth")

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,7 +16,7 @@ from posd.base.times import iso
 from posd.collect import collector as metrics
 from posd.collect import questions
 from posd.collect.reading import LaneMessage
-from posd.collect.store import CollectorStore, parsed
+from posd.collect.store import CollectorStore, WrongTables, parsed
 from tests.cli.processes import Done, posd
 from tests.collect.life import BEGAN, LaneLife, as_messages, life
 from tests.collect.postgres import Postgres
@@ -225,18 +226,63 @@ VALUES ('m', 'l', %(id)s, 'd', 1, 'final', false, false, %(type)s, %(result)s, %
 """
 
 
-async def test_the_view_counts_as_posd_does(store: CollectorStore) -> None:
+async def insert_vectors(store: CollectorStore) -> None:
     for number, case in enumerate(VECTORS):
         for place, row in enumerate(case["rows"]):
             of = None if row["original"] is None else f"{number}-{row['original']}"
             at = BEGAN + timedelta(seconds=place)
             await store.connection.execute(INSERT, row | {"id": f"{number}-{place}", "of": of, "at": at})
+
+
+async def check_vectors(store: CollectorStore) -> None:
     query = "SELECT client_transaction_id, kind, amount FROM posd.counted"
     found = await (await store.connection.execute(query)).fetchall()
     counted = {identity: (kind, str(amount)) for identity, kind, amount in found}
     for number, case in enumerate(VECTORS):
         expected = None if case["counted"] is None else (case["kind"], case["counted"])
         assert counted.get(f"{number}-{len(case['rows']) - 1}") == expected, case["about"]
+
+
+async def test_the_view_counts_as_posd_does(store: CollectorStore) -> None:
+    await insert_vectors(store)
+    await check_vectors(store)
+    found = await store.connection.execute("SELECT client_transaction_id, kind FROM posd.effects")
+    kinds = dict(await found.fetchall())
+    for number, case in enumerate(VECTORS):
+        assert kinds.get(f"{number}-{len(case['rows']) - 1}", case["kind"]) == case["kind"], case["about"]
+
+
+async def test_an_installed_head_office_counts_the_same_before_and_after_the_upgrade(store: CollectorStore) -> None:
+    await store.connection.execute("DROP SCHEMA posd CASCADE")
+    for version in range(1, 7):
+        await store.connection.execute((files("posd.collect") / "tables" / f"{version}.sql").read_bytes())
+    await store.connection.execute("INSERT INTO posd.schema_version (version) VALUES (6)")
+    await insert_vectors(store)
+    await check_vectors(store)
+    assert await store.prepare(init=True)
+    await check_vectors(store)
+
+
+async def test_a_payment_of_a_type_that_head_office_does_not_know_is_in_no_total_and_reported(
+    office: Path, store: CollectorStore
+) -> None:
+    """A lane can have a newer posd. In silence, the totals would be wrong."""
+    row = {"type": "barter", "result": "approved", "amount": 5, "authorized_amount": 5, "reversal": None, "of": None}
+    await store.connection.execute(INSERT, row | {"id": "x", "at": BEGAN})
+    arguments = ("totals", "--timezone", "UTC", "--day", f"{BEGAN:%Y-%m-%d}")
+    assert "1 approved payment of unknown type or amount: not counted" in (await run(office, *arguments)).stderr
+    found = json.loads((await run(office, *arguments, "--json")).stdout)
+    assert (found["totals"], found["unclear"]) == ([], 1)
+
+
+async def test_tables_without_the_effect_of_a_type_are_not_used(store: CollectorStore) -> None:
+    await insert_vectors(store)
+    await store.connection.execute("DELETE FROM posd.operations WHERE type = 'capture'")
+    await store.connection.execute("UPDATE posd.operations SET reverses = false WHERE type = 'refund'")
+    with pytest.raises(WrongTables, match=r"do not count capture, refund: .* --init"):
+        await store.prepare()
+    assert await store.prepare(init=True)
+    await check_vectors(store)
 
 
 MOMENTS: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "moments.json").read_text())

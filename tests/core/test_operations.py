@@ -35,7 +35,7 @@ def test_every_type_is_in_the_client_the_simulator_spanish_and_the_vectors_of_co
     assert hasattr(AsyncPosd, method)
     assert kind in BY_NAME
     spanish = tomllib.loads(Path(str(catalogue.__file__)).with_name("es.toml").read_text("utf-8"))
-    assert {kind} <= spanish["report"]["kind"].keys() & spanish["operation"].keys()
+    assert kind in spanish["operation"]
     counted = json.loads((Path(__file__).parents[1] / "vectors" / "counting.json").read_text("utf-8"))
     assert any(row["type"] == kind and row["result"] == "approved" for vector in counted for row in vector["rows"])
     assert f"`{kind}`" in (Path(__file__).parents[2] / "docs" / "reference" / "api.md").read_text("utf-8")

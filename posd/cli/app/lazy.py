@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from posd.base.operations import OPERATIONS, Operation, OperationType
+
 #: Widest help text, in columns, even on a wider terminal: longer lines are hard to read.
 READABLE_COLUMNS = 100
 
-#: command -> "module:attribute" of its click command, in the order of the help.
+#: command -> "module:attribute" of its click command, or of a table of commands by name.
 Targets = Mapping[str, str]
 
 
@@ -39,7 +41,8 @@ class LazyGroup(click.Group):
         if target is None:
             return None
         module, attribute = target.split(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        found = getattr(importlib.import_module(module), attribute)
+        command: click.Command = found[cmd_name] if isinstance(found, Mapping) else found
         _add_examples(command)
         return command
 
@@ -72,14 +75,21 @@ class Example(NamedTuple):
 @cache
 def groups() -> Mapping[str, Mapping[str, str]]:
     """Return group -> its commands, each with its purpose."""
-    return _read("groups.toml")
+    found = _read("groups.toml")
+    starts = {OPERATIONS[kind].command: OPERATIONS[kind].purpose for kind in OperationType}
+    return found | {"Pay": starts | found["Pay"]}
 
 
 @cache
 def examples() -> Mapping[str, Sequence[Example]]:
     """Return command -> its examples."""
-    found = _read("examples.toml")
+    found = {row.command: _start_example(row) for row in OPERATIONS.values()} | _read("examples.toml")
     return {command: [Example(*example) for example in of.items()] for command, of in found.items()}
+
+
+def _start_example(row: Operation) -> Mapping[str, str]:
+    words = ("posd", row.command, "7f3c2a10" if row.originals else "", "5.00" if row.needs_amount else "")
+    return {" ".join(filter(None, words)): f"{row.purpose}:"}
 
 
 def _read(name: str) -> dict[str, Any]:

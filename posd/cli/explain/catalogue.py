@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from msgspec import structs
 
+from posd.base.operations import OPERATIONS
 from posd.base.text import Language
 
 if TYPE_CHECKING:
@@ -100,8 +101,11 @@ def over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Mapping[str, Any
 
 
 def named(word: str) -> str:
-    """Return a label or a code in the chosen language, else unchanged."""
-    return word if _chosen is Language.EN else str(chosen("label").get(word, word))
+    """Return a label, a code or an operation type in the chosen language, else unchanged."""
+    if _chosen is Language.EN:
+        return word
+    noun = chosen("operation")[word]["noun"] if word in OPERATIONS else word
+    return str(chosen("label").get(word, noun))
 
 
 def named_parts(reason: str) -> str:

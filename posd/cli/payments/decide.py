@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import click
 
+from posd.base.operations import OperationType
 from posd.cli.app import parameters
 from posd.cli.app.completion_words import attention_codes, payments
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, id_argument, json_option
@@ -23,7 +24,6 @@ from posd.cli.app.parameters import asks, caller, check_usage, confirm
 from posd.cli.app.subject import Document, Subject, find, show_attention, show_missing_proof, terminal_option
 from posd.cli.explain.catalogue import chosen, glossed, named, say
 from posd.cli.payments.show import PAYMENT, show_outcome, show_settling
-from posd.cli.payments.start import TYPES
 from posd.cli.payments.words import hint, next_step, resolving, words_of
 from posd.cli.printing import PRINT_JOB
 
@@ -33,6 +33,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 #: one.
 RECONCILE_SECONDS = 180.0
 
+#: Types of a lost payment.
+TYPES = [kind.value for kind in OperationType]
 #: Results with which an operator can resolve a print job.
 PRINT_RESULTS = ("COMPLETED", "FAILED")
 

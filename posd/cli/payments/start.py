@@ -1,9 +1,9 @@
-"""`posd charge`, `preauth`, `reauth`, `capture`, `tip`, `void` and `refund`, made from one table, and `posd await`."""
+"""The commands that start a payment (`posd charge`, …), made from the table of operations, and `posd await`."""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -26,43 +26,15 @@ PARTS: Mapping[str, str] = {
 }
 
 
-class StartCommand(NamedTuple):
-    """Command that starts something: its name, and the `type` of its request."""
-
-    name: str
-    type: str
-    needs_amount: bool
-
-    @property
-    def words(self) -> Mapping[str, str]:
-        """Texts of the catalogue about the operation: what it does, and what ORIGINAL and AMOUNT mean."""
-        found: Mapping[str, str] = chosen("start")[self.type]
-        return found
-
-    @property
-    def original(self) -> str:
-        """Meaning of ORIGINAL; empty if it begins a chain."""
-        return self.words.get("original", "")
-
-    @property
-    def help(self) -> str:
-        """The text of --help."""
-        original = say("start", "original", original=self.original) if self.original else ""
-        return "\n\n".join(filter(None, (self.words["does"], original, self.words["amount"], say("start", "waits"))))
+def _help(kind: OperationType) -> str:
+    """Return the text of --help."""
+    words = chosen("start")[kind]
+    original = say("start", "original", original=words["original"]) if OPERATIONS[kind].originals else ""
+    return "\n\n".join(filter(None, (f"{OPERATIONS[kind].purpose}.", original, words["amount"], say("start", "waits"))))
 
 
-#: type -> its command, if that has another name.
-NAMES = {"pre-auth": "preauth", "re-auth": "reauth", "post-tip": "tip"}
-#: The meaning of a re-authorization's or a tip's amount is not published, so it is sent as given. Source: terminal API,
-#: Calls to a terminal.
-STARTS = tuple(
-    StartCommand(NAMES.get(kind, kind.value), kind.value, OPERATIONS[kind].needs_amount) for kind in OperationType
-)
-TYPES = tuple(row.type for row in STARTS)
-
-
-def _command(row: StartCommand) -> click.Command:
-    """Make the click command of one row of the table."""
+def _command(kind: OperationType) -> click.Command:
+    """Make the click command that starts an operation of that type."""
 
     def start(
         ctx: click.Context,
@@ -73,26 +45,26 @@ def _command(row: StartCommand) -> click.Command:
         timeout: float | None,
         **given: Any,
     ) -> None:
-        request = _request(row, given)
+        request = _request(kind, given)
         if request.get("original"):
             request["original"] = find(ctx, output, request["original"], PAYMENT, least=LEAST_FOR_MONEY)[1]
-        draft = {"client_transaction_id": str(given_id or uuid.uuid4()), "type": row.type}
+        draft = {"client_transaction_id": str(given_id or uuid.uuid4()), "type": kind.value}
         deadline = deadline_in(timeout)
         run(ctx, output, PAYMENT, draft, request, deadline=deadline, no_wait=no_wait, fresh=given_id is None)
 
     command: Callable[..., None] = click.pass_context(start)
-    for parameter in reversed(list(_parameters(row))):
+    for parameter in reversed(list(_parameters(kind))):
         command = parameter(command)
-    return click.command(row.name, help=row.help)(command)
+    return click.command(OPERATIONS[kind].command, help=_help(kind))(command)
 
 
-def _parameters(row: StartCommand) -> Iterator[Callable[[Callable[..., None]], Callable[..., None]]]:
+def _parameters(kind: OperationType) -> Iterator[Callable[[Callable[..., None]], Callable[..., None]]]:
     another = "Allow it although the --sale has another payment (split payment)."
-    if row.original:
-        offered = payments("phase=final", *sorted(OPERATIONS[OperationType(row.type)].originals), approved=True)
+    if originals := OPERATIONS[kind].originals:
+        offered = payments("phase=final", *sorted(originals), approved=True)
         yield click.argument("original", required=False, shell_complete=offered)
         yield click.option("--reference", type=click.UUID, metavar="UUID", help="Instead of ORIGINAL: its reference.")
-        another = f"Allow it although ORIGINAL has another {operation(row.type).noun}, or the --sale has one."
+        another = f"Allow it although ORIGINAL has another {operation(kind).noun}, or the --sale has one."
     yield click.argument("amount", required=False)
     yield terminal_option
     for name, words in PARTS.items():
@@ -118,17 +90,17 @@ def _parameters(row: StartCommand) -> Iterator[Callable[[Callable[..., None]], C
     yield json_option
 
 
-def _request(row: StartCommand, given: Mapping[str, Any]) -> dict[str, Any]:
+def _request(kind: OperationType, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of the request. Raise UsageError or BadParameter."""
     reference = given.get("reference")
     words = [word for word in (given.get("original"), given["amount"]) if word is not None]
-    if row.original:
+    if OPERATIONS[kind].originals:
         original, total = parameters.original_and_amount(words, reference)
     else:
         original, total = None, parameters.amount(words[0]) if words else None
     fields = {
-        "type": row.type,
-        "amount": _amounts(row, total, {name: given[name] for name in PARTS}),
+        "type": kind.value,
+        "amount": _amounts(total, {name: given[name] for name in PARTS}, needed=OPERATIONS[kind].needs_amount),
         "original": original,
         "transaction_reference": reference and str(reference),
         **{name: given[name] for name in ("terminal", "metadata", "options", "sale", "additional")},
@@ -136,13 +108,15 @@ def _request(row: StartCommand, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value not in (None, False, {})}
 
 
-def _amounts(row: StartCommand, total: Decimal | None, parts: Mapping[str, Decimal | None]) -> dict[str, Decimal]:
-    if not row.needs_amount and total is None and not any(part is not None for part in parts.values()):
+def _amounts(total: Decimal | None, parts: Mapping[str, Decimal | None], *, needed: bool) -> dict[str, Decimal]:
+    if not needed and total is None and not any(part is not None for part in parts.values()):
         return {}
     return parameters.amounts(total, parts)
 
 
-charge, preauth, reauth, capture, tip, void, refund = map(_command, STARTS)
+#: Name -> command. The meaning of a re-authorization's or a tip's amount is not published, so it is sent as given.
+#: Source: terminal API, Calls to a terminal.
+STARTS: Mapping[str, click.Command] = {row.command: _command(kind) for kind, row in OPERATIONS.items()}
 
 
 @click.command("await")

@@ -21,7 +21,7 @@ def said(name: str, **words: object) -> str:
 
 
 def _name(table: str, code: str) -> str:
-    return str(chosen("report")[table].get(code, code))
+    return str(chosen("report")[table].get(code) or named(code))
 
 
 #: Functions that return the name of a type, a part of an amount, a result or a standing; without a name, the code.

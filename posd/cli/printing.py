@@ -32,7 +32,7 @@ from posd.cli.app.subject import (
 )
 from posd.cli.app.tables import Id
 from posd.cli.app.times import moment
-from posd.cli.explain.catalogue import Advice, advice, chosen, named, say
+from posd.cli.explain.catalogue import Advice, advice, chosen, named, say, translate
 from posd.cli.payments import words
 from posd.cli.payments.words import known_advice
 from posd.client.documents import Verbatim, encode
@@ -116,7 +116,7 @@ def job_pairs(job: Mapping[str, Any]) -> list[Pair]:
         "created": moment(job["created_at"], date=True),
         "state": f"{state(job)} {named('since')} {moment(job['updated_at'], date=True)}",
         "error": error_text(job),
-        "why": job.get("reason"),
+        "why": translate(job.get("reason") or ""),
         "proof": chosen("decided_by").get(job["decided_by"], job["decided_by"]),
     }
     return [(label, str(value)) for label, value in fields.items() if value]

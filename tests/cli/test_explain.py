@@ -4,13 +4,15 @@
 
 import ast
 import functools
+import importlib
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from string import Formatter
+from types import ModuleType
 from typing import Any, get_args
 
 import click
@@ -25,7 +27,7 @@ from posd.base.operations import OPERATIONS, OperationType
 from posd.base.problems import PROBLEMS, StartStep
 from posd.base.text import Language
 from posd.cli.doctor.command import CHECKS
-from posd.cli.explain.catalogue import chosen, events, read, use
+from posd.cli.explain.catalogue import chosen, events, read, translate, use
 from posd.cli.explain.command import CodeEntry, entries, explain, find, kinds, near
 from posd.cli.main import main
 from posd.cli.payments.show import PAYMENT, outcome_pairs, transaction_pairs
@@ -401,6 +403,73 @@ def test_each_text_of_a_screen_exists_in_each_language_with_the_same_names() -> 
         assert fields(spanish[name]) ^ fields(english[name]) <= OF_OPERATION, name
 
 
+#: Files -> calls and functions with sentences that a screen shows: name -> places of the sentences among the arguments.
+#: A function without places returns them.
+COMPOSED: Mapping[str, Mapping[str, Sequence[int]]] = {
+    "config/*.py": {
+        **dict.fromkeys(("unusable", "ValueFault"), (0, 1)),
+        **dict.fromkeys(("HeaderError", "_unread"), (1, 2)),
+        "matching": (1, 2),
+        **dict.fromkeys(("path_fault", "pointer_fault", "_nearest", "type_name"), ()),
+    },
+    "storage/*.py": dict.fromkeys(("StoreError", "UnusableFile", "StorageUnavailable"), (0,)),
+    "upkeep/*.py": dict.fromkeys(("StoreError", "UnusableFile", "ValueError", "InvalidIdList"), (0,))
+    | {"_found": (1, 2), "_words": ()},
+    "terminals/*.py": dict.fromkeys(("CallFailed", "ProbeResult", "Doubtful", "OSError", "UnreadableReply"), (0,))
+    | {"AnotherFingerprint": (1,), "_reason": (), "why_not": ()},
+    "payments/*.py": dict.fromkeys(("CallFailed", "Doubtful", "NotSent"), (0,)) | {"_words": ()},
+}
+
+
+def filled(node: ast.expr | None, module: ModuleType) -> str:
+    """Return a sentence of the source, with a number for each value that is no text of the module."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Name(id=name):
+            return str(getattr(module, name, 7))
+        case ast.IfExp(body=first):
+            return filled(first, module)
+        case ast.JoinedStr(values=parts):
+            return "".join(filled(part, module) for part in parts)
+        case ast.FormattedValue(value=value):
+            return filled(value, module) or "7"
+    return ""
+
+
+def composed() -> Iterator[str]:
+    """Yield the sentences that posd composes for a screen, also the reasons of conflicts and the findings of verify."""
+    for files, named in COMPOSED.items():
+        for path in sorted(PACKAGE.glob(files)):
+            name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+            module = importlib.import_module(name.removesuffix(".__init__"))
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                found: list[ast.expr | None] = []
+                if isinstance(node, ast.Call):
+                    places = named.get(ast.unparse(node.func).rpartition(".")[2], ())
+                    found = [node.args[place] for place in places if place < len(node.args)]
+                elif isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple) and len(node.value.elts) == 3:
+                    found = [*node.value.elts[1:]]
+                elif isinstance(node, ast.FunctionDef) and node.name in named:
+                    found = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
+                yield from (text for each in found if re.search("[a-z]+ |\\S [a-z]", text := filled(each, module)))
+
+
+@pytest.mark.usefixtures("in_spanish")
+def test_each_sentence_that_posd_composes_has_a_spanish_text() -> None:
+    english = re.compile(r"(?<!\S)(the|is|of|and|was|it|cannot|must|has|write)(?!\S)")
+    lacking = {text for text in composed() if translate(text) == text or english.search(translate(text))}
+    assert lacking == set(), "add the sentence to [sentence] or [label] of posd/cli/explain/es.toml"
+
+
+@pytest.mark.usefixtures("in_spanish")
+def test_a_sentence_in_a_sentence_is_translated_and_values_are_not() -> None:
+    path = "/srv/the file: is a table; now"
+    assert translate(f"there is no file {path}; name another one") == f"no hay un archivo {path}; nombre otro"
+    assert translate("'clock' must be a table, is a list") == "'clock' debe ser una tabla, y es una lista"
+    assert translate("words of a newer posd: no answer") == "words of a newer posd: sin respuesta"
+
+
 def test_each_label_exists_in_each_language() -> None:
     ended = transaction(outcome=outcome("approved", {"kind": "event", "event_id": "e"}), phase="final")
     pairs = [*transaction_pairs(ended), *transaction_pairs(DOUBT), *outcome_pairs(ended), *job_pairs(print_job())]
@@ -436,6 +505,14 @@ def test_the_locale_sets_the_language(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
+def in_spanish() -> Iterator[None]:
+    """Use Spanish in this process, as a command does with a Spanish locale."""
+    use(Language.ES)
+    yield
+    use(Language.EN)
+
+
+@pytest.fixture
 def spanish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
 
@@ -464,22 +541,16 @@ def test_a_cashiers_text_is_in_the_users_language_and_in_json_in_the_daemons() -
         ("void", "declined", "no se anuló nada, y el original no cambia"),
     ],
 )
+@pytest.mark.usefixtures("in_spanish")
 def test_a_result_means_in_spanish_what_the_operation_did(kind: str, result: str, says: str) -> None:
-    use(Language.ES)
-    try:
-        assert says in meaning(ended(kind, result, reached_acquirer=True, reversal="cancellation"))[1]
-    finally:
-        use(Language.EN)
+    assert says in meaning(ended(kind, result, reached_acquirer=True, reversal="cancellation"))[1]
 
 
+@pytest.mark.usefixtures("in_spanish")
 def test_the_live_view_is_in_the_language() -> None:
-    use(Language.ES)
-    try:
-        view = "\n".join(drawn(WatchState(BUSY), 100))
-        row = next(row for row in BUSY.rows(NOW) if row.identity == identity(1) and row.section is ListName.OPEN)
-        told = (heading(row), what(row), became(row, "abort", {"outcome": None})[0])
-    finally:
-        use(Language.EN)
+    view = "\n".join(drawn(WatchState(BUSY), 100))
+    row = next(row for row in BUSY.rows(NOW) if row.identity == identity(1) and row.section is ListName.OPEN)
+    told = (heading(row), what(row), became(row, "abort", {"outcome": None})[0])
     for word in ("accesible", "sin respuesta", "cobro: espera la tarjeta", "pregunte a una persona", "última hora"):
         assert word in view, view
     assert told[:2] == (f"pago {identity(1)}", "pago de 11.20 en SN-0001")

@@ -15,7 +15,7 @@ from posd.cli.app import times
 from posd.cli.app.completion_words import payments
 from posd.cli.app.context import CONFIG_FILE, Context, context, drop_lost_output, usual_socket
 from posd.cli.app.output import Output
-from posd.cli.explain.catalogue import choose, language, named, say
+from posd.cli.explain.catalogue import choose, language, say, translate
 from posd.client.connection import Connection, probe
 from posd.client.documents import ForeignAnswer, Problem, Unreachable, decode, encode
 from posd.client.plans import REPLY_SECONDS, RETRY_SECONDS, Call, Reply, StreamItem
@@ -157,7 +157,7 @@ def found_socket(given: Context) -> Path:
     file = Path(given.config_path)
     socket, why = usual_socket(file)
     if why is not None:
-        reason = f"{why.key} {named(why.reason)}".strip()
+        reason = f"{why.key} {translate(why.reason)}".strip()
         words = say("error", "no_socket", file=why.file, why=reason, socket=socket)
         if given.config_path == CONFIG_FILE and not os.access(file, os.R_OK):
             given.unread = words

@@ -16,7 +16,7 @@ from posd.cli.app.context import Context, ExitCode, OutputLost, for_problem
 from posd.cli.app.output import Output, inline
 from posd.cli.app.tables import Lines
 from posd.cli.app.times import in_words
-from posd.cli.explain.catalogue import chosen, explained, named, named_parts, say, translated
+from posd.cli.explain.catalogue import chosen, explained, named, say, translate, translated
 from posd.cli.payments.words import SPELLINGS, explained_by
 from posd.client.connection import SOCKET_VARIABLE
 
@@ -49,7 +49,7 @@ class Failure(click.ClickException):
 
 def fail(output: Output, error: object, code: ExitCode = ExitCode.NOT_DONE) -> NoReturn:
     """End the command with a message. Raise Failure."""
-    raise Failure(named_parts(str(error)), code, output)
+    raise Failure(translate(str(error)), code, output)
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def explain(error: Exception, context: Context) -> Failure:
             return Failure(say("error", "output", error=error), ExitCode.NOT_DONE, Output(as_json=False))
         case Unreachable():
             _, _, advice = str(error).partition(error.reason)
-            words = say("error", "unreachable", socket=error.socket, reason=named(error.reason), advice=advice)
+            words = say("error", "unreachable", socket=error.socket, reason=translate(error.reason), advice=advice)
             lines = [words, *([f"  {context.unread}"] if context.unread else [])]
             return Failure(lines, ExitCode.UNREACHABLE, output)
         case Problem():

@@ -29,7 +29,7 @@ from posd.cli.app.output import Output, Pair, money
 from posd.cli.app.parameters import whole_uuid
 from posd.cli.app.tables import SHORT_ID, Cells, Id, Layout, Lines, Number
 from posd.cli.app.times import TimeCell, in_utc, in_words, moment
-from posd.cli.explain.catalogue import Advice, chosen, explained, named, say, use
+from posd.cli.explain.catalogue import Advice, chosen, explained, named, say, translate, use
 from posd.cli.payments.words import explained_by, is_known, refused_step
 
 Document: TypeAlias = Mapping[str, Any]
@@ -156,7 +156,7 @@ class Progress(ABC):
         self._now = Text(shown(words), style="yellow")
         if not self._away:
             self._away = True
-            self._tell(f"{words}: {named(reason)}", "yellow")
+            self._tell(f"{words}: {translate(reason)}", "yellow")
 
     def back(self) -> None:
         """Print that the daemon replies again, if it was unreachable."""
@@ -457,7 +457,7 @@ def _look(api: Api, progress: Progress, draft: Document) -> Reply:
 
 
 def _not_known(error: Problem | Unreachable) -> Sequence[str]:
-    reason = named(error.reason) if isinstance(error, Unreachable) else error.detail
+    reason = translate(error.reason) if isinstance(error, Unreachable) else error.detail
     return f"posd: {reason}", say("progress", "not_known")
 
 

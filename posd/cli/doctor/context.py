@@ -21,7 +21,7 @@ from posd.cli import certificates
 from posd.cli.app.context import CONFIG_FILE
 from posd.cli.doctor import service
 from posd.cli.doctor.service import Service, User
-from posd.cli.explain.catalogue import language, named, over, say
+from posd.cli.explain.catalogue import language, named, over, say, translate
 from posd.config import Config, ConfigProblem, TerminalConfig
 from posd.config.layers import where
 from posd.storage import backup, database_files
@@ -296,7 +296,7 @@ class _Words:
     def __getitem__(self, name: str) -> object:
         """Return it. Raise KeyError if it is unknown, so that the alternative is left out."""
         if name in self._given:
-            found = named(str(self._given[name])) if name in WORDS else self._given[name]
+            found = translate(str(self._given[name])) if name in WORDS else self._given[name]
         elif name in OF_FILE:
             found = OF_FILE[name](Path(str(self._given.get("at", self._given["subject"]))))
         else:

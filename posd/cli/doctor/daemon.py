@@ -4,16 +4,19 @@ import errno
 import os
 import sqlite3
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from posd import __version__
 from posd.base.files import user_name
 from posd.base.limits import FREE_FOR_EXTRAS, MIB, floor
-from posd.base.problems import remedy
+from posd.base.problems import RemedyStep
 from posd.base.times import parse_iso
 from posd.cli.app.connection import Api, Problem, Unreachable
 from posd.cli.app.times import age, in_words, moment
@@ -114,11 +117,17 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
         detail, steps = check_words(
             name, {**said, "todo": said["todo"] or named("read what the other lines say about it")}
         )
-        todo = remedy(steps)
-        yield shop.tell(f"daemon.{code}", name.replace("_", " "), status, detail=detail, todo=todo)
+        yield _advised(shop.tell(f"daemon.{code}", name.replace("_", " "), status, detail=detail, todo=""), steps)
     for name in OF_STATUS:
         if count := counters.get(name):
             yield shop.tell(f"daemon.{name}", "payments", count=count)
+
+
+def _advised(found: CheckFinding, steps: Sequence[RemedyStep]) -> CheckFinding:
+    """Return a finding with posd's own advice. The commands of the finding, if any, replace those of the advice."""
+    commands = tuple(step.command for step in steps if step.command)
+    todo = "; ".join(step.does for step in steps if step.does)
+    return msgspec.structs.replace(found, todo=todo, commands=found.commands or commands)
 
 
 # Port of the webhook listener: free, or held by the daemon.
@@ -170,7 +179,7 @@ def check_clock(shop: DoctorContext) -> Findings:
     if doubted:
         detail, steps = check_words("clock", said)
         # If posd does not trust the clock, the year may be wrong.
-        yield shop.tell("clock.doubted", "posd", detail=in_words(detail, year=True), todo=remedy(steps))
+        yield _advised(shop.tell("clock.doubted", "posd", detail=in_words(detail, year=True), todo=""), steps)
     elif said.get("status") == "ok":
         yield shop.tell("clock.believed", "posd")
     for terminal in shop.terminals if shop.config is not None else ():

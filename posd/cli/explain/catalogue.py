@@ -5,11 +5,13 @@ language, or from the English file if the language lacks the text.
 """
 
 import os
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
+from string import Formatter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -108,14 +110,41 @@ def named(word: str) -> str:
     return str(chosen("label").get(word, noun))
 
 
-def named_parts(reason: str) -> str:
-    """Return a reason of the daemon in the chosen language, part by part."""
-    return ": ".join("; ".join(map(named, part.split("; "))) for part in reason.split(": "))
+def translate(text: str) -> str:
+    """Return a sentence of posd in the chosen language. Parts without an entry stay unchanged.
+
+    An entry of [sentence] has values in braces. A value whose name begins with `reason` is such a sentence itself.
+    """
+    if _chosen is Language.EN or text in chosen("label"):
+        return named(text)
+    for pattern, translation in _sentences(_chosen):
+        if found := pattern.fullmatch(text):
+            values = {
+                name: translate(value) if name.startswith("reason") else value
+                for name, value in found.groupdict().items()
+            }
+            return translation.format(**values)
+    for mark in (": ", "; "):
+        head, found_mark, rest = text.partition(mark)
+        if found_mark:
+            return translate(head) + mark + translate(rest)
+    return text
+
+
+@cache
+def _sentences(language: Language) -> Sequence[tuple[re.Pattern[str], str]]:
+    """Return the patterns of [sentence] with their translations. Entries with more fixed text come first."""
+    found = []
+    for english, translation in read(language)["sentence"].items():
+        parts = list(Formatter().parse(english))
+        pattern = "".join(re.escape(fixed) + (f"(?P<{name}>.+?)" if name else "") for fixed, name, _, _ in parts)
+        found.append((sum(len(fixed) for fixed, *_ in parts), re.compile(pattern, re.DOTALL), translation))
+    return [(pattern, translation) for _, pattern, translation in sorted(found, key=lambda row: -row[0])]
 
 
 def translated(problem: "ConfigProblem") -> "ConfigProblem":
     """Return a fault of the configuration with its reason and its cure in the language, if the catalogue has them."""
-    return structs.replace(problem, reason=named_parts(problem.reason), cure=named_parts(problem.cure))
+    return structs.replace(problem, reason=translate(problem.reason), cure=translate(problem.cure))
 
 
 def say(command: str, name: str, /, **words: object) -> str:
@@ -133,7 +162,7 @@ def explained(section: str, code: str, detail: str) -> str:
     means = row.get("means", "")
     if not means or not detail or row.get("says_all"):
         return means or detail
-    return say("status", "detail", comes=means, detail=detail)
+    return say("status", "detail", comes=means, detail=translate(detail))
 
 
 def advice(section: str, code: str, field: str = "do") -> Advice | None:

@@ -24,7 +24,7 @@ from posd.cli.app.private_file import private_file
 from posd.cli.app.subject import COMMANDS_FOR
 from posd.cli.app.tables import Id, Number
 from posd.cli.app.times import TimeCell, moment
-from posd.cli.explain.catalogue import chosen, named, named_parts, say
+from posd.cli.explain.catalogue import chosen, named, say, translate
 from posd.cli.operate.config import refuse_own_file
 from posd.storage import StorageUnavailable, StoreError, UnusableFile, connection
 from posd.storage import backup as backup_file
@@ -247,7 +247,7 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
             params["after"] = str(reply.body["next_after"])
     if entries or not output.rich:
         columns = ("id", "received", "channel", "about", "peer", "bytes", "reason")
-        word = named_parts if output.rich else str  # programs read what goes to a pipe
+        word = translate if output.rich else str  # programs read what goes to a pipe
         output.table(columns, [entry_row(entry, word) for entry in entries])
     else:
         output.line("Nothing is set aside.")
@@ -274,7 +274,7 @@ def entry_row(entry: Mapping[str, Any], word: Callable[[str], str]) -> tuple[str
 def show_entry(output: Output, entry: Mapping[str, Any]) -> None:
     """Write a quarantined message, with its body escaped for the screen."""
     body = base64.b64decode(entry["body"])
-    told = {"reason": named_parts(entry["reason"]), "body": f"{len(body)} bytes:"}
+    told = {"reason": translate(entry["reason"]), "body": f"{len(body)} bytes:"}
     pairs = {**entry, **told, "received_at": moment(entry["received_at"], date=True)}
     output.panel("set aside", [(name, inline(value)) for name, value in pairs.items() if inline(value)], "cyan")
     for line in body_lines(body):

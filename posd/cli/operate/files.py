@@ -17,7 +17,7 @@ from posd.cli.app.errors import Failure
 from posd.cli.app.output import DESCRIPTION, Output, aside, counted
 from posd.cli.app.parameters import asks, caller, check_usage, confirm
 from posd.cli.app.times import in_words, moment
-from posd.cli.explain.catalogue import chosen, language, named, named_parts, say
+from posd.cli.explain.catalogue import chosen, language, named, say, translate
 from posd.cli.operate.config import act_as_owner, load_as_owner
 from posd.records.callback_urls import NEW_KEY
 from posd.records.witness import StartedPayment
@@ -41,7 +41,7 @@ def _told(output: Output) -> Iterator[None]:
         code = ExitCode.USAGE if isinstance(error, UnusableFile) else ExitCode.NOT_DONE
         raw = msgspec.json.encode({"ok": False, "error": str(error)})
         # A file name in another message can contain a line break.
-        lines = error.lines if isinstance(error, InvalidIdList) else (named_parts(str(error)),)
+        lines = [translate(line) for line in (error.lines if isinstance(error, InvalidIdList) else (str(error),))]
         raise Failure(lines, code, output, raw) from error
 
 
@@ -84,12 +84,12 @@ def _show_report(output: Output, report: checking.VerifyReport) -> None:
     output.line(say("verify", name, **words), "red" if report.counts else "green")
     for kind, count in report.counts.items():
         found = [finding for finding in report.findings if finding.kind == kind]
-        output.line(f"{kind}: {named(found[0].means)}", "bold")
+        output.line(f"{kind}: {translate(found[0].means)}", "bold")
         for finding in found:
-            output.line(f"{finding.subject}: {finding.detail}", indent=2)
+            output.line(f"{translate(finding.subject)}: {translate(finding.detail)}", indent=2)
         if count > len(found):
             output.line(say("verify", "more", more=count - len(found)), indent=2)
-        output.line(say("verify", "todo", todo=named(found[0].cure)), "yellow", indent=2)
+        output.line(say("verify", "todo", todo=translate(found[0].cure)), "yellow", indent=2)
 
 
 @click.command()

@@ -25,7 +25,7 @@ from posd.cli.app.output import Output, asked, counted, pasted, size
 from posd.cli.app.parameters import check_usage
 from posd.cli.app.tables import short_ids, shortened, width, wrap
 from posd.cli.app.times import age, day, here, in_words, moment, short
-from posd.cli.explain.catalogue import glossed, language, named, say, translated
+from posd.cli.explain.catalogue import glossed, language, named, say, translate, translated
 from posd.cli.operate.logs import sentence
 from posd.cli.payments.words import check_words, started, state
 from posd.client.connection import DEFAULT_SOCKET
@@ -250,7 +250,7 @@ def _terminals(items: Sequence[Document]) -> Iterator[StatusLine]:
         if identity["conflict"]:
             steps = do(f"posd terminals identity {item['serial']}")
         elif item["reachable"] is False or not item["base_url"]:
-            steps = [RemedyStep(_say("offline", reason=named(item["reason"] or "it does not answer")), DOCTOR)]
+            steps = [RemedyStep(_say("offline", reason=translate(item["reason"] or "it does not answer")), DOCTOR)]
         wrong = bool(steps)
         if not wrong and item.get("commission_lapsed"):
             steps = do(f"posd terminals commission {item['serial']}")
@@ -396,7 +396,7 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
         output.json(msgspec.json.encode(document))
         return
     steps = do("sudo posd status" if error.lasting else DOCTOR)
-    found = [StatusLine("socket", f"{error.socket}: {named(error.reason)}", True, steps)]
+    found = [StatusLine("socket", f"{error.socket}: {translate(error.reason)}", True, steps)]
     if file.exists() and not os.access(file, os.R_OK):
         found.append(StatusLine("configuration", _say("not_for_this_user", file=file), steps=do("sudo posd status")))
     elif config is not None and not problems:

@@ -23,7 +23,7 @@ from posd.cli.app.subject import (
 )
 from posd.cli.app.tables import Cells, Id, Layout, Number
 from posd.cli.app.times import moment
-from posd.cli.explain.catalogue import chosen, glossed, named, say
+from posd.cli.explain.catalogue import chosen, glossed, named, say, translate
 from posd.cli.payments.words import (
     SETTLED_BY,
     attention_advice,
@@ -90,10 +90,10 @@ def event_extra(event: Mapping[str, Any]) -> str:
 
 def failure_text(reason: Mapping[str, Any]) -> str:
     """Write a `failure_reason`: message, code and source, and the terminal's own error."""
-    said = f"{reason.get('message')} ({reason.get('type')} {reason.get('code')})"
+    said = f"{translate(str(reason.get('message')))} ({reason.get('type')} {reason.get('code')})"
     own = reason.get("terminal")
     words = own.get("message") if isinstance(own, Mapping) else None
-    return f"{said}; the terminal says: {words}" if words else said
+    return say("payment", "terminal_says", said=said, words=words) if words else said
 
 
 def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:

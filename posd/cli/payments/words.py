@@ -11,7 +11,7 @@ from posd.base.operations import OPERATIONS
 from posd.base.problems import RemedyStep
 from posd.cli.app.output import inline
 from posd.cli.app.times import TimeCell, moment, roughly, seconds_since
-from posd.cli.explain.catalogue import Advice, advice, chosen, language, named, say
+from posd.cli.explain.catalogue import Advice, advice, chosen, glossed, language, say, translate
 
 #: Operation types that are known to ask for the card (terminal API, Lifecycle).
 WITH_CARD = frozenset(str(kind) for kind, row in OPERATIONS.items() if row.asks_for_card)
@@ -196,7 +196,8 @@ def evidence_text(evidence: Mapping[str, Any]) -> str:
 
 def superseded_text(outcome: Mapping[str, Any]) -> str:
     """Write a corrected outcome: its result and its evidence."""
-    return f"was {outcome['result']}: {'; '.join(map(evidence_text, outcome['evidence']))}"
+    evidence = "; ".join(map(evidence_text, outcome["evidence"]))
+    return say("payment", "superseded", result=glossed(outcome["result"]), evidence=evidence)
 
 
 def _detail(name: str, value: Any) -> str:
@@ -205,7 +206,7 @@ def _detail(name: str, value: Any) -> str:
     words: Mapping[str, str] = chosen("value").get(name, {})
     if isinstance(value, str | bool) and str(value).lower() in words:
         return words[str(value).lower()]
-    text = named(_plain(value)) if name == "reason" else _plain(value)
+    text = translate(_plain(value)) if name == "reason" else _plain(value)
     template = chosen("detail").get(name)
     return "" if not text else template.format(text) if template else f"{name} {text}"
 

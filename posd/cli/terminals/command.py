@@ -8,16 +8,15 @@ from urllib.parse import quote
 
 import click
 
-from posd.base.problems import remedy
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Problem, connect, json_option
 from posd.cli.app.context import ExitCode
 from posd.cli.app.errors import fail
 from posd.cli.app.lazy import LazyGroup, Targets
-from posd.cli.app.output import Output
+from posd.cli.app.output import Output, pasted
 from posd.cli.app.tables import Id, Layout
 from posd.cli.app.times import TimeCell
-from posd.cli.explain.catalogue import named, say
+from posd.cli.explain.catalogue import named, say, translate
 from posd.cli.payments.words import check_words
 
 # Terminals as rows of a table, and remarks about each.
@@ -64,7 +63,7 @@ def why(terminal: Mapping[str, Any]) -> list[str]:
 
 def remarks(items: list[Mapping[str, Any]]) -> list[str]:
     """Return the text below the table on a terminal."""
-    words = [f"{item['serial']}: {named(words)}" for item in items for words in why(item)]
+    words = [f"{item['serial']}: {translate(words)}" for item in items for words in why(item)]
     return [
         *words,
         *(say("terminals", "lapsed", serial=item["serial"]) for item in items if item.get("commission_lapsed")),
@@ -170,10 +169,13 @@ def _show(output: Output, terminal: Mapping[str, Any], check: Mapping[str, Any])
         for claim in found["claims"]
     ]
     output.table(CLAIM_COLUMNS, rows, Layout(whole="address"))
-    if found["conflict"]:
-        if check.get("status") == "degraded":
-            detail, steps = check_words("identity", check)
-            output.line(f"{detail.rstrip('.')}. {remedy(steps)}", "yellow")
+    if found["conflict"] and check.get("status") == "degraded":
+        detail, steps = check_words("identity", check)
+        output.line(detail, "yellow")
+        for step in steps:
+            output.line(step.does, indent=2)
+            output.verbatim(*pasted(step.command or "", 4, output.stdout.width))
+    elif found["conflict"]:
         output.line(say("identity", "conflict", serial=serial), "yellow")
         output.line(say("identity", "decide", serial=serial))
     else:

@@ -22,7 +22,7 @@ from posd.cli.app.errors import fail
 from posd.cli.app.output import Output, Pair, aside
 from posd.cli.app.parameters import asks, check_usage, confirm
 from posd.cli.certificates import fields, folded, grouped
-from posd.cli.explain.catalogue import named, say
+from posd.cli.explain.catalogue import named, say, translate
 from posd.cli.operate.config import act_as_owner, load_or_exit
 from posd.config import Config, TerminalConfig, values
 from posd.config.layers import FOLDER, read_all, section
@@ -216,7 +216,7 @@ def _hex(text: str, option: str) -> str:
 
 
 def _words(error: UnusableValueError) -> str:
-    return "; ".join(f"{named(fault.reason)}; {named(fault.cure)}" for fault in error.faults)
+    return "; ".join(f"{translate(fault.reason)}; {translate(fault.cure)}" for fault in error.faults)
 
 
 def _given(text: str) -> PinAddress:

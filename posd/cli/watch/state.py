@@ -14,7 +14,7 @@ from posd.base.times import iso
 from posd.cli.app.connection import Api, Problem, Unreachable
 from posd.cli.app.errors import problem_lines
 from posd.cli.app.outcome import Arrived
-from posd.cli.explain.catalogue import named
+from posd.cli.explain.catalogue import translate
 from posd.client.documents import PosdError
 from posd.client.plans import Place
 
@@ -234,7 +234,7 @@ def words(error: PosdError) -> str:
     """Write in one line why something was not answered or not done."""
     if isinstance(error, Problem):
         return " ".join(map(str.strip, problem_lines(error)))
-    return named(error.reason) if isinstance(error, Unreachable) else str(error)
+    return translate(error.reason) if isinstance(error, Unreachable) else str(error)
 
 
 class Source:

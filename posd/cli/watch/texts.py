@@ -16,7 +16,7 @@ from posd.cli.app.connection import Api
 from posd.cli.app.context import RESULT_CODES
 from posd.cli.app.output import WIDE_COLUMNS, Output, Pair, asked, counted, inline
 from posd.cli.app.tables import head, shortened, wrap
-from posd.cli.explain.catalogue import Advice, chosen, explained, named, say
+from posd.cli.explain.catalogue import Advice, chosen, explained, named, say, translate
 from posd.cli.payments import words
 from posd.cli.payments.show import show_all
 from posd.cli.payments.words import attention_advice, next_step, settling, words_of
@@ -69,7 +69,7 @@ def _serial(row: Row, _now: datetime) -> Text:
 def _place(row: Row, _now: datetime) -> Text:
     reasons = why(row.document)
     address = str(row.document["base_url"] or "").partition("://")[2] or "no address"
-    return _text("; ".join(map(named, reasons)), "yellow") if reasons else _text(address, "dim")
+    return _text("; ".join(map(translate, reasons)), "yellow") if reasons else _text(address, "dim")
 
 
 def _runs(row: Row, _now: datetime) -> Text:
@@ -311,7 +311,7 @@ def advice(row: Row) -> tuple[str, Sequence[str]]:
 def _advice(row: Row) -> tuple[str, Advice]:
     document = row.document
     if row.kind is Kind.TERMINAL:
-        return "", Advice("; ".join(map(named, why(document))) or document["base_url"] or named("no address"))
+        return "", Advice("; ".join(map(translate, why(document))) or document["base_url"] or named("no address"))
     if row.attention is not None:
         code = row.attention["code"]
         return explained("attention", code, row.attention.get("detail") or ""), _attention_advice(row)

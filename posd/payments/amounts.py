@@ -11,13 +11,12 @@ from posd.base.json_types import AMOUNT, encode, pointer
 from posd.base.money import MOST_DIGITS, ZERO, AmountUnit, fits, from_wire, parse_money, sum_of, to_wire
 from posd.base.text import did_you_mean
 from posd.config.schema import AmountsConfig
-from posd.payments.model import Transaction
+from posd.payments.model import TIP, Transaction
 from posd.payments.wire import TransactionEvent
 from posd.records.request import MAX_FAULTS, RequestFault
 
 #: Members that are always sent: 0 replaces a missing one.
 REQUIRED = ("iva", "subtotal_iva", "subtotal_iva0")
-TIP = "tip"
 #: The only member that is an object -> the members of that object.
 NESTED = "extra_taxes"
 EXTRA_TAXES = ("airport_tax", "iac", "ice", "travel_agency")

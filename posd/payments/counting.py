@@ -17,13 +17,11 @@ from enum import StrEnum
 
 import msgspec
 
-from posd.base.json_types import exact
-from posd.base.money import ZERO, read_money, total
+from posd.base.money import ZERO, total
 from posd.base.operations import CAPTURE, POST_TIP, RE_AUTH, REFUND, RESERVING, REVERSING, VOID, OperationType
 from posd.base.problems import Problem
 from posd.config.schema import AmountsConfig
-from posd.payments.amounts import TIP
-from posd.payments.model import Result, Transaction, approved
+from posd.payments.model import Outcome, Result, Transaction, amount_and_tip, approved
 
 #: Largest number of transactions that a refusal lists.
 MAX_SHOWN = 20
@@ -105,21 +103,21 @@ class Effect(msgspec.Struct, frozen=True):
 
 def operation_of(transaction: Transaction) -> CountedOperation:
     """Return the facts of a transaction that decide its effect."""
-    outcome = transaction.outcome
+    return facts_of(transaction.type, transaction.amount, transaction.outcome)
+
+
+def facts_of(kind: OperationType | None, amount: bytes, outcome: Outcome | None) -> CountedOperation:
+    """Return the facts of a transaction, from its type, its stored amount and its outcome."""
+    requested, tip = amount_and_tip(amount)
     return CountedOperation(
-        type=transaction.type,
+        type=kind,
         result=outcome.result if outcome else None,
-        requested=transaction.total,
-        requested_tip=requested_tip(transaction),
+        requested=requested,
+        requested_tip=tip,
         authorized=outcome.authorized_amount if outcome else None,
         added_tip=outcome.tip if outcome else None,
         reversal=outcome.reversal if outcome else None,
     )
-
-
-def requested_tip(transaction: Transaction) -> Decimal:
-    """Return the tip that the till requested."""
-    return read_money(exact(transaction.amount.decode()).get(TIP)) or ZERO
 
 
 def effect(operation: CountedOperation, original: Original | None) -> Effect:
@@ -271,7 +269,7 @@ def _excess_of_capture(
         return None
     used = total(map(captured, captures))
     allowed = max(ZERO, reserved * (100 + rules.capture_over_percent) / 100 - used)
-    asked = asked_for.total - requested_tip(asked_for)
+    asked = total((asked_for.total, -operation_of(asked_for).requested_tip))
     words = f"{reserved} is reserved" + (f" and {used} of it captured" if captures else "")
     return _exceeds(asked_for, asked, allowed, [held, *captures], words) if asked > allowed else None
 

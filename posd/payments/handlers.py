@@ -323,7 +323,7 @@ class TransactionCalls:
 
     async def get_transaction(self, request: Request) -> Response:
         """`GET /transactions/{id}`."""
-        return await self._answer(request, await self._get(parameters.path(request, parameters.TRANSACTION_ID)))
+        return await self._read(request, parameters.path(request, parameters.TRANSACTION_ID), 200)
 
     async def await_outcome(self, request: Request) -> Response:
         """`GET /transactions/{id}/outcome`: wait for the outcome, or for the caller's time-out."""
@@ -336,7 +336,7 @@ class TransactionCalls:
         found = await wait_until(request.state.pieces, woken, hub, look, timeout)
         if found is not None:
             return self._show(request, found, language)
-        return await self._answer(request, await self._get(identity), 202)
+        return await self._read(request, identity, 202)
 
     async def list_events(self, request: Request) -> Response:
         """`GET /transactions/{id}/events`: events, as a list or as a stream that ends with the outcome."""
@@ -436,6 +436,16 @@ class TransactionCalls:
         if not page.attention:  # a list of attentions does not count as reading the outcome
             self.context.shows(request, approvals(*found.transactions))
         return await page_response(found, language)
+
+    async def _read(self, request: Request, identity: str, status: int) -> Response:
+        """Return the transaction of that id as a response, by one read of the database. Raise Problem."""
+        now, language = self.context.now(), self._language_of(request)
+
+        def view(db: sqlite3.Connection) -> Transaction:
+            transaction = self._known(db, identity)
+            return self._view(None if _stands_alone(transaction) else db, transaction, now, language)
+
+        return self._show(request, await self._look_up(identity, view), language, status)
 
     async def _get(self, identity: str) -> model.Transaction:
         return await self._look_up(identity, partial(self._known, identity=identity))

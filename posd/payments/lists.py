@@ -11,10 +11,10 @@ from msgspec import Meta
 from posd.base.canonical_json import asked_words
 from posd.base.json_types import Exact
 from posd.base.money import ZERO, total
-from posd.base.operations import OperationType
+from posd.base.operations import STANDALONE, OperationType
 from posd.payments import chains, model, rows
 from posd.payments.accounting import currency_of
-from posd.payments.counting import Of, effect, operation_of
+from posd.payments.counting import Of, effect, facts_of
 from posd.payments.documents import Transaction
 from posd.payments.model import Result
 from posd.payments.rows import IndexScan
@@ -27,9 +27,9 @@ _COUNTED = (50, 5000)
 #: Bytes of a payment in a list besides the till's data.
 ROW_BYTES = 2048
 #: Transactions added in one step, which blocks other reads for about a millisecond.
-_STEP = 20
-#: SQL limit of a scan that is read to its end.
-_NO_LIMIT = -1
+_STEP = 50
+#: Number of transactions that can be added in the time of one look-up of an original.
+_ORIGINAL = 10
 
 
 #: Scans that together find all matches, without duplicates.
@@ -124,11 +124,11 @@ def read_totals(db: sqlite3.Connection, page: TransactionQuery) -> Generator[Non
     found: dict[_Key, Totals] = {}
     done = 0
     for walk, also in _walks(db, msgspec.structs.replace(page, cursor=None)):
-        for item in rows.select(db, walk, also, _NO_LIMIT):
-            _add(db, found, item)
-            done += 1
-            if done % _STEP == 0:
+        for item in rows.counted(db, walk, also):
+            done += _add(db, found, *item)
+            if done >= _STEP:
                 yield
+                done = 0
     return sorted(found.values(), key=_place)
 
 
@@ -142,11 +142,25 @@ def _place(item: Totals) -> tuple[int, int, int, str]:
     return (_TYPES.index(item.type), _RESULTS.index(item.result), _OFS.index(item.of), item.currency or "")
 
 
-def _add(db: sqlite3.Connection, found: dict[_Key, Totals], item: model.Transaction) -> None:
-    facts = operation_of(item)
-    moved = effect(facts, chains.original_facts(db, item, chains.read_original(db, item)))
+def _add(
+    db: sqlite3.Connection,
+    found: dict[_Key, Totals],
+    identity: str,
+    kind: OperationType | None,
+    amount: bytes,
+    outcome: model.Outcome | None,
+) -> int:
+    """Add a transaction to its total. Return the work, in rows.
+
+    The whole row is read only if other rows decide the effect or have the currency.
+    """
+    alone = kind in STANDALONE and (outcome is None or outcome.currency is not None)
+    item = None if alone else rows.get(db, identity)
+    facts = facts_of(kind, amount, outcome)
+    moved = effect(facts, chains.original_facts(db, item, chains.read_original(db, item)) if item else None)
     came_to = abs(moved.amount or ZERO) if facts.result is Result.APPROVED else ZERO
-    key = (facts.type, facts.result, moved.of, currency_of(db, item))
+    currency = currency_of(db, item) if item else outcome.currency if outcome else None
+    key = (facts.type, facts.result, moved.of, currency)
     old = found.get(key) or Totals(*key, count=0, amount=ZERO, authorized_amount=ZERO, tips=ZERO)
     found[key] = Totals(
         *key,
@@ -155,6 +169,7 @@ def _add(db: sqlite3.Connection, found: dict[_Key, Totals], item: model.Transact
         authorized_amount=total((old.authorized_amount, came_to)),
         tips=total((old.tips, facts.requested_tip)),
     )
+    return 1 if alone else _ORIGINAL
 
 
 def _walks(db: sqlite3.Connection, page: TransactionQuery) -> Iterator[tuple[IndexScan, Condition]]:

@@ -14,13 +14,15 @@ import msgspec
 from msgspec import Meta
 
 from posd.base.json_types import Exact, Moment
-from posd.base.money import AmountUnit, sum_of, to_decimal
+from posd.base.money import ZERO, AmountUnit, read_money, sum_of, to_decimal
 from posd.base.operations import OperationType
 from posd.base.times import iso, parse_iso
 from posd.payments import lifecycle
 from posd.payments.lifecycle import ACKNOWLEDGED, Status, Trail
 from posd.records.model import Phase, RecordAttention, RecordState, attended
 
+#: Member of an amount.
+TIP = "tip"
 _EXACT = msgspec.json.Decoder(float_hook=to_decimal)
 
 
@@ -296,13 +298,14 @@ class Transaction(RecordState, frozen=True, kw_only=True):
     @property
     def total(self) -> Decimal:
         """Sum of all numbers in the till's amount; 0 for an empty amount."""
-        return amount_total(self.amount)
+        return amount_and_tip(self.amount)[0]
 
 
 @lru_cache(maxsize=64)  # two checks of an approval use the same amount
-def amount_total(amount: bytes) -> Decimal:
-    """Return the sum of all numbers in a stored amount."""
-    return sum_of(_EXACT.decode(amount))
+def amount_and_tip(amount: bytes) -> tuple[Decimal, Decimal]:
+    """Return the sum of all numbers in a stored amount, and the tip in it."""
+    parts = _EXACT.decode(amount)
+    return sum_of(parts), read_money(parts.get(TIP)) or ZERO
 
 
 def past_point_of_no_return(transaction: Transaction) -> bool:

@@ -31,7 +31,7 @@ from posd.base.times import read_moment
 from posd.config.schema import AmountsConfig
 from posd.payments.amounts import NOTHING_MORE, REQUIRED, on_wire, read_amount
 from posd.payments.entries import Dismissed, Released, Resolved
-from posd.payments.model import AttentionCode, Result, Transaction, amount_total
+from posd.payments.model import AttentionCode, Result, Transaction, amount_and_tip
 from posd.records.request import (
     MAX_FREE_FORM_DEPTH,
     MAX_SERIAL_CHARACTERS,
@@ -316,7 +316,7 @@ def contradicted(transaction: Transaction, facts: PaymentFacts) -> Iterator[str]
         yield "terminal"
     if None not in (facts.type, transaction.type) and facts.type is not transaction.type:
         yield "type"
-    said, known = amount_total(facts.amount), transaction.total
+    said, known = amount_and_tip(facts.amount)[0], transaction.total
     if said and known and said != known:
         yield "amount"
 

@@ -231,6 +231,17 @@ def select(db: sqlite3.Connection, walk: IndexScan, also: Condition, limit: int)
     return map(_transaction, db.execute(query, (*parameters, limit)))
 
 
+#: Columns that decide the effect of a payment on money (`counting.facts_of`), after its id.
+COUNTED = ("client_transaction_id", "type", "amount", "outcome")
+_counted = TRANSACTIONS.reader(*COUNTED)
+
+
+def counted(db: sqlite3.Connection, walk: IndexScan, also: Condition) -> Iterator[list[Any]]:
+    """Yield the values of `COUNTED` of all transactions of a scan that also meet `also`."""
+    source, parameters = _source(walk, also)
+    return map(_counted, db.execute(f"SELECT {', '.join(COUNTED)} {source}", parameters))
+
+
 def _source(walk: IndexScan, also: Condition) -> Condition:
     where, parameters = joined([walk.own, also])
     return f"FROM {walk.entries} {walk.join} WHERE {where}", parameters

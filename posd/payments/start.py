@@ -32,7 +32,7 @@ from posd.payments.amounts import NOTHING_MORE, on_wire, unfit
 from posd.payments.answers import NAMES
 from posd.payments.attentions import ApprovalChecks
 from posd.payments.entries import Attempted, Dismissed, JudgedStart, Released
-from posd.payments.model import Transaction, amount_total
+from posd.payments.model import Transaction, amount_and_tip
 from posd.payments.record import begin, record
 from posd.payments.request import (
     Decision,
@@ -207,7 +207,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
 
     def _refuse_beyond_maximum(self, request: StartRequest) -> None:
         """Raise Problem if the sum exceeds the configured limit. The limit applies to every type."""
-        most, asked = self._amounts.max_amount, amount_total(request.amount)
+        most, asked = self._amounts.max_amount, amount_and_tip(request.amount)[0]
         if most is not None and asked > most:
             raise Problem(
                 "amount_exceeds",

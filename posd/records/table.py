@@ -5,7 +5,7 @@ The module also has the tombstones of such records.
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar
 
@@ -72,11 +72,11 @@ class RecordTable(Generic[R]):
 
     def read(self, row: Sequence[Any]) -> R:
         """Return the record of a row with all columns."""
-        values = [
-            value if load is None or value is None else load(value)
-            for load, value in zip(self._loads, self._places(row), strict=True)
-        ]
-        return self._kind(**dict(zip(self._fields, values, strict=True)))
+        return self._kind(**dict(zip(self._fields, _loaded(self._loads, self._places(row)), strict=True)))
+
+    def reader(self, *columns: str) -> Callable[[Sequence[Any]], list[Any]]:
+        """Return the function that loads the values of a row with only these columns."""
+        return partial(_loaded, [self._columns[name].load for name in columns])
 
     def get(self, db: sqlite3.Connection, identity: str) -> R | None:
         """Return the record of an id, or None."""
@@ -124,6 +124,10 @@ class RecordTable(Generic[R]):
             f"UPDATE {self._name} SET {', '.join(f'{name} = ?' for name in columns)}"  # noqa: S608
             f" WHERE {self._id} = ? AND phase = ? AND revision = ?"
         )
+
+
+def _loaded(loads: Sequence[Callable[[Any], Any] | None], row: Sequence[Any]) -> list[Any]:
+    return [value if load is None or value is None else load(value) for load, value in zip(loads, row, strict=True)]
 
 
 # Differences between payments and print jobs.

@@ -1,22 +1,89 @@
-"""Memory of a daemon, time from its start until it is ready, and syncs and bytes of its payments on the disk."""
+"""Parameters, measurements and results. Each figure has a row, and the median of its rounds is compared with a limit.
+
+The ratios of the quick run hardly depend on the load of the machine: processor time, memory and bytes written to the
+disk. Other processes on the machine change rates, and hardly change these values.
+"""
 
 import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 from posd.tls import issue
-from tests.bench.bench import Bench, Row
-from tests.bench.shop import Shop, one_by_one, open_shop, pay, start, taken_over, till
+from tests.bench.shop import Shop, one_by_one, open_shop, pay, start, till
 from tests.support.daemon import START_SECONDS, Daemon, toml
 from tests.support.manager import Manager, manager
-from tests.support.senders import crowd
+from tests.support.senders import ask_on, crowd
 from tests.support.shim import Kind, Operation, build
 from tests.support.usage import FRESH, KIB, MIB, processor_seconds, quiet, resident_bytes
+
+#: Rounds of each measurement.
+ROUNDS = 5
+#: Factor by which a ratio may be worse than the reference.
+TOLERANCE = 1.25
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One run of the benchmark. With `short` the run only shows that every part works. The test suite uses `short`."""
+
+    home: Path
+    short: bool
+
+    def rounds(self, warm: bool = False) -> range:
+        """Return the numbers of the rounds. With `warm` add a round 0, whose figures do not count."""
+        return range(1, 2) if self.short else range(0 if warm else 1, ROUNDS + 1)
+
+    def pick(self, full: int, short: int) -> int:
+        """Return the number for a full or for a short run."""
+        return short if self.short else full
+
+    def directory(self, name: str) -> Path:
+        """Return a new directory."""
+        made = self.home / name
+        made.mkdir(parents=True)
+        return made
+
+    def as_installed(self) -> dict[str, str]:
+        """Return an environment in which the interpreter keeps bytecode. For a short run the environment is empty,
+        because writing bytecode would slow the run.
+        """
+        if self.short:
+            return {}
+        return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(self.home / "bytecode")}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure with its value in each round. `limit`: highest allowed median, in the same unit."""
+
+    figure: str
+    rounds: Sequence[float]
+    limit: float
+    unit: str
+
+    @property
+    def median(self) -> float:
+        return median(self.rounds)
+
+    @property
+    def holds(self) -> bool:
+        """Return whether the median is within the limit."""
+        return self.median <= self.limit
+
+    def __str__(self) -> str:
+        least, most = f"{min(self.rounds):.3g}", f"{max(self.rounds):.3g}"
+        held = "holds" if self.holds else "falls short"
+        return f"{self.median:8.3g} {self.unit} ({least} to {most}), at most {self.limit:.3g}: {held}: {self.figure}"
+
+
+#: A function that measures one part of the table.
+Measure = Callable[[Bench], Awaitable[Sequence[Row]]]
 
 #: Limits of memory. The first two limits are in MB (1024 × 1024 bytes), the last limit is in KB (1024 bytes).
 IDLE_LIMIT = 45.0
@@ -80,9 +147,8 @@ async def _of_tills(bench: Bench) -> Row:
             async with AsyncExitStack() as waiters:
                 connections = waiters.enter_context(crowd(shop.daemon.till_socket, count))
                 for place, connection in enumerate(connections):
-                    waiting = await taken_over(connection)
-                    waiters.callback(waiting.close)
-                    waiting.send("GET", f"/v1/transactions/{payments[place % OPEN]}/outcome")
+                    waiting = await ask_on(connection, f"/transactions/{payments[place % OPEN]}/outcome")
+                    waiters.callback(waiting.hang_up)
                 await quiet(shop.pid)
                 each.append((resident_bytes(shop.pid) - before) / count / KIB)
     return Row(f"resident memory of a waiting till, of {count:,}", each, WAITING_LIMIT, "KB")
@@ -104,8 +170,7 @@ async def measure_starts(bench: Bench) -> Sequence[Row]:
     """
     found = await starts(bench, bench.pick(STARTS, 1))
     ready, bare = ([median(pair[side].seconds for pair in pairs) for pairs in found] for side in (0, 1))
-    ratios = [one / other for one, other in zip(ready, bare, strict=True)]
-    return [Row("start to ready (READY=1), empty, warm cache, by the bare imports", ratios, LIMIT, "×")]
+    return [Row("start to ready (READY=1), empty, warm cache, by the bare imports", _by(ready, bare), LIMIT, "×")]
 
 
 async def starts(bench: Bench, count: int) -> list[list[tuple["Start", "Start"]]]:
@@ -216,12 +281,46 @@ async def record(bench: Bench, count: int) -> tuple[list[float], list[float]]:
     directory = home / "posd"
     shim = build(home, directory / "state")
     rounds = bench.rounds()
-    async with open_shop(directory, 1, shim.environment()) as shop, one_by_one(shop) as payments:
-        await payments.pay(count)
+    async with open_shop(directory, 1, shim.environment()) as shop, one_by_one(shop) as pay_in_turn:
+        await pay_in_turn(count)
         moments = [shim.position()]
         for _ in rounds:
-            await payments.pay(count)
+            await pay_in_turn(count)
             moments.append(shim.position())
     taken = spans(shim.operations(), moments)
     shim.log.unlink()
     return [span.syncs / count for span in taken], [span.blocks / count / KIB for span in taken]
+
+
+#: Payments in a round whose processor time is measured, and payments in a round under the shim.
+PAYMENTS, RECORDED = 30, 12
+
+
+async def measure_ratios(bench: Bench, reference: Mapping[str, float]) -> Sequence[Row]:
+    """Measure the ratios of the quick run, of five rounds. A ratio that the reference lacks does not hold."""
+    begun = [pair for (pair,) in await starts(bench, 1)]
+    bare = [other for _, other in begun]
+    syncs, kib = await record(bench, bench.pick(RECORDED, 2))
+    async with AsyncExitStack() as stack:
+        idle = await open_shops(bench, stack, "idle")
+        for item in idle:
+            await quiet(item.pid)
+        sizes = [resident_bytes(item.pid) for item in idle]
+    count = bench.pick(PAYMENTS, 2)
+    async with open_shop(bench.directory("paying"), count, secure=True) as shop, one_by_one(shop) as pay_in_turn:
+        seconds = [await pay_in_turn(count) for _ in bench.rounds(warm=True)][-len(begun) :]
+    found = {
+        "processor time of a whole payment, by the bare imports'": _by(seconds, [item.processor for item in bare]),
+        "syncs of a payment": syncs,
+        "KiB written for a payment": kib,
+        "idle memory, by the bare imports'": _by(sizes, [item.resident for item in bare]),
+        "processor time from start to ready, by the bare imports'": _by(
+            [ours.processor for ours, _ in begun], [item.processor for item in bare]
+        ),
+    }
+    assert reference.keys() <= found.keys(), f"the reference has a ratio that is not measured: {reference.keys()}"
+    return [Row(name, rounds, TOLERANCE * reference.get(name, 0.0), "×") for name, rounds in found.items()]
+
+
+def _by(values: Iterable[float], others: Iterable[float]) -> list[float]:
+    return [value / other for value, other in zip(values, others, strict=True)]

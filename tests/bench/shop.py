@@ -6,24 +6,21 @@ little processor time compared with the measured daemon.
 import asyncio
 import json
 import socket
-import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from tests.support import events
 from tests.support.daemon import Daemon, running
+from tests.support.https import connect
 from tests.support.senders import crowd
+from tests.support.shop import AMOUNT
 from tests.support.terminal import Request, acknowledgement, http, scripted_terminal
 from tests.support.usage import FRESH, processor_seconds, quiet
-
-#: The till's request for every payment.
-AMOUNT: Mapping[str, Any] = {"subtotal_iva": 10.00, "iva": 1.20, "subtotal_iva0": 0}
 
 
 @dataclass
@@ -105,14 +102,9 @@ async def till(path: Path) -> Wire:
     return Wire(await asyncio.open_unix_connection(str(path)))
 
 
-async def taken_over(connection: socket.socket) -> Wire:
-    """Return a connection that another process has made (`tests.support.senders`)."""
-    return Wire(await asyncio.open_unix_connection(sock=connection.dup()))
-
-
-async def listener(port: int, ca: Path) -> Wire:
+async def listener(shop: Shop) -> Wire:
     """Connect to the listener for callbacks, over TLS."""
-    return Wire(await asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context(cafile=str(ca))))
+    return Wire(await connect(shop.daemon.port, shop.daemon.ca))
 
 
 #: Pause after each step of a single payment, in seconds. In a shop the next step also comes later, so two steps share
@@ -150,7 +142,7 @@ async def pay(shop: Shop, count: int) -> None:
 
 
 async def _pay(shop: Shop, connection: socket.socket, serial: str, left: Iterator[None]) -> None:
-    own, lan = await taken_over(connection), await listener(shop.daemon.port, shop.daemon.ca)
+    own, lan = Wire(await asyncio.open_unix_connection(sock=connection.dup())), await listener(shop)
     try:
         for _ in left:
             await end(shop, lan, await start(shop, own, serial), serial)
@@ -160,45 +152,37 @@ async def _pay(shop: Shop, connection: socket.socket, serial: str, left: Iterato
 
 
 @asynccontextmanager
-async def one_by_one(shop: Shop) -> AsyncIterator["Alone"]:
-    """Connect a till, a waiting till, a reader of the feed and the terminals for the block."""
+async def one_by_one(shop: Shop) -> AsyncIterator[Callable[[int], Awaitable[float]]]:
+    """Connect a till, a waiting till, a reader of the feed and the terminals for the block. Yield a function that runs
+    payments one after the other on the terminals in turn. Each payment has a start, the terminal's acknowledgement,
+    four events, a till that waits for the outcome, and a reader of the feed that gets the changes. The function returns
+    the daemon's processor seconds for each payment, over all its threads.
+    """
     wires = own, waiter, feed = [await till(shop.daemon.till_socket) for _ in range(3)]
-    lan = await listener(shop.daemon.port, shop.daemon.ca)
+    lan = await listener(shop)
     feed.send("GET", "/v1/feed", headers="accept: text/event-stream\r\n")
     reading = asyncio.create_task(feed.discard())
+
+    async def pay_in_turn(count: int) -> float:
+        await quiet(shop.pid)
+        used = processor_seconds(shop.pid)
+        for number in range(count):
+            serial = shop.serials[number % len(shop.serials)]
+            identity = await start(shop, own, serial)
+            await asyncio.sleep(PAUSE_SECONDS)
+            waiter.send("GET", f"/v1/transactions/{identity}/outcome")
+            await asyncio.sleep(PAUSE_SECONDS)
+            await end(shop, lan, identity, serial)
+            await waiter.answer(200)
+            await asyncio.sleep(PAUSE_SECONDS)
+        await quiet(shop.pid)
+        return (processor_seconds(shop.pid) - used) / count
+
     try:
-        yield Alone(shop, own, waiter, lan)
+        yield pay_in_turn
     finally:
         reading.cancel()
         with suppress(asyncio.CancelledError):
             await reading
         for wire in (*wires, lan):
             wire.close()
-
-
-class Alone:
-    """Measurement of payments that run one after the other. Each payment has a start, the terminal's acknowledgement,
-    four events, a till that waits for the outcome, and a reader of the feed that gets the changes.
-    """
-
-    def __init__(self, shop: Shop, own: Wire, waiter: Wire, lan: Wire) -> None:
-        self._shop, self._own, self._waiter, self._lan = shop, own, waiter, lan
-
-    async def pay(self, count: int) -> float:
-        """Run payments on the terminals in turn.
-
-        Return the daemon's processor seconds for each payment, over all its threads.
-        """
-        await quiet(self._shop.pid)
-        used = processor_seconds(self._shop.pid)
-        for number in range(count):
-            serial = self._shop.serials[number % len(self._shop.serials)]
-            identity = await start(self._shop, self._own, serial)
-            await asyncio.sleep(PAUSE_SECONDS)
-            self._waiter.send("GET", f"/v1/transactions/{identity}/outcome")
-            await asyncio.sleep(PAUSE_SECONDS)
-            await end(self._shop, self._lan, identity, serial)
-            await self._waiter.answer(200)
-            await asyncio.sleep(PAUSE_SECONDS)
-        await quiet(self._shop.pid)
-        return (processor_seconds(self._shop.pid) - used) / count

@@ -1,5 +1,6 @@
 """Setup of the world of a cell: certificates, ports, configuration, terminal and relays."""
 
+import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -77,7 +78,7 @@ async def open_world(scenario: Scenario, lives: Sequence[str], home: Path, seed:
         listen = f'127.0.0.1:{port}"\nadvertise_host = "127.0.0.2"'
         config = toml(home, fleet, TIMES.format(probe=str(scenario.proves).lower()))
         daemon = Daemon(home, config.replace('127.0.0.1:0"', listen))
-        parts.push_async_callback(_killed, daemon)
+        parts.push_async_callback(daemon.end, signal.SIGKILL)
         world = World(scenario, lives, daemon, terminal, wire, callbacks, Random(seed))
         wire.script = partial(scenario.wire, world)
         callbacks.script = partial(scenario.callbacks, world)
@@ -86,11 +87,6 @@ async def open_world(scenario: Scenario, lives: Sequence[str], home: Path, seed:
         if scenario.line != "refused":
             await wire.start(cut=scenario.line == "cut")
         yield world
-
-
-async def _killed(daemon: Daemon) -> None:
-    if daemon.process is not None:
-        await daemon.kill()
 
 
 @cache

@@ -33,7 +33,7 @@ async def shop() -> AsyncIterator[Shop]:
         home = Path(directory)
         async with (
             scripted_terminal(home) as terminal,
-            running(home, terminal.toml, entering=ahead.entering(home / "ahead")) as daemon,
+            running(home, terminal.toml, program=ahead.program(home / "ahead")) as daemon,
         ):
             serials = repeat(terminal.serial)
             yield Shop(daemon, terminal, serials, serials)

@@ -2,25 +2,24 @@
 
 import asyncio
 import json
-import sqlite3
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from posd.base import ids
-from posd.base.ids import Channel
 from posd.base.operations import OperationType
 from posd.tls import issue
 from posd.tls.files import TlsFiles
 from tests.store.filled import filling, name
-from tests.support.daemon import START_SECONDS, Daemon, toml
+from tests.support.daemon import Daemon, toml
+from tests.support.program import Command
 from tests.support.streams import call
+from tests.support.webhooks import address, disk
 
 #: Seconds between two reads, and seconds between two payments on a terminal.
 PAUSE_SECONDS = 0.02
@@ -95,7 +94,6 @@ class Shop:
     directory: Path
     daemon: Daemon
     serials: list[str]
-    terminals: list[asyncio.subprocess.Process] = field(default_factory=list)
     #: Rows of the database before the first payment, as counted by `stored`.
     filled: Mapping[str, int] = field(default_factory=dict)
 
@@ -123,7 +121,7 @@ class Shop:
             "quarantine": "SELECT count(*) FROM quarantine",
             "journal": "SELECT max(n) FROM (SELECT count(*) AS n FROM journal GROUP BY client_transaction_id)",
         }
-        with closing(sqlite3.connect(f"file:{self.daemon.database}?mode=ro", uri=True)) as db:
+        with disk(self.daemon) as db:
             return {name: db.execute(query).fetchone()[0] for name, query in queries.items()}
 
     def files(self) -> set[str]:
@@ -132,27 +130,27 @@ class Shop:
 
     def captured(self) -> tuple[str, bytes]:
         """Return path and body of an accepted callback, which an attacker could have recorded."""
-        with closing(sqlite3.connect(f"file:{self.daemon.database}?mode=ro", uri=True)) as db:
+        with disk(self.daemon) as db:
             query = "SELECT client_transaction_id, body FROM events ORDER BY seq DESC LIMIT 1"
             identity, body = db.execute(query).fetchone()
-        (key,) = (self.daemon.database.parent / "callback.key").read_text().split()
-        token = ids.token(bytes.fromhex(key), Channel.TRANSACTION, identity)
-        return ids.path(Channel.TRANSACTION, identity, token), body
+        return address(self.daemon, identity), body
 
 
 @asynccontextmanager
 async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
-    """Start a daemon and terminals. At the end stop the processes and check the daemon's log."""
-    serials = [f"SN-{number}" for number in range(1, count + 1)]
-    addresses = [f"127.0.1.{number}" for number in range(1, count + 1)]
+    """Start a daemon and terminals. At the end stop the processes."""
+    addresses = {f"SN-{number}": f"127.0.1.{number}" for number in range(1, count + 1)}
     issue.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-    made = issue.init(directory / "terminal-tls", names=["localhost"], addresses=addresses)
+    made = issue.init(directory / "terminal-tls", names=["localhost"], addresses=list(addresses.values()))
     daemon = Daemon(directory)
-    shop = Shop(directory, daemon, serials)
-    try:
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(daemon.end)
+        terminals = {serial: await _start_terminal(daemon, serial, at, made) for serial, at in addresses.items()}
+        for terminal in terminals.values():
+            stack.push_async_callback(terminal.stop)
         entries = ""
-        for serial, address in zip(serials, addresses, strict=True):
-            base_url = await _start_terminal(shop, serial, address, made)
+        for serial, terminal in terminals.items():
+            base_url = (await terminal.line(lambda line: "base_url" in line))["base_url"]
             entries += f'[[terminals]]\nserial = "{serial}"\nbase_url = "{base_url}"\n'
             entries += f'ca_file = "{made.ca_certificate}"\n'
         daemon.config = toml(directory, entries, discovery=DISCOVERY)
@@ -164,37 +162,23 @@ async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
             filled.pay(2, ["TERMINAL_REJECTED"], type=OperationType.VOID, original=name(1), derives_from=name(1))
             filled.again(2, OPERATIONS - 1)
             filled.db.execute("COMMIT")
+        shop = Shop(directory, daemon, list(terminals))
         shop.filled = shop.stored()
         await daemon.start()
         yield shop
-    finally:
-        for process in shop.terminals:
-            process.terminate()
-        await asyncio.gather(*(process.wait() for process in shop.terminals))
-        if daemon.process is not None:
-            await daemon.stop()
 
 
-async def _start_terminal(shop: Shop, serial: str, address: str, made: TlsFiles) -> str:
-    """Start a terminal and return its address."""
-    directory = shop.directory
-    with (directory / f"{serial}.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.hostile.terminal", address, "--json", "--serial", serial),
-            *("--listen", f"{address}:0", "--cert", str(made.certificate), "--key", str(made.private_key)),
-            *("--state", str(directory / serial), "--ledger", str(directory / f"{serial}.ledger")),
-            *("--trust", str(shop.daemon.ca), "--speed", str(SPEED), "--seed", "1"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-        )
-    shop.terminals.append(process)
-    assert process.stdout is not None
-    async with asyncio.timeout(START_SECONDS):
-        ready = json.loads(await process.stdout.readline())
-    asyncio.get_running_loop().create_task(_discard(process.stdout))
-    return str(ready["base_url"])
-
-
-async def _discard(stream: asyncio.StreamReader) -> None:
-    while await stream.read(65_536):
-        pass
+async def _start_terminal(daemon: Daemon, serial: str, host: str, made: TlsFiles) -> Command:
+    """Start the process of a terminal."""
+    directory = daemon.directory
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.hostile.terminal", host, "--json", "--serial", serial),
+        *("--listen", f"{host}:0", "--cert", str(made.certificate), "--key", str(made.private_key)),
+        *("--state", str(directory / serial), "--ledger", str(directory / f"{serial}.ledger")),
+        *("--trust", str(daemon.ca), "--speed", str(SPEED), "--seed", "1"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    terminal = Command(process)
+    terminal.read(process.stdout)
+    return terminal

@@ -14,7 +14,7 @@ from posd.tls import issue
 from posd.tls.files import TlsFiles
 from tests.lan.network import Machine, Switch, network
 from tests.lan.programs import PATIENCE_SECONDS, PORT, Avahi, Terminal
-from tests.support.daemon import ANY_PORT, Daemon, toml
+from tests.support.daemon import ANY_PORT, FAULTS, Daemon, toml
 from tests.support.shop import AMOUNT
 
 #: posd's two addresses, the addresses of two terminals, and the second address of the first terminal.
@@ -174,14 +174,9 @@ async def open_street(
         config = config.replace(ANY_PORT, f"{listen}:8443")
         daemon = Daemon(home, config, entering=tuple(machine.command()))
         issue.init(home / "state" / "tls", names=["localhost"], addresses=list(certified))
-        stack.push_async_callback(_end, daemon)
+        stack.push_async_callback(daemon.end)
         if start:
             await daemon.start()
         yield Street(home, switch, machine, daemon, certificates, stack)
-    faults = [line for line in daemon.lines if line["event"] in ("posd.internal_error", "not json")]
+    faults = [line for line in daemon.lines if line["event"] in FAULTS]
     assert not faults, faults
-
-
-async def _end(daemon: Daemon) -> None:
-    if daemon.process is not None:
-        await daemon.stop()

@@ -1,6 +1,6 @@
-"""`python -m tests.support.ahead FILE PYTHON -m MODULE …` runs a module with a monotonic clock that a test moves ahead.
+"""`python -m tests.support.ahead FILE ARGUMENT…` runs posd with a monotonic clock that a test moves ahead.
 
-SIGUSR1 sets the clock of the module's loops. The new time is the system's clock plus the seconds in FILE.
+SIGUSR1 sets the clock of posd's loops. The new time is the system's clock plus the seconds in FILE.
 """
 
 import asyncio
@@ -9,30 +9,29 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.support.daemon import Daemon
-
-#: Name of this module for `python -m`.
-MODULE = "tests.support.ahead"
+if TYPE_CHECKING:
+    from tests.support.daemon import Daemon
 
 
-def entering(file: Path) -> tuple[str, ...]:
-    """Return the command that runs a daemon with this clock (`Daemon.entering`)."""
+def program(file: Path) -> tuple[str, ...]:
+    """Return the program that runs a daemon with this clock (`Daemon.program`)."""
     file.write_text("0")
-    return (sys.executable, "-m", MODULE, str(file))
+    return ("tests.support.ahead", str(file))
 
 
-def move(daemon: Daemon, seconds: float) -> None:
+def move(daemon: "Daemon", seconds: float) -> None:
     """Move the clock of a running daemon forward by a further number of seconds."""
-    file = Path(daemon.entering[-1])
+    file = Path(daemon.program[-1])
     file.write_text(str(float(file.read_text()) + seconds))
     assert daemon.process is not None
     daemon.process.send_signal(signal.SIGUSR1)
 
 
 def main() -> None:
-    """Run the module."""
-    file, _python, _m, module, *arguments = sys.argv[1:]
+    """Run posd."""
+    file, *arguments = sys.argv[1:]
     ahead = float(Path(file).read_text())
 
     def moved(*_: object) -> None:
@@ -41,8 +40,8 @@ def main() -> None:
 
     signal.signal(signal.SIGUSR1, moved)
     asyncio.BaseEventLoop.time = lambda _loop: time.monotonic() + ahead  # type: ignore[method-assign]
-    sys.argv = [module, *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.argv = ["posd", *arguments]
+    runpy.run_module("posd", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,8 @@ class Daemon(Output):
     environment: Mapping[str, str] = field(default_factory=dict)
     #: Prefix of the daemon's command line, such as a command that enters a network namespace.
     entering: tuple[str, ...] = ()
+    #: Module that runs posd, and the arguments of the module before posd's own.
+    program: tuple[str, ...] = ("posd",)
     #: Descriptors that the daemon inherits.
     passing: tuple[int, ...] = ()
     #: Descriptor to which the daemon logs. Without a descriptor, the log is in `lines`.
@@ -80,12 +82,13 @@ class Daemon(Output):
             self.config = self.config.replace(ANY_PORT, f"127.0.0.1:{reserve()}")
         self.config_file.write_text(self.config)
         self.lines.clear()
-        arguments = ("--config", str(self.config_file), "run")
+        module, *first = self.program
+        arguments = (*first, "--config", str(self.config_file), "run")
         environment = os.environ | {OWNER: self._owner} | dict(self.environment)
         stdout = asyncio.subprocess.PIPE if self.log_to is None else self.log_to
         if self.entering or self.passing:
             self.process = await asyncio.create_subprocess_exec(
-                *(*self.entering, sys.executable, "-m", "posd", *arguments),
+                *(*self.entering, sys.executable, "-m", module, *arguments),
                 stdout=stdout,
                 stderr=asyncio.subprocess.STDOUT,
                 env=environment,
@@ -93,7 +96,7 @@ class Daemon(Output):
             )
         else:
             self.process = await forks.start(
-                *arguments, env=environment, stdout=stdout, stderr=asyncio.subprocess.STDOUT
+                *arguments, program=module, env=environment, stdout=stdout, stderr=asyncio.subprocess.STDOUT
             )
         if self.log_to is None:
             self.read(self.process.stdout)
@@ -142,6 +145,11 @@ class Daemon(Output):
     async def kill(self) -> None:
         """Kill the process."""
         await self.stop(signal.SIGKILL)
+
+    async def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End the process if it runs."""
+        if self.process is not None:
+            await self.stop(number)
 
     async def restart(self) -> None:
         """Kill the process and start it on the same port. With the same port, the callback URLs of open payments stay
@@ -238,8 +246,7 @@ async def living(daemon: Daemon) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        if daemon.process is not None:
-            await daemon.stop()
+        await daemon.end()
     faults = [line for line in daemon.lines if line["event"] in FAULTS]
     assert not faults, faults
 
@@ -252,8 +259,9 @@ async def running(
     discovery: str = "enabled = false",
     environment: Mapping[str, str] | None = None,
     entering: tuple[str, ...] = (),
+    program: tuple[str, ...] = ("posd",),
 ) -> AsyncIterator[Daemon]:
     """Run a daemon for the block. Check at the end that the log has no internal errors."""
-    daemon = Daemon(directory, toml(directory, terminals, extra, discovery), environment or {}, entering)
+    daemon = Daemon(directory, toml(directory, terminals, extra, discovery), environment or {}, entering, program)
     async with living(daemon):
         yield daemon

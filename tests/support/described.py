@@ -48,6 +48,8 @@ class Described:
         self._paths = [
             (re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), methods) for path, methods in document["paths"].items()
         ]
+        #: (operation, status, media type) -> validator.
+        self._validators: dict[tuple[str, int, str], Draft202012Validator] = {}
 
     def operations(self) -> Iterator[Schema]:
         """Yield the operations."""
@@ -64,8 +66,10 @@ class Described:
 
     def errors(self, schema: Schema, value: Any) -> list[str]:
         """Return the faults of a value in a strict check."""
-        validator = Draft202012Validator(strict(schema), registry=self._registry, validate_formats=True)
-        return [f"{error.instance_path}: {error.message[:300]}" for error in validator.iter_errors(value)]
+        return _faults(self._validator(schema), value)
+
+    def _validator(self, schema: Schema) -> Draft202012Validator:
+        return Draft202012Validator(strict(schema), registry=self._registry, validate_formats=True)
 
     def hold(self, method: str, path: str, status: int, media: str, body: bytes) -> None:
         """Check a response against the description. Raise AssertionError. Responses with amounts as texts and responses
@@ -80,7 +84,15 @@ class Described:
         kind = media.partition(";")[0]
         assert kind in content, f"{name} answered {status} as {media}"
         if "json" in kind:
-            assert self.errors(content[kind]["schema"], json.loads(body)) == [], (method, path, status, body[:2000])
+            key = (name, status, kind)
+            if key not in self._validators:  # compiling takes longer than the check of a response
+                self._validators[key] = self._validator(content[kind]["schema"])
+            faults = _faults(self._validators[key], json.loads(body))
+            assert faults == [], (method, path, status, body[:2000])
+
+
+def _faults(validator: Draft202012Validator, value: Any) -> list[str]:
+    return [f"{error.instance_path}: {error.message[:300]}" for error in validator.iter_errors(value)]
 
 
 @cache

@@ -11,10 +11,13 @@ import pytest_asyncio
 
 from tests.support.daemon import Daemon, running
 from tests.support.prints import Printer, open_printer
-from tests.support.shop import Shop, nothing_to_correct, open_shop
+from tests.support.shop import FEW_TERMINALS, TERMINALS, Shop, nothing_to_correct, open_shop
+from tests.support.slow import examples
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
+#: Number of terminals of a shop for one test.
+OWN_TERMINALS = 20
 
 
 def some(names: Iterable[Any], *quick: Any) -> list[Any]:
@@ -56,7 +59,7 @@ def identity() -> str:
 @pytest.fixture
 async def own(home: Path) -> AsyncIterator[Shop]:
     """Yield a shop for one test. The test can stop the daemon. The shop runs on the loop of the test."""
-    async with open_shop(home) as shop:
+    async with open_shop(home, terminals=OWN_TERMINALS) as shop:
         yield shop
 
 
@@ -71,10 +74,13 @@ def nothing_is_scripted_any_more(request: pytest.FixtureRequest) -> Iterator[Non
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shop() -> AsyncIterator[Shop]:
-    """Yield one daemon and many terminals for a file whose tests share a loop."""
+async def shop(request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
+    """Yield one daemon and many terminals for a file whose tests share a loop. `TERMINALS` of the file sets the number
+    for the quick suite, if the usual number is too small.
+    """
+    count = examples(getattr(request.module, "TERMINALS", FEW_TERMINALS), TERMINALS)
     with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_shop(Path(directory)) as shop:
+        async with open_shop(Path(directory), terminals=count) as shop:
             yield shop
 
 

@@ -86,6 +86,7 @@ async def beside(posd: Daemon, identity: str) -> dict[str, Any]:
     stored = {name: [row for row in rows if identity not in str(row)] for name, rows in kept.items()}
     terminals = (await posd.call("GET", "/terminals")).json["terminals"]
     clock = (await posd.call("GET", "/clock", socket=posd.admin_socket)).json
+    witness = clock["witnesses"]["terminals"]
     return {
         "stored": stored,
         # leave out posd's own observations of terminals: probes, and searches after unexpected reports
@@ -93,7 +94,8 @@ async def beside(posd: Daemon, identity: str) -> dict[str, Any]:
             (item["brand"], item["model"], item["base_url"], item["identity"]["conflict"]) for item in terminals
         ],
         "without an address": [item for item in terminals if item["serial"] == OFFLINE],
-        "clock": (clock["sure"], clock["witnesses"]["terminals"]),
+        # two clocks that are read one after the other can differ by a millisecond
+        "clock": (clock["sure"], witness | {"ahead_seconds": round(witness["ahead_seconds"] or 0)}),
     }
 
 

@@ -19,6 +19,8 @@ from tests.support.shop import Payment, Shop, knowing
 from tests.support.webhooks import answer_to, attention, disk, quarantined, recorded
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
+#: Number of terminals in the quick suite.
+TERMINALS = 40
 
 
 def reference(payment: Payment) -> str:

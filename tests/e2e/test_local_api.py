@@ -11,14 +11,14 @@ import pytest
 
 from posd.base.problems import PROBLEMS
 from tests.support.events import APPROVED
-from tests.support.shop import AMOUNT, OFFLINE, TERMINALS, Shop, acknowledging
+from tests.support.shop import AMOUNT, FEW_TERMINALS, OFFLINE, Shop, acknowledging
 from tests.support.streams import Reply
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NEW = "/transactions/{new}"
 KNOWN = "/transactions/{known}"
-CHARGE: dict[str, Any] = {"terminal": "SN-119", "amount": AMOUNT}
+CHARGE: dict[str, Any] = {"terminal": "SN-023", "amount": AMOUNT}
 ORIGINAL = str(uuid4())
 REFERENCE = str(uuid4())
 
@@ -27,7 +27,7 @@ def charge(**changes: Any) -> dict[str, Any]:
     return CHARGE | changes
 
 
-#: Call -> status and code. `{new}` is an unused id. `{known}` is the id of a payment that waits on terminal SN-119.
+#: Call -> status and code. `{new}` is an unused id. `{known}` is the id of a payment that waits on terminal SN-023.
 PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
     ("PUT", NEW, b"{", 400, "malformed_json"),
     ("PUT", NEW, charge(amuont={}), 422, "invalid_request"),
@@ -75,7 +75,7 @@ PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/transactions/", None, 404, "not_found"),
     ("GET", f"{KNOWN}/../..", None, 404, "not_found"),
     ("PUT", NEW, charge(type="capture", original=ORIGINAL), 422, "unknown_original"),
-    ("PUT", NEW, {"terminal": "SN-119", "type": "void", "transaction_reference": REFERENCE}, 409, "terminal_busy"),
+    ("PUT", NEW, {"terminal": "SN-023", "type": "void", "transaction_reference": REFERENCE}, 409, "terminal_busy"),
     ("POST", f"{NEW}/reconcile", None, 404, "not_found"),
     ("POST", f"{KNOWN}/reconcile", {"now": True}, 422, "invalid_request"),
     ("POST", f"{NEW}/release", {"operator": "o", "note": "n"}, 404, "not_found"),
@@ -152,7 +152,7 @@ async def test_each_problem_has_its_exact_form(shop: Shop, known: str, row: tupl
         assert problem["never_started"] is True
     if code == "unknown_terminal":
         assert problem["fleet"][:2] == ["SN-000", "SN-001"]
-        assert len(problem["fleet"]) > TERMINALS
+        assert len(problem["fleet"]) > FEW_TERMINALS
     if code == "terminal_busy":
         assert problem["blocking_transaction"] == known
     if code == "method_not_allowed":

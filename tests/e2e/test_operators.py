@@ -16,6 +16,8 @@ from tests.support.shop import ANOTHER, Payment, Shop, acknowledging, answering,
 from tests.support.webhooks import address, attention, deliver
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
+#: Number of terminals in the quick suite.
+TERMINALS = 40
 
 BY_ANA = {"operator": "Ana", "note": "the printer of the terminal says so"}
 REFERENCE = "6f1d7f2c-4d31-4a0e-9a58-0a8b7b0f5a11"

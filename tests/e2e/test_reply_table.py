@@ -35,6 +35,8 @@ from tests.support.webhooks import (
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+#: Number of terminals in the quick suite.
+TERMINALS = 50
 
 ACK = "TERMINAL_ACKNOWLEDGED"
 

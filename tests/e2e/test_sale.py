@@ -11,6 +11,8 @@ from tests.support.terminal import Request
 from tests.support.webhooks import disk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
+#: Number of terminals in the quick suite.
+TERMINALS = 40
 
 #: Number of races between two tills for one sale.
 RACES = 20

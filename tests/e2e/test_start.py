@@ -23,6 +23,8 @@ from tests.support.terminal import Request, Script, acknowledgement, http
 from tests.support.webhooks import disk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
+#: Number of terminals in the quick suite.
+TERMINALS = 50
 
 
 async def no_reply(_request: Request, _writer: asyncio.StreamWriter) -> None:

@@ -21,6 +21,8 @@ from tests.support.simulated import chain, play, simulated
 from tests.support.webhooks import everything
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
+#: Number of terminals in the quick suite.
+TERMINALS = 50
 
 
 async def begun(item: Operation, **request: Any) -> None:

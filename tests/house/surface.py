@@ -1,7 +1,7 @@
 """Record of posd's output: calls of the local API and commands, on a day with many kinds of events.
 
-The day has one daemon and one scripted terminal. Ids, times, places and durations are replaced by numbers in the order
-in which they appear, so that two records of the same behaviour are equal byte for byte:
+The day has one daemon and one scripted terminal with many serials. Ids, times, places and durations are replaced by
+numbers in the order in which they appear, so that two records of the same behaviour are equal byte for byte:
 
     python -m tests.house surface FILE
 """
@@ -10,35 +10,39 @@ import asyncio
 import json
 import os
 import re
-import sys
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
 from posd.cli.main import main
-from tests.support import shop
-from tests.support.daemon import Daemon, running
-from tests.support.events import APPROVED, body
-from tests.support.https import deliver
+from tests.support import forks
+from tests.support.chains import approved
+from tests.support.daemon import Daemon
+from tests.support.outcomes import every_outcome
+from tests.support.prints import RECEIPT, SILENT
+from tests.support.shop import AMOUNT, Shop, open_shop, quiet
 from tests.support.streams import Reply
-from tests.support.terminal import ScriptedTerminal, http, nowhere, scripted_terminal, taking_abort
+from tests.support.terminal import nowhere
 
-AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
-RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
 SIGNED = {"operator": "Ana", "note": "seen at the terminal"}
+#: An id that posd does not know.
+ODD = str(UUID(int=(4 << 76) | (8 << 60) | 1))
+#: Number of terminals of the day.
+TERMINALS = 20
 
 #: Each command with its arguments. `ID` is replaced by the id of a payment, and `JOB` by the id of a print job.
 COMMANDS = """
 show APPROVED | show APPROVED --json | show APPROVED --history | show APPROVED --events | show DOUBT | show RESOLVED
 show VOID | show CAPTURE | show 00000000-0000-4000-8000-00000000ffff | show nonsense
 list | list --json | list --open | list --attention | list --all --json | list --phase final | list --sale sale-1
-list --metadata lane=4 | list --limit 1 | list --since 2020-01-01 | list --phase nonsense | list --terminal SN-TEST
+list --metadata lane=4 | list --limit 1 | list --since 2020-01-01 | list --phase nonsense | list --terminal SN-001
 await APPROVED | await APPROVED --json | await DOUBT --timeout 0 | await RESOLVED
 abort APPROVED | reconcile DOUBT | reconcile APPROVED
 resolve APPROVED approved --operator Ana --note x --yes | resolve DOUBT nonsense --operator Ana --note x
 acknowledge APPROVED gap --operator Ana --note x --yes | release APPROVED --operator Ana --note x --yes
-charge 0 | charge 11.2x | charge | void nonsense --yes | tip DECLINED 2.00 --yes | capture CHARGELESS 1.00 --yes
+charge 0 | charge 11.2x | charge | void nonsense --yes | tip DECLINED 2.00 --yes | capture ODD 1.00 --yes
 print-jobs | print-jobs --json | print-jobs JOB | print-jobs JOB --json | print-jobs none | print-jobs --attention
 print /nonexistent | resolve JOB FAILED --operator Ana --note x --yes
 quarantine | quarantine --json | quarantine 1 | quarantine 1 --json | quarantine 99
@@ -56,6 +60,7 @@ doctor --json
 #: Pattern of text that differs between runs -> its placeholder. Values of the first groups are numbered.
 NUMBERED = (
     ("ID", re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)),
+    ("TICKET", re.compile(r"\bT-[0-9a-f]{8}\b")),
     ("TOKEN", re.compile(r"\b[0-9a-f]{16,}\b", re.IGNORECASE)),
     ("PRINT", re.compile(r"\b(?:[0-9A-F]{2}:){15,}[0-9A-F]{2}(?:\s+(?:[0-9A-F]{2}:){15}[0-9A-F]{2})?\b")),
     ("CA", re.compile(r"(?<=posd CA )\S+ [0-9a-f]{8}\b")),
@@ -91,14 +96,22 @@ class Record:
         """Add a request and its reply."""
         self.parts.append("\n".join((f"=== {title}", *texts)))
 
-    def reply(self, title: str, reply: Reply) -> None:
-        """Add a reply of the local API: its status, the promised headers, and its body in lines."""
-        kept = ("content-type", "location", "retry-after", "allow", "etag")
-        headers = [f"{name}: {reply.headers[name]}" for name in kept if name in reply.headers]
-        text = reply.body.decode("utf-8", "replace")
-        if "json" in reply.headers.get("content-type", ""):
-            text = json.dumps(json.loads(text), indent=1, ensure_ascii=False)
-        self.add(title, str(reply.status), *headers, text)
+    def watch(self, daemon: Daemon) -> None:
+        """Record each call of the local API: the status, the promised headers, and the body in lines."""
+        call = daemon.call
+
+        async def recorded(method: str, path: str, body: Any = None, **options: Any) -> Reply:
+            reply = await call(method, path, body, **options)
+            kept = ("content-type", "location", "retry-after", "allow", "etag")
+            headers = [f"{name}: {reply.headers[name]}" for name in kept if name in reply.headers]
+            text = reply.body.decode("utf-8", "replace")
+            if "json" in reply.headers.get("content-type", ""):
+                text = json.dumps(json.loads(text), indent=1, ensure_ascii=False)
+            socket = Path(options.get("socket") or daemon.till_socket).stem
+            self.add(f"{method} {path} {'' if body is None else body} ({socket})", str(reply.status), *headers, text)
+            return reply
+
+        daemon.call = recorded  # type: ignore[method-assign]
 
     @property
     def text(self) -> str:
@@ -114,24 +127,6 @@ class Record:
         return self.numbers.setdefault(f"{kind}:{value.lower()}", f"{kind}-{len(self.numbers) + 1}")
 
 
-def identity(number: int) -> str:
-    """Return an id of the day, the same in every run."""
-    return str(UUID(int=(4 << 76) | (8 << 60) | number))
-
-
-APPROVED_ID, DECLINED, DOUBT, RESOLVED, VOID, PREAUTH, CAPTURE, REFUSED, ABORTED, ODD = map(identity, range(1, 11))
-NAMES = {
-    "APPROVED": APPROVED_ID,
-    "DECLINED": DECLINED,
-    "DOUBT": DOUBT,
-    "RESOLVED": RESOLVED,
-    "VOID": VOID,
-    "CAPTURE": CAPTURE,
-    "CHARGELESS": ODD,
-    "JOB": "job-1",
-}
-
-
 def record(file: Path) -> None:
     """Record a day and write it to a file."""
     file.write_text(asyncio.run(_record()))
@@ -139,22 +134,21 @@ def record(file: Path) -> None:
 
 async def _record() -> str:
     with TemporaryDirectory(prefix="posd-") as directory:
-        home = Path(directory)
-        kept = Record(home)
-        extra = shop.QUIET + "[print]\npoll_first_seconds = 3600\npoll_max_seconds = 3600\nstuck_seconds = 3600\n"
-        async with scripted_terminal(home) as terminal, running(home, terminal.toml, extra) as daemon:
-            await _day(kept, daemon, terminal)
-            await _reads(kept, daemon)
-            await _refusals(kept, daemon)
-            terminal.start = nowhere  # `posd doctor` also calls this address, and this call does not start a payment
-            log = home / "log"
-            log.write_text("".join(json.dumps(line) + "\n" for line in _sorted(daemon.lines)))
-            for line in COMMANDS:
-                await _command(kept, daemon, line.split(), log)
-        for name in _all_commands():
-            await _command(kept, daemon, [*name.split(), "--help"], log)
-        await _command(kept, daemon, ["status"], log)
-        kept.add("the log", *(json.dumps(line, sort_keys=True) for line in _sorted(daemon.lines)))
+        kept = Record(Path(directory))
+        async with open_shop(kept.home, SILENT, terminals=TERMINALS) as shop:
+            kept.watch(shop.daemon)
+            names = await _day(shop)
+            await _reads(shop.daemon, names)
+            await _refusals(shop.daemon, names)
+            shop.terminal.start = nowhere  # `posd doctor` also calls this address, and starts no payment
+            log = kept.home / "log"
+            log.write_text("".join(json.dumps(line) + "\n" for line in _sorted(shop.daemon.lines)))
+            names["LOG"] = str(log)
+            lines = [line.split() for line in COMMANDS if line.strip()]
+            lines += [[*name.split(), "--help"] for name in _all_commands()]
+            for words in (*lines, ["status"]):
+                await _command(kept, shop.daemon, [names.get(word, word) for word in words], " ".join(words))
+        kept.add("the log", *(json.dumps(line, sort_keys=True) for line in _sorted(shop.daemon.lines)))
         return kept.text
 
 
@@ -163,137 +157,79 @@ def _sorted(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: json.dumps({"event": line["event"]} | line | {"timestamp": ""}))
 
 
-async def _start(kept: Record, daemon: Daemon, name: str, **request: Any) -> None:
-    title = f"PUT {name} {request}"
-    kept.reply(title, await daemon.call("PUT", f"/transactions/{name}", request))
-
-
-async def _day(kept: Record, daemon: Daemon, terminal: ScriptedTerminal) -> None:
-    """Make one payment or print job of each kind: approved, declined, captured, voided, refused, aborted, in doubt,
-    printed, set aside.
+async def _day(shop: Shop) -> dict[str, str]:
+    """Make one payment or print job of each kind: every outcome, captured, voided, in doubt, decided by an operator,
+    printed, set aside. Return the ids by name.
     """
-
-    async def events(name: str, *states: tuple[str, str | None], **changes: Any) -> None:
-        callback = next(item.callback for item in terminal.requests if name.encode() in item.body)
-        for status, previous in states:
-            content = body(name, status, previous, **changes)
-            kept.add(f"webhook {status} of {name}", str(await deliver(callback, content, daemon.ca)))
-
-    await _start(kept, daemon, APPROVED_ID, amount=AMOUNT, metadata={"lane": 4}, sale="sale-1")
-    await events(APPROVED_ID, *APPROVED)
-    await events(APPROVED_ID, APPROVED[-1])
-    await _start(kept, daemon, DECLINED, amount=AMOUNT)
-    await events(DECLINED, *APPROVED[:-1], ("DECLINED", "APPROVAL_REQUESTED"))
-    await _start(kept, daemon, PREAUTH, type="pre-auth", amount=AMOUNT)
-    await events(PREAUTH, *APPROVED)
-    await _start(kept, daemon, CAPTURE, type="capture", amount=AMOUNT, original=PREAUTH)
-    await events(CAPTURE, *APPROVED)
-    await _start(kept, daemon, VOID, type="void", original=APPROVED_ID)
-    await events(VOID, *APPROVED)
-
-    async def refusing(_request: Any, writer: asyncio.StreamWriter) -> None:
-        writer.write(http(400, b'{"message": "no"}'))
-
-    terminal.start = refusing
-    await _start(kept, daemon, REFUSED, amount=AMOUNT)
-    terminal.start = None
-    await _start(kept, daemon, ABORTED, amount=AMOUNT)
-    terminal.abort = taking_abort
-    kept.reply("abort", await daemon.call("POST", f"/transactions/{ABORTED}/abort"))
-    await events(ABORTED, APPROVED[0], ("TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED"))
-
-    async def hanging_up(_request: Any, _writer: asyncio.StreamWriter) -> None:
-        return
-
-    terminal.start = hanging_up
-    for name in (RESOLVED, DOUBT):
-        await _start(kept, daemon, name, amount=AMOUNT)
-        kept.reply("reconcile", await daemon.call("POST", f"/transactions/{name}/reconcile"))
-        kept.reply("release", await daemon.call("POST", f"/transactions/{name}/release", SIGNED))
-    terminal.start = None
-    admin = daemon.admin_socket
-    resolved = SIGNED | {"result": "approved"}
-    kept.reply("resolve", await daemon.call("POST", f"/transactions/{RESOLVED}/resolve", resolved, socket=admin))
-    seen = SIGNED | {"code": "released"}
-    kept.reply("seen", await daemon.call("POST", f"/transactions/{RESOLVED}/acknowledge", seen, socket=admin))
-
-    job = {"document": RECEIPT}
-    kept.reply("PUT job-1", await daemon.call("PUT", "/print-jobs/job-1", job))
-    callback = terminal.prints[-1].print_callback
-    told = json.dumps({"printJobId": "job-1", "status": "COMPLETED"}).encode()
-    kept.add("print webhook", str(await deliver(callback, told, daemon.ca)))
-    terminal.print_start = nowhere
-    kept.reply("PUT job-2", await daemon.call("PUT", "/print-jobs/job-2", job))
-    # Authentic callbacks that posd cannot use.
-    callback = next(item.callback for item in terminal.requests if APPROVED_ID.encode() in item.body)
-    kept.add("webhook that is no event", str(await deliver(callback, b'{"status": 5}', daemon.ca)))
+    ended = await every_outcome(shop)
+    named = await approved(shop, "charge", metadata={"lane": 4}, sale="sale-1")
+    capture = await approved(shop, "capture", await approved(shop, "pre-auth"))
+    void = await approved(shop, "void", named)
+    resolved = await shop.in_doubt()
+    for payment in (resolved, ended["in_doubt"]):
+        await payment.post("reconcile")
+        await payment.post("release", SIGNED)
+    await resolved.post("resolve", SIGNED | {"result": "approved"}, admin=True)
+    await resolved.post("acknowledge", SIGNED | {"code": "released"}, admin=True)
+    job = {"document": RECEIPT, "terminal": next(shop.serials)}
+    await shop.daemon.call("PUT", "/print-jobs/job-1", job)
+    shop.terminal.print_start = nowhere
+    await shop.daemon.call("PUT", "/print-jobs/job-2", job)
+    await quiet(shop.daemon)
+    payments = {name.upper(): payment.identity for name, payment in ended.items()}
+    others = {"CHARGE": named, "CAPTURE": capture, "VOID": void, "RESOLVED": resolved, "DOUBT": ended["in_doubt"]}
+    return payments | {name: item.identity for name, item in others.items()} | {"ODD": ODD, "JOB": "job-1"}
 
 
-async def _reads(kept: Record, daemon: Daemon) -> None:
+async def _reads(daemon: Daemon, names: dict[str, str]) -> None:
     """Make every call that reads, for every existing record."""
-    for name in (APPROVED_ID, DECLINED, PREAUTH, CAPTURE, VOID, REFUSED, ABORTED, RESOLVED, DOUBT, ODD, "nonsense"):
-        for path in ("", "/outcome?timeout=0", "/events", "/history"):
-            kept.reply(f"GET {name}{path}", await daemon.call("GET", f"/transactions/{name}{path}"))
-    for name in ("job-1", "job-2", "job-3"):
-        for path in ("", "/outcome?timeout=0", "/history"):
-            kept.reply(f"GET {name}{path}", await daemon.call("GET", f"/print-jobs/{name}{path}"))
-    for path in (
-        *("/transactions", "/transactions?open=true", "/transactions?limit=2", "/transactions?metadata.lane=4"),
-        *("/transactions?sale=sale-1", "/transactions?attention=in_doubt", "/transactions?phase=nonsense"),
-        *("/print-jobs", "/print-jobs?open=true", "/terminals", "/terminals?all=true", "/terminals/SN-TEST"),
-        *("/terminals/none", "/feed?after=0", "/feed?after=3&limit=2", "/feed?after=-1", "/version", "/openapi.json"),
-        *("/health", "/nothing"),
-    ):
-        kept.reply(f"GET {path}", await daemon.call("GET", path))
-    for path in ("/quarantine", "/quarantine/1", "/quarantine/99", "/prune"):
-        kept.reply(f"GET {path} (admin)", await daemon.call("GET", path, socket=daemon.admin_socket))
-        kept.reply(f"GET {path} (till)", await daemon.call("GET", path))
+    payments = [identity for name, identity in names.items() if name != "JOB"]
+    paths = [f"/transactions/{name}{path}" for name, path in product((*payments, "nonsense"), (*READS, "/events"))]
+    paths += [f"/print-jobs/{name}{path}" for name, path in product(("job-1", "job-2", "job-3"), READS)]
+    for path in (*paths, *LISTS.split()):
+        await daemon.call("GET", path)
+    for path, socket in product(ADMIN_LISTS, (daemon.admin_socket, daemon.till_socket)):
+        await daemon.call("GET", path, socket=socket)
 
 
-async def _refusals(kept: Record, daemon: Daemon) -> None:
+READS = ("", "/outcome?timeout=0", "/history")
+LISTS = """/transactions /transactions?open=true /transactions?limit=2 /transactions?metadata.lane=4
+/transactions?sale=sale-1
+/transactions?attention=in_doubt /transactions?phase=nonsense /print-jobs /print-jobs?open=true /terminals
+/terminals?all=true /terminals/SN-001 /terminals/none /feed?after=0 /feed?after=3&limit=2 /feed?after=-1 /version
+/openapi.json /health /nothing"""
+ADMIN_LISTS = ("/quarantine", "/quarantine/1", "/quarantine/99", "/prune")
+
+
+async def _refusals(daemon: Daemon, names: dict[str, str]) -> None:
     """Make calls that are refused because of their content."""
-    path = f"/transactions/{ODD}"
+    path, admin = f"/transactions/{ODD}", daemon.admin_socket
     for content in (
         *(b"", b"{", b"[]", {}, {"amount": {}}, {"amount": {"iva": "1.2"}}, {"amount": AMOUNT, "terminal": "none"}),
-        *(
-            {"type": "loan", "amount": AMOUNT},
-            {"type": "void"},
-            {"type": "capture", "amount": AMOUNT, "original": ODD},
-        ),
-        *({"amount": AMOUNT, "surprise": 1}, {"type": "void", "original": VOID}, {"amount": AMOUNT, "metadata": 5}),
+        *({"type": "loan", "amount": AMOUNT}, {"type": "void"}, {"amount": AMOUNT, "surprise": 1}),
+        *({"type": "capture", "amount": AMOUNT, "original": ODD}, {"type": "void", "original": names["VOID"]}),
+        *({"amount": AMOUNT, "metadata": 5}, {"amount": AMOUNT, "sale": "sale-1"}),
     ):
-        kept.reply(f"PUT {content!r}", await daemon.call("PUT", path, content))
-    kept.reply("another amount", await daemon.call("PUT", f"/transactions/{APPROVED_ID}", {"amount": {"iva": 1}}))
-    sale = {"amount": AMOUNT, "sale": "sale-1"}
-    kept.reply("the same sale", await daemon.call("PUT", path, sale))
+        await daemon.call("PUT", path, content)
+    await daemon.call("PUT", f"/transactions/{names['CHARGE']}", {"amount": {"iva": 1}})
     for content in ({}, {"document": {}}, {"document": RECEIPT, "terminal": "none"}, b"{"):
-        kept.reply(f"print {content!r}", await daemon.call("PUT", "/print-jobs/job-9", content))
-    admin = daemon.admin_socket
-    for call in ("abort", "reconcile", "release", "resolve", "acknowledge"):
-        for content in (None, {}, SIGNED):
-            for name in (APPROVED_ID, ODD):
-                reply = await daemon.call("POST", f"/transactions/{name}/{call}", content, socket=admin)
-                kept.reply(f"POST {name} {call} {content}", reply)
-    for path in ("/reprocess", "/prune", "/backup", "/restore/seen", "/print-jobs/job-1/resolve"):
-        for content in (None, {}, {"surprise": 1}):
-            kept.reply(f"POST {path} {content}", await daemon.call("POST", path, content, socket=admin))
-    kept.reply("DELETE", await daemon.call("DELETE", "/transactions"))
-    kept.reply("text", await daemon.call("PUT", f"/transactions/{ODD}", b"x", headers={"content-type": "text/plain"}))
+        await daemon.call("PUT", "/print-jobs/job-9", content)
+    actions = ("abort", "reconcile", "release", "resolve", "acknowledge")
+    for call, content, name in product(actions, (None, {}, SIGNED), (names["APPROVED"], ODD)):
+        await daemon.call("POST", f"/transactions/{name}/{call}", content, socket=admin)
+    others = ("/reprocess", "/prune", "/backup", "/restore/seen", "/print-jobs/job-1/resolve")
+    for other, content in product(others, (None, {}, {"surprise": 1})):
+        await daemon.call("POST", other, content, socket=admin)
+    await daemon.call("DELETE", "/transactions")
+    await daemon.call("PUT", path, b"x", headers={"content-type": "text/plain"})
 
 
-async def _command(kept: Record, daemon: Daemon, words: list[str], log: Path) -> None:
-    if not words:
-        return
-    arguments = [NAMES.get(word, str(log) if word == "LOG" else word) for word in words]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "posd", "--config", str(daemon.config_file), *arguments),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"COLUMNS": "100", "TZ": "UTC", "LANG": "C.UTF-8"},
+async def _command(kept: Record, daemon: Daemon, words: list[str], title: str) -> None:
+    process = await forks.start(
+        *("--config", str(daemon.config_file), *words), env=os.environ | {"COLUMNS": "100", "TZ": "UTC"}
     )
     out, error = await process.communicate()
-    kept.add(f"posd {' '.join(words)}", f"exit {process.returncode}", out.decode(), error.decode())
+    kept.add(f"posd {title}", f"exit {process.returncode}", out.decode(), error.decode())
 
 
 def _all_commands(command: Any = main, name: str = "") -> list[str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import repeat
@@ -14,11 +14,13 @@ from uuid import uuid4
 from tests.support.daemon import Daemon, running
 from tests.support.events import APPROVED, body
 from tests.support.https import deliver
+from tests.support.slow import examples
 from tests.support.streams import Reply
 from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, nowhere, scripted_terminal
 
-#: Number of terminals. Each test uses new terminals.
-TERMINALS = 120
+#: Number of terminals, in the quick suite and in the whole suite. Each test uses new terminals. posd probes all of them
+#: after each start, so many terminals take much processor time.
+FEW_TERMINALS, TERMINALS = 24, 120
 QUICK_TERMINALS = 10
 #: Seconds that posd waits for a reply and for a connection, in tests of time-outs. On a busy machine a reply must still
 #: time out, and a connection must not. A slow reply has both limits together.
@@ -217,19 +219,28 @@ def held(then: Script) -> Held:
 
 @asynccontextmanager
 async def open_shop(
-    directory: Path, extra: str = "", environment: Mapping[str, str] | None = None
+    directory: Path,
+    extra: str = "",
+    environment: Mapping[str, str] | None = None,
+    terminals: int | None = None,
 ) -> AsyncIterator[Shop]:
-    """Run a shop for the block."""
-    async with scripted_terminal(directory, ports=TERMINALS + QUICK_TERMINALS) as terminal:
+    """Run a shop for the block. `terminals`: number of terminals, if not the suite's."""
+    count = examples(FEW_TERMINALS, TERMINALS) if terminals is None else terminals
+    async with scripted_terminal(directory, ports=count + QUICK_TERMINALS) as terminal:
         addresses = iter(terminal.base_urls)
-        serials = [f"SN-{number:03}" for number in range(TERMINALS)]
+        serials = [f"SN-{number:03}" for number in range(count)]
         quick = [f"SN-QUICK-{number}" for number in range(QUICK_TERMINALS)]
         limits = f"reply_timeout_seconds = {QUICK_SECONDS}\nconnect_timeout_seconds = {CONNECT_SECONDS}\n"
         entries = [entry(serial, next(addresses), terminal) for serial in serials]
         entries += [entry(serial, next(addresses), terminal) + limits for serial in quick]
         entries.append(f'[[terminals]]\nserial = "{OFFLINE}"\n')
         async with running(directory, "".join(entries), QUIET + extra, environment=environment) as daemon:
-            yield Shop(daemon, terminal, (serial for serial in serials if serial != ANOTHER), iter(quick))
+            yield Shop(daemon, terminal, _each_once(serials), iter(quick))
+
+
+def _each_once(serials: Iterable[str]) -> Iterator[str]:
+    yield from (serial for serial in serials if serial != ANOTHER)
+    raise AssertionError("no terminal is left for this test: the file needs a larger number TERMINALS")
 
 
 @asynccontextmanager

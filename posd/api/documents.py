@@ -17,7 +17,7 @@ from posd.printing.documents import PrintReport
 from posd.records.model import Phase
 from posd.storage.changes import FeedDatabase
 from posd.storage.marks import GoneBack, Restored
-from posd.terminals.terminal import Terminal
+from posd.terminals.documents import Terminal
 from posd.upkeep.restore_guard import UnknownPayment
 
 # Documents for operators: quarantine, reprocessing, backup, restore, prune.

@@ -18,7 +18,7 @@ from posd.payments import handlers as transactions
 from posd.printing import handlers as print_jobs
 from posd.records.request import Signed
 from posd.storage.backup import Rotated, Written
-from posd.terminals.terminal import Terminal
+from posd.terminals.documents import Terminal
 from posd.upkeep.retention import Report
 
 # Calls for operators only: quarantine, reprocessing, backup, restore, prune.

@@ -128,7 +128,7 @@ class TerminalCalls(msgspec.Struct, eq=False):
             (_read_decision, IdentityDecision), request.state.body, request.state.uid, "nothing was decided"
         )
         terminal = self.fleet.known(serial)
-        trusted = terminal.decision(*decision)
+        trusted = terminal.addresses.decision(*decision)
         await terminals.decide_identity(self.store, terminal, trusted)
         return await self._document(serial)
 
@@ -152,4 +152,4 @@ class TerminalCalls(msgspec.Struct, eq=False):
 
     async def _document(self, serial: str) -> Response:
         held = await self.context.read(rows.leases)
-        return json_response(self.fleet.of(serial).document(held.get(serial)))
+        return json_response(self.fleet.document(self.fleet.of(serial), held))

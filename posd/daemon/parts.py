@@ -232,7 +232,7 @@ class Daemon:
 
     def status_line(self, at: str) -> str:
         """Return the state of posd as one line, for the service manager. `at`: address of the webhook listener."""
-        reachable = sum(terminal.reachable is True for terminal in self.fleet)
+        reachable = sum(terminal.addresses.reachable is True for terminal in self.fleet)
         words = f"listening on {at}; {reachable} of {len(self.fleet.serials)} terminals reachable"
         if busy := self.reconciler.open_terminals():
             words += f"; payments open on {', '.join(sorted(busy))}"

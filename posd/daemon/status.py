@@ -254,7 +254,7 @@ class HealthChecks(msgspec.Struct, eq=False):
                 *[step for serial in found for step in await self._placed(serial, found[serial])],
                 reason=conflicts[0].kind,
             )
-        if rivals := [terminal.serial for terminal in self.daemon.fleet if terminal.has_rivals]:
+        if rivals := [terminal.serial for terminal in self.daemon.fleet if terminal.addresses.has_rivals]:
             return _well(
                 f"each terminal is called at its trusted address; another device answers as {', '.join(rivals)}, "
                 "and nothing is sent to it (posd terminals)"

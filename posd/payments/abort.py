@@ -127,7 +127,7 @@ class Aborts(RecordService):
             return NotSent(f"no address of terminal {transaction.terminal} is known")
         # `sent_to` is None for a transaction rebuilt from events. Then only the lease is checked.
         sent_to = transaction.sent_to
-        same = True if sent_to is None else terminal.same_device(sent_to, base_url)
+        same = True if sent_to is None else terminal.addresses.same_device(sent_to, base_url)
         if same is False:
             return NotSent(
                 f"terminal {terminal.serial} is at {base_url} now, and nothing shows that this device got the "

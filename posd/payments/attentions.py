@@ -148,7 +148,7 @@ class IdentityConflicts(RecordService):
         for change in changes:
             serial, sent_to = change.after.terminal, change.after.sent_to
             terminal = self._fleet.get(serial)
-            trusted = terminal.trusted if terminal is not None else None
+            trusted = terminal.addresses.trusted if terminal is not None else None
             if terminal is None or trusted is None or trusted.base_url != sent_to:
                 continue
             if trusted.other_serial is None and not change.after.mismatched:
@@ -181,7 +181,7 @@ class IdentityConflicts(RecordService):
             # Its payments have `serial_mismatch`, and posd searches for them at the device that received them.
             dispute = None
         # Before the first probe since the start, the stored attention is kept.
-        if dispute is not None or known is None or known.reachable is True:
+        if dispute is not None or known is None or known.addresses.reachable is True:
             detail = dispute.detail if dispute is not None else None
             await self._store.write(partial(self._record, terminal=terminal, detail=detail))
             (self._marked.discard if detail is None else self._marked.add)(terminal)
@@ -189,7 +189,7 @@ class IdentityConflicts(RecordService):
     async def _keep(self, terminal: str) -> None:
         """Store the identity that the device at a terminal's address reports in an error, or that it reports none."""
         known = self._fleet.get(terminal)
-        trusted = known.trusted if known is not None else None
+        trusted = known.addresses.trusted if known is not None else None
         if trusted is None or self._kept.get(terminal, "") == trusted.other_serial:
             return
         self._kept[terminal] = ""  # the stored value is unknown until the write has ended

@@ -59,7 +59,7 @@ class Searching(RecordService):
     def reachable(self, terminal: str) -> bool:
         """Whether the last call or probe of a terminal succeeded, or there was none yet."""
         known = self._fleet.get(terminal)
-        return known is not None and known.may_answer
+        return known is not None and known.addresses.may_answer
 
     def found_another(self, db: sqlite3.Connection, terminal: str, client_transaction_id: str) -> bool:
         """Whether the search on this terminal has found another transaction."""
@@ -76,7 +76,7 @@ class Searching(RecordService):
         """Whether the device that was asked is the one that received the start. Another device may claim its serial."""
         if asked is None or transaction.sent_to is None:
             return False
-        return self._fleet.of(transaction.terminal).was_same_device(transaction.sent_to, *asked)
+        return self._fleet.of(transaction.terminal).addresses.was_same_device(transaction.sent_to, *asked)
 
     async def search(
         self, client_transaction_id: str, terminal: str

@@ -169,7 +169,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         check(faults, "cannot start")
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
         # read both from the same configuration, because a reload may come before the commit
-        unit, answer_unit = terminal.config.amount_unit, terminal.answer_unit
+        unit, answer_unit = terminal.config.amount_unit, terminal.config.unit_of_answers
         decimals = await self._decimals(identity, terminal.serial)
         check(unfit(request.amount, unit, decimals), "cannot start")
         self._refuse_beyond_maximum(request)
@@ -284,10 +284,10 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         base_url, problem = await destination(terminal, self.cannot)
         trusted, callback_url, callback_host = None, "", None
         if base_url is not None:
-            trusted = terminal.to_trust(base_url)
+            trusted = terminal.addresses.to_trust(base_url)
             try:
                 callback_url, callback_host = await self._callback_urls.url_and_host(
-                    Channel.TRANSACTION, identity, base_url, terminal.access_mode
+                    Channel.TRANSACTION, identity, base_url, terminal.config.access_mode
                 )
             except Problem as no_route:
                 base_url, trusted, problem = None, None, no_route
@@ -374,8 +374,8 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
     def _has_left(self, way: StartRoute, serial: str) -> bool:
         """Return whether the configuration took the address of `way` from a terminal. In the cloud all share it."""
         known = self._fleet.get(serial)
-        moved = known is None or (known.configured is not None and known.configured.base_url != way.base_url)
-        return way.terminal.on_lan and moved
+        moved = known is None or known.config.base_url not in ("", way.base_url)
+        return way.terminal.addresses.on_lan and moved
 
     def _request(self, transaction: Transaction, way: StartRoute) -> TerminalRequest:
         """Return the one request that starts it."""
@@ -408,7 +408,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         """Commit the judgement of the attempt; None if the intent did not reach the disk. Raise the store's errors."""
         identity, sent_to = transaction.client_transaction_id, transaction.sent_to
         start = JudgedStart.of(Attempted(attempt, way.errors_in_2xx), identity)
-        proved = way.terminal.proved(sent_to) if sent_to is not None else None
+        proved = way.terminal.addresses.proved(sent_to) if sent_to is not None else None
         concluded = await self._store.write(
             partial(self._record_attempt, transaction=transaction, start=start, now=self._now(), proved=proved)
         )
@@ -489,7 +489,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             amount=facts.amount,
             original=facts.original,
             derives_from=facts.original if facts.original and rows.get(unit.db, facts.original) else None,
-            answer_unit=terminal.answer_unit,
+            answer_unit=terminal.config.unit_of_answers,
         )
         begin(unit, lost, "orphan")
         return lost

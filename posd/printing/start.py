@@ -314,7 +314,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         """Return the callback URL of a job. Raise Problem terminal_offline."""
         assert job.terminal is not None  # noqa: S101 - a job to be sent has both
         assert job.sent_to is not None  # noqa: S101
-        mode = self._fleet.of(job.terminal).access_mode
+        mode = self._fleet.of(job.terminal).config.access_mode
         return await self._callback_urls.url(Channel.PRINT, job.print_job_id, job.sent_to, mode)
 
     async def _deliver(

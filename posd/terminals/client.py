@@ -128,8 +128,8 @@ class TerminalAccess:
     webhooks: Verifier | None = None
     now: Callable[[], datetime] = wall
     clock_sure: Callable[[], bool] = lambda: True
-    #: Fingerprints of certificates that verified here and have the serial.
-    _proving: set[str] = field(default_factory=set, init=False)
+    #: Fingerprint of a certificate that verified here -> whether it has the serial.
+    _proving: dict[str, bool] = field(default_factory=dict, init=False)
     _hurried: bool = field(default=False, init=False)
     #: Time-outs of the open calls, in the order in which they were set.
     _deadlines: dict[asyncio.Timeout, None] = field(default_factory=dict, init=False)
@@ -288,13 +288,13 @@ class TerminalAccess:
 
     def proves(self, certificate: str | None) -> bool:
         """Return whether a certificate that verified here has the serial of the terminal."""
-        return certificate in self._proving
+        return certificate is not None and self._proving.get(certificate, False)
 
     def _seen(self, certificate: bytes | None) -> str | None:
         """Record whether a verified certificate is of the named CA and has the serial. Return its fingerprint."""
         found = hashlib.sha256(certificate).hexdigest() if certificate else None
-        if found is not None and self.config.ca_file is not None and has_serial(certificate or b"", self.config.serial):
-            self._proving.add(found)
+        if found is not None and self.config.ca_file is not None and found not in self._proving:
+            self._proving[found] = has_serial(certificate or b"", self.config.serial)
         return found
 
     async def _explain(self, error: ssl.SSLCertVerificationError, url: str, until: float | None = None) -> str:

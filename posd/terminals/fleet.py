@@ -20,8 +20,9 @@ from posd.config.profile import EDITIONS, Profiles
 from posd.terminals.announcements import Announcement, CandidateVerdict
 from posd.terminals.authentication import Headers
 from posd.terminals.client import TerminalAccess, make_clients
-from posd.terminals.identity import Commission, OpenConflict, Proof, Trusted
-from posd.terminals.terminal import CHECK_SECONDS, AddressChange, FleetState, FleetTerminal, Identity, Terminal
+from posd.terminals.documents import Terminal, stranger_document, terminal_document
+from posd.terminals.identity import Commission, OpenConflict, Trusted
+from posd.terminals.terminal import CHECK_SECONDS, AddressChange, FleetState, FleetTerminal
 
 #: Maximum number of announcements stored from terminals outside the fleet, because devices on the LAN can send any
 #: number.
@@ -114,7 +115,7 @@ class Fleet:
     def answer_unit(self, serial: str) -> AmountUnit | None:
         """Return the unit of the amounts that a terminal sends, or None outside the fleet."""
         terminal = self.get(serial)
-        return None if terminal is None else terminal.answer_unit
+        return None if terminal is None else terminal.config.unit_of_answers
 
     def webhook_fault(self, serial: str, headers: Headers, body: bytes) -> str:
         """Return why the signature of a webhook is refused, or an empty text if it is valid or not required.
@@ -122,12 +123,20 @@ class Fleet:
         No signature is required from a terminal outside the fleet.
         """
         terminal = self.get(serial)
-        return "" if terminal is None else terminal.webhook_fault(headers, body)
+        verifier = terminal.device.webhooks if terminal is not None else None
+        if verifier is None or not (fault := verifier.fault(headers, body)):
+            return ""
+        return (
+            f'{fault}; terminal {serial} has webhook_signature = "{verifier.name}". If that or its secret differs from '
+            "the vendor's data, correct it"
+        )
 
     def heard_from(self, serial: str, at: str, *, brand: str | None = None, model: str | None = None) -> None:
         """Record a sign of life, and the brand and model that the terminal sent."""
         if (terminal := self.get(serial)) is not None:
-            terminal.heard_from(at, brand, model)
+            terminal.last_seen = at
+            terminal.brand, terminal.model = brand or terminal.brand, model or terminal.model
+            self.state.tell(serial, AddressChange.HEARD)
 
     def conflict(self, serial: str) -> OpenConflict | None:
         """Return the conflict that forbids sending to a terminal, or None."""
@@ -169,14 +178,14 @@ class Fleet:
     def _reassign_announcements(self) -> None:
         """Reassign the announcements of terminals that left or joined the fleet."""
         for terminal in self._former.values():
-            self.strangers |= {item.name: item for item in terminal.claims.announcements}
+            self.strangers |= {item.name: item for item in terminal.addresses.claims.announcements}
         for stranger in list(self.strangers.values()):
             if stranger.serial in self:
                 self.announce(stranger)
-        announced = [item for terminal in self for item in terminal.claims.announcements]
+        announced = [item for terminal in self for item in terminal.addresses.claims.announcements]
         for terminal in self:
             # the configured address changed, so the order of the announcements is unknown
-            if terminal.announced is None:
+            if terminal.addresses.announced is None:
                 terminal.compare(*announced, *self.strangers.values())
 
     def remember(self, trusted: Mapping[str, Trusted], commissions: Mapping[str, Commission]) -> None:
@@ -188,7 +197,7 @@ class Fleet:
 
     def _trust_stored(self) -> None:
         for terminal in self:
-            if terminal.trusted is None and (stored := self.state.trusted.get(terminal.serial)) is not None:
+            if terminal.addresses.trusted is None and (stored := self.state.trusted.get(terminal.serial)) is not None:
                 terminal.trust(stored)
 
     def commission(self, seen: Commission) -> None:
@@ -219,7 +228,7 @@ class Fleet:
         for other in self:
             other.compare(announcement)
             if other.serial != serial:
-                other.claims.withdraw(name)
+                other.addresses.claims.withdraw(name)
         terminal = self.get(serial)
         if terminal is None:
             if len(self.strangers) >= MAX_STRANGERS:
@@ -242,8 +251,8 @@ class Fleet:
         """
         self.strangers.clear()
         for terminal in self:
-            terminal.announced = None
-            terminal.claims.mark_stale()
+            terminal.addresses.announced = None
+            terminal.addresses.claims.mark_stale()
 
     def expect_announcements(self) -> None:
         """Make calls wait for the first announcement of a terminal. Called when mDNS has just started."""
@@ -260,7 +269,7 @@ class Fleet:
         """
         since = monotonic() - READ_SECONDS
         for terminal in self:
-            if any(item.tried < since for item in terminal.candidates):
+            if any(item.tried < since for item in terminal.addresses.candidates):
                 self.state.tell(terminal.serial, AddressChange.WANTED)
 
     async def check_stale(self, seconds: float) -> None:
@@ -274,16 +283,21 @@ class Fleet:
         return {
             urlsplit(item.base_url).hostname or "": terminal.serial
             for terminal in self
-            for item in terminal.candidates
-            if terminal.on_lan and (terminal.configured is not None or item.verdict is CandidateVerdict.ANSWERS)
+            for item in terminal.addresses.candidates
+            if terminal.addresses.on_lan
+            and (terminal.addresses.configured is not None or item.verdict is CandidateVerdict.ANSWERS)
         }
+
+    def document(self, terminal: FleetTerminal, held: Mapping[str, str]) -> Terminal:
+        """Return a terminal as in the local API. `held`: terminal -> transaction that holds it."""
+        return terminal_document(terminal, held.get(terminal.serial), self.state.no_address)
 
     def documents(self, held: Mapping[str, str], *, everything: bool) -> Iterator[Terminal]:
         """Yield the terminals as in the local API. `held`: terminal -> transaction that holds it."""
         for terminal in self:
-            yield terminal.document(held.get(terminal.serial))
+            yield self.document(terminal, held)
         if everything:
-            yield from map(_stranger, self.strangers.values())
+            yield from map(stranger_document, self.strangers.values())
 
     # Calls.
 
@@ -303,25 +317,6 @@ class Fleet:
         """Cancel the open calls and the probes. Wait until the probes have ended."""
         if probes := self.cancel_calls():
             await asyncio.wait(probes)
-
-
-def _stranger(announced: Announcement) -> Terminal:
-    """Return the document of an announced terminal outside the fleet."""
-    return Terminal(
-        serial=announced.serial,
-        brand=announced.brand,
-        model=announced.model,
-        base_url=f"https://{announced.hosts[0]}:{announced.port}",
-        source="mdns",
-        reachable=None,
-        last_seen=announced.seen_at,
-        transaction=None,
-        reason=None,
-        checked_at=None,
-        claims=[],
-        identity=Identity(proof=Proof.NONE, conflict=False, claims=[]),
-        in_fleet=False,
-    )
 
 
 # Times of probes, computed from the state of a terminal. No I/O.
@@ -467,7 +462,7 @@ class Liveness:
         Return None without a device on this network, or without a reason.
         """
         terminal = self._fleet.get(serial)
-        if terminal is None or not terminal.can_be_probed:
+        if terminal is None or not terminal.addresses.can_be_probed:
             return None
         return self._state(serial).due(busy=self._busy(serial), contested=terminal.conflict is not None)
 

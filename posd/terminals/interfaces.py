@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 import ifaddr
@@ -97,17 +98,17 @@ async def reports() -> AsyncIterator[None]:
             yield
 
 
+@dataclass(eq=False)
 class Interfaces:
     """Interfaces of this machine. Run `run` as a task; cancel it to stop."""
 
-    def __init__(
-        self, read: Callable[[], frozenset[Interface]] = snapshot, reports: Callable[[], AsyncIterator[None]] = reports
-    ) -> None:
-        #: Reads the present interfaces. Raise OSError if the system does not report them.
-        self.read = read
-        self._reports = reports
-        self.state: frozenset[Interface] = frozenset()
-        self._listeners: list[Callable[[], None]] = []
+    #: Reads the present interfaces. Raise OSError if the system does not report them.
+    read: Callable[[], frozenset[Interface]] = snapshot
+    reports: Callable[[], AsyncIterator[None]] = reports
+    state: frozenset[Interface] = field(default=frozenset(), init=False)
+    _listeners: list[Callable[[], None]] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
         self._look()
 
     @property
@@ -125,7 +126,7 @@ class Interfaces:
     async def run(self) -> None:
         """Watch until cancelled."""
         try:
-            async for _ in self._reports():
+            async for _ in self.reports():
                 self._look()
         except OSError as error:
             log.info("interfaces.polled", error=str(error), retry_s=TICK_SECONDS)

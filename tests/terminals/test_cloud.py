@@ -55,10 +55,10 @@ async def test_the_keys_of_the_service_go_only_to_the_cloud(
     tmp_path: Path, terminals: dict[str, ScriptedTerminal]
 ) -> None:
     fleet = fleet_of(tmp_path, terminals)
-    assert [fleet.of(serial).access_mode for serial in (LOCAL, CLOUD)] == ["local", "cloud"]
+    assert [fleet.of(serial).config.access_mode for serial in (LOCAL, CLOUD)] == ["local", "cloud"]
     for serial, terminal in terminals.items():
-        address = fleet.of(serial).base_url
-        assert (address, fleet.of(serial).document(None).source) == (terminal.base_url, "config")
+        address = fleet.of(serial).addresses.base_url
+        assert (address, fleet.document(fleet.of(serial), {}).source) == (terminal.base_url, "config")
         assert await fleet.of(serial).device.call("GET", f"{address}/x") == Replied(200, b"{}")
     await fleet.close()
     sent = {serial: terminal.requests[0].headers for serial, terminal in terminals.items()}
@@ -80,13 +80,13 @@ async def test_a_local_announcement_does_not_affect_a_terminal_in_the_cloud(
         assert not fleet.announce(found)
         assert fleet.withdraw(found.name) is None
         assert not fleet.announce(found)
-        assert fleet.of(CLOUD).base_url == terminals[CLOUD].base_url
+        assert fleet.of(CLOUD).addresses.base_url == terminals[CLOUD].base_url
     assert list(fleet.documents({}, everything=True)) == before
     assert returned == []
     # Events of the service still update its terminal.
     fleet.heard_from(CLOUD, "2026-11-20T10:00:01.000Z", brand="B2")
-    for reachable in (False, True):
-        fleet.of(CLOUD).reached(reachable)
+    for failure in ("no connection", None):
+        fleet.of(CLOUD).note_call(terminals[CLOUD].base_url, failure)
     (document,) = (item for item in fleet.documents({}, everything=False) if item.serial == CLOUD)
     assert document.brand == "B2"
     assert document.last_seen is not None

@@ -278,7 +278,7 @@ async def test_a_terminal_is_found_while_many_incomplete_announcements_wait(
         server = f"good-{MARK}.local."
         good = records("good", port=6869, text=txt(b"serial=SN-1"), server=server)
         good.append(DNSAddress(server, _TYPE_A, _CLASS_IN, 120, bytes((127, 0, 0, 1))))
-        while fleet.of("SN-1").base_url is None:
+        while fleet.of("SN-1").addresses.base_url is None:
             for packet in malformed(*(noise_of_one_name() for _ in range(10))) + malformed(*good):
                 send(network, packet)  # repeated, because multicast packets can be lost
             await asyncio.sleep(0.01)

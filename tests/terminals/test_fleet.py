@@ -125,9 +125,9 @@ async def test_of_several_addresses_a_call_goes_to_an_address_that_replies(
     fleet: Fleet, right: ScriptedTerminal
 ) -> None:
     fleet.announce(announced("a", right, "127.0.0.99", "127.0.0.1"))
-    assert fleet.of(SERIAL).base_url == f"https://127.0.0.99:{port_of(right)}"
+    assert fleet.of(SERIAL).addresses.base_url == f"https://127.0.0.99:{port_of(right)}"
     address = await fleet.of(SERIAL).choose()
-    assert (address, fleet.of(SERIAL).document(None).source) == (right.base_url, "mdns")
+    assert (address, fleet.document(fleet.of(SERIAL), {}).source) == (right.base_url, "mdns")
     assert isinstance(await fleet.of(SERIAL).device.call("GET", f"{address}/x"), Replied)
     assert len(right.requests) == 1
     document = shown(fleet)
@@ -146,8 +146,8 @@ async def test_an_address_that_just_failed_is_checked_again_if_no_other_answers(
     monkeypatch.setattr("posd.terminals.terminal.CHECK_SECONDS", 0.0)
     fleet.announce(announced("old", right))
     fleet.announce(announced("new", right, port=1))
-    fleet.of(SERIAL).reached(False, base_url=right.base_url)
-    fleet.of(SERIAL).reached(False, base_url="https://127.0.0.1:1")
+    fleet.of(SERIAL).note_call(right.base_url, "no connection")
+    fleet.of(SERIAL).note_call("https://127.0.0.1:1", "no connection")
     assert await fleet.of(SERIAL).choose() == right.base_url
 
 
@@ -267,11 +267,11 @@ async def test_an_address_from_before_a_network_change_is_used_while_it_answers(
     fleet.announce(announced("s", right, serial="SN-STRANGER"))
     fleet.mark_stale()
     await fleet.of(SERIAL).check()
-    assert fleet.of(SERIAL).base_url == right.base_url
+    assert fleet.of(SERIAL).addresses.base_url == right.base_url
     assert [item.serial for item in fleet.documents({}, everything=True)] == [SERIAL]
     await right.unplug()
     await fleet.of(SERIAL).check()
-    assert fleet.of(SERIAL).base_url is None
+    assert fleet.of(SERIAL).addresses.base_url is None
     assert "announced" in shown(fleet)["reason"]
 
 
@@ -285,7 +285,7 @@ async def test_the_checked_address_is_the_configured_address(
     assert news == []
     async with counting(other) as connections:
         assert await fleet.of(SERIAL).choose() == right.base_url
-        assert fleet.of(SERIAL).document(None).source == "config"
+        assert fleet.document(fleet.of(SERIAL), {}).source == "config"
         await fleet.of(SERIAL).check()
         assert connections == []
     document = shown(fleet)
@@ -303,7 +303,7 @@ async def test_a_terminal_in_the_cloud_is_never_checked(tmp_path: Path, right: S
     async with counting(right) as connections:
         await fleet.of(SERIAL).check()
         await fleet.check_stale(60)
-        assert not fleet.of(SERIAL).can_be_probed
+        assert not fleet.of(SERIAL).addresses.can_be_probed
         assert connections == []
     await fleet.close()
 
@@ -318,19 +318,19 @@ async def test_the_device_that_got_a_payment_is_recognized_by_its_certificate(
         "POST", f"{sent_to}/x", connected=lambda certificate: fleet.of(SERIAL).note_start(sent_to, certificate)
     )
     assert isinstance(attempt, Replied)
-    fleet.of(SERIAL).reached(True, base_url=sent_to)
+    fleet.of(SERIAL).note_call(sent_to, None)
     assert shown(fleet)["reachable"] is True
-    assert fleet.of(SERIAL).same_device(sent_to, elsewhere) == right.fingerprint
-    assert fleet.of(SERIAL).same_device(sent_to, sent_to) == right.fingerprint
-    assert fleet.of(SERIAL).same_device("https://192.0.2.9:1", elsewhere) is False, (
+    assert fleet.of(SERIAL).addresses.same_device(sent_to, elsewhere) == right.fingerprint
+    assert fleet.of(SERIAL).addresses.same_device(sent_to, sent_to) == right.fingerprint
+    assert fleet.of(SERIAL).addresses.same_device("https://192.0.2.9:1", elsewhere) is False, (
         "an earlier start went to another address"
     )
-    assert fleet.of(SERIAL).was_same_device(sent_to, sent_to, right.fingerprint)
-    assert fleet.of(SERIAL).was_same_device(sent_to, elsewhere, right.fingerprint)
-    assert not fleet.of(SERIAL).was_same_device(sent_to, sent_to, other.fingerprint), (
+    assert fleet.of(SERIAL).addresses.was_same_device(sent_to, sent_to, right.fingerprint)
+    assert fleet.of(SERIAL).addresses.was_same_device(sent_to, elsewhere, right.fingerprint)
+    assert not fleet.of(SERIAL).addresses.was_same_device(sent_to, sent_to, other.fingerprint), (
         "another device has the address at present"
     )
-    assert not fleet.of(SERIAL).was_same_device(sent_to, sent_to, None)
+    assert not fleet.of(SERIAL).addresses.was_same_device(sent_to, sent_to, None)
 
     asked = [await device.call("GET", f"{url}/abort", same_as=right.fingerprint) for url in (elsewhere, other.base_url)]
     assert isinstance(asked[0], Replied)
@@ -357,9 +357,12 @@ def test_without_a_certificate_the_same_address_is_the_same_device(
     fleet.announce(Announcement("a", SERIAL, ("192.0.2.1",), 6869, None, None, AT))
     if started:
         fleet.of(SERIAL).note_start(here, None)
-    assert (fleet.of(SERIAL).same_device(here, here), fleet.of(SERIAL).same_device(here, there)) == expected
-    assert fleet.of(SERIAL).was_same_device(here, here, None)
-    assert fleet.of(SERIAL).was_same_device(here, there, None) == expected[1]
+    assert (
+        fleet.of(SERIAL).addresses.same_device(here, here),
+        fleet.of(SERIAL).addresses.same_device(here, there),
+    ) == expected
+    assert fleet.of(SERIAL).addresses.was_same_device(here, here, None)
+    assert fleet.of(SERIAL).addresses.was_same_device(here, there, None) == expected[1]
 
 
 @pytest.mark.parametrize("key", ["fingerprint_sha256", "public_key_sha256"])
@@ -371,16 +374,16 @@ def test_a_device_that_is_pinned_after_the_start_does_not_count_as_the_device_of
     fleet = Fleet(configured(tmp_path, f'{entry}{key} = "{before}"\n'))
     fleet.of(SERIAL).note_start(here, before)
     fleet.adopt(make_clients(configured(tmp_path, f'{entry}{key} = "{after}"\n')), EDITIONS)
-    assert fleet.of(SERIAL).same_device(here, here) == before
-    assert not fleet.of(SERIAL).was_same_device(here, here, after)
-    assert fleet.of(SERIAL).was_same_device(here, here, before)
+    assert fleet.of(SERIAL).addresses.same_device(here, here) == before
+    assert not fleet.of(SERIAL).addresses.was_same_device(here, here, after)
+    assert fleet.of(SERIAL).addresses.was_same_device(here, here, before)
 
 
 def test_a_name_with_a_new_serial_loses_its_old_announcement(tmp_path: Path) -> None:
     fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode())
     fleet.announce(Announcement("a", SERIAL, ("192.0.2.1",), 6869, None, None, AT))
     fleet.announce(Announcement("a", "SN-2", ("192.0.2.1",), 6869, None, None, AT))
-    assert fleet.of(SERIAL).base_url is None
+    assert fleet.of(SERIAL).addresses.base_url is None
     assert [item.serial for item in fleet.documents({}, everything=True)] == [SERIAL, "SN-2"]
     gone = fleet.withdraw("a")
     assert gone is not None
@@ -393,9 +396,9 @@ def test_the_newest_announcement_counts_in_the_configured_scheme(tmp_path: Path,
     fleet = Fleet(load(tmp_path / "config.toml").terminals)
     for name, host in (("a", "192.0.2.1"), ("b", "192.0.2.2"), ("a", "192.0.2.3")):
         fleet.announce(Announcement(name, SERIAL, (host,), 6868, None, None, AT))
-        assert fleet.of(SERIAL).base_url == f"{scheme}://{host}:6868"
+        assert fleet.of(SERIAL).addresses.base_url == f"{scheme}://{host}:6868"
     fleet.withdraw("a")
-    assert fleet.of(SERIAL).base_url == f"{scheme}://192.0.2.2:6868"
+    assert fleet.of(SERIAL).addresses.base_url == f"{scheme}://192.0.2.2:6868"
 
 
 def test_of_many_strangers_the_oldest_are_removed_first() -> None:
@@ -421,7 +424,7 @@ async def test_a_reload_keeps_the_state_of_a_terminal(fleet: Fleet, tmp_path: Pa
 
     fleet.adopt(make_clients(load(tmp_path / "config.toml").terminals), EDITIONS)
     assert shown(fleet) == before
-    assert fleet.of(SERIAL).same_device(right.base_url, "https://elsewhere") == right.fingerprint
+    assert fleet.of(SERIAL).addresses.same_device(right.base_url, "https://elsewhere") == right.fingerprint
 
     # The trusted CA has changed. The address stays, but the terminal must prove its identity again.
     pinned = f'[[terminals]]\nserial = "{SERIAL}"\nfingerprint_sha256 = "{"0" * 64}"\n{PATIENT}'
@@ -451,6 +454,6 @@ async def test_an_added_terminal_has_its_announcement_and_a_removed_one_is_a_str
     await asyncio.wait({looking})
     # If a call has chosen the removed terminal, the call can still use the terminal.
     assert fleet.of(SERIAL).device is not None
-    assert fleet.of(SERIAL).access_mode == "local"
+    assert fleet.of(SERIAL).config.access_mode == "local"
     fleet.adopt(make_clients(configured(tmp_path, entry + f'[[terminals]]\nserial = "{SERIAL}"\n')), EDITIONS)
-    assert fleet.of(SERIAL).base_url is not None
+    assert fleet.of(SERIAL).addresses.base_url is not None

@@ -119,7 +119,7 @@ async def test_a_lost_terminal_is_checked_and_its_return_is_reported(
     returned = asyncio.Event()
     fleet.listen(lambda _serial: returned.set(), AddressChange.RETURNED)
     async with looking(fleet):
-        fleet.of("SN-1").reached(False, reason="a call failed")
+        fleet.of("SN-1").note_call(terminal.base_url, "a call failed")
         assert next(iter(fleet.documents({}, everything=False))).reason == "a call failed"
         async with asyncio.timeout(PATIENCE_SECONDS):
             await returned.wait()

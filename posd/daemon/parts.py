@@ -137,6 +137,7 @@ class Daemon:
             quotas=self.quotas,
             chance=self.surroundings.chance,
             elapsed=self.surroundings.elapsed,
+            seconds=self.seconds,
             clock_doubt=lambda: clock.doubt,
             refuse_unseen=self.restore_guard.refuse,
             missing=self.restore_guard.missing_records,
@@ -146,7 +147,7 @@ class Daemon:
         self.aborts = Aborts(parts)
         self.searching = Searching(parts, config.merchant.id, checks)
         self.reconciler = Reconciler(parts, self.searching, self.aborts, config.reconcile)
-        self.inbox = Inbox(parts, config.merchant.id, checks, self.reconciler.unusable)
+        self.inbox = Inbox(parts, config.merchant.id, checks, self.reconciler.unusable, clock.heard)
         zone, called_back_at = ZoneInfo(config.merchant.timezone), self.address_changes.called_back_at
         self.payments = Payments(parts, callback_urls, zone, checks, config.amounts, called_back_at)
         self.identity_conflicts = IdentityConflicts(parts)
@@ -197,7 +198,7 @@ class Daemon:
         hub.listen(self.presence.changed, TransactionChanged)  # touches the sign of life while payments are open
         hub.listen(self.memory.changed, RecordedChange)  # releases memory after many changes
         # Called in the next step of the event loop.
-        hub.listen_later(self._log_change, TransactionChanged)
+        hub.listen_later(payment_record.tell, TransactionChanged)
         hub.listen_later(print_rows.tell, PrintJobChanged)
         hub.listen_later(self.counters.count_payment, TransactionChanged)
         hub.listen_later(self.counters.count_print, PrintJobChanged)
@@ -222,13 +223,6 @@ class Daemon:
         """Return the moment before which retention removes records, or "" if they are kept without limit."""
         days = self.config.database.retention_days
         return iso(self.clock.confirmed - timedelta(days=days)) if days else ""
-
-    def _log_change(self, moved: TransactionChanged) -> None:
-        """Log a change, and pass the time of a terminal's event to the clock guard."""
-        payment_record.tell(moved)
-        if isinstance(moved.cause, payment_record.Received) and payment_record.updates_terminal(moved):
-            event = moved.cause.event
-            self.clock.heard(moved.after.terminal, moved.id, event.occurred_at)
 
     def status_line(self, at: str) -> str:
         """Return the state of posd as one line, for the service manager. `at`: address of the webhook listener."""

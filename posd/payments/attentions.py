@@ -334,13 +334,13 @@ class ApprovalChecks:
         """Return the arrival time of an event; None if posd does not trust the clock or no rule needs it."""
         return at if event.status == APPROVAL and self._clock_sure() else None
 
-    def currencies(self, db: sqlite3.Connection, terminal: str) -> frozenset[str]:
-        """Return the merchant's currency, or the currencies of the terminal's earlier approvals."""
-        if self._currency:
-            return frozenset({self._currency})
-        if terminal not in self._seen:
-            self._seen[terminal] = _of_approvals(db, terminal)
-        return self._seen[terminal]
+    def known_currencies(self, terminal: str) -> frozenset[str] | None:
+        """Return the merchant's currency, or those of earlier approvals, or None if they must be read first."""
+        return frozenset({self._currency}) if self._currency else self._seen.get(terminal)
+
+    def read_currencies(self, db: sqlite3.Connection, terminal: str) -> frozenset[str]:
+        """Read the currencies of the terminal's earlier approvals."""
+        return self._seen.setdefault(terminal, _of_approvals(db, terminal))
 
     def _currencies(
         self, db: sqlite3.Connection, transaction: Transaction, said: str | None, *, remembers: bool

@@ -12,6 +12,7 @@ from functools import partial
 
 import structlog
 
+from posd.base.crashpoints import crash_point
 from posd.base.fair_queue import APART_BYTES, read_apart
 from posd.base.ids import Channel
 from posd.base.limits import Limit
@@ -103,11 +104,15 @@ class Inbox(RecordService):
         merchant_id: str,
         approval_checks: ApprovalChecks,
         on_unusable: Callable[[str], None] = lambda _identity: None,
+        on_time: Callable[[str, str, str], None] = lambda _terminal, _identity, _time: None,
     ) -> None:
-        """`on_unusable`: called with the id of a transaction after an unusable callback."""
+        """`on_unusable`: called with the id of a transaction after an unusable callback. `on_time`: called with the
+        terminal, the id and the time in a new event of an open transaction.
+        """
         super().__init__(parts)
         self._merchant_id = merchant_id
         self._checks = approval_checks
+        self._on_time = on_time
         self._readings = EventReadings()
         write_down = partial(record, outstanding=parts.outstanding)
         self.callbacks = CallbackInbox(rows.PAYMENT, parts, write_down, on_unusable, comes_once=False)
@@ -129,11 +134,19 @@ class Inbox(RecordService):
                 came=came,
                 came_at=self._checks.believed(event, came.at),  # use the clock before the wait for the commit
             )
-        receipt = await self.callbacks.commit(client_transaction_id, came, "event", self._record(work, peer))
+        crash_point("event.before_commit")
+        try:
+            receipt = await self._record(work, peer)
+        except (StorageUnavailable, CommitUncertain) as error:
+            return self.callbacks.not_stored(client_transaction_id, error)
+        crash_point("event.committed")
+        self.callbacks.committed(client_transaction_id, came, receipt)
         # a terminal's own callback can name another terminal, of which nothing may change
         own = event is not None and event.serial_number == receipt.terminal and receipt.updates_terminal
         if event is not None and own and receipt.reason is None:
             self._fleet.heard_from(event.serial_number, iso(came.at), brand=event.brand, model=event.model)
+            if receipt.result is CallbackResult.APPLIED:
+                self._on_time(event.serial_number, client_transaction_id, event.occurred_at)
         if receipt.verdict is not None:
             log.info(
                 "webhook.event",

@@ -11,14 +11,13 @@ open transactions causes no burst. Searches that an operator or a till waits for
 import asyncio
 import secrets
 import sqlite3
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 import msgspec
 import structlog
 
-from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.config.schema import ReconcileConfig
@@ -39,7 +38,7 @@ from posd.payments.missing_proof import DoubtFacts, MissingProof, ProofContext, 
 from posd.payments.model import AttentionCode, SearchResult, Transaction
 from posd.payments.record import Received, TransactionChanged, record
 from posd.payments.schedule import NotStartedProof, TransactionWatch
-from posd.payments.search import AskedDevice, CallTurns, Searching, always
+from posd.payments.search import AskedDevice, Searching
 from posd.records.model import Phase
 from posd.records.service import RecordService, ServiceParts, storage_problem
 from posd.storage import CommitUncertain, StorageUnavailable
@@ -60,6 +59,68 @@ CAUSED_PAUSE_SECONDS = 2.0
 
 #: Attentions of an unexpected final state, after which posd searches once.
 ASK_ONCE = frozenset({AttentionCode.ILLEGAL_TRANSITION, AttentionCode.GAP, AttentionCode.DAMAGED_EVENT})
+
+
+# Turns of the searches on a terminal.
+#
+# A search without a reply takes `reply_timeout_seconds`, and searches for old transactions in doubt are repeated. So
+# searches for which an operator or a till waits come first. The others run in the pauses between them.
+
+Urgent = Callable[[], bool]
+
+
+def always() -> bool:
+    """An operator's request is urgent."""
+    return True
+
+
+class CallTurns:
+    """Limit of concurrent calls. Urgent waiters come first, otherwise in order of arrival."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._waiting: dict[asyncio.Future[None], Urgent] = {}
+
+    @property
+    def pressed(self) -> bool:
+        """Whether any waiter is urgent."""
+        return any(urgent() for urgent in self._waiting.values())
+
+    @asynccontextmanager
+    async def turn(self, urgent: Urgent) -> AsyncIterator[None]:
+        """Wait for a turn, and hold it for the block. `urgent` is called again whenever a turn is free."""
+        await self._enter(urgent)
+        try:
+            yield
+        finally:
+            self._leave()
+
+    async def _enter(self, urgent: Urgent) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[place] = urgent
+        try:
+            await place
+        except asyncio.CancelledError:
+            if self._waiting.pop(place, None) is None:  # the waiter has received a turn that it will not use
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        # A cancelled waiter stays here until its task resumes, and must not receive a turn.
+        waiting = {place: urgent for place, urgent in self._waiting.items() if not place.done()}
+        if not waiting:
+            self._free += 1
+            return
+        first = next(iter(waiting))
+        place = next((place for place, urgent in waiting.items() if urgent()), first)
+        del self._waiting[place]
+        place.set_result(None)
+
+
+# Plan of the searches.
 
 
 class _Watched(msgspec.Struct):
@@ -88,6 +149,7 @@ class Reconciler(RecordService):
         self._aborts = aborts
         self._settings = settings
         self._chance = parts.chance
+        self._seconds = parts.seconds
         self._watched: dict[str, _Watched] = {}
         self._of_terminal: dict[str, dict[str, None]] = {}  # watched transactions of each terminal
         self._calls: dict[str, asyncio.Task[None]] = {}
@@ -99,7 +161,7 @@ class Reconciler(RecordService):
 
     def adopt(self, taken_over: Sequence[Transaction]) -> None:
         """Watch the transactions that an earlier daemon left open, and search for each at once."""
-        now = monotonic()
+        now = self._seconds()
         for item in taken_over:
             called_back = bool(item.trail.edges)
             watch = TransactionWatch(
@@ -115,7 +177,7 @@ class Reconciler(RecordService):
 
     def returned(self, terminal: str) -> None:
         """Search for the open transactions of a terminal that is reachable again or has another address."""
-        now = monotonic()
+        now = self._seconds()
         for identity in self._of_terminal.get(terminal, ()):
             item = self._watched[identity]
             if item.watch.phase is not Phase.STARTING:
@@ -135,7 +197,7 @@ class Reconciler(RecordService):
         """Search for a transaction with an unusable callback, which may have been the final one."""
         item = self._watched.get(client_transaction_id)
         if item is not None:
-            self._want_soon(item, monotonic())
+            self._want_soon(item, self._seconds())
             self._wait(client_transaction_id)
 
     def _want_soon(self, item: _Watched, now: float) -> None:
@@ -207,7 +269,7 @@ class Reconciler(RecordService):
         """Search for a transaction, unless its search was postponed since the timer started."""
         item.timer = None
         at = schedule.due(item.watch, self._settings)
-        if at is not None and at <= monotonic() and identity not in self._calls:
+        if at is not None and at <= self._seconds() and identity not in self._calls:
             self._call(identity, item.watch.terminal, own=True)
         else:
             self._wait(identity)
@@ -228,7 +290,7 @@ class Reconciler(RecordService):
             self._wait(change.id)
 
     def _take(self, change: TransactionChanged) -> None:
-        now, after, cause = monotonic(), change.after, change.cause
+        now, after, cause = self._seconds(), change.after, change.cause
         item = self._watched.get(change.id)
         if after.phase is Phase.FINAL:
             self._take_end(change, item, now)
@@ -378,14 +440,14 @@ class Reconciler(RecordService):
         item = self._watched.get(identity)
         if item is None:
             return False
-        wanted, item.asked = item.watch.wanted, monotonic()
+        wanted, item.asked = item.watch.wanted, self._seconds()
         item.watch = msgspec.structs.replace(item.watch, search_at=None, wanted=False)
         if wanted:
             self._quotas.calls.take(identity)
         return wanted
 
     async def _search(self, identity: str, terminal: str) -> SearchResult:
-        asked = monotonic()
+        asked = self._seconds()
         transaction, answer, device = await self._searching.search(identity, terminal)
         result = RESULTS[type(answer)]
         if transaction is not None and self._provable(transaction, device):
@@ -397,7 +459,7 @@ class Reconciler(RecordService):
         item = self._watched.get(identity)
         if item is None or item.watch.search_at is not None:
             return
-        now, jitter = monotonic(), self._chance()
+        now, jitter = self._seconds(), self._chance()
         if item.watch.phase is Phase.FINAL and (item.watch.until is None or now >= item.watch.until):
             self._forget(identity)  # the time of its searches is over
             return
@@ -413,7 +475,7 @@ class Reconciler(RecordService):
         item = self._watched.get(identity)
         if item is None:
             return
-        silence = schedule.overdue(item.watch, self._settings, monotonic())
+        silence = schedule.overdue(item.watch, self._settings, self._seconds())
         if silence is not None:
             item.watch = msgspec.structs.replace(silence, search_at=None)  # a search is running
             if silence.phase is Phase.ACTIVE:
@@ -445,7 +507,7 @@ class Reconciler(RecordService):
             before = item.rounds
             await self._aborts.probe(identity)  # `_take_answer` handles the error
             if item.rounds != before:  # the abort found nothing running, so the next search counts
-                asked = monotonic()
+                asked = self._seconds()
                 again, answer, device = await self._searching.search(identity, terminal)
                 if again is None or not self._provable(again, device):
                     return
@@ -454,7 +516,7 @@ class Reconciler(RecordService):
             return
         proven = await self._searching.known_to_work(terminal, identity)
         if concluded(self._facts(transaction, proven=proven, reachable=True), item.rounds):
-            await self._record(identity, ProvedNotStarted(evidence(item.rounds, monotonic(), self._now())))
+            await self._record(identity, ProvedNotStarted(evidence(item.rounds, self._seconds(), self._now())))
 
     def missing_proof(self, db: sqlite3.Connection | None, transaction: Transaction) -> tuple[MissingProof, ...]:
         """Return the missing conditions of the proof for a transaction in doubt. Return none for other transactions.

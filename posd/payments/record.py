@@ -36,7 +36,8 @@ from posd.payments.schedule import CLOSED_SECONDS
 from posd.payments.wire import TransactionEvent, read_event
 from posd.records import terminals
 from posd.records.model import Phase, Quarantined
-from posd.records.service import CallsInFlight, publish, take_over
+from posd.records.service import CallsInFlight, take_over
+from posd.storage import changes
 from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
@@ -184,18 +185,9 @@ def said_it_is(change: TransactionChanged) -> str | None:
     return None if change.before is None else _serial(change.before, change.cause)
 
 
-def updates_terminal(change: TransactionChanged) -> bool:
-    """Whether a change may update data of terminals. A callback of an ended payment may not."""
-    return change.before is not None and _counts(change.before, change.cause)
-
-
-def _counts(before: Transaction, cause: Cause) -> bool:
-    return before.updates_terminal or not isinstance(cause, Received | Quarantined)
-
-
 def _serial(before: Transaction, cause: Cause) -> str | None:
-    if not _counts(before, cause):
-        return None
+    if isinstance(cause, Received | Quarantined) and not before.updates_terminal:
+        return None  # a callback of an ended payment may not update data of terminals
     match cause:
         case Received(event=event):
             return event.serial_number
@@ -219,9 +211,23 @@ def _publish(
     *,
     approval_came: bool = False,
 ) -> None:
-    result = after.outcome.result if after.outcome else None
-    line = partial(TransactionChanged, result=result, cause=cause, approval_came=approval_came)
-    publish(unit, line, rows.PAYMENT, before, after, _word(cause), at)
+    change = TransactionChanged(
+        seq=0,
+        at=at,
+        kind=KIND,
+        id=after.client_transaction_id,
+        reason=_word(cause),
+        phase=after.phase,
+        status=after.status,
+        result=after.outcome.result if after.outcome else None,
+        attention=tuple(item.code for item in after.attention),
+        terminal=after.terminal,
+        before=before,
+        after=after,
+        cause=cause,
+        approval_came=approval_came,
+    )
+    changes.record(unit, change)
 
 
 def _word(cause: Cause) -> str:

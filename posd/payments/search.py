@@ -1,10 +1,7 @@
 """Search for a transaction on a terminal, and record of its result (architecture, Doubt)."""
 
-import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeGuard
 
@@ -206,62 +203,3 @@ class Searching(RecordService):
 
     def _remember(self, unit: WriteTransaction, terminal: str, client_transaction_id: str) -> None:
         rows.remember_search(unit, terminal, self._name(terminal), client_transaction_id, iso(self._now()))
-
-
-# Turns of the searches on a terminal.
-#
-# A search without a reply takes `reply_timeout_seconds`, and searches for old transactions in doubt are repeated. So
-# searches for which an operator or a till waits come first. The others run in the pauses between them.
-
-Urgent = Callable[[], bool]
-
-
-def always() -> bool:
-    """An operator's request is urgent."""
-    return True
-
-
-class CallTurns:
-    """Limit of concurrent calls. Urgent waiters come first, otherwise in order of arrival."""
-
-    def __init__(self, places: int) -> None:
-        self._free = places
-        self._waiting: dict[asyncio.Future[None], Urgent] = {}
-
-    @property
-    def pressed(self) -> bool:
-        """Whether any waiter is urgent."""
-        return any(urgent() for urgent in self._waiting.values())
-
-    @asynccontextmanager
-    async def turn(self, urgent: Urgent) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it for the block. `urgent` is called again whenever a turn is free."""
-        await self._enter(urgent)
-        try:
-            yield
-        finally:
-            self._leave()
-
-    async def _enter(self, urgent: Urgent) -> None:
-        if self._free:
-            self._free -= 1
-            return
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[place] = urgent
-        try:
-            await place
-        except asyncio.CancelledError:
-            if self._waiting.pop(place, None) is None:  # the waiter has received a turn that it will not use
-                self._leave()
-            raise
-
-    def _leave(self) -> None:
-        # A cancelled waiter stays here until its task resumes, and must not receive a turn.
-        waiting = {place: urgent for place, urgent in self._waiting.items() if not place.done()}
-        if not waiting:
-            self._free += 1
-            return
-        first = next(iter(waiting))
-        place = next((place for place, urgent in waiting.items() if urgent()), first)
-        del self._waiting[place]
-        place.set_result(None)

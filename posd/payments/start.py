@@ -11,7 +11,6 @@ Each call runs as a task of its own, so a till that disconnects changes nothing.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, tzinfo
 from functools import partial
 
@@ -48,8 +47,8 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.request import RequestFault, check, unsignable
 from posd.records.service import ServiceParts, decide, require_attention
-from posd.records.start import Faults, Starts, destination, not_here, require_same
-from posd.storage import CommitUncertain
+from posd.records.start import Faults, Starts, destination, not_here, require_same, unavailable
+from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import Attempt, CallFailed, Replied, cut, size_of
 from posd.terminals.identity import Trusted
@@ -203,7 +202,11 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         """Return the number of decimal places that an amount may have: as configured, else that of the currency."""
         if self._amounts.decimals is not None:
             return self._amounts.decimals
-        return digits_of(await self._look(identity, lambda db: self._approval_checks.currencies(db, terminal)))
+        checks = self._approval_checks
+        currencies = checks.known_currencies(terminal)
+        if currencies is None:
+            currencies = await self._look(identity, partial(checks.read_currencies, terminal=terminal))
+        return digits_of(currencies)
 
     def _refuse_beyond_maximum(self, request: StartRequest) -> None:
         """Raise Problem if the sum exceeds the configured limit. The limit applies to every type."""
@@ -314,10 +317,11 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         if uncertain is not None:
             # A later call may start the id meanwhile. Then the judgement of this attempt is dropped.
             return await self._resolve_uncertain(identity, uncertain, conclude), True
-        with suppress(Exception):  # the error is logged, and the work is tried again
-            concluded = await self._settle(identity, partial(conclude, attempt))
-            return concluded or transaction, True
-        return transaction, True
+        try:
+            return await conclude(attempt) or transaction, True
+        except Exception as error:  # noqa: BLE001 - the error is logged, and the work is tried again
+            self._settle_later(identity, error, partial(conclude, attempt))
+            return transaction, True
 
     # 3. The intent is recorded, with every guard against a double payment.
 
@@ -328,11 +332,14 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         """
         crash_point("start.before_intent")
         try:
-            transaction, request = await self._write_intent(partial(self._record_intent, draft=draft, way=way))
+            self._store.check_placed()
+            transaction, request = await self._store.write(partial(self._record_intent, draft=draft, way=way))
         except CommitUncertain:
             raise
-        except Exception:
+        except Exception as error:
             del self._newest[draft.client_transaction_id]
+            if isinstance(error, StorageUnavailable):
+                raise unavailable(error) from error
             raise
         if request is None:
             del self._newest[draft.client_transaction_id]

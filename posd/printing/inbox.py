@@ -17,6 +17,7 @@ from functools import partial
 
 import structlog
 
+from posd.base.crashpoints import crash_point
 from posd.base.fair_queue import read_apart
 from posd.base.times import iso
 from posd.printing import rows
@@ -29,6 +30,7 @@ from posd.records.inbox import CallbackInbox, CallbackReceipt, UnreadableCallbac
 from posd.records.quarantine import Derivable, QuarantineEntry, ReceivedCallback
 from posd.records.replies import CallbackResult, RefusedBody, refusal
 from posd.records.service import RecordService, ServiceParts
+from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
 from posd.terminals.authentication import Headers
 
@@ -52,7 +54,13 @@ class PrintInbox(RecordService):
             work = partial(self.callbacks.refuse, identity=print_job_id, refusal=_unreadable(error), came=came)
         else:
             work = partial(self._apply, identity=print_job_id, report=report, came=came)
-        receipt = await self.callbacks.commit(print_job_id, came, "print_event", self._store.write(work))
+        crash_point("print_event.before_commit")
+        try:
+            receipt = await self._store.write(work)
+        except (StorageUnavailable, CommitUncertain) as error:
+            return self.callbacks.not_stored(print_job_id, error)
+        crash_point("print_event.committed")
+        self.callbacks.committed(print_job_id, came, receipt)
         if receipt.verdict is not None:
             log.info(
                 "webhook.print",

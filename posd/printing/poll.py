@@ -18,7 +18,6 @@ from functools import partial
 
 import structlog
 
-from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
 from posd.base.times import parse_iso
 from posd.config.schema import PrintConfig
@@ -54,6 +53,7 @@ class PrintPoller(RecordService):
         self._turns = turns
         self._limits = limits
         self._chance = parts.chance
+        self._seconds = parts.seconds
         self._plans: dict[str, PollPlan] = {}
         self._terminals: dict[str, str] = {}  # job -> terminal, for the jobs that can be polled
         self._lines: dict[str, _PollQueue] = {}
@@ -65,7 +65,7 @@ class PrintPoller(RecordService):
 
     def adopt(self, taken_over: Sequence[PrintJob]) -> None:
         """Schedule the jobs that an earlier daemon left open. These jobs are polled now, one after the other."""
-        now, wall = monotonic(), self._now()
+        now, wall = self._seconds(), self._now()
         for job in taken_over:
             age = (wall - parse_iso(job.accepted_at or job.created_at)).total_seconds()
             told = job.attention_of(PrintAttentionCode.PRINT_STUCK) is not None
@@ -83,7 +83,7 @@ class PrintPoller(RecordService):
         """Poll a job soon, because one of its webhooks was unusable, and the terminal does not send it again."""
         plan = self._plans.get(print_job_id)
         if plan is not None:
-            self._keep(print_job_id, self._terminals.get(print_job_id), schedule.soon(plan, monotonic()))
+            self._keep(print_job_id, self._terminals.get(print_job_id), schedule.soon(plan, self._seconds()))
 
     async def ask(self, job: PrintJob) -> Answer:
         """Poll a job now, even an ended one, and record changes. Return the reply.
@@ -101,7 +101,7 @@ class PrintPoller(RecordService):
         """Run due polls, until cancelled."""
         while True:
             self._wake.clear()
-            now = monotonic()
+            now = self._seconds()
             soonest = min((self._ask_next(terminal, now) for terminal in self._lines), default=NEVER)
             soonest = min(soonest, self._tell_stuck(now))
             with suppress(TimeoutError):
@@ -129,7 +129,7 @@ class PrintPoller(RecordService):
             if (terminal := self._terminals.pop(change.id, None)) is not None:
                 self._lines[terminal].jobs.discard(change.id)
         elif change.phase != Phase.STARTING:
-            now, active = monotonic(), change.phase == Phase.ACTIVE
+            now, active = self._seconds(), change.phase == Phase.ACTIVE
             plan = self._plans.get(change.id)
             if plan is None:
                 self._keep(change.id, change.terminal, schedule.begin(active, self._limits, now))
@@ -175,7 +175,7 @@ class PrintPoller(RecordService):
 
     def _plan(self, identity: str, terminal: str, line: _PollQueue, due: float, reached: bool | None) -> None:
         """Plan the next poll after the result of one. `reached` is None if the terminal was not called."""
-        now, jitter = monotonic(), self._chance()
+        now, jitter = self._seconds(), self._chance()
         if reached is False:
             line.away = schedule.not_reached(line.away, self._limits, now, jitter)
         elif reached:
@@ -247,7 +247,7 @@ class PrintPoller(RecordService):
             log.warning("print.not_recorded", print_job=identity, error=str(error))
             plan = self._plans.get(identity)
             if plan is not None:
-                again = schedule.tell_later(plan, self._limits, monotonic())
+                again = schedule.tell_later(plan, self._limits, self._seconds())
                 self._keep(identity, self._terminals.get(identity), again)
 
 

@@ -20,8 +20,9 @@ from posd.printing.model import DecidedBy, PrintAttention, PrintAttentionCode, P
 from posd.printing.wire import read_webhook
 from posd.records import pages
 from posd.records.model import Phase, PrunedJob, tag
-from posd.records.service import publish, take_over
+from posd.records.service import take_over
 from posd.records.table import RecordColumn, RecordKind, RecordTable, as_json, raw_json
+from posd.storage import changes
 from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
 
@@ -149,9 +150,6 @@ class PrintJobChanged(RecordedChange, frozen=True, kw_only=True):
     after: PrintJob
 
 
-_publish = partial(publish, line=partial(PrintJobChanged, result=None), kind=PRINT_JOB)
-
-
 def record(unit: WriteTransaction, before: PrintJob, entry: Entry, now: datetime) -> PrintJob:
     """Apply an entry to a job, with its journal row and its line of the feed. Return the changed job.
 
@@ -162,7 +160,7 @@ def record(unit: WriteTransaction, before: PrintJob, entry: Entry, now: datetime
         return before
     append(unit, before.print_job_id, entry, iso(now))
     if after == before:
-        _publish(unit, before=before, after=before, word=feed_word(entry), at=iso(now))
+        note(unit, before, feed_word(entry), iso(now))
         return before
     return move(unit, before, after, feed_word(entry))
 
@@ -170,20 +168,38 @@ def record(unit: WriteTransaction, before: PrintJob, entry: Entry, now: datetime
 def begin(unit: WriteTransaction, job: PrintJob, word: str) -> None:
     """Record a job for the first time. `word`: `intent`, `orphan` or `taken_over`."""
     insert(unit, job)
-    _publish(unit, before=None, after=job, word=word, at=job.updated_at)
+    _publish(unit, None, job, word, job.updated_at)
 
 
 def move(unit: WriteTransaction, before: PrintJob, after: PrintJob, word: str) -> PrintJob:
     """Change a job from `before` to `after`, with its line of the feed. Raise StaleState."""
     changed = update(unit, before, after)
     if changed is not before:
-        _publish(unit, before=before, after=changed, word=word, at=changed.updated_at)
+        _publish(unit, before, changed, word, changed.updated_at)
     return changed
 
 
 def note(unit: WriteTransaction, job: PrintJob, word: str, at: str) -> None:
     """Write a feed line for an action that did not change the job."""
-    _publish(unit, before=job, after=job, word=word, at=at)
+    _publish(unit, job, job, word, at)
+
+
+def _publish(unit: WriteTransaction, before: PrintJob | None, after: PrintJob, word: str, at: str) -> None:
+    change = PrintJobChanged(
+        seq=0,
+        at=at,
+        kind=KIND,
+        id=after.print_job_id,
+        reason=word,
+        phase=after.phase,
+        status=after.status,
+        result=None,
+        attention=tuple(item.code for item in after.attention),
+        terminal=after.terminal,
+        before=before,
+        after=after,
+    )
+    changes.record(unit, change)
 
 
 # Log of new attentions and ends. The log is a listener of the hub, so changes of every cause are logged.

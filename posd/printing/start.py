@@ -33,7 +33,7 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.request import check, unsignable
 from posd.records.service import ServiceParts, decide, require_attention
-from posd.records.start import Faults, Starts, destination, identity_conflict
+from posd.records.start import Faults, Starts, destination, identity_conflict, unavailable
 from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, ReplyLost
@@ -289,7 +289,10 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         try:
             url = await self._callback_url(draft) if problem is None else ""
             crash_point("print.before_intent")
-            recorded, created = await self._write_intent(partial(record_intent, draft=draft, problem=problem))
+            self._store.check_placed()
+            recorded, created = await self._store.write(partial(record_intent, draft=draft, problem=problem))
+        except StorageUnavailable as error:
+            raise unavailable(error) from error
         except CommitUncertain as error:
             self._uncertain.add(identity.lower())
             return await self._resolve_uncertain(identity, error, partial(self._conclude, identity)), True
@@ -335,8 +338,9 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         if attempt is None:
             return None
         try:
-            return await self._settle(identity, partial(self._conclude, identity, attempt))
-        except Exception:  # noqa: BLE001 - the error is logged, and the work is tried again
+            return await self._conclude(identity, attempt)
+        except Exception as error:  # noqa: BLE001 - the error is logged, and the work is tried again
+            self._settle_later(identity, error, partial(self._conclude, identity, attempt))
             return None
 
     async def _attempt(

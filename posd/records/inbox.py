@@ -4,7 +4,7 @@ The reply follows the commit. An unusable body is stored in the quarantine (`rec
 terminal instead.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic
@@ -12,7 +12,6 @@ from typing import Any, Generic
 import msgspec
 import structlog
 
-from posd.base.crashpoints import crash_point
 from posd.base.limits import Limit
 from posd.records import quarantine
 from posd.records.model import Phase, Quarantined, Reapplied
@@ -75,18 +74,8 @@ class CallbackInbox(Generic[R]):
     #: Number of repeated callbacks since the start of the process. The terminal had not received the earlier reply.
     repeated: int = field(default=0, init=False)
 
-    async def commit(
-        self, identity: str, came: ReceivedCallback, crash: str, commit: Awaitable[CallbackReceipt]
-    ) -> CallbackReceipt:
-        """Await the commit of a callback, then count and log its result. `crash`: prefix of the crash points."""
-        crash_point(f"{crash}.before_commit")
-        try:
-            receipt = await commit
-        except (StorageUnavailable, CommitUncertain) as error:
-            self._log_not_stored(identity, error)
-            # posd could not read the record, which is not the terminal's fault
-            return CallbackReceipt(CallbackResult.NOT_STORED, updates_terminal=True)
-        crash_point(f"{crash}.committed")
+    def committed(self, identity: str, came: ReceivedCallback, receipt: CallbackReceipt) -> None:
+        """Count and log the result of a callback after its commit."""
         if receipt.updates_terminal:
             terminal = receipt.terminal
             if terminal and terminal not in self._known_headers:
@@ -108,7 +97,6 @@ class CallbackInbox(Generic[R]):
             keep(receipt.kept_of, len(came.body))
         if receipt.reason is not None or receipt.asks:
             self.on_unusable(identity)
-        return receipt
 
     def refuse(
         self, unit: WriteTransaction, identity: str, refusal: RefusedBody, came: ReceivedCallback
@@ -158,8 +146,7 @@ class CallbackInbox(Generic[R]):
         try:
             await self.parts.store.write(work)
         except (StorageUnavailable, CommitUncertain) as error:
-            self._log_not_stored(identity, error)
-            return CallbackResult.NOT_STORED
+            return self.not_stored(identity, error).result
         self.on_unusable(identity)
         return lost.result
 
@@ -168,7 +155,8 @@ class CallbackInbox(Generic[R]):
         if not quarantine.take_out(unit, item) and (known := self.kind.table.get(unit.db, item.subject)) is not None:
             self.record(unit, known, Reapplied(), at)
 
-    def _log_not_stored(self, identity: str, error: Exception) -> None:
+    def not_stored(self, identity: str, error: Exception) -> CallbackReceipt:
+        """Log that the commit of a callback failed. Return the result."""
         detail = "the terminal does not send it again; a poll will find it when the disk has room"
         once = self.comes_once
         log.warning(
@@ -176,3 +164,5 @@ class CallbackInbox(Generic[R]):
         )
         if once:
             self.on_unusable(identity)
+        # posd could not read the record, which is not the terminal's fault
+        return CallbackReceipt(CallbackResult.NOT_STORED, updates_terminal=True)

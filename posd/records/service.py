@@ -16,8 +16,8 @@ from posd.base.problems import Problem
 from posd.records.model import DecisionEntry, RecordState, tag
 from posd.records.quotas import Quotas
 from posd.records.table import R, RecordKind
-from posd.storage import CommitUncertain, StorageUnavailable, changes
-from posd.storage.batch import RecordedChange, WriteTransaction
+from posd.storage import CommitUncertain, StorageUnavailable
+from posd.storage.batch import WriteTransaction
 from posd.storage.marks import MissingRecords
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
@@ -65,6 +65,8 @@ class ServiceParts(msgspec.Struct, eq=False):
     chance: Callable[[], float] = lambda: 0.5
     #: Seconds since the boot, including sleep.
     elapsed: Callable[[], float] = clocks.elapsed
+    #: Returns seconds of the monotonic clock.
+    seconds: Callable[[], float] = clocks.monotonic
     #: Returns why the wall clock is not trusted now, or None.
     clock_doubt: Callable[[], str | None] = lambda: None
     #: Raise Problem if an unknown id may have been sent before a restore.
@@ -126,36 +128,6 @@ def require_attention(record: RecordState, code: str, identity: str) -> None:
     """Raise Problem not_found if the attention is not open."""
     if record.attention_of(code) is None:
         raise Problem("not_found", f"attention {code} is not open on {identity}")
-
-
-# The feed line of a change.
-
-
-def publish(
-    unit: WriteTransaction,
-    line: Callable[..., RecordedChange],
-    kind: RecordKind[R, Any],
-    before: R | None,
-    after: R,
-    word: str,
-    at: str,
-) -> None:
-    """Record the feed line of a change, which `line` creates. `before` is None for a record that was unknown."""
-    identity, attention = kind.table.id_of(after), tuple(item.code for item in after.attention)
-    found = line(
-        seq=0,
-        at=at,
-        kind=kind.name,
-        id=identity,
-        reason=word,
-        phase=after.phase,
-        status=_status(after),
-        attention=attention,
-        terminal=after.terminal,
-        before=before,
-        after=after,
-    )
-    changes.record(unit, found)
 
 
 # Recovery of the records that an earlier daemon left open. Nothing is sent again.

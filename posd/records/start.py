@@ -26,7 +26,6 @@ from posd.records.request import RequestFault
 from posd.records.service import Missing, RecordService, ServiceParts
 from posd.records.table import R, RecordKind
 from posd.storage import CommitUncertain, StorageUnavailable
-from posd.storage.batch import WriteTransaction
 from posd.storage.marks import MissingRecords
 from posd.terminals.attempt import Attempt, NotSent, Replied
 from posd.terminals.identity import OpenConflict
@@ -218,14 +217,6 @@ class Starts(RecordService, Generic[R, Q, D]):
         except StorageUnavailable as error:
             raise self._not_known(identity, error) from error
 
-    async def _write_intent(self, record: Callable[[WriteTransaction], T]) -> T:
-        """Commit an intent. Raise Problem, CommitUncertain."""
-        try:
-            self._store.check_placed()
-            return await self._store.write(record)
-        except StorageUnavailable as error:
-            raise unavailable(error) from error
-
     async def _resolve_uncertain(
         self, identity: str, error: CommitUncertain, conclude: Callable[[NotSent], Awaitable[R | None]]
     ) -> R:
@@ -233,23 +224,20 @@ class Starts(RecordService, Generic[R, Q, D]):
         log.warning(f"{self.kind.word}.commit_uncertain", **self.kind.named(identity), error=str(error))
         attempt = NotSent("its intent could not be committed with certainty, so it was not sent")
         try:
-            concluded = await self._settle(identity, partial(conclude, attempt))
+            concluded = await conclude(attempt)
         except Exception as failure:
+            self._settle_later(identity, failure, partial(conclude, attempt))
             raise self._not_known(identity, failure) from failure
         if concluded is None:
             raise unavailable(StorageUnavailable("the commit failed")) from error
         return concluded
 
-    async def _settle(self, identity: str, conclude: Callable[[], Awaitable[T]]) -> T:
-        """Commit the judgement of an attempt. If the store fails, raise its error, and try again later."""
-        try:
-            return await conclude()
-        except Exception as error:
-            self._log_failure(identity, error)
-            self._keep(self._settle_later(conclude))
-            raise
+    def _settle_later(self, identity: str, error: Exception, conclude: Callable[[], Awaitable[object]]) -> None:
+        """Log that the judgement of an attempt could not be committed, and try again later."""
+        self._log_failure(identity, error)
+        self._keep(self._settle(conclude))
 
-    async def _settle_later(self, conclude: Callable[[], Awaitable[object]]) -> None:
+    async def _settle(self, conclude: Callable[[], Awaitable[object]]) -> None:
         """Try to commit the judgement of an attempt until the store accepts it or posd stops.
 
         The next daemon recovers the record.

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from posd.payments.search import CallTurns, always
+from posd.payments.reconcile import CallTurns, always
 from tests.services.test_reconciler import asking, some_turns
 
 

@@ -154,13 +154,13 @@ def another_till(inside: Inside, checks: ApprovalChecks | None = None, **parts: 
 async def test_no_start_is_recorded_in_a_file_removed_after_the_look_up(inside: Inside) -> None:
     identity, aside = str(uuid4()), inside.database.with_name("aside.db")
 
-    def move_meanwhile(_db: object, _terminal: str) -> tuple[str, ...]:
+    def move_meanwhile(_db: object, terminal: str) -> tuple[str, ...]:
         if not aside.exists():
             inside.database.rename(aside)
         return ()
 
     checks = ApprovalChecks("", lambda: True)
-    checks.currencies = move_meanwhile
+    checks.read_currencies = move_meanwhile
     payments = another_till(inside, checks, now=lambda: datetime.now(UTC))
     with pytest.raises(Problem) as refused:
         await payments.start(identity, CHARGE)

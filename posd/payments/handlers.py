@@ -22,21 +22,6 @@ from posd.calls import parameters, streams
 from posd.calls import parameters as at
 from posd.calls.app import json_response, page_response
 from posd.calls.parameters import AnswerSpec, Parameter, Route, StreamMessage, one_of
-from posd.calls.streams import (
-    BATCH_BYTES,
-    ENDS,
-    HEARTBEAT_SECONDS,
-    NOTICE,
-    OUTCOME,
-    OWN_NAMES,
-    STATE,
-    CallContext,
-    MessageBatch,
-    Notice,
-    message,
-    wait_until,
-    wants_stream,
-)
 from posd.config.schema import Config
 from posd.payments import abort, documents, journal, lists, model, rows, start
 from posd.payments.abort import Aborts
@@ -70,8 +55,8 @@ EVENTS = (
         "the state of the payment: at the start, and after each change, also by time alone; without an id",
     ),
     StreamMessage("outcome", TransactionOutcome, "the end: the outcome, after which the stream closes"),
-    StreamMessage("notice", Notice, "the reason why the reader gets unexpected events; without an id"),
-    *ENDS,
+    StreamMessage("notice", streams.Notice, "the reason why the reader gets unexpected events; without an id"),
+    *streams.ENDS,
 )
 
 #: Largest number of concurrent computations of totals. Each uses a database connection of its own.
@@ -228,39 +213,39 @@ StandingOf = Callable[[sqlite3.Connection, str], TransactionStanding]
 class _EventReader:
     """Position of an event stream in the events of its payment."""
 
-    context: CallContext
+    context: streams.CallContext
     identity: str
     standing_of: StandingOf
     after: int
     looked: bool = False  # the payment has an event with that number
     told: State | None = None
 
-    async def read(self) -> MessageBatch:
+    async def read(self) -> streams.MessageBatch:
         """Return the next messages of the stream. Raise Problem."""
         batch, self.after, self.told = await self.context.read(self._batch)
         self.looked = True
         return batch
 
-    def _batch(self, db: sqlite3.Connection) -> tuple[MessageBatch, int, State]:
+    def _batch(self, db: sqlite3.Connection) -> tuple[streams.MessageBatch, int, State]:
         data, after = bytearray(), self.after
         if after and not self.looked and not journal.holds_event(db, self.identity, after):
-            data += message(NOTICE, _unknown(after))
+            data += streams.message(streams.NOTICE, _unknown(after))
             after = 0
         state, outcome, again = self.standing_of(db, self.identity)
         told = self.told
         if told is None:
             told = state
-            data += message(STATE, told)
+            data += streams.message(streams.STATE, told)
         for item in journal.each_event(db, self.identity, after):
-            data += message(name(item.status), documents.event_document(item), str(item.seq))
+            data += streams.message(name(item.status), documents.event_document(item), str(item.seq))
             after = item.seq
-            if len(data) >= BATCH_BYTES:
-                return MessageBatch(bytes(data), more=True), after, told
+            if len(data) >= streams.BATCH_BYTES:
+                return streams.MessageBatch(bytes(data), more=True), after, told
         if state != told:
-            data += message(STATE, state)
+            data += streams.message(streams.STATE, state)
         if outcome is not None:
-            data += message(OUTCOME, outcome)
-        batch = MessageBatch(bytes(data), last=outcome is not None, again=again, approvals=approvals(outcome))
+            data += streams.message(streams.OUTCOME, outcome)
+        batch = streams.MessageBatch(bytes(data), last=outcome is not None, again=again, approvals=approvals(outcome))
         return batch, after, state
 
 
@@ -270,15 +255,15 @@ def name(status: str) -> str:
     The name never equals a name of posd's own events.
     """
     words = " ".join(status.split())
-    return f"unknown:{words}" if words in OWN_NAMES or not words else words
+    return f"unknown:{words}" if words in streams.OWN_NAMES or not words else words
 
 
-def _unknown(after: int) -> Notice:
+def _unknown(after: int) -> streams.Notice:
     detail = (
         f"the payment has no event {after}: that id is of another payment, or a backup was restored. All of its events "
         "follow"
     )
-    return Notice("place_unknown", detail, 0)
+    return streams.Notice("place_unknown", detail, 0)
 
 
 #: Buckets of the time until the terminal acknowledged, in seconds.
@@ -292,7 +277,7 @@ AFTER_THE_GRACE = timedelta(milliseconds=1)
 class TransactionCalls:
     """Handlers of /v1/transactions."""
 
-    context: CallContext
+    context: streams.CallContext
     payments: Payments
     aborts: Aborts
     reconciler: Reconciler
@@ -333,7 +318,7 @@ class TransactionCalls:
         hub, outcome_of = self.context.hub, partial(self._outcome, identity=identity, language=language)
         woken = hub.subscribe(identity, _ended)
         look = partial(self._look_up, identity, outcome_of)
-        found = await wait_until(request.state.pieces, woken, hub, look, timeout)
+        found = await streams.wait_until(request.state.pieces, woken, hub, look, timeout)
         if found is not None:
             return self._show(request, found, language)
         return await self._read(request, identity, 202)
@@ -342,7 +327,7 @@ class TransactionCalls:
         """`GET /transactions/{id}/events`: events, as a list or as a stream that ends with the outcome."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         await self._get(identity)
-        if wants_stream(request):
+        if streams.wants_stream(request):
             return self._stream(request, identity)
 
         def view(db: sqlite3.Connection) -> tuple[Events, bool]:
@@ -517,7 +502,7 @@ class TransactionCalls:
         """
         if transaction.phase is Phase.IN_DOUBT:
             left = model.grace_left(transaction, now, self._grace)
-            return HEARTBEAT_SECONDS if left is None else (left + AFTER_THE_GRACE).total_seconds()
+            return streams.HEARTBEAT_SECONDS if left is None else (left + AFTER_THE_GRACE).total_seconds()
         left = model.wait_left(transaction, now) if model.unaccounted(transaction) else None
         return None if left is None else (left + AFTER_THE_GRACE).total_seconds()
 

@@ -465,9 +465,8 @@ class Reconciler(RecordService):
             return
         watch = msgspec.structs.replace(item.watch, wanted=wanted)
         item.watch = schedule.answered(watch, result, self._settings, now, jitter)
-        second = item.rounds.second_due
-        provable = self._searching.confirmed(watch.terminal)
-        if provable and second is not None and item.watch.phase is Phase.IN_DOUBT and now < second:
+        second = item.rounds.second_due if item.watch.phase is Phase.IN_DOUBT else None
+        if second is not None and now < second and self._searching.confirmed(watch.terminal):
             item.watch = msgspec.structs.replace(item.watch, search_at=min(second, now + schedule.MAX_BACKOFF_SECONDS))
 
     async def _note_silence(self, identity: str) -> None:
@@ -489,9 +488,9 @@ class Reconciler(RecordService):
         `payments.missing_proof`.
         """
         return (
-            self._searching.confirmed(transaction.terminal)
-            and transaction.phase is Phase.IN_DOUBT
+            transaction.phase is Phase.IN_DOUBT
             and not transaction.heard
+            and self._searching.confirmed(transaction.terminal)
             and self._searching.reached(transaction, device)
             and self._fleet.conflict(transaction.terminal) is None
         )

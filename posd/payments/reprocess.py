@@ -1,7 +1,7 @@
 """Derivation of payments again from their record, events and journal. `posd.records.quarantine` uses the result."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
@@ -72,15 +72,6 @@ class TransactionReport(msgspec.Struct):
     quarantined: Annotated[int, Meta(description="how many bodies are left in the quarantine")] = 0
 
 
-class Derived(msgspec.Struct, frozen=True):
-    """A transaction as stored and as derived from its record, each with the verdicts on its events."""
-
-    stored: Transaction
-    derived: Transaction
-    events: tuple[StoredEvent, ...]
-    verdicts: tuple[Verdict, ...]
-
-
 def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Transaction]:
     """Return the kind of record for payments."""
     differs = partial(differing, word="reprocessed", outstanding=outstanding)
@@ -95,10 +86,11 @@ def differing(
 
     `word`: reason of the change in the feed.
     """
-    item = derive(db, stored)
-    after = msgspec.structs.replace(item.derived, revision=stored.revision, last_search=stored.last_search)
-    cause = Recorded(word, item.events, item.verdicts)
-    return difference(item), partial(move, before=stored, after=after, cause=cause, outstanding=outstanding)
+    derived, events, verdicts = derive(db, stored)
+    after = msgspec.structs.replace(derived, revision=stored.revision, last_search=stored.last_search)
+    cause = Recorded(word, events, verdicts)
+    store = partial(move, before=stored, after=after, cause=cause, outstanding=outstanding)
+    return difference(stored, derived, events, verdicts), store
 
 
 def report(done: ReprocessResult, quarantined: int) -> TransactionReport:
@@ -106,14 +98,16 @@ def report(done: ReprocessResult, quarantined: int) -> TransactionReport:
     return TransactionReport(done.derived, quarantined=quarantined, **same_fields(TransactionReport, done))
 
 
-def difference(item: Derived) -> Differing:
+def difference(
+    stored: Transaction, derived: Transaction, events: Sequence[StoredEvent] = (), verdicts: Sequence[Verdict] = ()
+) -> Differing:
     """Return the fields in which the stored and the derived transaction differ: name -> (stored, derived)."""
-    stored, derived = _comparable(item.stored), _comparable(item.derived)
+    here, there = _comparable(stored), _comparable(derived)
     for name in ("outcome", "withdrawn"):
-        _without_unasked(stored[name], derived[name])
-    stored["events"] = [event.verdict for event in item.events]
-    derived["events"] = [str(verdict) for verdict in item.verdicts]
-    return {name: (stored[name], derived[name]) for name in stored if stored[name] != derived[name]}
+        _without_unasked(here[name], there[name])
+    here["events"] = [event.verdict for event in events]
+    there["events"] = [str(verdict) for verdict in verdicts]
+    return {name: (here[name], there[name]) for name in here if here[name] != there[name]}
 
 
 def _comparable(transaction: Transaction) -> dict[str, Any]:
@@ -145,14 +139,14 @@ def _without_unasked(stored: Any, derived: Any) -> None:
         _without_unasked(stored["supersedes"], derived["supersedes"])
 
 
-def derive(db: sqlite3.Connection, stored: Transaction) -> Derived:
-    """Derive a transaction again from its events and its journal (blocking)."""
+def derive(db: sqlite3.Connection, stored: Transaction) -> tuple[Transaction, Sequence[StoredEvent], list[Verdict]]:
+    """Derive a transaction again from its events and its journal (blocking). Return also its events and verdicts."""
     entries = _start_first(list(journal.entries(db, stored.client_transaction_id)))
-    recorded = tuple(journal.events(db, stored.client_transaction_id))
+    recorded = journal.events(db, stored.client_transaction_id)
     by_id = any(isinstance(item.entry, TakenOver | Resolved) and not item.events_before for item in entries)
     first = None if by_id or not stored.orphan or not recorded else recorded[0]
     derived, verdicts = replay(_beginning(stored, first), _inputs(recorded, entries))
-    return Derived(stored, derived, recorded, tuple(verdicts))
+    return derived, recorded, verdicts
 
 
 def _start_first(entries: list[journal.Journaled]) -> list[journal.Journaled]:
@@ -173,11 +167,11 @@ def _beginning(stored: Transaction, rebuilt_from: StoredEvent | None) -> Transac
     if rebuilt_from is not None:
         event, at = read_event(rebuilt_from.body), parse_iso(stored.created_at)
         return rebuild(event, stored.client_transaction_id, at, stored.answer_unit)
-    return rows.TRANSACTIONS.as_inserted(stored, type=stored.type, answer_unit=stored.answer_unit)
+    return rows.PAYMENT.as_inserted(stored, type=stored.type, answer_unit=stored.answer_unit)
 
 
 def _inputs(
-    recorded: tuple[StoredEvent, ...], entries: list[journal.Journaled]
+    recorded: Sequence[StoredEvent], entries: list[journal.Journaled]
 ) -> Iterator[tuple[datetime, Entry | tuple[TransactionEvent, RepeatedEvent]]]:
     """Yield events and entries in order of arrival."""
     waiting = iter(entries)

@@ -156,7 +156,6 @@ class StartRequest(msgspec.Struct, frozen=True):
 
 #: The two names of one field. The second is the old name.
 ADDITIONAL = ("additional", "repeat")
-FIELDS = StartRequest.__struct_fields__
 
 
 class _StartReader(FieldReader):
@@ -165,7 +164,7 @@ class _StartReader(FieldReader):
     NAME = "request"
 
     def __init__(self, body: bytes) -> None:
-        super().__init__(body, FIELDS, "nothing was started")
+        super().__init__(body, StartRequest.__struct_fields__, "nothing was started")
         #: Members as the till wrote them.
         self.raw = _RAW.decode(body) if self.readable else {}
 

@@ -17,10 +17,11 @@ from posd.payments.model import Attention, AttentionCode, LastSearch, Outcome, T
 from posd.records import pages
 from posd.records.model import Phase, Pruned
 from posd.records.pages import Condition, joined
-from posd.records.table import RecordColumn, RecordKind, RecordTable, as_json, raw_json
+from posd.records.table import RecordColumn, RecordKind, as_json, raw_json
 from posd.storage.batch import WriteTransaction
 
-TRANSACTIONS = RecordTable(
+PAYMENT = RecordKind(
+    Channel.TRANSACTION,
     "transactions",
     Transaction,
     (
@@ -57,13 +58,14 @@ TRANSACTIONS = RecordTable(
         RecordColumn("updated_at"),
         RecordColumn("revision"),
     ),
+    Pruned,
+    word="payment",
+    id_name="transaction",
+    noun="payment",
 )
-COLUMNS, SELECT = TRANSACTIONS.columns, TRANSACTIONS.select
-PAYMENT = RecordKind(
-    Channel.TRANSACTION, TRANSACTIONS, "pruned_transactions", Pruned, "payment", "transaction", "payment"
-)
-get, by_rowid, update = TRANSACTIONS.get, TRANSACTIONS.by_rowid, TRANSACTIONS.update
-_transaction = TRANSACTIONS.read
+COLUMNS, SELECT = PAYMENT.columns, PAYMENT.select
+get, by_rowid, update = PAYMENT.get, PAYMENT.by_rowid, PAYMENT.update
+_transaction = PAYMENT.read
 
 #: Condition of the index of open transactions. Every final transaction has an outcome.
 OPEN = "outcome IS NULL"
@@ -134,7 +136,7 @@ def get_with_bodies(
 
 def insert(unit: WriteTransaction, transaction: Transaction) -> None:
     """Insert a new transaction. Only `payments.record` calls it, and `update`."""
-    TRANSACTIONS.insert(unit, transaction)
+    PAYMENT.insert(unit, transaction)
     keep_words(unit.db, transaction.client_transaction_id, transaction.created_at, transaction.metadata)
 
 
@@ -142,7 +144,7 @@ def keep_search(unit: WriteTransaction, transaction: Transaction) -> None:
     """Record a search without new results: only its time, without a history row."""
     unit.db.execute(
         "UPDATE transactions SET last_search = ? WHERE client_transaction_id = ?",
-        (*TRANSACTIONS.stored(transaction, "last_search"), transaction.client_transaction_id),
+        (*PAYMENT.stored(transaction, "last_search"), transaction.client_transaction_id),
     )
 
 
@@ -233,7 +235,7 @@ def select(db: sqlite3.Connection, walk: IndexScan, also: Condition, limit: int)
 
 #: Columns that decide the effect of a payment on money (`counting.facts_of`), after its id.
 COUNTED = ("client_transaction_id", "type", "amount", "outcome")
-_counted = TRANSACTIONS.reader(*COUNTED)
+_counted = PAYMENT.reader(*COUNTED)
 
 
 def counted(db: sqlite3.Connection, walk: IndexScan, also: Condition) -> Iterator[list[Any]]:

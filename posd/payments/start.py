@@ -42,6 +42,7 @@ from posd.payments.request import (
     read_start,
     start_body,
 )
+from posd.records import start as starts
 from posd.records import terminals
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
@@ -59,24 +60,15 @@ MAX_REPLY_BYTES = 64 * 1024
 
 #: Codes of the problems that refuse a start.
 REFUSALS = (
-    "malformed_json",
-    "unknown_terminal",
-    "terminal_offline",
-    "identity_conflict",
+    *starts.REFUSALS,
     "terminal_busy",
-    "id_reused",
     "sale_conflict",
     "expired",
     "clock_unsure",
     "already_derived",
     "chain_conflict",
-    "unknown_original",
     "amount_exceeds",
-    "pruned",
     "restore_unseen",
-    "limit_reached",
-    "storage_unavailable",
-    "draining",
 )
 
 log = structlog.get_logger("posd.payments")

@@ -46,8 +46,7 @@ class PrintJobCalls:
 
     async def get_print_job(self, request: Request) -> Response:
         """`GET /print-jobs/{id}`."""
-        identity = parameters.path(request, parameters.PRINT_JOB_ID)
-        return json_response(await self._look_up(identity, self._shown))
+        return json_response(await self._look_up(parameters.path(request, parameters.PRINT_JOB_ID), self._shown))
 
     async def await_print_job(self, request: Request) -> Response:
         """`GET /print-jobs/{id}/outcome`: wait for the end of the job, or for the caller's time-out."""
@@ -63,9 +62,7 @@ class PrintJobCalls:
 
     async def get_print_history(self, request: Request) -> Response:
         """`GET /print-jobs/{id}/history`: all webhooks, calls and decisions, with their users."""
-        identity = parameters.path(request, parameters.PRINT_JOB_ID)
-
-        job = await self._look_up(identity, self._get)
+        job = await self._look_up(parameters.path(request, parameters.PRINT_JOB_ID), self._get)
         return await page_response(await self.context.read(partial(documents.history_document, job=job)))
 
     async def reconcile_print_job(self, request: Request) -> Response:

@@ -24,7 +24,7 @@ from posd.config.schema import PrintConfig
 from posd.printing import rows, schedule
 from posd.printing.entries import Polled, Stuck
 from posd.printing.model import PrintAttentionCode, PrintJob
-from posd.printing.schedule import NEVER, PollPause, PollPlan
+from posd.printing.schedule import NEVER, PollPlan
 from posd.printing.start import PrintTurns
 from posd.printing.wire import Answer, NoAnswer, PollAnswered, read_poll
 from posd.records.model import Phase, tag
@@ -41,7 +41,8 @@ class _PollQueue:
 
     def __init__(self) -> None:
         self.jobs: set[str] = set()
-        self.away: PollPause | None = None
+        self.failures = 0  # failed polls since the terminal was last reached
+        self.away_until = -NEVER  # end of the pause after such a poll, in which none of the jobs is polled
         self.asking: asyncio.Task[None] | None = None
 
 
@@ -75,8 +76,8 @@ class PrintPoller(RecordService):
     def returned(self, terminal: str) -> None:
         """Poll the jobs of a terminal that is reachable again, or has another address."""
         line = self._lines.get(terminal)
-        if line is not None and line.away is not None:
-            line.away = None
+        if line is not None and line.failures:
+            line.failures, line.away_until = 0, -NEVER
             self._wake.set()
 
     def unusable(self, print_job_id: str) -> None:
@@ -150,9 +151,7 @@ class PrintPoller(RecordService):
         if line.asking is not None or self._closing:
             return NEVER
         at, identity = min(((self._plans[job].poll_at, job) for job in line.jobs), default=(NEVER, ""))
-        if line.away is not None:
-            at = max(at, line.away.until)
-        if at > now:
+        if (at := max(at, line.away_until)) > now:
             return at
         due = self._plans[identity].poll_at
         self._plans[identity] = schedule.asking(self._plans[identity], now)
@@ -177,9 +176,10 @@ class PrintPoller(RecordService):
         """Plan the next poll after the result of one. `reached` is None if the terminal was not called."""
         now, jitter = self._seconds(), self._chance()
         if reached is False:
-            line.away = schedule.not_reached(line.away, self._limits, now, jitter)
+            line.away_until = schedule.not_reached(line.failures, self._limits, now, jitter)
+            line.failures += 1
         elif reached:
-            line.away = None
+            line.failures, line.away_until = 0, -NEVER
         current = self._plans.get(identity)
         if current is None or current.poll_at != NEVER:
             return  # the job has ended, or was planned again after a change

@@ -25,6 +25,7 @@ from posd.records.request import (
     RequestFault,
     Signed,
     differing,
+    read_body,
 )
 
 #: Longest reference of the till, in characters. The terminal API has no limit.
@@ -60,9 +61,6 @@ class PrintRequest(msgspec.Struct, frozen=True):
     reprint_of: Annotated[PrintJobId | None, Meta(description="the print job that this one reprints")] = None
 
 
-FIELDS = PrintRequest.__struct_fields__
-
-
 class PrintResolution(Signed, frozen=True):
     """Operator's decision what was printed."""
 
@@ -80,14 +78,14 @@ def read_print(body: bytes) -> tuple[PrintRequest, tuple[RequestFault, ...]]:
 
     Raise Problem malformed_json if it is not JSON. A faulty field has its default value in the request.
     """
-    reader = FieldReader(body, FIELDS, "nothing was printed")
+    reader = read_body(PrintRequest, body, "nothing was printed")
     if not reader.readable:
         return PrintRequest(), tuple(reader.faults)
     request = PrintRequest(
         terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
         external_reference=reader.text("external_reference", MAX_REFERENCE_CHARACTERS, least=0) or "",
         document=_document(reader, body),
-        reprint_of=_reprint_of(reader),
+        reprint_of=reader.parsed("reprint_of", _chosen_id),
     )
     return request, tuple(reader.faults)
 
@@ -104,13 +102,9 @@ def _document(reader: FieldReader, body: bytes) -> bytes:
     return raw
 
 
-def _reprint_of(reader: FieldReader) -> str | None:
-    value = reader.members.get("reprint_of")
-    if value is None:
-        return None
+def _chosen_id(value: object) -> str:
     if not isinstance(value, str) or not is_print_job_id(value):
-        reader.fault("/reprint_of", f"is the id of a print job and {ID_RULE}")
-        return None
+        raise ValueError(f"is the id of a print job and {ID_RULE}")
     return value
 
 

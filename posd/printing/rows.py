@@ -21,12 +21,13 @@ from posd.printing.wire import read_webhook
 from posd.records import pages
 from posd.records.model import Phase, PrunedJob, tag
 from posd.records.service import take_over
-from posd.records.table import RecordColumn, RecordKind, RecordTable, as_json, raw_json
+from posd.records.table import RecordColumn, RecordKind, as_json, raw_json
 from posd.storage import changes
 from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
 
-PRINT_JOBS = RecordTable(
+PRINT_JOB = RecordKind(
+    Channel.PRINT,
     "print_jobs",
     PrintJob,
     (
@@ -52,23 +53,18 @@ PRINT_JOBS = RecordTable(
         RecordColumn("updated_at"),
         RecordColumn("revision"),
     ),
-)
-COLUMNS = PRINT_JOBS.columns
-PRINT_JOB = RecordKind(
-    Channel.PRINT,
-    PRINT_JOBS,
-    "pruned_print_jobs",
     PrunedJob,
-    "print",
-    "print_job",
-    "print job",
+    word="print",
+    id_name="print_job",
+    noun="print job",
     ids_in_any_case=True,
 )
-get, by_rowid, insert, update = PRINT_JOBS.get, PRINT_JOBS.by_rowid, PRINT_JOBS.insert, PRINT_JOBS.update
-_job = PRINT_JOBS.read
+COLUMNS = PRINT_JOB.columns
+get, by_rowid, insert, update = PRINT_JOB.get, PRINT_JOB.by_rowid, PRINT_JOB.insert, PRINT_JOB.update
+_job = PRINT_JOB.read
 
 #: The same columns with an empty document, because lists do not show documents.
-_SELECT_MANY = PRINT_JOBS.select.replace(" document,", " '{}',")
+_SELECT_MANY = PRINT_JOB.select.replace(" document,", " '{}',")
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 
@@ -79,7 +75,7 @@ def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
     """
     if (found := get(db, print_job_id)) is not None:
         return found
-    row = db.execute(f"{PRINT_JOBS.select} WHERE print_job_id = ? COLLATE NOCASE", (print_job_id,)).fetchone()
+    row = db.execute(f"{PRINT_JOB.select} WHERE print_job_id = ? COLLATE NOCASE", (print_job_id,)).fetchone()
     return _job(row) if row else None
 
 
@@ -161,7 +157,6 @@ def record(unit: WriteTransaction, before: PrintJob, entry: Entry, now: datetime
     append(unit, before.print_job_id, entry, iso(now))
     if after == before:
         note(unit, before, feed_word(entry), iso(now))
-        return before
     return move(unit, before, after, feed_word(entry))
 
 
@@ -302,4 +297,4 @@ def _beginning(stored: PrintJob, first: Entry | None) -> PrintJob:
     if stored.orphan and isinstance(first, Called):
         return rebuild(read_webhook(first.body), stored.print_job_id, parse_iso(stored.created_at))
     # Sending sets `sent_to` to the same value. The queue state ended with the first later entry.
-    return PRINT_JOBS.as_inserted(stored, sent_to=stored.sent_to, queued=stored.queued)
+    return PRINT_JOB.as_inserted(stored, sent_to=stored.sent_to, queued=stored.queued)

@@ -14,7 +14,7 @@ or in doubt when posd begins to poll.
 | taken up (start) | at once                                 | what is left of `stuck_seconds` |
 
 A terminal is polled for one job at a time. While it is unreachable, there is only one poll for all of its jobs, after a
-pause (`PollPause`).
+pause (`not_reached`).
 
 Source: terminal API, Printing.
 """
@@ -48,13 +48,6 @@ class PollPlan(msgspec.Struct, frozen=True):
     told: bool = False
     tries: int = 0
     asked_at: float = float("-inf")
-
-
-class PollPause(msgspec.Struct, frozen=True):
-    """Pause for an unreachable terminal. During it, none of the terminal's jobs is polled."""
-
-    until: float
-    tries: int = 0
 
 
 def begin(accepted: bool, limits: PrintConfig, now: float) -> PollPlan:
@@ -115,8 +108,9 @@ def tell_later(plan: PollPlan, limits: PrintConfig, now: float) -> PollPlan:
     return msgspec.structs.replace(plan, told=False, stuck_at=now + limits.poll_first_seconds)
 
 
-def not_reached(away: PollPause | None, limits: PrintConfig, now: float, jitter: float) -> PollPause:
-    """Record that a terminal is unreachable (again). The terminal's pause is doubled, within the limits for a job."""
-    tries = 0 if away is None else away.tries + 1
-    pause = min(limits.poll_max_seconds, limits.poll_first_seconds * 2.0 ** min(tries, _MAX_DOUBLINGS))
-    return PollPause(now + pause * (1 + JITTER * jitter), tries)
+def not_reached(failures: int, limits: PrintConfig, now: float, jitter: float) -> float:
+    """Return the end of the pause for an unreachable terminal. `failures`: failed polls before this one. Each doubles
+    the pause, within the limits for a job.
+    """
+    pause = min(limits.poll_max_seconds, limits.poll_first_seconds * 2.0 ** min(failures, _MAX_DOUBLINGS))
+    return now + pause * (1 + JITTER * jitter)

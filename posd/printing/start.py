@@ -29,6 +29,7 @@ from posd.printing.entries import Created, Dismissed, Turn
 from posd.printing.model import NAMES, PrintJob
 from posd.printing.request import Decision, PrintRequest, differing_fields, print_body, read_print
 from posd.printing.wire import judge
+from posd.records import start as starts
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.request import check, unsignable
@@ -37,6 +38,7 @@ from posd.records.start import Faults, Starts, destination, identity_conflict, u
 from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, ReplyLost
+from posd.terminals.terminal import FleetTerminal
 
 # Turns of print calls to a terminal. There is one call at a time to each terminal, and a few in total.
 #
@@ -150,19 +152,7 @@ STOPPING = "posd was stopped before this job's turn to be sent"
 
 
 #: Codes of the problems that refuse a start.
-REFUSALS = (
-    "malformed_json",
-    "unknown_terminal",
-    "terminal_offline",
-    "identity_conflict",
-    "id_reused",
-    "unknown_original",
-    "queue_full",
-    "pruned",
-    "limit_reached",
-    "storage_unavailable",
-    "draining",
-)
+REFUSALS = (*starts.REFUSALS, "queue_full")
 
 log = structlog.get_logger("posd.printing")
 
@@ -253,7 +243,6 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         """
         check(faults, "cannot print")
         terminal = self._fleet.resolve(request.terminal)
-        serial = terminal.serial
         if (auth := terminal.config.auth) != "none":
             beside = auth == "hash-encrypt" and not terminal.rows["print"].document_member
             check(unsignable({"document": request.document}, ("document",) if beside else ()), "cannot print")
@@ -268,7 +257,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         at = iso(self._now())
         job = PrintJob(
             print_job_id=identity,
-            terminal=serial,
+            terminal=terminal.serial,
             created_at=at,
             updated_at=at,
             phase=Phase.STARTING,
@@ -276,7 +265,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
             document=request.document,
             reprint_of=request.reprint_of,
             sent_to=sent_to,
-            queued=self._turns.busy(serial),
+            queued=self._turns.busy(terminal.serial),
         )
         return job, problem
 
@@ -287,7 +276,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         line, created = self._turns.line(terminal), False
         line.waiting, failures = line.waiting + 1, line.failures
         try:
-            url = await self._callback_url(draft) if problem is None else ""
+            url = await self._callback_url(draft, self._fleet.of(terminal)) if problem is None else ""
             crash_point("print.before_intent")
             self._store.check_placed()
             recorded, created = await self._store.write(partial(record_intent, draft=draft, problem=problem))
@@ -313,12 +302,10 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         delivery.add_done_callback(delivered)
         return recorded, True
 
-    async def _callback_url(self, job: PrintJob) -> str:
+    async def _callback_url(self, job: PrintJob, terminal: FleetTerminal) -> str:
         """Return the callback URL of a job. Raise Problem terminal_offline."""
-        assert job.terminal is not None  # noqa: S101 - a job to be sent has both
-        assert job.sent_to is not None  # noqa: S101
-        mode = self._fleet.of(job.terminal).config.access_mode
-        return await self._callback_urls.url(Channel.PRINT, job.print_job_id, job.sent_to, mode)
+        sent_to = job.sent_to or ""  # a job to be sent has it
+        return await self._callback_urls.url(Channel.PRINT, job.print_job_id, sent_to, terminal.config.access_mode)
 
     async def _deliver(
         self, identity: str, terminal: str, job: PrintJob | None, url: str, failures: int
@@ -361,7 +348,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
                 job = await self._store.write(partial(take_turn, identity=identity, sent_to=sent_to, now=self._now()))
                 if job is None:
                     return None
-                url = await self._callback_url(job)
+                url = await self._callback_url(job, known)
             except (StorageUnavailable, CommitUncertain) as error:
                 return NotSent(f"its turn could not be recorded: {error}")
             except Problem as problem:

@@ -3,6 +3,7 @@
 As for every call, the transport only reports whether anything was written and whether a complete reply arrived.
 """
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Annotated, Any, assert_never
 
@@ -142,10 +143,9 @@ def _is_of(element: Object, job: PrintJob, *, alone: bool) -> bool:
 
 
 def _read_acceptance(reply: Replied, reads_errors: bool) -> JobAccepted | Doubtful:
-    try:
+    members = None
+    with suppress(ValueError):
         members = decoded(reply.body)[0]
-    except ValueError:
-        return JobAccepted()
     if not isinstance(members, Object):
         return JobAccepted()
     error = envelope_in(members) if reads_errors else None

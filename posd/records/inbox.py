@@ -102,7 +102,7 @@ class CallbackInbox(Generic[R]):
         self, unit: WriteTransaction, identity: str, refusal: RefusedBody, came: ReceivedCallback
     ) -> CallbackReceipt:
         """Store an unusable body. Runs inside the commit."""
-        known = self.kind.table.get(unit.db, identity)
+        known = self.kind.get(unit.db, identity)
         terminal = known.terminal if known is not None else None
         updates = known is not None and known.updates_terminal
         sender: str | None = sender_of(terminal, updates_terminal=updates) if terminal else came.peer
@@ -134,7 +134,7 @@ class CallbackInbox(Generic[R]):
         """
 
         def work(unit: WriteTransaction) -> None:
-            known = self.kind.table.get(unit.db, identity)
+            known = self.kind.get(unit.db, identity)
             if known is not None and not settled(known):
                 self.attend(unit, known, lost.reason, at)
 
@@ -152,7 +152,7 @@ class CallbackInbox(Generic[R]):
 
     def take_out(self, unit: WriteTransaction, item: QuarantineEntry, at: datetime) -> None:
         """Remove an applied body from the quarantine. If it was the last one of its record, record that."""
-        if not quarantine.take_out(unit, item) and (known := self.kind.table.get(unit.db, item.subject)) is not None:
+        if not quarantine.take_out(unit, item) and (known := self.kind.get(unit.db, item.subject)) is not None:
             self.record(unit, known, Reapplied(), at)
 
     def not_stored(self, identity: str, error: Exception) -> CallbackReceipt:

@@ -172,15 +172,15 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
 
     def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, str, bool]]:
         """Return the next records: rowid, id, and whether the row differs from the derived one."""
-        found = self.kind.table.by_rowid(db, after, limit)
-        return [(rowid, self.kind.table.id_of(row), bool(self._differing(db, row)[0])) for rowid, row in found]
+        found = self.kind.by_rowid(db, after, limit)
+        return [(rowid, self.kind.id_of(row), bool(self._differing(db, row)[0])) for rowid, row in found]
 
     def correct(self, unit: WriteTransaction, identity: str) -> Differing | None:
         """Store the derived values and return the differences, or None. Runs inside a commit.
 
         A record with an unreadable input stays as it is, and its difference has the reason.
         """
-        stored = self.kind.table.get(unit.db, identity)
+        stored = self.kind.get(unit.db, identity)
         differing, store = self._differing(unit.db, stored) if stored is not None else ({}, None)
         if store is not None and differing:
             store(unit)

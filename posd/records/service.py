@@ -146,7 +146,7 @@ async def take_over(
     for item in taken_over:
         log.info(
             f"{kind.word}.taken_over",
-            **kind.named(kind.table.id_of(item)),
+            **kind.named(kind.id_of(item)),
             terminal=item.terminal,
             phase=item.phase,
             status=_status(item),

@@ -38,6 +38,20 @@ T = TypeVar("T")
 #: Words for the log, by kind of judgement.
 Names = Mapping[type[Any], str]
 
+#: Codes of the problems that refuse a start of either kind.
+REFUSALS = (
+    "malformed_json",
+    "unknown_terminal",
+    "terminal_offline",
+    "identity_conflict",
+    "id_reused",
+    "unknown_original",
+    "pruned",
+    "limit_reached",
+    "storage_unavailable",
+    "draining",
+)
+
 log = structlog.get_logger("posd.starts")
 
 
@@ -88,7 +102,7 @@ class Starts(RecordService, Generic[R, Q, D]):
 
     def _find(self, db: sqlite3.Connection, identity: str) -> R | None:
         """Return the record with an id, or None if the id is free. Raise Problem."""
-        return self.kind.table.get(db, identity)
+        return self.kind.get(db, identity)
 
     async def start(
         self, identity: str, body: bytes, refusal: Problem | None = None, sender: SocketPeer | None = None

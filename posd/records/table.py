@@ -1,7 +1,4 @@
-"""Table of one kind of record: its columns, and the code for its rows. No other code reads, inserts or updates them.
-
-The module also has the tombstones of such records.
-"""
+"""Kind of record: its columns, the code for its rows, and its tombstones. No other code inserts or updates rows."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -44,13 +41,40 @@ def as_json(name: str, kind: Any) -> RecordColumn:
     return RecordColumn(name, lambda value: encode(value).decode(), msgspec.json.Decoder(kind).decode)
 
 
+def _loaded(loads: Sequence[Callable[[Any], Any] | None], row: Sequence[Any]) -> list[Any]:
+    return [value if load is None or value is None else load(value) for load, value in zip(loads, row, strict=True)]
+
+
 R = TypeVar("R", bound=RecordState)
+P = TypeVar("P", bound=Pruned | PrunedJob)
 
 
-class RecordTable(Generic[R]):
-    """Access to the rows of one kind of record. The first column is the id."""
+class RecordKind(Generic[R, P]):
+    """One kind of record: payments or print jobs. Access to its rows, and to the tombstones of its removed records.
 
-    def __init__(self, name: str, kind: type[R], columns: Sequence[RecordColumn]) -> None:
+    The first column is the id.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        name: str,
+        kind: type[R],
+        columns: Sequence[RecordColumn],
+        pruned: type[P],
+        *,
+        word: str,
+        id_name: str,
+        noun: str,
+        ids_in_any_case: bool = False,
+    ) -> None:
+        """`name`: name of the table. The table of the tombstones has this name with `pruned_`. Its columns are the
+        fields of `pruned`, and the first is the id. `word`: prefix of its log events. `id_name`: name of the id in log
+        lines, and `kind` in the feed. `noun`: name of the record in sentences. `ids_in_any_case`: ids that differ only
+        in case are equal.
+        """
+        self.channel, self.word, self.name, self.noun = channel, word, id_name, noun
+        self._pruned, self._pruned_table, self._ids_in_any_case = pruned, f"pruned_{name}", ids_in_any_case
         self._kind, self._fields = kind, kind.__struct_fields__
         self._columns = {column.name: column for column in columns}
         sources = {column.name: column.source or column.name for column in columns}
@@ -66,7 +90,7 @@ class RecordTable(Generic[R]):
         # The SQL texts contain only names from the code.
         names, marks = ", ".join(self.columns), ", ".join("?" * len(columns))
         self.select = f"SELECT {names} FROM {name}"  # noqa: S608
-        self._name = name
+        self._table = name
         self._select_by_rowid = f"SELECT rowid, {names} FROM {name} WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608
         self._insert = f"INSERT INTO {name} ({names}) VALUES ({marks})"  # noqa: S608
 
@@ -121,36 +145,11 @@ class RecordTable(Generic[R]):
     def _update_of(self, columns: tuple[str, ...]) -> str:
         """Return the statement that updates only these columns, so that indexes of other columns are not written."""
         return (
-            f"UPDATE {self._name} SET {', '.join(f'{name} = ?' for name in columns)}"  # noqa: S608
+            f"UPDATE {self._table} SET {', '.join(f'{name} = ?' for name in columns)}"  # noqa: S608
             f" WHERE {self._id} = ? AND phase = ? AND revision = ?"
         )
 
-
-def _loaded(loads: Sequence[Callable[[Any], Any] | None], row: Sequence[Any]) -> list[Any]:
-    return [value if load is None or value is None else load(value) for load, value in zip(loads, row, strict=True)]
-
-
-# Differences between payments and print jobs.
-
-P = TypeVar("P", bound=Pruned | PrunedJob)
-
-
-class RecordKind(msgspec.Struct, Generic[R, P], frozen=True):
-    """One kind of record, with the access to the tombstones of its removed records.
-
-    `pruned_table`: table of the tombstones. Its columns are the fields of `pruned`, and the first is the id. `word`:
-    prefix of its log events. `name`: name of the id in log lines, and `kind` in the feed. `noun`: name of the record in
-    sentences. `ids_in_any_case`: ids that differ only in case are equal.
-    """
-
-    channel: Channel
-    table: RecordTable[R]
-    pruned_table: str
-    pruned: type[P]
-    word: str
-    name: str
-    noun: str
-    ids_in_any_case: bool = False
+    # Tombstones of removed records, and the words about a record.
 
     def named(self, identity: str) -> dict[str, str]:
         """Return the field of a log line with the id of a record."""
@@ -158,10 +157,10 @@ class RecordKind(msgspec.Struct, Generic[R, P], frozen=True):
 
     def find_pruned(self, db: sqlite3.Connection, identity: str) -> P | None:
         """Return the tombstone of a removed record, or None."""
-        names, collation = self.pruned.__struct_fields__, " COLLATE NOCASE" if self.ids_in_any_case else ""
-        query = f"SELECT {', '.join(names)} FROM {self.pruned_table} WHERE {names[0]} = ?{collation}"  # noqa: S608 - of the code
+        names, collation = self._pruned.__struct_fields__, " COLLATE NOCASE" if self._ids_in_any_case else ""
+        query = f"SELECT {', '.join(names)} FROM {self._pruned_table} WHERE {names[0]} = ?{collation}"  # noqa: S608 - of the code
         row = db.execute(query, (identity,)).fetchone()
-        return self.pruned(*row) if row else None
+        return self._pruned(*row) if row else None
 
     def refuse_pruned(self, db: sqlite3.Connection, identity: str) -> None:
         """Raise Problem `pruned` if retention removed a record with that id."""
@@ -179,4 +178,4 @@ class RecordKind(msgspec.Struct, Generic[R, P], frozen=True):
         """Insert the tombstone of a removed record."""
         values = msgspec.structs.astuple(found)
         marks = ", ".join("?" * len(values))
-        db.execute(f"INSERT OR REPLACE INTO {self.pruned_table} VALUES ({marks})", values).close()  # noqa: S608 - as above
+        db.execute(f"INSERT OR REPLACE INTO {self._pruned_table} VALUES ({marks})", values).close()  # noqa: S608 - as above

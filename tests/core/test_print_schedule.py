@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from posd.config.schema import PrintConfig
 from posd.printing import schedule
-from posd.printing.schedule import CAUSED_PAUSE_SECONDS, JITTER, SLOW, PollPause
+from posd.printing.schedule import CAUSED_PAUSE_SECONDS, JITTER, SLOW
 
 LIMITS = PrintConfig(2, 30, 300, "document", "text")
 JITTERS = st.floats(0, 1)
@@ -83,15 +83,11 @@ def test_a_request_during_a_poll_counts_for_the_next_poll() -> None:
 
 
 def test_an_unreachable_terminal_is_polled_more_and_more_rarely() -> None:
-    away, now, found = None, 0.0, []
-    for _ in range(7):
-        away = schedule.not_reached(away, LIMITS, now, 0)
-        found.append(away.until - now)
-        now = away.until
+    found = [schedule.not_reached(failures, LIMITS, 5, 0) - 5 for failures in range(7)]
     assert found == [2, 4, 8, 16, 30, 30, 30]
 
 
 @given(st.integers(0, 10_000), JITTERS)
 def test_the_pause_for_an_unreachable_terminal_is_bounded(tries: int, jitter: float) -> None:
-    away = schedule.not_reached(PollPause(0, tries), LIMITS, 0, jitter)
-    assert LIMITS.poll_first_seconds <= away.until <= LIMITS.poll_max_seconds * (1 + JITTER)
+    until = schedule.not_reached(tries, LIMITS, 0, jitter)
+    assert LIMITS.poll_first_seconds <= until <= LIMITS.poll_max_seconds * (1 + JITTER)

@@ -22,6 +22,7 @@ from posd.payments.model import AttentionCode, Result
 from posd.payments.record import record
 from posd.records import quarantine
 from posd.records.model import Phase
+from posd.records.quarantine import Differing
 from posd.records.service import CallsInFlight
 from posd.records.witness import StartedPayment
 from posd.storage import StoreError, UnusableFile, backup, changes, connection, marks
@@ -42,9 +43,10 @@ from tests.support.tables import there
 AGAIN = ("start", "restore")
 
 
-def derived_again(db: sqlite3.Connection, after: int) -> list[tuple[int, reprocess.Derived]]:
-    """Derive the payments after a rowid again from their records. Return the derived payments."""
-    return [(rowid, reprocess.derive(db, row)) for rowid, row in rows.by_rowid(db, after, 50)]
+def derived_again(db: sqlite3.Connection, after: int) -> list[tuple[str, Differing]]:
+    """Derive the payments after a rowid again from their records. Return their ids and differences."""
+    found = [row for _, row in rows.by_rowid(db, after, 50)]
+    return [(row.client_transaction_id, reprocess.difference(row, *reprocess.derive(db, row))) for row in found]
 
 
 def assert_sound(path: Path) -> None:
@@ -52,8 +54,7 @@ def assert_sound(path: Path) -> None:
     assert verify(path, lambda *_: None).counts == {}
     with closing(connect_reader(path)) as db:
         after = journal.last_incomplete_rowid(db)
-        for _, item in derived_again(db, after):
-            assert reprocess.difference(item) == {}
+        assert all(found == {} for _, found in derived_again(db, after))
     assert path.stat().st_mode & 0o777 == 0o600
     assert not path.with_name("posd.db-journal").exists()
 
@@ -359,9 +360,7 @@ def test_an_outcome_whose_event_is_lost_stays(state: State) -> None:
     state.restore()
     assert verify(state.database, lambda *_: None).counts == {}, "the restore has reported it"
     with closing(connect_reader(state.database)) as db:
-        assert [
-            item.stored.client_transaction_id for _, item in derived_again(db, journal.last_incomplete_rowid(db))
-        ] == [name(1)]
+        assert [identity for identity, _ in derived_again(db, journal.last_incomplete_rowid(db))] == [name(1)]
         found = rows.get(db, paid)
     assert found is not None
     assert there(found.outcome).result is Result.APPROVED

@@ -19,7 +19,7 @@ from posd.payments import rows as transactions
 from posd.payments.entries import Attempted, apply
 from posd.payments.lists import TransactionQuery
 from posd.payments.model import Result, Transaction
-from posd.payments.reprocess import Derived, difference
+from posd.payments.reprocess import difference
 from posd.printing import rows as print_jobs
 from posd.records.quarantine import Differing
 from posd.storage import StoreError
@@ -191,7 +191,7 @@ def test_data_that_an_earlier_version_did_not_store_is_no_difference() -> None:
 
 
 def differing(stored: Transaction, derived: Transaction) -> Differing:
-    return difference(Derived(stored, derived, (), ()))
+    return difference(stored, derived)
 
 
 def test_ids_and_sales_in_other_spellings_are_still_found(tmp_path: Path) -> None:

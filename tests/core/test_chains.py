@@ -152,8 +152,10 @@ def test_the_page_has_the_table() -> None:
         rows.append(f"| `{kind}` | `{before}` | {said} |")
     rows += [
         "",
-        "An operation that is open or in doubt blocks the other operation of its pair. A declined, rejected, canceled or "
-        "not started operation blocks nothing.",
+        (
+            "An operation that is open or in doubt blocks the other operation of its pair. A declined, rejected, "
+            "canceled or not started operation blocks nothing."
+        ),
     ]
     page = (Path(__file__).parents[2] / "docs/reference/api.md").read_text()
     expected = "\n".join(rows)

@@ -150,13 +150,8 @@ def test_the_page_has_the_table() -> None:
         if rule == NEVER and kind is before:
             said = 'never: `already_derived`, with `"additional": true` `chain_conflict`'
         rows.append(f"| `{kind}` | `{before}` | {said} |")
-    rows += [
-        "",
-        (
-            "An operation that is open or in doubt blocks the other operation of its pair. A declined, rejected, "
-            "canceled or not started operation blocks nothing."
-        ),
-    ]
+    note = "An operation that is open or in doubt blocks the other one of its pair. "
+    rows += ["", note + "An operation that was not approved blocks nothing."]
     page = (Path(__file__).parents[2] / "docs/reference/api.md").read_text()
     expected = "\n".join(rows)
     assert page.split("<!-- chains -->\n\n")[1].split("\n\n<!-- /chains -->")[0] == expected, expected

@@ -20,6 +20,7 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, S
 from posd.base.crashpoints import crash_point
 from posd.base.exposition import Histogram
 from posd.base.ids import Channel, canonical_uuid, is_print_job_id
+from posd.base.replies import UNPARSABLE, CallbackResult
 from posd.httpd import bodies
 from posd.httpd.admission import RejectedTraffic
 from posd.httpd.allowance import Allowance
@@ -28,7 +29,6 @@ from posd.payments.inbox import Inbox
 from posd.printing.inbox import PrintInbox
 from posd.records.callback_urls import CallbackUrls
 from posd.records.inbox import UnreadableCallback
-from posd.records.replies import UNPARSABLE, CallbackResult
 
 #: Time-out for receiving a body, in seconds. A terminal sends an event in one piece.
 BODY_SECONDS = 10.0

@@ -405,7 +405,7 @@ def _event(element: str, paged: bool) -> TransactionEvent | NotAnEvent:
     try:
         return read_element(element.encode(), paged=paged)
     except NotAnEvent as error:
-        return NotAnEvent(str(error))  # drop the cause, which references the whole reply
+        return error.alone()  # drop the cause, which references the whole reply
 
 
 def _elements(body: bytes, pointer: str, *, paged: bool) -> list[bytes]:

@@ -16,6 +16,7 @@ from posd.base.crashpoints import crash_point
 from posd.base.fair_queue import APART_BYTES, read_apart
 from posd.base.ids import Channel
 from posd.base.limits import Limit
+from posd.base.replies import CallbackResult, RefusedBody, refusal
 from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.payments.attentions import ApprovalChecks
@@ -30,7 +31,6 @@ from posd.records.inbox import CallbackInbox, CallbackReceipt, UnreadableCallbac
 from posd.records.model import Phase, Pruned
 from posd.records.quarantine import QuarantineEntry, ReceivedCallback
 from posd.records.quotas import sender as sender_of
-from posd.records.replies import CallbackResult, RefusedBody, refusal
 from posd.records.service import RecordService, ServiceParts
 from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
@@ -57,14 +57,16 @@ class EventReadings:
     """Parser of events. Parsed large bodies are kept by digest."""
 
     def __init__(self) -> None:
-        self._readings: dict[bytes, TransactionEvent | str] = {}  # or the reason why the body is not an event
+        self._readings: dict[bytes, TransactionEvent | NotAnEvent] = {}
 
     async def read(self, body: bytes, sender: str) -> TransactionEvent:
         """Parse an event. At most one large body of each `sender` is parsed at a time. Raise NotAnEvent."""
         if len(body) <= APART_BYTES:
             return read_event(body)
         digest = hashlib.sha256(body).digest()
-        reading = self._readings.pop(digest, "") or await read_apart(_read, body, sender)
+        reading = self._readings.pop(digest, None)
+        if reading is None:
+            reading = await read_apart(_read, body, sender)
         self._readings[digest] = reading  # reinsert, so that the newest digest is last
         if len(self._readings) > MAX_READINGS:
             del self._readings[next(iter(self._readings))]
@@ -79,16 +81,16 @@ class EventReadings:
         return _event(reading)
 
 
-def _read(body: bytes) -> TransactionEvent | str:
+def _read(body: bytes) -> TransactionEvent | NotAnEvent:
     try:
         return read_event(body)
     except NotAnEvent as error:
-        return str(error)  # the original error would keep the body and all parsed parts in memory
+        return error.alone()  # the original error would keep the body and all parsed parts in memory
 
 
-def _event(reading: TransactionEvent | str) -> TransactionEvent:
-    if isinstance(reading, str):
-        raise NotAnEvent(reading)
+def _event(reading: TransactionEvent | NotAnEvent) -> TransactionEvent:
+    if isinstance(reading, NotAnEvent):
+        raise reading.alone()
     return reading
 
 
@@ -340,7 +342,7 @@ def _settled(transaction: Transaction) -> bool:
 def _refused(error: NotAnEvent | RefusedBody) -> RefusedBody:
     if isinstance(error, RefusedBody):
         return error
-    return RefusedBody(CallbackResult.UNREADABLE, f"the body is not a transaction event: {error}")
+    return RefusedBody(error.result, f"the body is not a transaction event: {error}")
 
 
 def _usable(event: TransactionEvent, client_transaction_id: str) -> TransactionEvent:

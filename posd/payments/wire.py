@@ -33,6 +33,7 @@ import msgspec
 
 from posd.base.json_types import UNREADABLE, Object, Place, as_text, decoded, named
 from posd.base.money import read_money
+from posd.base.replies import CallbackResult, UnreadableBody
 from posd.payments.lifecycle import Status
 from posd.payments.model import Receipt, TerminalFailure
 
@@ -40,8 +41,8 @@ from posd.payments.model import Receipt, TerminalFailure
 MAX_TEXT = 256
 
 
-class NotAnEvent(ValueError):
-    """Body that is not a transaction event. The message is the reason."""
+class NotAnEvent(UnreadableBody):
+    """Body that is not a transaction event."""
 
 
 class RawResponse(msgspec.Struct, frozen=True):
@@ -121,9 +122,9 @@ def _members_of(body: bytes) -> tuple[Object, frozenset[Place]]:
     try:
         members, damaged = decoded(body)
     except ValueError as error:
-        raise NotAnEvent(str(error)) from error
+        raise NotAnEvent(CallbackResult.NOT_JSON, reason=str(error)) from error
     if not isinstance(members, Object):
-        raise NotAnEvent("it is not a JSON object")
+        raise NotAnEvent(CallbackResult.NO_OBJECT)
     _unambiguous(members, ("status", "client_transaction_id", "terminal"), "")
     return _under_one(members, "raw_response", "rawResponse"), damaged
 
@@ -133,7 +134,7 @@ def _read(body: bytes, members: Object, damaged: frozenset[Place], status: Any) 
     read = _LenientReader(set(damaged))
     terminal = _under_one(read.object(members, "terminal"), "serial_number", "serialNumber")
     if not _text(members, "client_transaction_id") and not _text(terminal, "serial_number"):
-        raise NotAnEvent("it has neither a client_transaction_id nor a terminal.serial_number")
+        raise NotAnEvent(CallbackResult.NO_SUBJECT)
     _unambiguous(terminal, ("serial_number",), "terminal.")
     operation = read.object(members, "operation")
     amount = read.object(operation, "operation", "amount")
@@ -204,9 +205,9 @@ def _echoed(*parts: Object) -> tuple[str, ...]:
 def _status(value: Any) -> str:
     """Return the status, the only required member. Raise NotAnEvent."""
     if not isinstance(value, str) or not value or UNREADABLE in value:
-        raise NotAnEvent("status is missing or not a string that can be read")
+        raise NotAnEvent(CallbackResult.NO_STATUS)
     if len(value) > MAX_TEXT:
-        raise NotAnEvent(f"status is longer than {MAX_TEXT} characters")
+        raise NotAnEvent(CallbackResult.LONG_TEXT, name="status", most=MAX_TEXT)
     return value
 
 
@@ -229,7 +230,7 @@ def _unambiguous(members: Mapping[str, Any], names: tuple[str, ...], prefix: str
         return
     for name in names:
         if name in members.repeated:
-            raise NotAnEvent(f"{prefix}{name} appears more than once, with different values")
+            raise NotAnEvent(CallbackResult.TWO_VALUES, name=f"{prefix}{name}")
 
 
 def _object(members: Object, name: str) -> Object:

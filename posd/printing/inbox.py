@@ -1,6 +1,6 @@
 """Inbox of the print channel: the handling of each authentic print webhook (terminal API, Printing).
 
-`records.replies` has the replies. No status makes the terminal send a webhook again. So a poll follows each refusal,
+`base.replies` has the replies. No status makes the terminal send a webhook again. So a poll follows each refusal,
 and the status is only informative.
 
 | what is applied                           | what follows                                                 |
@@ -19,6 +19,7 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.fair_queue import read_apart
+from posd.base.replies import CallbackResult, RefusedBody, refusal
 from posd.base.times import iso
 from posd.printing import rows
 from posd.printing.documents import PrintApplied, PrintDifference
@@ -28,7 +29,6 @@ from posd.printing.wire import NotAPrintEvent, read_webhook
 from posd.records import quarantine
 from posd.records.inbox import CallbackInbox, CallbackReceipt, UnreadableCallback
 from posd.records.quarantine import Derivable, QuarantineEntry, ReceivedCallback
-from posd.records.replies import CallbackResult, RefusedBody, refusal
 from posd.records.service import RecordService, ServiceParts
 from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
@@ -129,7 +129,7 @@ class PrintInbox(RecordService):
 
 
 def _unreadable(error: NotAPrintEvent) -> RefusedBody:
-    return RefusedBody(CallbackResult.UNREADABLE, f"the body is not a print webhook: {error}")
+    return RefusedBody(error.result, f"the body is not a print webhook: {error}")
 
 
 def print_records(inbox: PrintInbox) -> Derivable[PrintJob]:

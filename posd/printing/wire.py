@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from posd.base.json_types import UNREADABLE, Object, as_text, decode, decoded
+from posd.base.replies import CallbackResult, UnreadableBody
 from posd.printing.model import JobAccepted, JobReport, Judgement, PrintJob, PrintStatus
 from posd.terminals.attempt import Attempt, Doubtful, NotSent, Replied, ReplyLost, envelope_in, judge_start, with_remark
 
@@ -26,8 +27,8 @@ ID_NAMES = ("printJobId", "print_job_id", "id")
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class NotAPrintEvent(ValueError):
-    """Body that is not a print webhook. The message is the reason."""
+class NotAPrintEvent(UnreadableBody):
+    """Body that is not a print webhook."""
 
 
 class NoAnswer(msgspec.Struct, frozen=True, tag="no_answer"):
@@ -57,12 +58,12 @@ def read_webhook(body: bytes) -> JobReport:
     try:
         members = decoded(body)[0]
     except ValueError as error:
-        raise NotAPrintEvent(str(error)) from error
+        raise NotAPrintEvent(CallbackResult.NOT_JSON, reason=str(error)) from error
     if not isinstance(members, Object):
-        raise NotAPrintEvent("it is not a JSON object")
+        raise NotAPrintEvent(CallbackResult.NO_OBJECT)
     job_id, status = _required(members, "printJobId"), _required(members, "status")
     if UNREADABLE in status:
-        raise NotAPrintEvent("status cannot be read")
+        raise NotAPrintEvent(CallbackResult.DAMAGED_STATUS)
     return _report(
         status,
         members,
@@ -167,12 +168,12 @@ def _identity(value: Any) -> str | None:
 
 def _required(members: Object, name: str) -> str:
     if name in members.repeated:
-        raise NotAPrintEvent(f"{name} appears more than once, with different values")
+        raise NotAPrintEvent(CallbackResult.TWO_VALUES, name=name)
     text = _text(members.get(name), MAX_JOB_ID + 1)
     if not text or not text.strip("."):
-        raise NotAPrintEvent(f"{name} is missing or not a text")
+        raise NotAPrintEvent(CallbackResult.NO_TEXT, name=name)
     if len(text) > MAX_JOB_ID:
-        raise NotAPrintEvent(f"{name} is longer than {MAX_JOB_ID} characters")
+        raise NotAPrintEvent(CallbackResult.LONG_TEXT, name=name, most=MAX_JOB_ID)
     return text
 
 

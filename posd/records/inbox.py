@@ -1,6 +1,6 @@
 """Inbox of callbacks with a valid token: the shared part of payments and print jobs.
 
-The reply follows the commit. An unusable body is stored in the quarantine (`records.replies`), and posd searches on the
+The reply follows the commit. An unusable body is stored in the quarantine (`base.replies`), and posd searches on the
 terminal instead.
 """
 
@@ -13,11 +13,11 @@ import msgspec
 import structlog
 
 from posd.base.limits import Limit
+from posd.base.replies import UNKEPT, CallbackResult, RefusedBody
 from posd.records import quarantine
 from posd.records.model import Phase, Quarantined, Reapplied
 from posd.records.quarantine import QuarantineEntry, ReceivedCallback
 from posd.records.quotas import sender as sender_of
-from posd.records.replies import UNKEPT, CallbackResult, RefusedBody
 from posd.records.service import ServiceParts
 from posd.records.table import R, RecordKind
 from posd.storage import CommitUncertain, StorageUnavailable

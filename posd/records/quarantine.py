@@ -12,9 +12,9 @@ import structlog
 
 from posd.base import limits
 from posd.base.ids import Channel
+from posd.base.replies import RefusedBody
 from posd.base.times import iso
 from posd.records.pages import fill
-from posd.records.replies import RefusedBody
 from posd.records.table import R, RecordKind
 from posd.storage import marks
 from posd.storage.batch import WriteTransaction

@@ -1,8 +1,14 @@
 """Rules by which posd refuses a webhook with a valid token: each result, and the precedence of two rules."""
 
+from string import Formatter
+
 import pytest
 
-from posd.records.replies import CallbackResult, refusal
+from posd.base.replies import CallbackResult, UnreadableBody, refusal
+from posd.base.text import Language
+from posd.cli.explain import catalogue
+from posd.payments.wire import read_event
+from tests.support.tables import every
 
 UNSIGNED = {"signature_fault": "it has no signature"}
 OTHER_ID = {"another": "print job"}
@@ -47,3 +53,29 @@ def test_a_webhook_is_refused_by_each_rule_and_the_first_counts(result: Callback
 )
 def test_an_unreadable_or_unconfigured_value_is_no_reason(claims: dict[str, str | bool]) -> None:
     assert refusal(**claims) is None
+
+
+@every("result", [row for row in CallbackResult if row.reason.en])
+def test_a_reason_is_shown_in_both_languages_with_the_same_values(result: CallbackResult) -> None:
+    named = [[name for _, name, _, _ in Formatter().parse(text) if name] for text in result.reason]
+    assert named[0] == named[1]
+    values = dict.fromkeys(named[0], "SN-9")
+    try:
+        catalogue.use(Language.ES)
+        shown = catalogue.translate(result.explain(**values))
+    finally:
+        catalogue.use(Language.EN)
+    assert shown == result.reason.es.format(**values) != result.reason.en.format(**values)
+
+
+def test_each_unusable_body_is_kept_for_an_operator() -> None:
+    unusable = [row for row in CallbackResult if row.status in (400, 403) and row is not CallbackResult.MALFORMED_HTTP]
+    assert {(row.keeps, row.attention, row.retry_after) for row in unusable} == {("quarantine", True, None)}
+
+
+def test_an_unreadable_body_keeps_its_reason_without_what_caused_it() -> None:
+    with pytest.raises(UnreadableBody) as caught:
+        read_event(b"\xff")
+    alone = caught.value.alone()
+    assert (alone.result, str(alone)) == (CallbackResult.NOT_JSON, str(caught.value))
+    assert (alone.__cause__, alone.__traceback__) == (None, None)

@@ -18,6 +18,7 @@ import click
 from msgspec import structs
 
 from posd.base.operations import OPERATIONS
+from posd.base.replies import CallbackResult
 from posd.base.text import Language
 
 if TYPE_CHECKING:
@@ -135,7 +136,8 @@ def translate(text: str) -> str:
 def _sentences(language: Language) -> Sequence[tuple[re.Pattern[str], str]]:
     """Return the patterns of [sentence] with their translations. Entries with more fixed text come first."""
     found = []
-    for english, translation in read(language)["sentence"].items():
+    replies = {row.reason.en: row.reason.es for row in CallbackResult if row.reason.en}
+    for english, translation in (replies | read(language)["sentence"]).items():
         parts = list(Formatter().parse(english))
         pattern = "".join(re.escape(fixed) + (f"(?P<{name}>.+?)" if name else "") for fixed, name, _, _ in parts)
         found.append((sum(len(fixed) for fixed, *_ in parts), re.compile(pattern, re.DOTALL), translation))

@@ -138,9 +138,7 @@ class Aborts(RecordService):
 
     def _fence(self, unit: WriteTransaction, client_transaction_id: str, request: AbortRequested) -> Transaction:
         """Return the transaction if an abort may be sent for it, and record the request in its journal."""
-        transaction = rows.get(unit.db, client_transaction_id)
-        if transaction is None:
-            raise rows.PAYMENT.missing(unit.db, client_transaction_id, "cannot abort: ")
+        transaction = rows.PAYMENT.require(unit.db, client_transaction_id, "cannot abort: ")
         _require_open(transaction)
         if past_point_of_no_return(transaction):
             raise Problem(
@@ -174,8 +172,7 @@ class Aborts(RecordService):
 
     def _settle(self, unit: WriteTransaction, client_transaction_id: str, attempt: Attempt) -> Transaction:
         """Record the result, and free the terminal if the transaction has ended. Return its state."""
-        transaction = rows.get(unit.db, client_transaction_id)
-        assert transaction is not None  # noqa: S101 - `_fence` has read this row, and started ids are never deleted
+        transaction = rows.PAYMENT.require(unit.db, client_transaction_id)
         return record(unit, transaction, AbortAnswered(attempt, reads_errors=True), self._now(), self._outstanding)
 
 

@@ -103,8 +103,7 @@ class AddressChanges(RecordService):
                 await self._store.write(partial(self._record, identity=identity, lost=lost))
 
     def _record(self, unit: WriteTransaction, identity: str, lost: bool) -> None:
-        before = rows.get(unit.db, identity)
-        assert before is not None  # noqa: S101 - started ids are never deleted
+        before = rows.PAYMENT.require(unit.db, identity)
         if before.phase is Phase.FINAL or before.callback_host is None:
             return  # the payment has ended meanwhile
         entry = AddressLost(before.callback_host) if lost else AddressBack(before.callback_host)

@@ -314,7 +314,7 @@ def state_document(
 
 def event_document(item: StoredEvent) -> Event:
     """Return a recorded event with its number and verdict. The event is verbatim except for damaged parts."""
-    return Event(**same_fields(Event, item), event=msgspec.Raw(presentable(item.body)))
+    return Event(item.seq, item.received_at, item.verdict, msgspec.Raw(presentable(item.body)))
 
 
 def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> History:

@@ -562,12 +562,5 @@ class Reconciler(RecordService):
 
     async def _read(self, client_transaction_id: str) -> Transaction:
         with storage_problem("cannot reconcile: {error}; check the disk"):
-            return await self._store.look_up(partial(_known, client_transaction_id=client_transaction_id))
-
-
-def _known(db: sqlite3.Connection, client_transaction_id: str) -> Transaction:
-    """Return the transaction with that id. Raise Problem."""
-    found = rows.get(db, client_transaction_id)
-    if found is None:
-        raise rows.PAYMENT.missing(db, client_transaction_id, "cannot reconcile: ")
-    return found
+            known = partial(rows.PAYMENT.require, identity=client_transaction_id, cannot="cannot reconcile: ")
+            return await self._store.look_up(known)

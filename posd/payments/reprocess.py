@@ -20,7 +20,7 @@ from posd.payments.model import Outcome, Result, Transaction
 from posd.payments.record import Recorded, move
 from posd.payments.transitions import RepeatedEvent, rebuild, recognise
 from posd.payments.wire import TransactionEvent, read_event
-from posd.records.model import TakenOver, same_fields
+from posd.records.model import TakenOver
 from posd.records.quarantine import MAX_SHOWN, Derivable, Differing, ReprocessResult
 from posd.records.service import CallsInFlight
 from posd.storage.batch import WriteTransaction
@@ -95,7 +95,7 @@ def differing(
 
 def report(done: ReprocessResult, quarantined: int) -> TransactionReport:
     """Return the results for payments as a document of the local API."""
-    return TransactionReport(done.derived, quarantined=quarantined, **same_fields(TransactionReport, done))
+    return TransactionReport(done.derived, done.skipped, done.applied, done.differences, done.differing, quarantined)
 
 
 def difference(

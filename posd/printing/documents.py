@@ -163,7 +163,7 @@ def line(at: str, entry: Entry) -> Line:
         case Created(attempt=attempt):
             return AttemptLine(at=at, judgement=NAMES[type(entry.judgement)], **facts_of(attempt))
         case Polled(answer=PollAnswered(report=said)):
-            return PollLine(at=at, **same_fields(PollLine, said))
+            return PollLine(at=at, status=said.status, error_code=said.error_code, error_message=said.error_message)
         case Polled(answer=NoAnswer() as answer):
             return UnansweredPollLine(at=at, answer=answer)
         case _:
@@ -232,4 +232,4 @@ class PrintReport(msgspec.Struct):
 
 def report(done: ReprocessResult) -> PrintReport:
     """Return the results of reprocessing for print jobs as a document of the local API."""
-    return PrintReport(done.derived, **same_fields(PrintReport, done))
+    return PrintReport(done.derived, done.applied, done.differences, done.differing)

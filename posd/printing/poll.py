@@ -16,6 +16,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
+import msgspec
 import structlog
 
 from posd.base.crashpoints import crash_point
@@ -36,14 +37,13 @@ from posd.terminals.attempt import NotSent
 log = structlog.get_logger("posd.print_spooler")
 
 
-class _PollQueue:
+class _PollQueue(msgspec.Struct, eq=False):
     """Open jobs of one terminal."""
 
-    def __init__(self) -> None:
-        self.jobs: set[str] = set()
-        self.failures = 0  # failed polls since the terminal was last reached
-        self.away_until = -NEVER  # end of the pause after such a poll, in which none of the jobs is polled
-        self.asking: asyncio.Task[None] | None = None
+    jobs: set[str] = msgspec.field(default_factory=set)
+    failures: int = 0  # failed polls since the terminal was last reached
+    away_until: float = -NEVER  # end of the pause after such a poll, in which none of the jobs is polled
+    asking: asyncio.Task[None] | None = None
 
 
 class PrintPoller(RecordService):
@@ -253,6 +253,4 @@ class PrintPoller(RecordService):
 
 def _record(unit: WriteTransaction, identity: str, entry: Polled | Stuck, now: datetime) -> None:
     """Apply an entry (runs inside the commit)."""
-    before = rows.get(unit.db, identity)
-    assert before is not None  # noqa: S101 - ids are never deleted
-    rows.record(unit, before, entry, now)
+    rows.record(unit, rows.PRINT_JOB.require(unit.db, identity), entry, now)

@@ -76,16 +76,15 @@ class CallbackInbox(Generic[R]):
 
     def committed(self, identity: str, came: ReceivedCallback, receipt: CallbackReceipt) -> None:
         """Count and log the result of a callback after its commit."""
-        if receipt.updates_terminal:
-            terminal = receipt.terminal
-            if terminal and terminal not in self._known_headers:
-                self._known_headers.add(terminal)
-                log.info(
-                    "webhook.headers",
-                    terminal=terminal,
-                    kind=self.kind.channel,
-                    detail=authentication.header_names(came.headers),
-                )
+        terminal = receipt.terminal
+        if receipt.updates_terminal and terminal and terminal not in self._known_headers:
+            self._known_headers.add(terminal)
+            log.info(
+                "webhook.headers",
+                terminal=terminal,
+                kind=self.kind.channel,
+                detail=authentication.header_names(came.headers),
+            )
         self.repeated += receipt.result in (CallbackResult.REPEATED, CallbackResult.REMOVED)
         if receipt.reason is not None:
             status = receipt.result.status
@@ -114,16 +113,9 @@ class CallbackInbox(Generic[R]):
             what = f"{quarantine.MAX_KEPT} callbacks of this {self.kind.noun}"
             reason = f"{what} are in quarantine already; more are not kept"
             sender = None
-        if result.attention:
-            self.attend(unit, known, reason, came.at, refusal.serial)
+        if result.attention and known is not None:
+            self.record(unit, known, Quarantined(reason, refusal.serial), came.at)
         return CallbackReceipt(result, terminal, reason=reason, limit=limit, kept_of=sender, updates_terminal=updates)
-
-    def attend(
-        self, unit: WriteTransaction, known: R | None, reason: str, at: datetime, serial: str | None = None
-    ) -> None:
-        """Record on a known payment or job that one of its callbacks was unusable. Runs inside the commit."""
-        if known is not None:
-            self.record(unit, known, Quarantined(reason, serial), at)
 
     async def lose(
         self, identity: str, lost: UnreadableCallback, at: datetime, settled: Callable[[R], bool] = lambda _known: False
@@ -136,7 +128,7 @@ class CallbackInbox(Generic[R]):
         def work(unit: WriteTransaction) -> None:
             known = self.kind.get(unit.db, identity)
             if known is not None and not settled(known):
-                self.attend(unit, known, lost.reason, at)
+                self.record(unit, known, Quarantined(lost.reason), at)
 
         subject = self.kind.named(identity)
         if lost.limit_bytes is not None:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -86,8 +85,6 @@ class RecordService:
         self._quotas = parts.quotas
 
 
-_status = attrgetter("status")  # a field of one kind, and a property of the other
-
 # Decisions of an operator. Decisions are audited, and are never a proof.
 
 
@@ -149,6 +146,6 @@ async def take_over(
             **kind.named(kind.id_of(item)),
             terminal=item.terminal,
             phase=item.phase,
-            status=_status(item),
+            status=getattr(item, "status", None),
         )
     return taken_over

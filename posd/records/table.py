@@ -107,6 +107,12 @@ class RecordKind(Generic[R, P]):
         row = db.execute(f"{self.select} WHERE {self._id} = ?", (identity,)).fetchone()
         return self.read(row) if row else None
 
+    def require(self, db: sqlite3.Connection, identity: str, cannot: str = "") -> R:
+        """Return the record of an id. Raise the Problem of `missing`."""
+        if (found := self.get(db, identity)) is None:
+            raise self.missing(db, identity, cannot)
+        return found
+
     def by_rowid(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, R]]:
         """Return the next records after a rowid, in the order of recording."""
         return [(row[0], self.read(row[1:])) for row in db.execute(self._select_by_rowid, (after, limit))]

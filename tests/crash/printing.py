@@ -154,18 +154,7 @@ def offline_faults(world: "World", db: sqlite3.Connection) -> list[str]:
     webhook.
     """
     stored = Counter(row[0] for row in db.execute("SELECT body FROM print_journal WHERE body IS NOT NULL"))
-    came = [item for item in world.callbacks.exchanges if item.path.startswith(WEBHOOKS)]
-    taken = {item.body for item in came if item.status is not None and item.status // 100 == 2}
-    faults = [
-        f"posd acknowledged a webhook that is not in the database: {body.decode()}" for body in taken - stored.keys()
-    ]
-    faults += [
-        f"the database has a webhook that the terminal never sent: {body!r}"
-        for body in stored.keys() - {item.body for item in came}
-    ]
-    faults += [
-        f"the database has a webhook {count} times: {body.decode()}" for body, count in stored.items() if count > 1
-    ]
+    faults = stored_faults(world, WEBHOOKS, "print webhook", stored)
     heard = world.terminal.ledger.of("print_webhook", result=200)
     known = {json.loads(body)["printJobId"] for body in stored}
     faults += [
@@ -174,3 +163,18 @@ def offline_faults(world: "World", db: sqlite3.Connection) -> list[str]:
         if entry["named"] not in known
     ]
     return faults
+
+
+def stored_faults(world: "World", path: str, kind: str, stored: Counter[bytes]) -> list[str]:
+    """Compare the callbacks below a path with the stored bodies. The database must have each acknowledged body once,
+    and no other body.
+    """
+    came = [item for item in world.callbacks.exchanges if item.path.startswith(path)]
+    taken = {item.body for item in came if item.status is not None and item.status // 100 == 2}
+    never_sent = stored.keys() - {item.body for item in came}
+    twice = [body for body, count in stored.items() if count > 1]
+    return [
+        *(f"posd acknowledged this {kind}, which is not in the database: {body!r}" for body in taken - stored.keys()),
+        *(f"the database has this {kind}, which the terminal never sent: {body!r}" for body in never_sent),
+        *(f"the database has this {kind} {stored[body]} times: {body!r}" for body in twice),
+    ]

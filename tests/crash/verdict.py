@@ -14,6 +14,7 @@ from typing import Any
 from posd.upkeep.verify import verify
 from tests.crash import printing
 from tests.crash.world import SERIAL, Payment, World
+from tests.support.daemon import FAULTS
 from tests.support.events import RESULTS
 
 #: Evidence that a payment never started: an unsent request, a refusal, both rounds of proof, or an operator's decision.
@@ -55,7 +56,7 @@ async def online_faults(world: World) -> list[str]:
 
 def offline_faults(world: World) -> list[str]:
     """Return the faults on the disk and in the logs, after the daemon has stopped."""
-    faults = [f"log: {line}" for line in world.log if line["event"] in ("posd.internal_error", "not json")]
+    faults = [f"log: {line}" for line in world.log if line["event"] in FAULTS]
     with closing(sqlite3.connect(f"{world.daemon.database.as_uri()}?mode=ro", uri=True)) as db:
         faults += [f"the integrity check finds {row}" for row in db.execute("PRAGMA integrity_check") if row != ("ok",)]
         faults += [f"a foreign key has no row: {row}" for row in db.execute("PRAGMA foreign_key_check")]
@@ -64,18 +65,9 @@ def offline_faults(world: World) -> list[str]:
         stored = Counter(row[0] for row in db.execute("SELECT body FROM events"))
         faults += printing.offline_faults(world, db)
     faults += [f"`verify` finds {finding}" for finding in verify(world.daemon.database, lambda *_: None).findings]
-    came = [item for item in world.callbacks.exchanges if item.path.startswith(WEBHOOKS)]
+    faults += printing.stored_faults(world, WEBHOOKS, "event", stored)
     refused = {item.status for item in world.callbacks.exchanges} - {None, 200, 503}
     faults += [f"posd replied {status} to an event, so the terminal does not send it again" for status in refused]
-    taken = {item.body for item in came if item.status is not None and item.status // 100 == 2}
-    faults += [
-        f"posd acknowledged an event that is not in the database: {body.decode()}" for body in taken - stored.keys()
-    ]
-    sent = {item.body for item in came}
-    faults += [f"the database has an event that the terminal never sent: {body!r}" for body in stored.keys() - sent]
-    faults += [
-        f"the database has an event {count} times: {body.decode()}" for body, count in stored.items() if count > 1
-    ]
     known = {json.loads(body)["event_id"] for body in stored}
     heard = (item for item in world.terminal.ledger.of("attempt") if isinstance(item["result"], int))
     told = {item["event_id"] for item in heard if item["result"] // 100 == 2}

@@ -15,9 +15,9 @@ import pytest_asyncio
 from posd.daemon.metrics import FAMILIES, OPEN_PHASES
 from posd.tls import issue
 from tests.support.daemon import Daemon
-from tests.support.events import body
+from tests.support.events import RESULTS, body
 from tests.support.exposition import Family, read
-from tests.support.outcomes import FINALS, every_outcome
+from tests.support.outcomes import every_outcome
 from tests.support.ports import reserve
 from tests.support.shop import PATIENCE_SECONDS, Shop, open_shop
 from tests.support.webhooks import address, deliver
@@ -82,7 +82,7 @@ async def test_the_metrics_are_exactly_those_of_the_table(place: tuple[Shop, int
 
 async def test_payments_are_counted_by_result_type_and_terminal(place: tuple[Shop, int, Path]) -> None:
     found = await families(place[0].daemon)
-    for result in (*FINALS.values(), "not_started"):
+    for result in (*RESULTS.values(), "not_started"):
         assert total(found, "posd_payments_ended_total", result=result, type="charge") == 1, result
         assert value(found, "posd_payment_outcome_seconds", result=result) == 1, result
     assert total(found, "posd_payments_started_total", type="charge") == 7

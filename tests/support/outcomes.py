@@ -2,19 +2,11 @@
 
 from uuid import uuid4
 
-from tests.support.events import body, event
+from tests.support.events import RESULTS, body, event
 from tests.support.https import deliver
 from tests.support.prints import Job
-from tests.support.shop import Payment, Shop, answering, knowing
+from tests.support.shop import Payment, Shop, answering, knowing, quiet
 from tests.support.webhooks import deliver as deliver_to
-
-#: Final of a payment -> result.
-FINALS = {
-    "APPROVAL": "approved",
-    "DECLINED": "declined",
-    "TERMINAL_REJECTED": "rejected",
-    "TERMINAL_CANCELED": "canceled",
-}
 
 
 async def every_outcome(shop: Shop) -> dict[str, Payment]:
@@ -25,7 +17,7 @@ async def every_outcome(shop: Shop) -> dict[str, Payment]:
     event. Return the payments by result. `in_doubt` and `active` are keys too.
     """
     done: dict[str, Payment] = {}
-    for status, result in FINALS.items():
+    for status, result in RESULTS.items():
         done[result] = payment = await shop.started()
         if status == "APPROVAL":
             await payment.approve(3)
@@ -33,6 +25,7 @@ async def every_outcome(shop: Shop) -> dict[str, Payment]:
         assert await payment.deliver(final) == 200
         if status == "APPROVAL":
             assert await payment.deliver(final) == 200  # the terminal sends the event again, as after a lost reply
+        await quiet(shop.daemon)  # posd searches for the events that are missing
     done["not_started"] = refused = shop.payment()
     shop.terminal.start = answering(400, b'{"error":"no"}')
     assert (await refused.put()).json["phase"] == "final"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from posd.base.operations import OPERATIONS, WIRE_TYPES, OperationType
+from posd.base.text import Language
 from posd.cli.explain import catalogue
 from posd.client import AsyncPosd, Posd
 from posd.config.profile import ACCESS_MODES, EDITIONS
@@ -28,14 +29,17 @@ def test_every_type_has_a_row_and_a_path_in_the_profile() -> None:
 
 
 @pytest.mark.parametrize("kind", OperationType)
-def test_every_type_is_in_the_client_the_simulator_spanish_and_the_vectors_of_counting(kind: OperationType) -> None:
+def test_every_type_is_in_the_client_the_simulator_both_languages_and_the_vectors_of_counting(
+    kind: OperationType,
+) -> None:
     """The vectors are counted by posd and by head office's SQL, which would leave out an unknown type in silence."""
     method = kind.replace("-", "_")
     assert hasattr(Posd, method)
     assert hasattr(AsyncPosd, method)
     assert kind in BY_NAME
-    spanish = tomllib.loads(Path(str(catalogue.__file__)).with_name("es.toml").read_text("utf-8"))
-    assert kind in spanish["operation"]
+    for language in Language:
+        file = Path(str(catalogue.__file__)).with_name(f"{language}.toml")
+        assert kind in tomllib.loads(file.read_text("utf-8"))["operation"]
     counted = json.loads((Path(__file__).parents[1] / "vectors" / "counting.json").read_text("utf-8"))
     assert any(row["type"] == kind and row["result"] == "approved" for vector in counted for row in vector["rows"])
     assert f"`{kind}`" in (Path(__file__).parents[2] / "docs" / "reference" / "api.md").read_text("utf-8")

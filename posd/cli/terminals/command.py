@@ -177,6 +177,5 @@ def _show(output: Output, terminal: Mapping[str, Any], check: Mapping[str, Any])
             output.verbatim(*pasted(step.command or "", 4, output.stdout.width))
     elif found["conflict"]:
         output.line(say("identity", "conflict", serial=serial), "yellow")
-        output.line(say("identity", "decide", serial=serial))
-    else:
-        output.line(f"Terminal {serial}: {say('identity', found['proof'], serial=serial)}")
+    proof = f"Terminal {serial}: {say('identity', found['proof'], serial=serial)}"
+    output.line(say("identity", "decide", serial=serial) if found["conflict"] else proof)

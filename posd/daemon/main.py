@@ -9,6 +9,7 @@ import signal
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,7 @@ import structlog
 
 from posd import __version__
 from posd.api import routes
-from posd.api.certificate import ServedCertificate
+from posd.api.certificate import CertificatePair, ServedCertificate
 from posd.api.documents import Version
 from posd.api.feed import FeedStream
 from posd.api.maintenance import ClockCalls, MaintenanceCalls
@@ -26,11 +27,13 @@ from posd.api.terminals import TerminalCalls
 from posd.base import files, limits
 from posd.base.limits import Limit
 from posd.base.redaction import REDACTOR
+from posd.base.times import released
 from posd.calls.app import LocalApp, connection_refused
 from posd.calls.parameters import BoundRoute, served
+from posd.clock.clock import WallClock
 from posd.config import Config, ConfigError, ConfigProblem
 from posd.daemon import metrics, sockets, systemd
-from posd.daemon.parts import CannotStart, Daemon, certificate_pair, wall_clock
+from posd.daemon.parts import CannotStart, Daemon, certificate_pair
 from posd.daemon.reload import InForce, Reloader, keep
 from posd.daemon.status import HealthChecks
 from posd.daemon.surroundings import DaemonLoop, Surroundings
@@ -45,7 +48,6 @@ from posd.payments.reprocess import payment_records
 from posd.printing import rows as print_jobs
 from posd.printing.handlers import PrintJobCalls
 from posd.printing.inbox import print_records
-from posd.printing.model import PrintJob
 from posd.records import terminals
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
 from posd.records.model import Phase
@@ -143,7 +145,7 @@ async def serve(config: Config, surroundings: Surroundings, refused: tuple[Confi
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     noise = RejectedTraffic()
-    loop.set_exception_handler(_exception_handler(noise))
+    loop.set_exception_handler(partial(_report_fault, noise))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _told_to_stop, stop, number)
     async with AsyncExitStack() as stack:
@@ -163,21 +165,64 @@ async def _start(
     stack: AsyncExitStack,
 ) -> None:
     """Build and start all parts, in this order. Push the steps of the stop to the stack."""
-    now = surroundings.now
     inherited = sockets.InheritedSockets()
     reload = asyncio.Event()
-    in_force = InForce(config, now, surroundings.elapsed)
+    in_force = InForce(config, surroundings.now, surroundings.elapsed)
     if refused:
         in_force.refuse(refused)
         log.error("config.refused", error=str(ConfigError(refused)), detail=LAST_ONE)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _told_to_reload, reload, os.isatty(0))
+    pair = partial(certificate_pair, surroundings=surroundings)
+    daemon = await _open(in_force, surroundings, noise, pair, stack)
+    await _take_over(daemon, stack)
+    retention, health, shown = _local_api(daemon, inherited, stack)
+    for listener in daemon.listeners:
+        listener.start()
+    notify(STATUS=f"starting: waiting until {daemon.listen} answers")
+    await systemd.until_it_answers(
+        config.webhooks.listen.host, daemon.listener.port, daemon.certificate, daemon.callback_urls
+    )
+    reloading = Reloader(in_force, daemon.fleet, daemon.callback_urls, daemon.certificate, pair, daemon.status_line)
+    _in_background(stack, "reloading", reloading.run(reload))
+    _run_all(daemon, retention, health, shown, stack)
+    log.info(
+        "posd.started",
+        version=__version__,
+        pid=os.getpid(),
+        listen=daemon.listen,
+        directory=str(config.local_api.directory),
+        database=str(config.database.path),
+        fleet=list(daemon.fleet.serials),
+    )
+    notify(READY="1", STATUS=daemon.status_line())
+    _in_background(stack, "watchdog", systemd.run_watchdog(daemon.store.alive, daemon.status_line))
+    if not refused:
+        await keep(config)
+    give_memory_back()  # free the memory of the start, about a megabyte
+    gc.freeze()  # permanent objects are excluded from garbage collection, because a collection blocks the loop
+    gc.enable()
+
+
+async def _open(
+    in_force: InForce,
+    surroundings: Surroundings,
+    noise: RejectedTraffic,
+    pair: Callable[[Config], CertificatePair],
+    stack: AsyncExitStack,
+) -> Daemon:
+    """Open the database, the certificate and the port for terminals. Return the parts."""
+    config, now = in_force.config, surroundings.now
     _make_state_directory(config.database.path.parent)
     stack.callback(os.close, sockets.lock_directory(config.local_api.directory))
     refuse_lost(config.database.path, config.database.callback_key, config.database.witness)
     store = await Store.open(config.database.path, config.database.lock, now)
     stack.push_async_callback(store.close)
-    clock = await wall_clock(config, surroundings, store)
-    pair = partial(certificate_pair, surroundings=surroundings)
+    limit = timedelta(seconds=config.clock.max_step_seconds)
+    clock = WallClock(store, limit, released(), now, surroundings.elapsed, surroundings.kernel_state)
+    try:
+        await clock.begin()
+    except (StorageUnavailable, ValueError, TypeError) as error:  # the last two are from a row that was damaged on disk
+        raise unusable(config.database.path, error) from error
     known_ca = KnownCa(store, files_in(config.database.tls_directory), now)
     certificate = await ServedCertificate.open(pair(config), now, sure=clock.is_sure, known_ca=known_ca)
     daemon = Daemon(surroundings, store, clock, certificate, in_force, noise)
@@ -187,52 +232,44 @@ async def _start(
     used = config.database.witness.exists() or await store.read(changes.last_seq) > 0
     REDACTOR.keys = keys = load_keys(config.database.callback_key, may_make=not used)
     port = listening.getsockname()[1]
-    callback_urls = CallbackUrls(keys, given.advertise_host, port, given.public_url, host, surroundings.facing)
-    daemon.build(listening, callback_urls)
-    open_payments, open_jobs = await _recover(daemon)
+    daemon.build(listening, CallbackUrls(keys, given.advertise_host, port, given.public_url, host, surroundings.facing))
+    return daemon
+
+
+async def _take_over(daemon: Daemon, stack: AsyncExitStack) -> None:
+    """Load the state of an earlier daemon, and pass it to the parts. Raise StoreError for an unreadable row."""
+    store, now, path = daemon.store, daemon.now, daemon.config.database.path
+    try:
+        await daemon.presence.begin()  # read it first, because the newest record is the last sign of life
+        await daemon.restore_guard.begin()
+        await daemon.unread.begin()
+        open_payments = await payments.recover(store, now)
+        open_jobs = await print_jobs.recover(store, now)
+    except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:
+        # the last three errors are from a row that was damaged on disk
+        raise unusable(path, error) from error
     stack.callback(daemon.restore_guard.end)
     daemon.counters.adopt(open_payments, (job.print_job_id for job in open_jobs))
     daemon.reconciler.adopt(open_payments)
-    daemon.fleet.remember(*await _stored_of_terminals(store, config.database.path, open_payments))
+    daemon.fleet.remember(*await _stored_of_terminals(store, path, open_payments))
     daemon.fleet.network_changed()  # the state of each terminal is unknown, so posd probes it
     daemon.spooler.adopt(open_jobs)
 
-    retention, maintenance, health, shown = _local_api(daemon, keys, inherited)
-    inherited.close()
-    _at_the_stop(
-        stack,
-        retention.stop,
-        maintenance.stop_backup,
-        store.hub.drain,  # end the waits of tills
-        daemon.reconciler.close,
-        daemon.spooler.close,
-        partial(daemon.printing.drain, PRINT_GRACE_SECONDS),
-        partial(daemon.payments.drain, CALL_GRACE_SECONDS),
-        daemon.printing.close,
-        partial(_close, daemon.listeners),
-    )
-    for listener in daemon.listeners:
-        listener.start()
-    at = f"{host}:{daemon.listener.port}"
-    notify(STATUS=f"starting: waiting until {at} answers")
-    await systemd.until_it_answers(host, daemon.listener.port, certificate, callback_urls)
 
-    status = partial(daemon.status_line, at)
-    reloading = Reloader(in_force, daemon.fleet, callback_urls, certificate, pair, status)
-    _in_background(stack, "reloading", reloading.run(reload))
-    _at_the_stop(stack, daemon.presence.end, clock.keep)
-    textfile = None
-    if (path := config.metrics.textfile) is not None:
-        textfile = partial(shown.write_textfile, path, config.metrics.textfile_seconds)
+def _run_all(
+    daemon: Daemon, retention: Retention, health: HealthChecks, shown: metrics.Metrics, stack: AsyncExitStack
+) -> None:
+    """Run the tasks of all parts until the daemon stops."""
+    _at_the_stop(stack, daemon.presence.end, daemon.clock.keep)
     for name, work in (
-        ("database-file", partial(store.watch, surroundings.watch_folder)),
+        ("database-file", partial(daemon.store.watch, daemon.surroundings.watch_folder)),
         ("witness", daemon.restore_guard.run),
-        ("clock", clock.run),
+        ("clock", daemon.clock.run),
         ("presence", daemon.presence.run),
-        ("metrics-textfile", textfile),
+        ("metrics-textfile", shown.write_textfile),
         ("reconciler", daemon.reconciler.run),
         ("print-spooler", daemon.spooler.run),
-        ("certificate", certificate.run),
+        ("certificate", daemon.certificate.run),
         ("interfaces", daemon.interfaces.run),
         ("liveness", daemon.liveness.run),
         ("address-changes", daemon.address_changes.run),
@@ -245,22 +282,6 @@ async def _start(
     ):
         if work is not None:
             _in_background(stack, name, work())
-    log.info(
-        "posd.started",
-        version=__version__,
-        pid=os.getpid(),
-        listen=at,
-        directory=str(config.local_api.directory),
-        database=str(config.database.path),
-        fleet=list(daemon.fleet.serials),
-    )
-    notify(READY="1", STATUS=status())
-    _in_background(stack, "watchdog", systemd.run_watchdog(store.alive, status))
-    if not refused:
-        await keep(config)
-    give_memory_back()  # free the memory of the start, about a megabyte
-    gc.freeze()  # permanent objects are excluded from garbage collection, because a collection blocks the loop
-    gc.enable()
 
 
 def _at_the_stop(stack: AsyncExitStack, *steps: Step) -> None:
@@ -291,22 +312,6 @@ def _make_state_directory(directory: Path) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot make {directory} ({error.strerror}); create it, writable for posd") from error
-
-
-async def _recover(daemon: Daemon) -> tuple[list[Transaction], list[PrintJob]]:
-    """Load the state of an earlier daemon. Return the open payments and print jobs.
-
-    Raise StoreError for an unreadable row.
-    """
-    store, now = daemon.store, daemon.now
-    try:
-        await daemon.presence.begin()  # read it first, because the newest record is the last sign of life
-        await daemon.restore_guard.begin()
-        await daemon.unread.begin()
-        return await payments.recover(store, now), await print_jobs.recover(store, now)
-    except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:
-        # the last three errors are from a row that was damaged on disk
-        raise unusable(daemon.config.database.path, error) from error
 
 
 async def _stored_of_terminals(
@@ -342,36 +347,27 @@ def _told_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
     stop.set()
 
 
-def _exception_handler(noise: RejectedTraffic) -> Any:
-    """Return the event loop's exception handler. The handler counts errors that peers cause, and logs each fault of
-    posd once with an id.
-    """
-
-    def handle(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        error = context.get("exception")
-        if isinstance(error, ssl.SSLError | ConnectionError | TimeoutError):
-            noise.note("connection_broke", "unknown", type(error).__name__)
-            return
-        log.error(
-            "posd.internal_error",
-            error_id=secrets.token_hex(8),
-            detail=_OBJECTS.split(str(context.get("message")), 1)[0],
-            exc_info=error if isinstance(error, BaseException) else None,
-        )
-
-    return handle
+def _report_fault(noise: RejectedTraffic, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """Count an error of the event loop that a peer caused, or log a fault of posd once with an id."""
+    error = context.get("exception")
+    if isinstance(error, ssl.SSLError | ConnectionError | TimeoutError):
+        noise.note("connection_broke", "unknown", type(error).__name__)
+        return
+    log.error(
+        "posd.internal_error",
+        error_id=secrets.token_hex(8),
+        detail=_OBJECTS.split(str(context.get("message")), 1)[0],
+        exc_info=error if isinstance(error, BaseException) else None,
+    )
 
 
 # Listeners of tills and operators, and the handlers of their calls.
 
 
 def _local_api(
-    daemon: Daemon, keys: tuple[bytes, ...], inherited: sockets.InheritedSockets
-) -> tuple[Retention, MaintenanceCalls, HealthChecks, metrics.Metrics]:
-    """Add the listeners to those of the daemon. Return the parts that run or stop with it. Raise SocketError.
-
-    `keys`: the keys of the callback URLs.
-    """
+    daemon: Daemon, inherited: sockets.InheritedSockets, stack: AsyncExitStack
+) -> tuple[Retention, HealthChecks, metrics.Metrics]:
+    """Add the listeners to those of the daemon. Return the parts that run with it. Raise SocketError."""
     config, store, clock, context = daemon.config, daemon.store, daemon.clock, daemon.context
     days, zone = config.database.retention_days, config.merchant.timezone
     retention = Retention(store, days, daemon.is_calling, daemon.now, lambda: clock.confirmed, lambda: clock.doubt)
@@ -388,7 +384,9 @@ def _local_api(
     shown = metrics.Metrics(daemon, health, calls)
     records = (print_records(daemon.print_inbox), payment_records(daemon.inbox, daemon.parts.outstanding))
     reprocessing = Reprocessing(store, records)
-    maintenance = MaintenanceCalls(context, store, keys, daemon.restore_guard, retention, reprocessing)
+    maintenance = MaintenanceCalls(
+        context, store, daemon.callback_urls.keys, daemon.restore_guard, retention, reprocessing
+    )
     all_calls = served(
         routes.ALL,
         calls,
@@ -403,7 +401,20 @@ def _local_api(
     )
     daemon.listeners += _local_listeners(daemon, all_calls, inherited)
     daemon.listeners += shown.listeners()
-    return retention, maintenance, health, shown
+    inherited.close()
+    _at_the_stop(
+        stack,
+        retention.stop,
+        maintenance.stop_backup,
+        store.hub.drain,  # end the waits of tills
+        daemon.reconciler.close,
+        daemon.spooler.close,
+        partial(daemon.printing.drain, PRINT_GRACE_SECONDS),
+        partial(daemon.payments.drain, CALL_GRACE_SECONDS),
+        daemon.printing.close,
+        partial(_close, daemon.listeners),
+    )
+    return retention, health, shown
 
 
 def _local_listeners(

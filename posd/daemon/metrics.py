@@ -209,14 +209,14 @@ class Metrics(msgspec.Struct, eq=False):
         policy = ListenerPolicy(name="metrics", keep_alive_seconds=KEEP_ALIVE_SECONDS, max_connections=MAX_CONNECTIONS)
         return [HttpListener(self.serve, sock, policy, self.daemon.noise, self.daemon.now)]
 
-    async def write_textfile(self, path: Path, seconds: float) -> None:
-        """Write a file for node_exporter regularly, until cancelled. Log a failure once until a write succeeds.
+    async def write_textfile(self) -> None:
+        """Write the configured file for node_exporter, until cancelled. Log a failure once until a write succeeds.
 
         posd writes the text under another name and renames the file, so a reader always finds a complete text.
         node_exporter reads `*.prom` only, as another user.
         """
-        failing = False
-        while True:
+        settings, failing = self.daemon.config.metrics, False
+        while (path := settings.textfile) is not None:
             text = await self.text()
             try:
                 # on a thread, because the disk of the file may not respond
@@ -231,7 +231,7 @@ class Metrics(msgspec.Struct, eq=False):
                 if failing:
                     log.info("metrics.written", detail=str(path))
                 failing = False
-            await tick(seconds)
+            await tick(settings.textfile_seconds)
 
 
 def _age(at: str | None, now: datetime) -> float:

@@ -13,7 +13,7 @@ from posd.api.metrics import EventCounters
 from posd.api.webhooks import WebhookApp
 from posd.base import limits
 from posd.base.clocks import ProcessMoment
-from posd.base.times import iso, released
+from posd.base.times import iso
 from posd.calls.streams import CallContext
 from posd.clock.clock import WallClock
 from posd.config import Config, HeaderError
@@ -39,10 +39,8 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.quotas import Quotas
 from posd.records.service import ServiceParts
 from posd.records.witness_file import WitnessFile
-from posd.storage import StorageUnavailable
 from posd.storage.backup import BackupFolder
 from posd.storage.batch import RecordedChange
-from posd.storage.connection import unusable
 from posd.storage.database_files import disk_space
 from posd.storage.store import MemoryTrimmer, Store
 from posd.terminals.discovery import Discovery
@@ -61,19 +59,6 @@ LAN_KEEP_ALIVE_SECONDS: Final = 15.0
 
 class CannotStart(Exception):
     """Failure of the start. The message has the reason and what to do."""
-
-
-async def wall_clock(config: Config, surroundings: Surroundings, store: Store) -> WallClock:
-    """Build the clock guard, and make its first check. Raise StoreError."""
-    limit = timedelta(seconds=config.clock.max_step_seconds)
-    now, elapsed = surroundings.now, surroundings.elapsed
-    clock = WallClock(store, limit, released(), now, elapsed, surroundings.kernel_state)
-    try:
-        await clock.begin()
-    # ValueError and TypeError are from a row that was damaged on disk
-    except (StorageUnavailable, ValueError, TypeError) as error:
-        raise unusable(config.database.path, error) from error
-    return clock
 
 
 class Daemon:
@@ -110,9 +95,9 @@ class Daemon:
 
     def build(self, listening: socket, callback_urls: CallbackUrls) -> None:
         """Build the parts behind the listener of the terminals, and connect them."""
-        self._build_payments(callback_urls)
-        self._build_printing(callback_urls)
-        self._build_listener(listening, callback_urls)
+        self.callback_urls = callback_urls
+        self._build_payments()
+        self._build_listener(listening)
         alive, elapsed = self.config.database.alive, self.surroundings.elapsed
         self.presence = Presence(self.store, alive, lambda: self.listener.accepting, self.now, elapsed)
         self.counters = EventCounters(self.fleet)
@@ -126,7 +111,7 @@ class Daemon:
         )
         self._connect()
 
-    def _build_payments(self, callback_urls: CallbackUrls) -> None:
+    def _build_payments(self) -> None:
         config, clock = self.config, self.clock
         witness = WitnessFile(config.database.witness)
         self.restore_guard = RestoreGuard(self.store, witness, self.now, clock.limit, self._forgets_before)
@@ -149,23 +134,21 @@ class Daemon:
         self.reconciler = Reconciler(parts, self.searching, self.aborts, config.reconcile)
         self.inbox = Inbox(parts, config.merchant.id, checks, self.reconciler.unusable, clock.heard)
         zone, called_back_at = ZoneInfo(config.merchant.timezone), self.address_changes.called_back_at
-        self.payments = Payments(parts, callback_urls, zone, checks, config.amounts, called_back_at)
+        self.payments = Payments(parts, self.callback_urls, zone, checks, config.amounts, called_back_at)
         self.identity_conflicts = IdentityConflicts(parts)
         self.unread = UnreadApprovals(parts)
-
-    def _build_printing(self, callback_urls: CallbackUrls) -> None:
         turns = PrintTurns()
-        self.printing = Printing(self.parts, callback_urls, turns)
-        self.spooler = PrintPoller(self.parts, turns, self.config.print_)
-        self.print_inbox = PrintInbox(self.parts, self.spooler.unusable)
+        self.printing = Printing(parts, self.callback_urls, turns)
+        self.spooler = PrintPoller(parts, turns, config.print_)
+        self.print_inbox = PrintInbox(parts, self.spooler.unusable)
 
-    def _build_listener(self, listening: socket, callback_urls: CallbackUrls) -> None:
+    def _build_listener(self, listening: socket) -> None:
         """Build the listener for terminals on a socket."""
         channels = (
             webhooks.transactions(self.inbox, self.config.webhooks.max_body_bytes),
             webhooks.print_jobs(self.print_inbox),
         )
-        self.webhooks = WebhookApp(channels, callback_urls, self.noise)
+        self.webhooks = WebhookApp(channels, self.callback_urls, self.noise)
         self.distrust = CertificateRefusals(self.now, self._is_own)
         self.listener = HttpListener(
             self.webhooks,
@@ -183,6 +166,8 @@ class Daemon:
         shared = self.listener.context
         shared.refused, shared.unreadable = self.distrust.told, self.webhooks.answer_unreadable
         self.listener.use_tls(self.certificate.served.context)
+        #: Address of the listener for terminals.
+        self.listen = f"{self.config.webhooks.listen.host}:{self.listener.port}"
         #: All listeners. The listener of the LAN is the first.
         self.listeners = [self.listener]
 
@@ -224,10 +209,10 @@ class Daemon:
         days = self.config.database.retention_days
         return iso(self.clock.confirmed - timedelta(days=days)) if days else ""
 
-    def status_line(self, at: str) -> str:
-        """Return the state of posd as one line, for the service manager. `at`: address of the webhook listener."""
+    def status_line(self) -> str:
+        """Return the state of posd as one line, for the service manager."""
         reachable = sum(terminal.addresses.reachable is True for terminal in self.fleet)
-        words = f"listening on {at}; {reachable} of {len(self.fleet.serials)} terminals reachable"
+        words = f"listening on {self.listen}; {reachable} of {len(self.fleet.serials)} terminals reachable"
         if busy := self.reconciler.open_terminals():
             words += f"; payments open on {', '.join(sorted(busy))}"
         refused = self.in_force.refused

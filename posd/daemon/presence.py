@@ -15,6 +15,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -53,47 +54,40 @@ class _Return(msgspec.Struct, frozen=True):
     payments: Mapping[str, str | None]
 
 
+@dataclass(eq=False)
 class Presence:
     """Detector of absences.
 
     Call `begin` before anything is recorded, `run` as a task, and `end` when the listener closes.
+
+    `path`: the touched file. `accepting`: returns whether terminals can connect. `now`: the wall clock. `elapsed` and
+    `awake`: monotonic seconds; `awake` stops while the machine is suspended.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        path: Path,
-        accepting: Callable[[], bool],
-        now: Callable[[], datetime],
-        elapsed: Callable[[], float],
-        awake: Callable[[], float] = monotonic,
-    ) -> None:
-        """`path`: the touched file. `accepting`: returns whether terminals can connect. `now`: the wall clock.
+    store: Store
+    path: Path
+    accepting: Callable[[], bool]
+    now: Callable[[], datetime]
+    elapsed: Callable[[], float]
+    awake: Callable[[], float] = monotonic
+    _return: _Return | None = field(default=None, init=False)
+    _absence: Absence | None = field(default=None, init=False)
+    _seen: EndedAbsence | None = field(default=None, init=False)
+    #: Number of absences above the harmless length since the start of the process.
+    absences: int = field(default=0, init=False)
 
-        `elapsed` and `awake`: monotonic seconds; `awake` stops while the machine is suspended.
-        """
-        self._store = store
-        self._path = path
-        self._accepting = accepting
-        self._now = now
-        self._elapsed = elapsed
-        self._awake_seconds = awake
-        self._began_at, self._began = now(), elapsed()
+    def __post_init__(self) -> None:
+        self._began_at, self._began = self.now(), self.elapsed()
         self._open: set[str] = set()
         self._opened = asyncio.Event()
-        self._here, self._awake = elapsed(), awake()  # time of the last certain presence
+        self._here, self._awake = self.elapsed(), self.awake()  # time of the last certain presence
         self._deaf = False
-        self._return: _Return | None = None
-        self._absence: Absence | None = None
-        self._seen: EndedAbsence | None = None
-        #: Number of absences above the harmless length since the start of the process.
-        self.absences = 0
 
     async def begin(self) -> None:
         """Read the state of an earlier process: open payments, and last sign of life. Raise StorageUnavailable."""
-        self._absence = await self._store.read(_kept)
-        opened = await self._store.read(_open)
-        newest = await self._store.read(changes.newest_at)
+        self._absence = await self.store.read(_kept)
+        opened = await self.store.read(_open)
+        newest = await self.store.read(changes.newest_at)
         touched, boot = self._last_touch()
         self._open = set(opened)
         self._write_boot(boot)
@@ -108,7 +102,7 @@ class Presence:
         await self.look()
         while True:
             await self._opened.wait()
-            self._here, self._awake = self._elapsed(), self._awake_seconds()
+            self._here, self._awake = self.elapsed(), self.awake()
             while self._open:
                 await asyncio.sleep(BEAT_SECONDS)
                 await self.beat()
@@ -116,10 +110,10 @@ class Presence:
 
     async def beat(self) -> None:
         """Record a sign of life, and detect an absence since the last one."""
-        if not self._accepting():
+        if not self.accepting():
             self._deaf = True
             return
-        here, awake = self._elapsed(), self._awake_seconds()
+        here, awake = self.elapsed(), self.awake()
         gap, slept = here - self._here, (here - self._here) - (awake - self._awake)
         self._here, self._awake = here, awake
         cause: DowntimeCause = "deaf"
@@ -130,13 +124,13 @@ class Presence:
         self._touch()
         if self._open and downtime.too_long(gap):
             with suppress(StorageUnavailable):
-                opened = await self._store.read(_open)
-                await self._found(Absence(cause, gap, iso(self._now()), opened), here)
+                opened = await self.store.read(_open)
+                await self._found(Absence(cause, gap, iso(self.now()), opened), here)
         await self.look()
 
     def end(self) -> None:
         """Record the last sign of life."""
-        if self._open and self._accepting():
+        if self._open and self.accepting():
             self._touch()
 
     async def look(self) -> tuple[Absence, Sequence[str]] | None:
@@ -147,7 +141,7 @@ class Presence:
             if self._absence is None:
                 return None
             await self._follow_clock(self._absence)
-            left = await self._store.read(self._unsettled)
+            left = await self.store.read(self._unsettled)
         except StorageUnavailable:
             return None if self._absence is None else (self._absence, list(self._absence.payments))
         if not left:
@@ -161,15 +155,15 @@ class Presence:
         """Update the times of the absence after the clock was set."""
         if self._seen is None:
             return
-        again = self._seen.now(self._now(), self._elapsed())
+        again = self._seen.now(self.now(), self.elapsed())
         if abs(parse_iso(again.until) - parse_iso(known.until)) > SET:
             self._absence = again
             await self._keep(again)
 
     async def _judge(self, item: _Return) -> None:
         """Determine the length of the absence before this process."""
-        running = timedelta(seconds=self._elapsed() - self._began)
-        back = self._now() - running if item.rebooted else self._began_at
+        running = timedelta(seconds=self.elapsed() - self._began)
+        back = self.now() - running if item.rebooted else self._began_at
         seconds = downtime.away(item.last_sign, back)
         if downtime.too_long(seconds):
             self._return = None
@@ -183,7 +177,7 @@ class Presence:
         self.absences += 1
         old = self._absence
         if old is not None:
-            left = await self._store.read(self._unsettled)
+            left = await self.store.read(self._unsettled)
             old = msgspec.structs.replace(old, payments=left)
         self._absence = downtime.merged(old, found)
         self._seen = EndedAbsence(found, ended, last_sign, old)
@@ -205,10 +199,10 @@ class Presence:
         def work(unit: WriteTransaction) -> None:
             marks.clear(unit.db, marks.AWAY)
             if item is not None:
-                marks.add(unit.db, iso(self._now()), marks.AWAY, item)
+                marks.add(unit.db, iso(self.now()), marks.AWAY, item)
 
         with suppress(StorageUnavailable, CommitUncertain):
-            await self._store.write(work)
+            await self.store.write(work)
 
     def _unsettled(self, db: sqlite3.Connection) -> dict[str, str | None]:
         """Return the unsettled payments of the absence."""
@@ -236,15 +230,15 @@ class Presence:
 
     def _touch(self) -> None:
         """Set the time of the file. A full disk is ignored, because only the next start needs the time."""
-        moment = self._now().timestamp()
+        moment = self.now().timestamp()
         with suppress(OSError):
-            os.utime(self._path, (moment, moment))
+            os.utime(self.path, (moment, moment))
 
     def _last_touch(self) -> tuple[datetime | None, str | None]:
         """Return the last touch of the file and its boot id. Each is None if missing."""
         try:
-            touched = datetime.fromtimestamp(self._path.stat().st_mtime, UTC)
-            return touched, self._path.read_text("ascii").strip() or None
+            touched = datetime.fromtimestamp(self.path.stat().st_mtime, UTC)
+            return touched, self.path.read_text("ascii").strip() or None
         except (OSError, ValueError, OverflowError):
             return None, None
 
@@ -253,7 +247,7 @@ class Presence:
         current = _boot_id()
         with suppress(OSError):
             if known != current:
-                self._path.write_text(current + "\n", "ascii")
+                self.path.write_text(current + "\n", "ascii")
             if known != current or self._open:
                 self._touch()
 

@@ -5,7 +5,7 @@ import ipaddress
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -98,7 +98,7 @@ class CallbackUrls:
 
     def __init__(
         self,
-        keys: Sequence[bytes],
+        keys: tuple[bytes, ...],
         advertise_host: str,
         port: int,
         public_url: str = "",
@@ -110,7 +110,7 @@ class CallbackUrls:
         `listen_host`: the bound address. If it is a single address, posd does not listen on the others. `facing`:
         returns this machine's address on the route to a terminal's URL.
         """
-        self._keys = keys
+        self.keys = keys
         self._facing = facing
         self._port = port
         self.use(advertise_host, public_url)
@@ -125,7 +125,7 @@ class CallbackUrls:
 
     def path(self, channel: Channel, subject: str) -> str:
         """Return the path of the URL for one subject."""
-        return ids.path(channel, subject, ids.token(self._keys[0], channel, subject))
+        return ids.path(channel, subject, ids.token(self.keys[0], channel, subject))
 
     async def url(self, channel: Channel, subject: str, terminal_url: str, access_mode: AccessMode = "local") -> str:
         """Return the URL for one subject; see `url_and_host`."""
@@ -154,4 +154,4 @@ class CallbackUrls:
 
     def authentic(self, channel: Channel, subject: str, given: str) -> bool:
         """Return whether the token belongs to the subject."""
-        return ids.verify(self._keys, channel, subject, given)
+        return ids.verify(self.keys, channel, subject, given)

@@ -264,8 +264,8 @@ class LocalApp:
     async def _call(self, scope: Any, held: InFlight) -> Response:
         """Run the call of a request. Raise Problem; raise ClientGone if the client of a start has left.
 
-        A start can lie in the queue of the socket while posd does not run. Hours later it would ask another customer to
-        pay. Processes take turns. For a process with too many unread bytes, no page is read or encoded.
+        While posd does not run, a start can wait in the queue of the socket. Hours later it would ask another customer
+        to pay. Processes take turns. For a process with too many unread bytes, no page is read or encoded.
         """
         route, handler, request = self._find(scope)
         queue = self._turns_of_pages if route.pages else self._turns

@@ -186,7 +186,7 @@ class SlowReaderDetector(msgspec.Struct, eq=False):
     _since: float = 0.0
 
     def wrote(self) -> None:
-        """Record the number of unread bytes after a write, which hides earlier progress (see `look`)."""
+        """Record the number of unread bytes after a write. A write hides how much the client has read (see `look`)."""
         lying = self.untaken()
         if not self._lying:
             self._since = self.clock()

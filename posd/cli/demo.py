@@ -56,7 +56,7 @@ DEFAULT_SPEED = 10.0
 LONGEST_CHARGE_SECONDS = 60.0
 #: Seconds that the machine itself may need for a charge, at any speed of the customer.
 CHARGE_MARGIN_SECONDS = 15.0
-#: Seconds: discovery takes about two. After a longer wait, multicast does not work here.
+#: Seconds that discovery may take. It usually takes about two. If it takes longer, multicast does not work here.
 DISCOVERY_SECONDS = 6.0
 #: Characters of a line on paper, and prefix of each line on the screen.
 WIDTH = 32

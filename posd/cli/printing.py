@@ -177,7 +177,7 @@ PRINT_JOB = Subject(
 TEXT_MEMBER = "text"
 #: Member with a list of commands, for terminals of the newer edition.
 COMMANDS_MEMBER = "commands"
-#: Control characters that a text may have. Any other one is for a printer, or shows that the file is not text.
+#: Control characters that a text may have. Other control characters are printer commands, or the file is no text.
 TEXT_CONTROLS = frozenset("\t\n\r\f")
 
 

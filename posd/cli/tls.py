@@ -52,7 +52,7 @@ def tls_(ctx: click.Context) -> None:
 def ca(given: Context, output: Output, fingerprint: bool) -> None:
     """Print the CA certificate (PEM) that terminals have to trust: posd tls ca > ca.crt
 
-    The certificate is not secret. If a next CA exists, the command prints that one.
+    The certificate is not secret. If a next CA exists, the command prints the next CA.
     """
     config = load_as_owner(given.config_path)
     made = own(config)

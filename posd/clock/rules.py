@@ -1,7 +1,7 @@
 """Rules for the trust in the wall clock. All functions are pure.
 
-Payments never need the wall clock. Irreversible actions need it: retention, and certificates, which terminals check by
-their own clocks. The evidence for and against the wall clock is: The witnesses are:
+Payments need the wall clock only for `not_after` and for signed calls. Irreversible actions need it: retention, and
+certificates, which terminals check by their own clocks. The evidence for and against the wall clock is:
 
 - The highest trusted wall time, which is stored over restarts, and the date of this build. Time does not go back.
 - The clock since the boot, including sleep. Within a run the wall clock advances as this clock does. An NTP service

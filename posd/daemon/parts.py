@@ -178,9 +178,9 @@ class Daemon:
         hub = self.store.hub
         hub.listen(self.reconciler.changed, TransactionChanged)  # plans the next search
         hub.listen(self.identity_conflicts.changed, TransactionChanged)  # records which terminal a device says it is
-        hub.listen(self.unread.changed, TransactionChanged)  # starts the ten minutes of an approval
+        hub.listen(self.unread.changed, TransactionChanged)  # starts the ten minutes of an unread approval
         hub.listen(self.spooler.changed, PrintJobChanged)  # plans the next poll
-        hub.listen(self.presence.changed, TransactionChanged)  # touches the sign of life while payments are open
+        hub.listen(self.presence.changed, TransactionChanged)  # records a sign of life while payments are open
         hub.listen(self.memory.changed, RecordedChange)  # releases memory after many changes
         # Called in the next step of the event loop.
         hub.listen_later(payment_record.tell, TransactionChanged)

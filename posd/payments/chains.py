@@ -31,8 +31,8 @@ _SENT_UNDER = "upper(transaction_reference) = ? AND transaction_reference IS NOT
 
 
 def with_reference(db: sqlite3.Connection, reference: str, terminal: str | None) -> Transaction | list[str] | None:
-    """Return the transaction with a reference. If several have it, return the only one on that terminal. Return None if
-    there is none.
+    """Return the transaction with a reference. If several transactions have the reference, return the only one on that
+    terminal. Return None if there is none.
 
     If the reference is ambiguous, return the ids of the two oldest.
     """
@@ -100,8 +100,7 @@ def original_facts(db: sqlite3.Connection, transaction: Transaction, original: T
     return counting.original_of(original, (item for number, item in found.items() if own is None or number < own))
 
 
-#: Condition for derived transactions that change the reserved amount. The condition keeps endless refunds from being
-#: read.
+#: Condition for derived transactions that change the reserved amount. With the condition, no number of refunds is read.
 _CHANGES_ORIGINAL = "type IN ('re-auth', 'post-tip')"
 #: Largest number of transactions of a chain that are read before another operation. A restaurant's bill has three.
 MAX_CHAIN = 300
@@ -203,7 +202,10 @@ class ChainLinks:
         return self._sent[reference]
 
     def _giver(self, reference: str, terminal: str) -> str | None:
-        """Return the id of the payment with a reference. If several have it, return the only one on that terminal."""
+        """Return the id of the payment with a reference.
+
+        If several payments have the reference, return the only one on that terminal.
+        """
         found = self._given(reference)
         ids = next(iter(found.values())) if len(found) == 1 else found.get(terminal, [])
         return ids[0] if len(ids) == 1 else None

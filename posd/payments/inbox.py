@@ -143,7 +143,7 @@ class Inbox(RecordService):
             return self.callbacks.not_stored(client_transaction_id, error)
         crash_point("event.committed")
         self.callbacks.committed(client_transaction_id, came, receipt)
-        # a terminal's own callback can name another terminal, of which nothing may change
+        # a terminal's own callback can name another terminal; the data of that terminal must not change
         own = event is not None and event.serial_number == receipt.terminal and receipt.updates_terminal
         if event is not None and own and receipt.reason is None:
             self._fleet.heard_from(event.serial_number, iso(came.at), brand=event.brand, model=event.model)

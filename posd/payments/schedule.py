@@ -3,9 +3,9 @@
 A `TransactionWatch` is the reconciler's data about one transaction. Elapsed time decides no outcome: after a silence
 posd searches, and informs an operator.
 
-| the transaction is                              | silence after which it is asked for | and a person is told |
+| the transaction is                              | silence after which posd searches   | reported as          |
 | ----------------------------------------------- | ----------------------------------- | -------------------- |
-| in doubt                                        | the grace                           | it is in doubt       |
+| in doubt                                        | the grace                           | `in_doubt`           |
 | acknowledged, no event yet                      | the grace                           | `no_callback`        |
 | waiting for the card or the PIN                 | `stall`                             | `stalled`            |
 | at the acquirer (APPROVAL_REQUESTED)            | `stall_after_request`               | `stalled`            |

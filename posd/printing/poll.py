@@ -1,7 +1,7 @@
 """Poller of print jobs. Polling is needed because a print webhook arrives once or never.
 
 The poller receives every change of a job after its COMMIT, and keeps a plan for each open job
-(`posd.printing.schedule`). One task sleeps until the next poll is due. Without open jobs it does not wake up. A
+(`posd.printing.schedule`). One task sleeps until the next poll is due, or until a job is open. A
 terminal is polled for one job at a time. While it is unreachable, only one of its jobs is polled, after a growing
 pause.
 

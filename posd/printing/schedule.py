@@ -6,12 +6,12 @@ A print webhook arrives once or never. So each open job is polled until its end 
 is polled more slowly, and an attention reports an accepted job. These seconds begin when the terminal accepts the job,
 or in doubt when posd begins to poll.
 
-| the job is       | first question                          | stuck is told                  |
+| the job is       | first poll                              | reported as stuck              |
 | ---------------- | --------------------------------------- | ------------------------------ |
-| starting         | none: its reply comes, or its doubt     |                                |
-| in doubt         | `poll_first_seconds` after it became so | never: that it is in doubt is  |
-| active           | `poll_first_seconds` after it became so | `stuck_seconds` after that     |
-| taken up (start) | at once                                 | what is left of `stuck_seconds` |
+| starting         | none: the reply decides                 |                                |
+| in doubt         | `poll_first_seconds` after the change   | never: `in_doubt` is reported  |
+| active           | `poll_first_seconds` after the change   | `stuck_seconds` after that     |
+| taken up (start) | at once                                 | after the rest of those        |
 
 A terminal is polled for one job at a time. While it is unreachable, there is only one poll for all of its jobs, after a
 pause (`not_reached`).

@@ -304,7 +304,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
 
     async def _callback_url(self, job: PrintJob, terminal: FleetTerminal) -> str:
         """Return the callback URL of a job. Raise Problem terminal_offline."""
-        sent_to = job.sent_to or ""  # a job to be sent has it
+        sent_to = job.sent_to or ""  # a job that is to be sent has this field
         return await self._callback_urls.url(Channel.PRINT, job.print_job_id, sent_to, terminal.config.access_mode)
 
     async def _deliver(

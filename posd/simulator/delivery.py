@@ -62,7 +62,7 @@ AGAIN_SHARE = 1 / 3
 AGAIN_SECONDS = 30.0
 
 
-#: Statuses after which an event is sent again. Any other status except 2xx drops the event.
+#: Statuses after which an event is sent again. After any other status, the event is not sent again.
 RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 
 #: Reason why no further attempt is made.

@@ -353,8 +353,8 @@ COMMIT_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 #: Buckets of the number of functions in a COMMIT, up to MAX_BATCH.
 FUNCTION_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128)
 
-#: Seconds between two checks that the path names the open files: while it does, and while it does not. Each commit
-#: checks as well.
+#: Seconds between two checks that the path names the open files, and the same after a failed check. Each commit checks
+#: as well.
 LOOK_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 2.0
 
@@ -457,7 +457,7 @@ class DatabaseWriter:
                         log.info("store.log_saved", database=str(self._path))
 
     def look(self) -> None:
-        """Check that the path names the open files. While it does not, writes are refused."""
+        """Check that the path names the open files. Writes are refused until the check succeeds."""
         before, self.moved = self.moved, self._placed.missing()
         if self.moved is not None:
             self.error = CANNOT.format(self.moved)

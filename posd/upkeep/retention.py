@@ -3,7 +3,7 @@ operator's request.
 
 A run works in small steps through the store's writer. Each step is a function between those of payments, and several
 share a COMMIT. A daily run then pauses for several times the duration of the step. A run can end after any step. The
-next run starts again with the oldest records, of which only the kept ones are left.
+next run starts again with the oldest remaining records.
 
 A search reads an index from the oldest record. A removal checks again inside its commit, because a till may have
 derived another payment since the search. A removal takes few records at a time, because it runs between payments. The

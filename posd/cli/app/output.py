@@ -119,7 +119,7 @@ class Output:
             click.echo("\n".join(_shown(text)), err=True)
 
     def json(self, raw: bytes) -> None:
-        """With --json, write JSON as received; on a terminal indented and escaped, with every value as it is."""
+        """With --json, write JSON as received; on a terminal indented and escaped, with unchanged values."""
         if self.as_json:
             click.echo(escaped(msgspec.json.format(raw, indent=2).decode()) if self.stdout.is_terminal else raw)
 
@@ -206,7 +206,7 @@ def _text(text: Lines, style: str = "") -> Text:
 
 
 def money(amount: Decimal | int) -> str:
-    """Write an amount with at least two decimal places and never an exponent: 11.2 -> 11.20, 0.1234 as it is."""
+    """Write an amount with at least two decimal places and never an exponent: 11.2 -> 11.20, 0.1234 -> 0.1234."""
     value = Decimal(amount)
     exponent = value.as_tuple().exponent
     if isinstance(exponent, int) and exponent > -MONEY_PLACES:

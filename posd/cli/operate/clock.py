@@ -22,8 +22,8 @@ SUBCOMMANDS: Targets = {"confirm": "posd.cli.operate.clock:confirm"}
 def clock(ctx: click.Context, output: Output) -> None:
     """Show whether posd trusts the clock of this machine, why, and what waits for it.
 
-    Payments do not need the clock. Until posd trusts it, posd removes nothing and makes or renews no certificate. Exit
-    code 0: posd trusts it. 1: it does not.
+    Payments need the clock only for `not_after` and for signed calls. Until posd trusts the clock, posd removes nothing
+    and makes or renews no certificate. Exit code 0: posd trusts the clock. 1: posd does not trust it.
     """
     if ctx.invoked_subcommand is not None:
         return

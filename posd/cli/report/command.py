@@ -125,7 +125,7 @@ def _read(api: Api, query: dict[str, str]) -> Any:
 def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -> str | None:
     """Close the shift. Return the number of the shift to show, or None if the first shift began now.
 
-    If nothing changed since the last shift, show the last shift. If another shift was closed meanwhile, show that one.
+    If nothing changed since the last shift, show the last shift. If another shift was closed meanwhile, show it.
     """
     before = api.get("/shifts").body["shifts"]
     last: Any = before[0] if before else None

@@ -20,8 +20,7 @@ import pytest
 from posd.storage.connection import open_database
 from posd.storage.database_files import is_own
 from posd.tls import issue
-from tests.cli.processes import Done
-from tests.cli.stub import Answer, Stub
+from tests.cli.processes import Answer, Done, Stub
 from tests.cli.test_data import Shop
 from tests.store.filled import name
 from tests.support import forks

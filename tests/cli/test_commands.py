@@ -15,6 +15,7 @@ import pytest
 from posd.client import Problem
 from tests.cli.processes import (
     PATIENCE,
+    Answer,
     Done,
     Shop,
     daemon_away,
@@ -24,7 +25,6 @@ from tests.cli.processes import (
     read_until,
     started_posd,
 )
-from tests.cli.stub import Answer
 
 #: Polls and the attention print_stuck come soon.
 SOON = "poll_first_seconds = 3\npoll_max_seconds = 3\nstuck_seconds = 1"

@@ -16,8 +16,7 @@ from posd.cli.app import times
 from posd.storage import backup
 from posd.storage.connection import PAGE_BYTES, lock, schema_version
 from tests.cli.documents import ANSWERS, answer
-from tests.cli.processes import Seen, asked, asked_on_terminal, check, command, posd, posd_on_terminal
-from tests.cli.stub import Answer
+from tests.cli.processes import Answer, Seen, asked, asked_on_terminal, check, command, posd, posd_on_terminal
 from tests.store.filled import OPEN, filling, name
 from tests.support.daemon import toml
 from tests.support.tables import every

@@ -61,8 +61,7 @@ from posd.terminals.identity import AddressConflict
 from tests.cli.documents import ANSWERS, AT, ID, OTHER_ID, answer, attention, outcome, print_job, transaction
 from tests.cli.manual.parsing import parse
 from tests.cli.manual.parsing import words_of as words_of_line
-from tests.cli.processes import asked, check, posd, posd_process
-from tests.cli.stub import Answer, problem
+from tests.cli.processes import Answer, asked, check, posd, posd_process, problem
 from tests.cli.test_status import NONE_OPEN, check_of, well
 from tests.cli.watch.shops import BUSY, NOW, drawn, identity
 from tests.support.tables import every, there
@@ -478,20 +477,6 @@ def test_each_label_exists_in_each_language() -> None:
     assert labels - read(Language.ES)["label"].keys() - {""} == set()
 
 
-@pytest.mark.usefixtures("spanish")
-def test_a_payment_in_doubt_is_shown_in_spanish() -> None:
-    reason = "it closed the connection without an answer"
-    history = {"history": [{"at": AT, "kind": "attempt", "judgement": "in_doubt", "reason": reason}]}
-    script = [answer(DOUBT), answer(history), answer({"events": []})]
-    said = ("siguiente ask_person: Pregunte al encargado.", "aviso in_doubt: ", "fase in_doubt (en duda)", "hora (")
-    more = ("falta una prueba: search_not_confirmed", "enviado, pero no se sabe si el", "cerró la conexión sin")
-    check(f"show {ID}", script, 0, *said, *more, lacks=["broke off"], types="")  # a Spanish sentence replaces this text
-    page = [answer({"transactions": [DOUBT], "next_cursor": None})]
-    check("list --attention", page, 0, "estado", "en duda, ", "!in_doubt", types="")
-    # Programs read the output in a pipe.
-    assert "state" in asked(page, "list").lines[0]
-
-
 def test_the_locale_sets_the_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A locale without accents shows letters without them."""
     options = {"config": tmp_path / "config.toml", "socket": tmp_path / "none"}
@@ -518,32 +503,10 @@ def spanish(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("spanish")
-def test_a_refusal_shows_its_meaning_and_its_facts() -> None:
-    busy = problem(409, "terminal_busy", "terminal SN-0001 runs another", f',"blocking_transaction":"{ID}"')
-    said = f"posd: El terminal está ocupado.\n  pago que lo ocupa: {ID}\n"
-    check(f"abort {ID}", [busy], 1, said, "no se envió nada")
-
-
-@pytest.mark.usefixtures("spanish")
 def test_a_cashiers_text_is_in_the_users_language_and_in_json_in_the_daemons() -> None:
     for options, language in (((), "es"), (("--json",), None)):
         done = asked([answer(DOUBT), answer({"history": []}), answer({"events": []})], "show", ID, *options)
         assert done.calls[0].headers.get("accept-language") == language
-
-
-@every(
-    ("kind", "result", "says"),
-    [
-        ("charge", "approved", "Se cobró al cliente."),
-        ("pre-auth", "approved", "no se cobra nada antes de capturarlo"),
-        ("refund", "approved", "Se devolvió el dinero."),
-        ("void", "approved", "Se anuló el original"),
-        ("void", "declined", "no se anuló nada, y el original no cambia"),
-    ],
-)
-@pytest.mark.usefixtures("in_spanish")
-def test_a_result_means_in_spanish_what_the_operation_did(kind: str, result: str, says: str) -> None:
-    assert says in meaning(ended(kind, result, reached_acquirer=True, reversal="cancellation"))[1]
 
 
 @pytest.mark.usefixtures("in_spanish")
@@ -613,41 +576,46 @@ def test_a_status_with_many_faults_has_no_text_of_the_daemon(name: str) -> None:
         assert name == "configuration" or "> posd doctor" in done.stdout
 
 
-@pytest.mark.usefixtures("spanish")
-@every(
-    ("line", "types", "code", "words"),
-    [
-        (
-            f"release {ID} --operator Ana",
-            "se colgó\ns\n",
-            0,
-            ["Por qué (se guarda con: pago)", "está libre. Todavía no"],
-        ),
-        (f"release {ID} --note x", "n\n", 1, [f"¿Liberar el terminal de {ID}? [s/N]", "No se cambió nada."]),
-        (f"resolve {ID} approved --note x", "\n", 1, [f"¿Registrar {ID} como approved (aprobado)?"]),
-        (f"acknowledge {ID} in_doubt --note x", "sí\n", 0, ["¿Quitar el aviso in_doubt?", "in_doubt se quitó."]),
-        (f"acknowledge {ID} gap --note x", "", 1, [f"{ID} no lo tiene (tiene: in_doubt)"]),
-    ],
-)
-def test_questions_and_answers_of_a_decision_are_in_spanish(line: str, types: str, code: int, words: list[str]) -> None:
-    english = ("[y/N]", "Why", "Free", "Book", "Clear", "cannot", "Nothing")
-    check(line, [answer(DOUBT)] * (2 - code), code, *words, lacks=english, types=types)
-
-
-@pytest.mark.usefixtures("spanish")
-@every(
-    ("line", "types", "reply", "code", "words"),
-    [
-        ("prune", "n\n", "prune", 1, ["Se eliminarían: 12 pagos", "¿Eliminarlo?", "[s/N]", "No se eliminó nada."]),
-        ("reprocess", "", "reprocess", 0, ["pagos revisados: 1042", "No había ninguna diferencia."]),
-        ("quarantine", "", "list_quarantine", 0, ["recibido", "canal", "el primero: posd quarantine 1"]),
-    ],
-)
-def test_the_upkeep_of_the_database_is_in_spanish(
-    line: str, types: str, reply: str, code: int, words: list[str]
-) -> None:
+def upkeep(reply: str) -> Answer:
+    """Return the contract's example without texts of the daemon."""
     document = deepcopy(ANSWERS[reply]["200"])
     for entry in document.get("quarantine", ()):
-        entry["reason"] = "motivo"  # the text comes from the daemon
-    english = [f" {word} " for word in ("the", "of", "is", "are", "and", "payments", "removed")]
-    check(line, [answer(document)], code, *words, lacks=english, types=types, columns=160)
+        entry["reason"] = "no answer"
+    return answer(document)
+
+
+BUSY_TERMINAL = problem(409, "terminal_busy", "terminal SN-0001 runs another", f',"blocking_transaction":"{ID}"')
+REASON = "it closed the connection without an answer"
+HISTORY = answer({"history": [{"at": AT, "kind": "attempt", "judgement": "in_doubt", "reason": REASON}]})
+#: Line -> typed answers, replies of the daemon, exit code, and words that only this screen has.
+IN_SPANISH: dict[str, tuple[str, list[Answer], int, str]] = {
+    f"show {ID}": (
+        "",
+        [answer(DOUBT), HISTORY, answer({"events": []})],
+        0,
+        "cerró la conexión sin",
+    ),
+    "list --attention": ("", [answer({"transactions": [DOUBT], "next_cursor": None})], 0, "!in_doubt"),
+    f"abort {ID}": ("", [BUSY_TERMINAL], 1, f"pago que lo ocupa: {ID}"),
+    f"release {ID} --operator Ana": ("se colgó\ns\n", [answer(DOUBT)] * 2, 0, "está libre. Todavía no"),
+    f"release {ID} --note x": ("n\n", [answer(DOUBT)], 1, f"¿Liberar el terminal de {ID}? [s/N]"),
+    f"resolve {ID} approved --note x": ("\n", [answer(DOUBT)], 1, f"¿Registrar {ID} como approved (aprobado)?"),
+    f"acknowledge {ID} in_doubt --note x": ("sí\n", [answer(DOUBT)] * 2, 0, "¿Quitar el aviso in_doubt?"),
+    f"acknowledge {ID} gap --note x": ("", [answer(DOUBT)], 1, "no lo tiene (tiene: in_doubt)"),
+    "prune": ("n\n", [upkeep("prune")], 1, "Se eliminarían: 12 pagos"),
+    "reprocess": ("", [upkeep("reprocess")], 0, "pagos revisados: 1042"),
+    "quarantine": ("", [upkeep("list_quarantine")], 0, "sin respuesta"),
+}
+
+
+@pytest.mark.usefixtures("spanish")
+@every("line", IN_SPANISH)
+def test_a_screen_in_spanish_has_no_english_sentence(line: str) -> None:
+    types, script, code, words = IN_SPANISH[line]
+    english = [f" {word} " for word in ("the", "of", "is", "are", "and", "was", "it", "cannot")]
+    check(line, script, code, words, lacks=[*english, "[y/N]"], types=types, columns=160)
+
+
+@pytest.mark.usefixtures("spanish")
+def test_a_pipe_has_english_labels_for_programs() -> None:
+    assert "state" in asked(IN_SPANISH["list --attention"][1], "list").lines[0]

@@ -10,8 +10,7 @@ import pytest
 from posd.base.files import login_name, user_name
 from posd.cli.payments.words import meaning
 from tests.cli.documents import AT, COMPLETED, ID, JOB, OTHER_ID, answer, attention, outcome, print_job, transaction
-from tests.cli.processes import asked, asked_on_terminal, check, posd
-from tests.cli.stub import Answer, Stub, problem
+from tests.cli.processes import Answer, Stub, asked, asked_on_terminal, check, posd, problem
 from tests.support.tables import every
 
 BY_ANA = "--operator Ana --note 'the slip says so' --yes"

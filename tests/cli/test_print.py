@@ -10,8 +10,7 @@ import pytest
 
 from posd.base.limits import MAX_DOCUMENT_BYTES
 from tests.cli.documents import COMPLETED, FAILED, ID, JOB, REFUSED, UNSENT, answer, attention, print_job
-from tests.cli.processes import FILE_TO_PRINT, PATIENCE, Done, asked, check, command
-from tests.cli.stub import Answer, Stub, problem
+from tests.cli.processes import FILE_TO_PRINT, PATIENCE, Answer, Done, Stub, asked, check, command, problem
 from tests.support.tables import every
 
 DEEP = b'{"a":' + b"[" * 100_000

@@ -16,14 +16,23 @@ from types import ModuleType
 import pytest
 
 from posd.base.problems import PROBLEMS, Problem, ProblemRow, StartStep
-from posd.cli.app.context import ExitCode, for_print_job, for_problem, for_transaction
+from posd.cli.app.context import ExitCode, for_print_job, for_transaction
 from posd.cli.operate import database
 from posd.cli.payments import decide
 from posd.cli.payments.words import refused_step
-from posd.client import documents as client
 from tests.cli.documents import ANSWERS, AT, FAILED, ID, JOB, answer, attention, outcome, print_job, transaction
-from tests.cli.processes import FILE_TO_PRINT, PATIENCE, asked, check, posd, posd_interrupted, posd_process
-from tests.cli.stub import Answer, Stub, problem
+from tests.cli.processes import (
+    FILE_TO_PRINT,
+    PATIENCE,
+    Answer,
+    Stub,
+    asked,
+    check,
+    posd,
+    posd_interrupted,
+    posd_process,
+    problem,
+)
 from tests.cli.test_operator import SURE
 from tests.cli.test_show import CLAIMED, LOST, entry, page
 from tests.support.tables import every
@@ -158,12 +167,6 @@ def test_a_refused_start_exits_by_its_next_step_and_never_started(code: str, row
             unsent and not over and document.document(starts=True)["next_step"] not in ("fix_call", "same_call")
         ), case
         assert "NOT PAID" not in done.stdout + done.stderr
-
-
-@every(("code", "row"), PROBLEMS.items())
-def test_a_problem_of_any_other_command_is_a_refusal_or_a_wrong_call(code: str, row: ProblemRow) -> None:
-    problem = client.Problem(code, row.status, "why", {})
-    assert for_problem(problem) in (ExitCode.NOT_DONE, ExitCode.USAGE, ExitCode.UNREACHABLE)
 
 
 def test_the_wait_for_an_unknown_payment_ends_only_if_it_was_never_started() -> None:

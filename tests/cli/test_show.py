@@ -8,8 +8,7 @@ from msgspec import to_builtins as encoded
 from posd.cli.operate import database as commands
 from posd.terminals.identity import steps
 from tests.cli.documents import ANSWERS, AT, ID, OTHER_ID, answer, attention, outcome, terminal, transaction
-from tests.cli.processes import asked, check
-from tests.cli.stub import Answer, problem
+from tests.cli.processes import Answer, asked, check, problem
 from tests.support.tables import every
 
 PERSON = {"operator": "Ana", "note": "called the bank", "uid": 1000}

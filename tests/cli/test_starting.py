@@ -13,8 +13,7 @@ from posd.cli.app.connection import Api, Problem
 from posd.cli.app.outcome import TimedOut, start
 from posd.cli.payments.words import operation
 from tests.cli.documents import COMPLETED, ID, JOB, OTHER_ID, answer, attention, outcome, print_job, transaction
-from tests.cli.processes import FILE_TO_PRINT, asked, check, posd
-from tests.cli.stub import Answer, Stub, problem
+from tests.cli.processes import FILE_TO_PRINT, Answer, Stub, asked, check, posd, problem
 from tests.support.tables import every
 
 REFERENCE = "0c0ffee0-0000-4000-8000-00000000000a"

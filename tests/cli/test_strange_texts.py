@@ -20,8 +20,7 @@ from posd.cli.main import main
 from posd.cli.payments.show import PaymentProgress
 from posd.cli.simulator_screen import as_words
 from tests.cli.documents import AT, answer, attention, transaction
-from tests.cli.processes import asked, asked_on_terminal
-from tests.cli.stub import Answer, Stub
+from tests.cli.processes import Answer, Stub, asked, asked_on_terminal
 from tests.cli.test_show import entry
 from tests.cli.watch.shops import identity
 from tests.support.strange import ALL, OWN_SEQUENCE, STRANGE, assert_lines, assert_screen

@@ -30,7 +30,7 @@ from posd.client import (
     connection,
 )
 from tests.cli.documents import AT, COMPLETED, ID, JOB, answer, outcome, outcome_of, print_job, transaction
-from tests.cli.stub import Answer, Stub, problem
+from tests.cli.processes import Answer, Stub, problem
 from tests.support.needs import needs
 
 LOST = Answer(cut=True)

@@ -7,7 +7,7 @@ import pytest
 
 from posd.client import Notice, Posd, Problem, StillOpen, StillPrinting, Unreachable
 from tests.cli.documents import ID, JOB, answer, print_job, transaction
-from tests.cli.stub import Answer, Stub, problem
+from tests.cli.processes import Answer, Stub, problem
 from tests.client.conftest import refused
 from tests.client.test_away import FAULT, FULL, OPEN, STOPPING, sse, sync
 

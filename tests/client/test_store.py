@@ -21,7 +21,7 @@ import pytest
 
 from posd.client import AsyncPosd, OutcomeUnknown, PaymentStore, Posd, Problem, StoredPayment, Unreachable
 from tests.cli.documents import ID, OTHER_ID, answer, transaction
-from tests.cli.stub import Answer, Stub, problem
+from tests.cli.processes import Answer, Stub, problem
 from tests.client.conftest import refused
 from tests.power.platter import replay
 from tests.support import forks

@@ -210,7 +210,7 @@ COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "terminals identity": ("{terminal of approved}", "SN-NOT-THERE"),
     "clock": ("",),
     "clock confirm": ("--operator Ana --note x",),
-    "watch": "it draws on a screen: tests/cli/watch/test_lists.py",
+    "watch": "it draws on a screen: tests/cli/watch/test_live.py",
     "status": ("",),
     "logs": ("{log}", "{log} --traceback", "{log} --level warning"),
     "metrics": ("",),

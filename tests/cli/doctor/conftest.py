@@ -1,14 +1,228 @@
-"""Healthy set-ups, one for each test."""
+"""A healthy set-up that tests can break, with configuration, certificate, database and a terminal. The module also
+reads the doctor's findings.
+"""
 
-from collections.abc import Iterator
+import asyncio
+import re
+import shlex
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
 from posd.tls import issue
-from tests.cli.doctor.healthy import SetUp, healthy
+from posd.tls.files import TlsFiles, describe, files_in
+from tests.cli.manual.parsing import parse
+from tests.cli.processes import Done, posd
+from tests.openapi.simulated import in_thread
+from tests.store.filled import filling
+from tests.support.daemon import Daemon, toml
+from tests.support.ports import reserve
 from tests.support.tmpfs import skip_without_small_disks
+
+SERIAL = "SN-0001"
+#: A time-out that no test reaches, even on a busy machine.
+PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 60\n"
+
+Found = dict[str, Any]
+#: Exit code while posd does not run. Other faults do not change this exit code.
+STOPPED = 3
+
+
+@dataclass
+class Terminal:
+    """A device that replies 404 to every request, and counts the requests. Its clock is `ahead` of this machine's
+    clock.
+    """
+
+    directory: Path
+    secure: bool = True
+    ahead: timedelta = timedelta()
+    calls: list[str] = field(default_factory=list)
+    port: int = 0
+
+    @property
+    def ca(self) -> Path:
+        return files_in(self.directory).ca_certificate
+
+    @property
+    def base_url(self) -> str:
+        return f"{'https' if self.secure else 'http'}://127.0.0.1:{self.port}"
+
+    @property
+    def fingerprint(self) -> str:
+        return describe(files_in(self.directory).certificate).fingerprint_sha256
+
+    @contextmanager
+    def on(self, host: str = "127.0.0.1", port: int = 0) -> Iterator["Terminal"]:
+        """Listen for the block."""
+        with in_thread(self._listening(host, port)):
+            yield self
+
+    @asynccontextmanager
+    async def _listening(self, host: str, port: int) -> AsyncIterator[None]:
+        context, made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files_in(self.directory)
+        context.load_cert_chain(made.certificate, made.private_key)
+        server = await asyncio.start_server(self._reply, host, port, ssl=context if self.secure else None)
+        self.port = server.sockets[0].getsockname()[1]
+        async with server:
+            yield
+
+    async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, EOFError):
+            method, path, _ = (await reader.readuntil(b"\r\n\r\n")).decode().split(" ", 2)
+            self.calls.append(f"{method} {path}")
+            date = format_datetime(datetime.now(UTC) + self.ahead, usegmt=True)
+            head = ("HTTP/1.1 404 Not Found", f"Date: {date}", "Content-Length: 0", "Connection: close", "\r\n")
+            writer.write("\r\n".join(head).encode())
+        writer.close()
+
+
+@dataclass
+class SetUp:
+    """All files of one stopped posd in a directory. Tests can break these files. `config`: the TOML that `doctor`
+    writes.
+    """
+
+    home: Path
+    terminal: Terminal
+    port: int
+    config: str = ""
+    metrics: int = 0
+
+    @property
+    def file(self) -> Path:
+        return self.home / "config.toml"
+
+    @property
+    def state(self) -> Path:
+        return self.home / "state"
+
+    @property
+    def database(self) -> Path:
+        return self.state / "posd.db"
+
+    @property
+    def key(self) -> Path:
+        return self.state / "callback.key"
+
+    @property
+    def tls(self) -> TlsFiles:
+        return files_in(self.state / "tls")
+
+    def change(self, old: str, new: str) -> None:
+        """Change the configuration."""
+        assert self.config.count(old) == 1, old
+        self.config = self.config.replace(old, new)
+
+    def findings(self, code: int = STOPPED) -> list[Found]:
+        """Write the configuration and run doctor. Check the exit code. Return the findings."""
+        self.file.write_text(self.config)
+        return self.findings_as_written(code)
+
+    def findings_as_written(self, code: int = STOPPED) -> list[Found]:
+        """Run doctor with the present configuration file."""
+        done = posd("doctor", "--json", config=self.file)
+        assert (done.returncode, done.stderr) == (code, ""), done.stdout
+        return read(done)
+
+    def check(self) -> tuple[int, list[tuple[str, str]]]:
+        """Run `posd config check` with the present file. Return the exit code, and file and key of each problem."""
+        done = posd("config", "check", "--json", config=self.file)
+        document = done.document
+        assert document["ok"] == (not document["problems"])
+        assert all(one["reason"] and one["cure"] for one in document["problems"])
+        return done.returncode, [(one["file"], one["key"]) for one in document["problems"]]
+
+    def cure(self, commands: list[str]) -> None:
+        """Run the commands of a cure in a shell."""
+        for command in commands:
+            if command.startswith("posd "):
+                done = posd(*shlex.split(command)[1:])
+                assert done.returncode == 0 or " verify" in command, done.stderr
+            else:
+                subprocess.run(command, shell=True, check=True)
+
+
+def read(done: Done) -> list[Found]:
+    """Return the findings of a run. Check that each command of posd in the findings is valid."""
+    found: list[Found] = done.document
+    for command in (command for one in found for command in one["commands"]):
+        typed = re.fullmatch(r"(?:sudo (?:-u \S+ )?|runuser -u \S+ -- )?posd (.*?)(?: > \S+)?", command)
+        if typed:
+            parse(shlex.split(typed[1]))
+    return found
+
+
+@contextmanager
+def healthy(home: Path, terminal_directory: Path, server_directory: Path) -> Iterator[SetUp]:
+    """Yield a set-up with copies of shared certificates, because new certificates take long."""
+    state = home / "state"
+    state.mkdir(mode=0o700)
+    shutil.copytree(server_directory, state / "tls")
+    with filling(state / "posd.db") as filled:
+        filled.pay(1)
+    (state / "posd.db").chmod(0o600)
+    key = state / "callback.key"
+    key.write_text(f"{'5a' * 32}\n")
+    key.chmod(0o600)
+    shutil.copytree(terminal_directory, home / "terminal")
+    with Terminal(home / "terminal").on() as terminal:
+        made = SetUp(home, terminal, reserve())
+        made.config = toml(home, entry(terminal), PATIENT).replace("127.0.0.1:0", f"127.0.0.1:{made.port}")
+        yield made
+
+
+@asynccontextmanager
+async def running(setup: SetUp) -> AsyncIterator[Daemon]:
+    """Run posd on the set-up for the block."""
+    daemon = Daemon(setup.home, setup.config)
+    await daemon.start()
+    try:
+        yield daemon
+    finally:
+        if daemon.process is not None:  # a test may have killed posd
+            await daemon.stop()
+
+
+def entry(terminal: Terminal, serial: str = SERIAL) -> str:
+    """Return a terminal's section of the configuration."""
+    return f'[[terminals]]\nserial = "{serial}"\nbase_url = "{terminal.base_url}"\nca_file = "{terminal.ca}"\n'
+
+
+def failures(found: list[Found]) -> list[Found]:
+    """Return all failures except the failure that reports a stopped posd."""
+    return [one for one in found if one["status"] == "failure" and "posd does not run: " not in one["meaning"]]
+
+
+def warnings(found: list[Found]) -> set[tuple[str, str]]:
+    """Return check and subject of each warning."""
+    return {(one["check"], one["subject"]) for one in found if one["status"] == "warning"}
+
+
+#: Findings that depend on the machine of the tests. A terminal on this machine proves nothing about a firewall.
+OF_THIS_MACHINE = {("clock", "this machine"), ("firewall", SERIAL)}
+
+
+def traces(home: Path) -> dict[str, object]:
+    """Return the names, modes, times and contents of all files. A test compares two results to find changes."""
+    found = {path: path.lstat() for path in (home, *home.rglob("*"))}
+    return {
+        str(path): (at.st_mode, at.st_mtime_ns, path.read_bytes() if path.is_file() else None)
+        for path, at in found.items()
+    }
+
+
+# Fixtures.
 
 
 @pytest.fixture(scope="session")

@@ -29,8 +29,7 @@ from posd.cli.report.view import FORMULA, ReportView, span, write_csv, write_jso
 from posd.client.documents import decode
 from posd.clock.clock import Stretch
 from tests.cli.documents import answer
-from tests.cli.processes import Done, asked, asked_on_terminal
-from tests.cli.stub import Answer
+from tests.cli.processes import Answer, Done, asked, asked_on_terminal
 from tests.support.book import Book, book, context, days_of, fill_day, fill_trouble, identity, reported, whole
 from tests.support.slow import examples
 from tests.support.tables import every

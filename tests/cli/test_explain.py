@@ -587,22 +587,23 @@ def upkeep(reply: str) -> Answer:
 BUSY_TERMINAL = problem(409, "terminal_busy", "terminal SN-0001 runs another", f',"blocking_transaction":"{ID}"')
 REASON = "it closed the connection without an answer"
 HISTORY = answer({"history": [{"at": AT, "kind": "attempt", "judgement": "in_doubt", "reason": REASON}]})
-#: Line -> typed answers, replies of the daemon, exit code, and words that only this screen has.
+#: Line -> typed answers, replies of the daemon, exit code, and words that only this screen has, without
+#: accents, because the machine may lack the locale.
 IN_SPANISH: dict[str, tuple[str, list[Answer], int, str]] = {
     f"show {ID}": (
         "",
         [answer(DOUBT), HISTORY, answer({"events": []})],
         0,
-        "cerró la conexión sin",
+        "n sin responder",
     ),
     "list --attention": ("", [answer({"transactions": [DOUBT], "next_cursor": None})], 0, "!in_doubt"),
     f"abort {ID}": ("", [BUSY_TERMINAL], 1, f"pago que lo ocupa: {ID}"),
-    f"release {ID} --operator Ana": ("se colgó\ns\n", [answer(DOUBT)] * 2, 0, "está libre. Todavía no"),
-    f"release {ID} --note x": ("n\n", [answer(DOUBT)], 1, f"¿Liberar el terminal de {ID}? [s/N]"),
-    f"resolve {ID} approved --note x": ("\n", [answer(DOUBT)], 1, f"¿Registrar {ID} como approved (aprobado)?"),
-    f"acknowledge {ID} in_doubt --note x": ("sí\n", [answer(DOUBT)] * 2, 0, "¿Quitar el aviso in_doubt?"),
+    f"release {ID} --operator Ana": ("se colgó\ns\n", [answer(DOUBT)] * 2, 0, " libre. Todav"),
+    f"release {ID} --note x": ("n\n", [answer(DOUBT)], 1, f"Liberar el terminal de {ID}? [s/N]"),
+    f"resolve {ID} approved --note x": ("\n", [answer(DOUBT)], 1, f"Registrar {ID} como approved (aprobado)?"),
+    f"acknowledge {ID} in_doubt --note x": ("sí\n", [answer(DOUBT)] * 2, 0, "Quitar el aviso in_doubt?"),
     f"acknowledge {ID} gap --note x": ("", [answer(DOUBT)], 1, "no lo tiene (tiene: in_doubt)"),
-    "prune": ("n\n", [upkeep("prune")], 1, "Se eliminarían: 12 pagos"),
+    "prune": ("n\n", [upkeep("prune")], 1, ": 12 pagos, de antes del"),
     "reprocess": ("", [upkeep("reprocess")], 0, "pagos revisados: 1042"),
     "quarantine": ("", [upkeep("list_quarantine")], 0, "sin respuesta"),
 }

@@ -4,7 +4,8 @@ A command must not load other commands, or the TOML files of the help.
 """
 
 import importlib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,8 +22,48 @@ READABLE_COLUMNS = 100
 Targets = Mapping[str, str]
 
 
+def speaks_spanish() -> bool:
+    """Return whether the person's locale is Spanish."""
+    return (os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG") or "").startswith("es")
+
+
+def told(text: str) -> str:
+    """Return a heading, a paragraph or the help of an option in the language of the locale; unchanged if unknown."""
+    if not speaks_spanish():
+        return text
+    words, gap, default = text.partition("  [")
+    words = " ".join(words.split())
+    sign = words[-1:] if words.endswith((".", ":")) else ""
+    found = _read("help.es.toml").get(words.removesuffix(sign))
+    return text if found is None else f"{found}{sign}{gap}{_read('help.es.toml').get(default, default)}"
+
+
+class HelpFormatter(click.HelpFormatter):
+    """Formatter of help in the language of the locale."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        super().write_usage(prog, args, told("Usage:") + " " if prefix is None else prefix)
+
+    def write_heading(self, heading: str) -> None:
+        super().write_heading(told(heading))
+
+    def write_text(self, text: str) -> None:
+        super().write_text("\n\n".join(map(told, text.split("\n\n"))))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl([(name, told(text)) for name, text in rows], col_max, col_spacing)
+
+
+class HelpContext(click.Context):
+    """Context of a command with that formatter."""
+
+    formatter_class = HelpFormatter
+
+
 class LazyGroup(click.Group):
     """A click group whose commands are imported on first use."""
+
+    context_class = HelpContext
 
     def __init__(self, *args: Any, targets: Targets, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -55,12 +96,14 @@ def write_examples(ctx: click.Context, formatter: click.HelpFormatter) -> None:
     """Write the examples of a command at the end of its help."""
     with formatter.section("Examples"):
         for example in examples().get(" ".join(ctx.command_path.split()[1:]), ()):
-            formatter.write(f"{'':{formatter.current_indent}}{example.does}\n")
+            formatter.write(f"{'':{formatter.current_indent}}{told(example.does)}\n")
             formatter.write(f"{'':{formatter.current_indent + 2}}{example.line}\n")
 
 
 def _add_examples(command: click.Command) -> None:
     command.format_epilog = write_examples  # type: ignore[method-assign]
+    command.context_class = HelpContext
+    command.short_help = " ".join((command.help or "").partition("\n\n")[0].split())
     for child in command.commands.values() if isinstance(command, click.Group) else ():
         _add_examples(child)
 
@@ -72,7 +115,6 @@ class Example(NamedTuple):
     does: str
 
 
-@cache
 def groups() -> Mapping[str, Mapping[str, str]]:
     """Return group -> its commands, each with its purpose."""
     found = _read("groups.toml")
@@ -92,6 +134,7 @@ def _start_example(row: Operation) -> Mapping[str, str]:
     return {" ".join(filter(None, words)): f"{row.purpose}:"}
 
 
+@cache
 def _read(name: str) -> dict[str, Any]:
     import tomllib  # imported here, because only the help needs it
 

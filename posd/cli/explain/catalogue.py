@@ -4,7 +4,6 @@ A text that begins with = refers to the text of that name in [shared]. Each text
 language, or from the English file if the language lacks the text.
 """
 
-import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from msgspec import structs
 from posd.base.operations import OPERATIONS
 from posd.base.replies import CallbackResult
 from posd.base.text import Language
+from posd.cli.app.lazy import speaks_spanish
 
 if TYPE_CHECKING:
     from posd.config import ConfigProblem
@@ -70,8 +70,7 @@ def read(language: Language) -> Mapping[str, Any]:
 def choose(ctx: click.Context) -> Language:
     """Choose the language of a command: Spanish by the person's locale, else that of the configuration."""
     ctx.find_root().call_on_close(partial(use, Language.EN))  # an error is written after the command
-    locale = os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG") or ""
-    if locale.startswith("es"):
+    if speaks_spanish():
         return use(Language.ES)
     from posd.config import examine
 

@@ -51,6 +51,25 @@ def test_a_page_is_complete_and_its_examples_can_be_typed(page: Page) -> None:
     assert [line.strip() for line in shown.splitlines()] == typed
 
 
+#: Commands for developers of tills and for head office. Their help is English in all languages.
+ENGLISH = ("demo", "simulate", "openapi", "relay", "collect")
+
+
+@every(
+    "page", [page for page in PAGES if page.path[1:2] not in [(name,) for name in ENGLISH]], ids=lambda page: page.name
+)
+def test_the_help_has_no_english_sentence_for_a_person_who_reads_spanish(page: Page) -> None:
+    arguments = [*page.path[1:], "--help"]
+    help_, english = (
+        CliRunner().invoke(main, arguments, prog_name="posd", env={"LC_ALL": locale}).output
+        for locale in ("es_EC.UTF-8", "C.UTF-8")
+    )
+    shown = [line for line in help_.splitlines() if "  posd " not in line]
+    words = re.compile(r"(?<!\S)(?:the|of|is|are|and|with|for|from|it)(?!\S)", re.IGNORECASE)
+    assert [line for line in shown if words.search(line)] == []
+    assert [line for line in english.splitlines() if len(line.split()) > 3 and line in shown] == []
+
+
 def test_a_wrong_example_is_found() -> None:
     for line in ("posd charge 1 --termnal SN-0001", "posd showw ID", "posd list --limit x", "posd tls bake"):
         with pytest.raises(click.UsageError):

@@ -100,7 +100,7 @@ class CallbackInbox(Generic[R]):
     def refuse(
         self, unit: WriteTransaction, identity: str, refusal: RefusedBody, came: ReceivedCallback
     ) -> CallbackReceipt:
-        """Store an unusable body. Runs inside the commit."""
+        """Refuse an unusable body, and keep it as the row of its reply says. Runs inside the commit."""
         known = self.kind.get(unit.db, identity)
         terminal = known.terminal if known is not None else None
         updates = known is not None and known.updates_terminal
@@ -108,6 +108,8 @@ class CallbackInbox(Generic[R]):
         result, reason = refusal.result, refusal.reason
         if (limit := self.parts.quotas.limit_of_body(sender or came.peer, len(came.body))) is not None:
             result, reason = UNKEPT[limit], quarantine.NOT_KEPT
+        elif result.keeps == "nothing":  # the terminal sends it again
+            sender = None
         elif not quarantine.put(unit, self.kind.channel, identity, reason, came):
             # The same reason for all later callbacks, because each new reason would be a recorded change.
             what = f"{quarantine.MAX_KEPT} callbacks of this {self.kind.noun}"

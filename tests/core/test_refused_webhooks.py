@@ -68,9 +68,12 @@ def test_a_reason_is_shown_in_both_languages_with_the_same_values(result: Callba
     assert shown == result.reason.es.format(**values) != result.reason.en.format(**values)
 
 
-def test_each_unusable_body_is_kept_for_an_operator() -> None:
-    unusable = [row for row in CallbackResult if row.status in (400, 403) and row is not CallbackResult.MALFORMED_HTTP]
-    assert {(row.keeps, row.attention, row.retry_after) for row in unusable} == {("quarantine", True, None)}
+def test_a_body_is_dropped_only_if_the_terminal_sends_it_again_or_nothing_was_read() -> None:
+    sent_again = {row for row in CallbackResult if row.status in (408, 429) or row.status >= 500}
+    agrees = {CallbackResult.REPEATED, CallbackResult.REMOVED}
+    unread = {CallbackResult.TOO_LARGE, CallbackResult.MALFORMED_HTTP, CallbackResult.LARGE_HEAD}
+    assert {row for row in CallbackResult if row.keeps == "nothing"} <= sent_again | agrees | unread
+    assert all(row.attention for row in CallbackResult if row.reason.en)
 
 
 def test_an_unreadable_body_keeps_its_reason_without_what_caused_it() -> None:

@@ -1,11 +1,12 @@
 """Callbacks of ended payments and jobs have their own budget. Such a callback uses no budget of open payments or
-jobs.
+jobs. A refused body is kept by the row of its reply.
 """
 
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,15 @@ from uuid import uuid4
 import pytest
 
 from posd.base import limits
+from posd.base.replies import CallbackResult, RefusedBody
 from posd.config import load
 from posd.payments.attentions import ApprovalChecks
 from posd.payments.inbox import Inbox
 from posd.payments.start import Payments
+from posd.records import quarantine
 from posd.records.callback_urls import CallbackUrls
 from posd.records.inbox import CallbackReceipt
+from posd.records.quarantine import ReceivedCallback
 from posd.records.quotas import sender
 from posd.records.service import ServiceParts
 from posd.storage.store import Store
@@ -87,3 +91,15 @@ async def test_ended_payments_use_no_budget_of_open_ones(world: World) -> None:
         )
         assert (await world.event(payment, "CARD_PRESENTED")).result.status == event
         assert (await world.inbox.receive(payment, b"{", "peer")).result.status == broken
+
+
+@pytest.mark.parametrize(("result", "kept"), [(CallbackResult.OTHER_ID, 1), (CallbackResult.EVENT_LIMIT, 0)])
+async def test_a_refused_body_is_kept_as_the_row_of_its_reply_says(
+    world: World, result: CallbackResult, kept: int
+) -> None:
+    identity, came = await world.started(), ReceivedCallback(b"{", "peer", now())
+    refusal = RefusedBody(result, "a reason")
+    refuse = partial(world.inbox.callbacks.refuse, identity=identity, refusal=refusal, came=came)
+    receipt = await world.store.write(refuse)
+    assert (receipt.result, receipt.kept_of is not None) == (result, kept == 1)
+    assert await world.store.read(quarantine.count) == kept

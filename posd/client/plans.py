@@ -205,7 +205,7 @@ def passes(error: PosdError) -> bool:
 
 
 def is_awaited(error: PosdError) -> bool:
-    """Return whether a failed start is repeated, because posd could not check, or gives the time until it is ready."""
+    """Return whether a failed start is repeated: posd could not look up the id, or it named a time for the repeat."""
     return error.passes or (error.next_step == SAME_CALL and error.retry_after_seconds is not None)
 
 

@@ -146,7 +146,7 @@ class PaymentTerminal:
     def _admit(self, body: bytes, operation: SimulatedOperation) -> tuple[ReceivedStart, Processed]:
         """Check a request against the running payment and the approvals. Return it with its processed amount.
 
-        No payment runs when the reference is checked, so the approvals do not change until this payment ends.
+        The reference is checked while no payment runs. So the approvals do not change until this payment ends.
         """
         settings = self._parts.settings
         start = read_start(body, operation, self._scenarios, settings.amount_unit)

@@ -152,7 +152,7 @@ class _Collector:
     def take(self, record: CellRecord) -> None:
         """Add the content of one cell.
 
-        In an index entry only texts of the till come before an id, and never four of them.
+        In an index entry, at most three texts come before an id, and all of them are the till's.
         """
         if record.rowid is None:
             self._take_entry(record.values)

@@ -76,7 +76,7 @@ def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fi
     """Show a terminal's certificate, to compare with its display, and the configuration that trusts it.
 
     This command trusts nothing and writes no file: it prints the lines for the configuration. Exit code 0: an operator
-    confirmed that it is the certificate of the terminal. 1: it is not, or no operator confirmed it.
+    confirmed that it is the certificate of the terminal. 1: no operator confirmed it.
     """
     config = load_or_exit(context(ctx).config_path, check_files=False)
     terminal = next((item for item in config.terminals if item.serial == serial), None)

@@ -2,13 +2,14 @@
 
 import asyncio
 import re
+import socket
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from tests.recipes.counter import Counter, open_counter
-from tests.recipes.running import tried
+from tests.recipes.running import run, tried
 
 #: The recipes of a charge. All recipes print the same lines.
 CHARGES = (
@@ -117,6 +118,20 @@ async def test_a_kill_of_posd_during_the_start_ends_with_the_outcome(counter: Co
         assert await recipe.ends() == 0
     assert recipe.said[-1].startswith(PAID)
     await counter.one_request()
+
+
+@pytest.mark.parametrize("name", tried([name for name in CHARGES if not name.endswith(".py")], quick=()))
+async def test_a_posd_that_does_not_respond_leaves_no_till_waiting_without_limit(
+    name: str, tmp_path: Path, programs: Path
+) -> None:
+    """The limit of Python is the client's own."""
+    path = tmp_path / "till.sock"
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(str(path))
+        stopped.listen()  # connections and requests arrive, as at a stopped process
+        async with run(name, APPROVED, socket=path, till=tmp_path, programs=programs) as recipe:
+            await recipe.says(ONE_MOMENT)
+            assert (tmp_path / "open-payment").exists()
 
 
 @in_each_language

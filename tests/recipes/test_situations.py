@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from posd.client import PaymentStore, StoredPayment
-from posd.simulator.payment import ManualControl
+from posd.simulator.terminal import ManualControl
 from tests.recipes.counter import Counter, open_counter
 from tests.recipes.running import tried
 from tests.support.connections import shut

@@ -31,7 +31,8 @@ static class Charge
             await socket.ConnectAsync(new UnixDomainSocketEndPoint(SocketPath), cancel);
             return new NetworkStream(socket, ownsSocket: true);
         },
-    });
+    })
+    { Timeout = TimeSpan.FromSeconds(30) };
 
     static async Task<int> Main(string[] arguments)
     {

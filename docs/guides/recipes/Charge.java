@@ -11,6 +11,7 @@ import static java.nio.file.StandardOpenOption.*;
 
 import java.io.IOException;
 import java.math.BigDecimal;
+import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.Channels;
@@ -96,12 +97,28 @@ class Charge {
         }
     }
 
+    static final Timer LIMIT = new Timer(true);
+
+    static TimerTask closing(SocketChannel channel) {
+        return new TimerTask() {
+            public void run() {
+                try {
+                    channel.close(); // ends the call that waits
+                } catch (IOException closed) {
+                    // it has ended
+                }
+            }
+        };
+    }
+
     /** Call posd about this payment. Status 0: no complete reply of posd arrived. */
     static Answer call(String method, String path, String body) {
         byte[] bytes = body.getBytes(UTF_8);
         String head = method + " /v1/transactions/" + id + path + " HTTP/1.1\r\nHost: posd\r\nConnection: close\r\n"
             + "Content-Type: application/json\r\nContent-Length: " + bytes.length + "\r\n\r\n";
-        try (SocketChannel channel = SocketChannel.open(UnixDomainSocketAddress.of(SOCKET))) {
+        try (SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX)) {
+            LIMIT.schedule(closing(channel), 30_000); // milliseconds
+            channel.connect(UnixDomainSocketAddress.of(SOCKET));
             for (ByteBuffer part : List.of(ByteBuffer.wrap(head.getBytes(UTF_8)), ByteBuffer.wrap(bytes)))
                 while (part.hasRemaining()) channel.write(part);
             String[] answer = new String(Channels.newInputStream(channel).readAllBytes(), UTF_8).split("\r\n\r\n", 2);

@@ -66,7 +66,7 @@ const (
 var (
 	directory = env("TILL_DIR", ".")
 	openFile  = filepath.Join(directory, "open-payment") // the payment without an outcome
-	posd      = http.Client{Transport: &http.Transport{
+	posd      = http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", env("POSD_SOCKET", "/run/posd/till.sock"))
 		},

@@ -23,7 +23,8 @@ function call(method, path, body) {
   return new Promise((resolve) => {
     const headers = body === undefined ? {} : { "content-type": "application/json" };
     const lost = () => resolve({ status: 0, body: {} });
-    const options = { socketPath, path: `/v1/transactions/${id}${path}`, method, headers };
+    const signal = AbortSignal.timeout(30_000);
+    const options = { socketPath, path: `/v1/transactions/${id}${path}`, method, headers, signal };
     const request = http.request(options, async (response) => {
       try {
         const body = JSON.parse(Buffer.concat(await response.toArray()));

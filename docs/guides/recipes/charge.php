@@ -30,7 +30,7 @@ function call(string $method, string $path, ?string $body = null): array
 {
     $curl = curl_init("http://posd/v1/transactions/{$GLOBALS['id']}$path");
     curl_setopt_array($curl, [CURLOPT_UNIX_SOCKET_PATH => $GLOBALS['socket'], CURLOPT_RETURNTRANSFER => true]);
-    curl_setopt($curl, CURLOPT_CUSTOMREQUEST, $method);
+    curl_setopt_array($curl, [CURLOPT_CUSTOMREQUEST => $method, CURLOPT_TIMEOUT => 30]);
     if ($body !== null) {
         curl_setopt_array($curl, [CURLOPT_POSTFIELDS => $body, CURLOPT_HTTPHEADER => ['Content-Type: application/json']]);
     }

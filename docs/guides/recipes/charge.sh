@@ -17,7 +17,7 @@ flock -n 9 || { echo "${1:+$1 WAS NOT CHARGED: }another charge of this till is r
 
 call() { # METHOD PATH [JSON]: sets $status and $body; status 000 means that no whole answer came, or none of posd
   local reply
-  if reply=$(curl -s --unix-socket "$socket" -X "$1" "http://posd/v1/transactions/$id$2" -w '\n%{http_code}' \
+  if reply=$(curl -s -m 30 --unix-socket "$socket" -X "$1" "http://posd/v1/transactions/$id$2" -w '\n%{http_code}' \
     ${3:+-H 'content-type: application/json' -d "$3"}) && jq -e '.code // .display' <<<"${reply%$'\n'*}" &>/dev/null; then
     status=${reply##*$'\n'} body=${reply%$'\n'*}
   else

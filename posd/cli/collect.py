@@ -3,7 +3,7 @@
 import asyncio
 import csv
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from datetime import UTC, date, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,8 +67,8 @@ def collect(
 
     --check counts every row that the lanes' numbers require. --quick uses the counts made at arrival.
 
-    Exit code of --check: 0: all lanes are complete and have sent lately. 1: a change is missing, a lane is silent, its
-    posd does not answer, or a message could not be used.
+    Exit code of --check: 0: all lanes are complete and have sent lately. 1: a change is missing or lost, a lane is
+    silent, its posd does not answer, or a message could not be used.
     """
     if missing := how_to_get():
         raise Failure(f"posd collect cannot run; {missing}", ExitCode.USAGE, output)
@@ -80,15 +80,23 @@ def collect(
         raise click.UsageError("--quick belongs to --check")
     config = _config(ctx)
     if check:
-        ctx.exit(_show_check(output, _check(config, output, counted=not quick)))
+        from posd.collect import questions
+
+        checked = _asked(config, output, lambda connection: questions.check(connection, counted=not quick))
+        ctx.exit(_show_check(output, checked))
     if not config.collect.servers:
         raise click.UsageError(
             'collect.servers is empty: name the NATS servers, like servers = ["tls://nats.example.org:4222"]'
         )
     if init:
-        _show_made(output, _tried(output, _init(config, replicas)))
+        made = _tried(output, _init(config, replicas))
+        output.json(msgspec.json.encode({"ok": True, "made": made}))
+        output.line(f"Made: {', '.join(made)}." if made else "Everything is there already; nothing was changed.")
     elif once or from_start:
-        _show_counts(output, _tried(output, _once(config, from_start, output)))
+        counts = _tried(output, _once(config, from_start, output))
+        output.json(msgspec.json.encode({"messages": counts.messages, "unreadable": counts.unreadable}))
+        aside = f"; {counts.unreadable} could not be used (posd.unreadable)" if counts.unreadable else ""
+        output.line(f"Took {counted(counts.messages, 'message')}{aside}.")
     else:
         from posd.collect.collector import run
 
@@ -318,12 +326,6 @@ async def _once(config: Config, from_start: bool, output: Output) -> Any:
         return await collector.once(from_start=from_start)
 
 
-def _check(config: Config, output: Output, *, counted: bool) -> "CompletenessCheck":
-    from posd.collect import questions
-
-    return _asked(config, output, lambda connection: questions.check(connection, counted=counted))
-
-
 def _how(lane: Any) -> str:
     """Return the state of a lane in one or two words."""
     if lane.retired_at is not None:
@@ -331,17 +333,6 @@ def _how(lane: Any) -> str:
     if lane.silent:
         return f"silent, posd {lane.health}" if lane.unreachable else "silent"
     return lane.health or ""
-
-
-def _show_made(output: Output, made: Sequence[str]) -> None:
-    output.json(msgspec.json.encode({"ok": True, "made": made}))
-    output.line(f"Made: {', '.join(made)}." if made else "Everything is there already; nothing was changed.")
-
-
-def _show_counts(output: Output, counts: Any) -> None:
-    output.json(msgspec.json.encode({"messages": counts.messages, "unreadable": counts.unreadable}))
-    aside = f"; {counts.unreadable} could not be used (posd.unreadable)" if counts.unreadable else ""
-    output.line(f"Took {counted(counts.messages, 'message')}{aside}.")
 
 
 def _show_check(output: Output, found: "CompletenessCheck") -> ExitCode:
@@ -385,6 +376,11 @@ def _show_check(output: Output, found: "CompletenessCheck") -> ExitCode:
             "yellow",
         )
         output.line(f"  On that lane: posd relay --once --from {(gap.after_seq or 0) + 1}")
+    losing = [lane for lane in lanes if lane.lost and lane.wanting]
+    for lane in losing:
+        output.line(
+            f"Lost: {lane.merchant}.{lane.lane}: {counted(lane.lost, 'change')}, see the table posd.lost", "yellow"
+        )
     if unreadable:
         words = f"{counted(unreadable, 'message')} or changes could not be used: see the table posd.unreadable"
         output.line(words, "yellow")
@@ -392,9 +388,11 @@ def _show_check(output: Output, found: "CompletenessCheck") -> ExitCode:
         output.line("Rows were not counted: rows deleted later are not noticed here.")
     silent = sum(lane.silent for lane in lanes)
     unreachable = sum(lane.unreachable and lane.retired_at is None for lane in lanes)
-    words = f"{silent} silent, {unreachable} unreachable, {counted(len(gaps), 'gap')}."
+    words = f"{silent} silent, {unreachable} unreachable, {counted(len(gaps), 'gap')}"
+    if losing:
+        words += f", {counted(sum(lane.lost for lane in losing), 'change')} lost"
     output.line(
-        f"{counted(len(lanes), 'lane')}: {'all complete, and each has sent recently.' if well else words}",
+        f"{counted(len(lanes), 'lane')}: {'all complete, and each has sent recently' if well else words}.",
         "" if well else "bold yellow",
     )
     return ExitCode.DONE if well else ExitCode.NOT_DONE

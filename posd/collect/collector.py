@@ -39,7 +39,7 @@ from posd.config import Config
 from posd.config.schema import CollectConfig
 from posd.logs import output
 from posd.relay import process
-from posd.relay.process import Pauses
+from posd.relay.process import EXIT_CONFIGURATION, EXIT_DONE, Pauses
 from posd.relay.stream import ServerError, ServerTooOld, StreamAway, client_of, old_version
 
 # Counters of a collector, values of all lanes, and the metrics of both (table: docs/reference/metrics.md).
@@ -331,9 +331,6 @@ def words_of(error: Exception) -> str:
 
 
 # Collector as a process that runs until a signal.
-
-EXIT_DONE = 0
-EXIT_CONFIGURATION = 2
 
 
 def run(config: Config) -> int:

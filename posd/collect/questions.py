@@ -31,7 +31,8 @@ class Gap(NamedTuple):
 class LaneStatus(NamedTuple):
     """State of a lane. `silent`: whether no message arrived for ten minutes.
 
-    `retired_at`: time since which no message is expected.
+    `retired_at`: time since which no message is expected. `lost`: number of changes that no relay can send, and that no
+    operator has compared.
     """
 
     merchant: str
@@ -46,6 +47,7 @@ class LaneStatus(NamedTuple):
     health: str | None
     version: str | None
     retired_at: datetime | None
+    lost: int
 
     @property
     def unreachable(self) -> bool:
@@ -55,7 +57,7 @@ class LaneStatus(NamedTuple):
     @property
     def wanting(self) -> bool:
         """Whether the totals of the lane are unreliable, so that an operator should check."""
-        return self.retired_at is None and (self.silent or self.unreachable or self.gaps > 0)
+        return self.retired_at is None and (self.silent or self.unreachable or self.gaps > 0 or self.lost > 0)
 
 
 class FleetSummary(NamedTuple):
@@ -117,13 +119,15 @@ class CompletenessCheck(NamedTuple):
 
 
 async def check(connection: AsyncConnection[Any], *, counted: bool) -> CompletenessCheck:
-    """Return the state of all lanes. `counted`: whether to count every row instead of using the stored frontiers."""
-    missing = await gaps(connection, counted=counted)
-    return CompletenessCheck(await lanes(connection, missing), missing, await unreadable(connection), counted)
+    """Return the state of all lanes, first those that need an operator, and the gaps of lanes that are not closed.
 
-
-async def lanes(connection: AsyncConnection[Any], missing: Sequence[Gap]) -> list[LaneStatus]:
-    """Return all lanes. Lanes that need an operator come first."""
+    `counted`: whether to count every row instead of using the stored frontiers.
+    """
+    query = (
+        "SELECT merchant, lane, g.database_id, after_seq, before_seq FROM posd.missing(%s) g JOIN posd.lanes"
+        " USING (merchant, lane) WHERE retired_at IS NULL ORDER BY 1, 2, 3, 4"
+    )
+    missing = [Gap(*row) for row in await _rows(connection, query, (counted,))]
     of_lane = Counter((gap.merchant, gap.lane) for gap in missing)
     found = await _rows(
         connection,
@@ -132,12 +136,16 @@ async def lanes(connection: AsyncConnection[Any], missing: Sequence[Gap]) -> lis
           EXISTS (SELECT 1 FROM posd.silent s WHERE s.merchant = l.merchant AND s.lane = l.lane),
           (SELECT count(*) FROM posd.payments p WHERE p.merchant = l.merchant AND p.lane = l.lane AND in_doubt),
           (SELECT count(*) FROM posd.attention a WHERE a.merchant = l.merchant AND a.lane = l.lane),
-          l.health ->> 'status', l.version, l.retired_at
+          l.health ->> 'status', l.version, l.retired_at,
+          (SELECT least(coalesce(sum(to_seq - from_seq + 1), 0), 9e18)::bigint
+           FROM posd.lost JOIN posd.databases d USING (database_id)
+           WHERE d.merchant = l.merchant AND d.lane = l.lane AND reason NOT IN ('deleted', 'compared'))
         FROM posd.lanes l ORDER BY 1, 2
         """,
     )
-    known = [(*row[:6], of_lane[row[0], row[1]], *row[6:]) for row in found]
-    return sorted((LaneStatus(*row) for row in known), key=lambda lane: (not lane.wanting, lane.retired_at is not None))
+    lanes = [LaneStatus._make((*row[:6], of_lane[row[0], row[1]], *row[6:])) for row in found]
+    lanes.sort(key=lambda lane: (not lane.wanting, lane.retired_at is not None))
+    return CompletenessCheck(lanes, missing, await unreadable(connection), counted)
 
 
 async def fleet(connection: AsyncConnection[Any]) -> FleetSummary:
@@ -168,15 +176,6 @@ def _known(found: list[Any], known: Sequence[str]) -> Mapping[str, int]:
     for word, count in found:
         counts[word if word in known else OTHER] += count
     return counts
-
-
-async def gaps(connection: AsyncConnection[Any], *, counted: bool = False) -> list[Gap]:
-    """Return all gaps of lanes that are not closed. `counted` as in `check`."""
-    query = (
-        "SELECT merchant, lane, g.database_id, after_seq, before_seq FROM posd.missing(%s) g JOIN posd.lanes"
-        " USING (merchant, lane) WHERE retired_at IS NULL ORDER BY 1, 2, 3, 4"
-    )
-    return [Gap(*row) for row in await _rows(connection, query, (counted,))]
 
 
 async def unreadable(connection: AsyncConnection[Any]) -> int:

@@ -1,7 +1,7 @@
 """Validation of a lane's message. All types are checked, and a refused message has the reason."""
 
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
 
@@ -53,6 +53,9 @@ class RejectedMessage(NamedTuple):
 #: Years of valid times, which PostgreSQL and Python support in every time zone.
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 _Moment = Annotated[datetime, Meta(tz=True)]
+#: Offsets of a time zone that PostgreSQL supports. It refuses each change alone, which takes some 30 ms, and all lanes
+#: wait during that.
+MOST_OFFSET = timedelta(hours=16)
 #: Maximum number of digits of an amount before and after its point. The limits include every amount that `read_money`
 #: accepts from a terminal, and hundredths of it. Sums of such amounts are exact (`posd.base.money.EXACT`).
 AMOUNT_DIGITS = MAX_WIRE_DIGITS + 1, 3 * MAX_WIRE_DIGITS + 2
@@ -103,6 +106,8 @@ class _Change(msgspec.Struct, frozen=True):
 def _check_moment(name: str, at: datetime | None) -> None:
     if at is not None and not EARLIEST <= at <= LATEST:
         raise ValueError(f"`{name}` is not between {EARLIEST.year} and {LATEST.year}")
+    if at is not None and abs(at.utcoffset() or timedelta()) >= MOST_OFFSET:
+        raise ValueError(f"`{name}` has an offset of 16 hours or more")
 
 
 def _check_amount(name: str, amount: Any) -> None:

@@ -16,7 +16,7 @@ from posd.collect.reading import KEPT_BYTES, ChangeRow, LaneMessage, RejectedMes
 from posd.relay.messages import AnyMessage, Begin, Changes, Lost, StateMessage
 
 #: Version of the tables of this program. Each file in `tables` upgrades the tables from the previous version.
-VERSION = 7
+VERSION = 8
 #: Rows of `posd.operations`.
 EFFECTS = [(kind.value, row.reserves, row.reverses, row.by_original) for kind, row in OPERATIONS.items()]
 #: Advisory lock for changes of the tables. The number is arbitrary.
@@ -120,10 +120,10 @@ class CollectorStore:
         await self.connection.execute("SET jit = off")
         async with self.connection.transaction():
             await self.connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-            there = await self._one("SELECT to_regclass('posd.schema_version') IS NOT NULL")
+            ((there,),) = await self._rows("SELECT to_regclass('posd.schema_version') IS NOT NULL")
             if not there and not init:
                 raise WrongTables("the database has no tables of posd: make them with posd collect --init")
-            found = await self._one("SELECT max(version) FROM posd.schema_version") if there else 0
+            ((found,),) = await self._rows("SELECT max(version) FROM posd.schema_version") if there else [(0,)]
             if found > VERSION:
                 raise WrongTables(f"the tables are of version {found}, and this posd supports version {VERSION}")
             if found < VERSION and not init:
@@ -311,9 +311,6 @@ class CollectorStore:
 
     async def _rows(self, query: str, values: Any = None) -> list[Any]:
         return await (await self.connection.execute(query, values)).fetchall()
-
-    async def _one(self, query: str) -> Any:
-        return (await self._rows(query))[0][0]
 
 
 def _columns(rows: Iterable[tuple[str, ...]]) -> list[list[str]]:

@@ -19,6 +19,9 @@ from posd.base.exposition import CONTENT_TYPE, refusal
 from posd.config import ListenAddress
 from posd.logs import output
 
+#: Exit codes of both processes.
+EXIT_DONE = 0
+EXIT_CONFIGURATION = 2
 #: Seconds before the work is cancelled again. The clients of NATS and PostgreSQL use `asyncio.wait_for`. In Python 3.11
 #: `wait_for` loses a cancellation if its result arrives in the same step.
 AGAIN_SECONDS = 2.0

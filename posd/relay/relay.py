@@ -37,7 +37,7 @@ from posd.relay.messages import (
     RelayStopped,
     StateMessage,
 )
-from posd.relay.process import Pauses
+from posd.relay.process import EXIT_CONFIGURATION, EXIT_DONE, Pauses
 from posd.relay.stream import LaneStream, MessageTooLarge, ServerTooOld, StreamAway, SubjectMoved, connected
 
 # Counters of the relay, and its metrics. docs/reference/metrics.md has the same table.
@@ -419,9 +419,7 @@ class Relay:
 
 # Relay as a process that runs until a signal, or once.
 
-EXIT_DONE = 0
 EXIT_REFUSED = 1
-EXIT_CONFIGURATION = 2
 EXIT_UNREACHABLE = 3
 
 

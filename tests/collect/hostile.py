@@ -17,7 +17,14 @@ _RANDOM = Random(1)
 #: JSON literals, and texts in the form of literals. The generator puts these values into every field first.
 SHARP: tuple[str, ...] = (
     json.dumps(_RANDOM.randbytes(1352).hex()),
-    *('"NaN"', "1e200000", '"infinity"', '"9999-12-31T23:59:59-12:00"', '"2026-11-20T12:00:00+99:99"'),
+    *(
+        '"NaN"',
+        "1e200000",
+        '"infinity"',
+        '"9999-12-31T23:59:59-12:00"',
+        '"2026-11-20T12:00:00+99:99"',
+        '"2026-11-20T12:00:00-23:59"',
+    ),
 )
 LITERALS: tuple[str, ...] = (
     *SHARP,

@@ -105,6 +105,27 @@ async def test_a_lane_whose_posd_does_not_respond_is_reported(office: Path, stor
     assert not json.loads((await run(office, "--check", "--json")).stdout)["ok"]
 
 
+async def test_a_lane_that_has_lost_changes_is_reported_until_a_person_has_compared_it(
+    office: Path, store: CollectorStore
+) -> None:
+    """No command sends these changes again. Without the report, head office's totals would seem complete."""
+    lane = short_life()
+    lane.lose(3)
+    lane.live(1)
+    assert await store.write(parsed(heard_now(lane))) == 0
+    for arguments in ((), ("--quick",)):
+        done = await run(office, "--check", *arguments)
+        assert done.returncode == 1
+        assert "Lost: m1.a: 3 changes" in done.stdout
+        assert "1 lane: 0 silent, 0 unreachable, 0 gaps, 3 changes lost." in done.stdout
+        found = json.loads((await run(office, "--check", *arguments, "--json")).stdout)
+        assert (found["ok"], [item["lost"] for item in found["lanes"]]) == (False, [3])
+    await store.connection.execute("UPDATE posd.lost SET reason = 'compared'")
+    assert (await run(office, "--check")).returncode == 0
+    totals = await run(office, "totals", "--timezone", "UTC", "--day", f"{BEGAN:%Y-%m-%d}")
+    assert "3 changes of these days lost" in totals.stderr
+
+
 async def test_a_check_says_whether_it_has_counted_the_rows(office: Path, store: CollectorStore) -> None:
     assert await store.write(parsed(heard_now(short_life()))) == 0
     assert (await run(office, "--check")).returncode == 0
@@ -286,6 +307,17 @@ async def test_tables_without_the_effect_of_a_type_are_not_used(store: Collector
         await store.prepare()
     assert await store.prepare(init=True)
     await check_vectors(store)
+
+
+async def test_a_lane_with_thousands_of_tips_of_one_payment_does_not_hold_up_the_totals(store: CollectorStore) -> None:
+    """The totals of all lanes are one query."""
+    row = {"type": "charge", "result": "approved", "amount": 1, "authorized_amount": 1, "of": None, "reversal": None}
+    async with store.connection.cursor() as cursor:
+        tips = [row | {"id": f"t{number}", "type": "post-tip", "of": "p", "at": BEGAN} for number in range(3000)]
+        await cursor.executemany(INSERT, [row | {"id": "p", "at": BEGAN}, *tips])
+    await store.connection.execute("SET statement_timeout = '10s'")
+    found = await questions.totals(store.connection, BEGAN.date(), BEGAN.date(), "UTC")
+    assert [(item.kind, item.payments) for item in found] == [("charge", 1), ("post-tip", 3000)]
 
 
 MOMENTS: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "moments.json").read_text())

@@ -15,9 +15,9 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -28,7 +28,7 @@ import click
 
 from posd.base.json_types import encode
 from posd.base.money import ZERO
-from posd.cli.app.connection import Api, Problem, Unreachable, json_option
+from posd.cli.app.connection import json_option
 from posd.cli.app.context import ExitCode
 from posd.cli.app.output import Output, money, total
 from posd.cli.app.tables import Number
@@ -37,7 +37,8 @@ from posd.cli.collect import how_to_get
 from posd.cli.explain.catalogue import say
 from posd.cli.payments.show import event_extra
 from posd.cli.payments.words import STYLES
-from posd.client import Paid
+from posd.client import Change, Paid, PosdError
+from posd.client.plans import get
 from posd.sandbox import LOOPBACK, STOP_SECONDS, Program, Sandbox, SandboxFailed, temporary_directory
 
 Document = Mapping[str, Any]
@@ -56,13 +57,13 @@ DEFAULT_SPEED = 10.0
 LONGEST_CHARGE_SECONDS = 60.0
 #: Seconds that the machine itself may need for a charge, at any speed of the customer.
 CHARGE_MARGIN_SECONDS = 15.0
+#: Seconds between two checks that both processes run.
+CHECK_SECONDS = 0.5
 #: Seconds that discovery may take. It usually takes about two. If it takes longer, multicast does not work here.
 DISCOVERY_SECONDS = 6.0
 #: Characters of a line on paper, and prefix of each line on the screen.
 WIDTH = 32
 PAPER_MARGIN = " " * 33 + "| "
-#: Last line of the timeline after success.
-PRINTED = "printed"
 #: Members of an amount -> their names on a receipt.
 LABELS = {"subtotal_iva": "subtotal", "subtotal_iva0": "subtotal", "iva": "IVA"}
 #: Signals besides Ctrl-C that stop the demo: from a service manager, or a closed window.
@@ -112,7 +113,7 @@ def demo(output: Output, keep: bool, speed: float, no_mdns: bool, no_charges: bo
     try:
         with ExitStack() as stack:
             if fleet is not None:
-                _play_fleet(output, stack, fleet)
+                _Fleet(output, stack, fleet).play()
                 return
             sandbox = _sandbox(speed, keep=keep, announce=not no_mdns, charges=not no_charges)
             stack.callback(sandbox.close)
@@ -122,10 +123,10 @@ def demo(output: Output, keep: bool, speed: float, no_mdns: bool, no_charges: bo
                 _play(output, sandbox, () if no_charges else PLANS, keep=keep)
                 if keep:
                     _keep(output, sandbox)
-            except (SandboxFailed, Problem, Unreachable, TimeoutError):
+            except (SandboxFailed, PosdError, TimeoutError):
                 output.note([*sandbox.tails(), ""], style="red")
                 raise
-    except (SandboxFailed, Problem, Unreachable, TimeoutError) as error:
+    except (SandboxFailed, PosdError, TimeoutError) as error:
         output.note(f"posd demo: {error}", style="red")
         sys.exit(ExitCode.NOT_DONE)
     except KeyboardInterrupt:
@@ -158,10 +159,9 @@ class Timeline:
         self._output = output
         self._began = datetime.now(UTC)
 
-    def add(self, sender: str, receiver: str, what: str, style: str = "", *, at: str | None = None) -> None:
+    def add(self, sender: str, receiver: str, what: str, style: str = "", *, at: datetime | None = None) -> None:
         """Add a line. `at`: the daemon's time of the step; now by default."""
-        moment = datetime.now(UTC) if at is None else datetime.fromisoformat(at)
-        seconds = max(0.0, (moment - self._began).total_seconds())
+        seconds = max(0.0, ((at or datetime.now(UTC)) - self._began).total_seconds())
         self.steps.append({"offset_seconds": round(seconds, 3), "from": sender, "to": receiver, "what": what})
         self._output.line(f"  {seconds:6.2f} s  {sender:>8} -> {receiver:<8}  {what}", style)
 
@@ -180,29 +180,30 @@ def _play(
     charges: list[Document] = []
     receipts: list[Document] = []
     faults: list[str] = []
-    with Api(sandbox.till_socket) as api:
-        for number, (result, scenario, amount) in enumerate(plans, 1):
+    for number, (result, scenario, amount) in enumerate(plans, 1):
+        output.line()
+        parts = ", ".join(f"{name} {value}" for name, value in amount.items())
+        output.line(f"Charge {number} of {len(plans)}: {money(total(amount))} ({parts}), {scenario}", "bold")
+        timeline = Timeline(output)
+        with _watched(sandbox):
+            transaction = _charge(sandbox, timeline, scenario, amount)
+        charges.append({"expected": result, "transaction": transaction, "timeline": timeline.steps})
+        faults += _faults(result, amount, transaction["outcome"])
+        if transaction["outcome"]["result"] == "approved":
             output.line()
-            parts = ", ".join(f"{name} {value}" for name, value in amount.items())
-            output.line(f"Charge {number} of {len(plans)}: {money(total(amount))} ({parts}), {scenario}", "bold")
+            output.line(f"Receipt of charge {number}, on the printer of the terminal", "bold")
             timeline = Timeline(output)
-            transaction = _charge(sandbox, api, timeline, result, scenario, amount)
-            charges.append({"expected": result, "transaction": transaction, "timeline": timeline.steps})
-            faults += _faults(result, amount, transaction["outcome"])
-            if transaction["outcome"]["result"] == "approved":
-                output.line()
-                output.line(f"Receipt of charge {number}, on the printer of the terminal", "bold")
-                timeline = Timeline(output)
-                text = _receipt_text(amount, transaction["outcome"])
-                job = _print(sandbox, api, timeline, text, transaction["outcome"]["ticket_number"] or "")
-                paper = sandbox.paper(job["print_job_id"])
-                for line in (paper or "nothing was printed").splitlines():
-                    output.line(f"{PAPER_MARGIN}{line}".rstrip())
-                receipts.append({"charge": number, "print_job": job, "paper": paper, "timeline": timeline.steps})
-                if job["status"] != "COMPLETED":
-                    faults.append(f"the receipt should be COMPLETED, and is {job['status']}")
-                elif paper != text:
-                    faults.append("the terminal printed something other than the receipt")
+            text = _receipt_text(amount, transaction["outcome"])
+            with _watched(sandbox):
+                job = _print(sandbox, timeline, text, transaction["outcome"]["ticket_number"] or "")
+            paper = sandbox.paper(job["print_job_id"])
+            for line in (paper or "nothing was printed").splitlines():
+                output.line(f"{PAPER_MARGIN}{line}".rstrip())
+            receipts.append({"charge": number, "print_job": job, "paper": paper, "timeline": timeline.steps})
+            if job["status"] != "COMPLETED":
+                faults.append(f"the receipt should be COMPLETED, and is {job['status']}")
+            elif paper != text:
+                faults.append("the terminal printed something other than the receipt")
     took = time.monotonic() - began
     document = {
         "ok": not faults,
@@ -250,65 +251,59 @@ def _discover(output: Output, sandbox: Sandbox) -> str:
     return "mdns"
 
 
-def _charge(
-    sandbox: Sandbox, api: Api, timeline: Timeline, result: str, scenario: str, amount: Mapping[str, Decimal]
-) -> Document:
-    """Charge as a till does: send the PUT, then follow the events until the outcome. Return the final transaction."""
-    path = f"/transactions/{uuid.uuid4()}"
-    request = {"terminal": sandbox.serial, "amount": amount, "metadata": {"scenario": scenario}}
-    timeline.add(TILL, POSD, f"PUT /v1{path[:22]}...  {money(total(amount))}")
-    started = api.put(path, request).body
-    phase = "in doubt" if started["phase"] == "in_doubt" else "acknowledged"
-    answered = phase if started["outcome"] is None else started["outcome"]["result"]
-    timeline.add(POSD, TERMINAL, f"charge, over TLS; answered: {answered}")
-    shown = 0
+@contextmanager
+def _watched(sandbox: Sandbox) -> Iterator[None]:
+    """Raise SandboxFailed in the block if a process ends, and TimeoutError if the block takes too long."""
+    seconds = LONGEST_CHARGE_SECONDS / sandbox.speed + CHARGE_MARGIN_SECONDS
+    end = time.monotonic() + seconds
 
-    def show_events() -> None:
-        nonlocal shown
-        events = api.get(f"{path}/events").body["events"]
-        for item in events[shown:]:
-            what = f"{item['event']['status']}  {event_extra(item['event'])}".rstrip()
-            timeline.add(TERMINAL, POSD, what, at=item["received_at"])
-        shown = len(events)
+    def check(_number: int, _frame: FrameType | None) -> None:
+        sandbox.check()
+        if time.monotonic() > end:
+            raise TimeoutError(f"a charge or its receipt did not end within {seconds:g} s")
 
-    transaction = _final(sandbox, api, path, show_events)
+    signal.signal(signal.SIGALRM, check)
+    signal.setitimer(signal.ITIMER_REAL, CHECK_SECONDS, CHECK_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _charge(sandbox: Sandbox, timeline: Timeline, scenario: str, amount: Mapping[str, Decimal]) -> Document:
+    """Charge as a till does: start the payment, then follow it until the outcome. Return the final transaction."""
+    identity = str(uuid.uuid4())
+    timeline.add(TILL, POSD, f"PUT /v1/transactions/{identity[:8]}...  {money(total(amount))}")
+    payment = sandbox.client.charge(identity, amount, terminal=sandbox.serial, metadata={"scenario": scenario})
+    started = payment.state()
+    phase = "in doubt" if started.phase == "in_doubt" else "acknowledged"
+    timeline.add(POSD, TERMINAL, f"charge, over TLS; answered: {started.outcome.result if started.outcome else phase}")
+    for item in payment.watch():
+        if isinstance(item, Change):
+            timeline.add(TERMINAL, POSD, f"{item.status}  {event_extra(item.event)}".rstrip(), at=item.received_at)
+    transaction = payment.state().document
     outcome = transaction["outcome"]
     ticket = f", ticket {outcome['ticket_number']}" if outcome["ticket_number"] else ""
-    timeline.add(POSD, TILL, f"outcome: {outcome['result']}{ticket}", STYLES.get(result, "yellow"))
+    timeline.add(POSD, TILL, f"outcome: {outcome['result']}{ticket}", STYLES.get(outcome["result"], "yellow"))
     return transaction
 
 
-def _print(sandbox: Sandbox, api: Api, timeline: Timeline, text: str, reference: str) -> Document:
-    """Print a receipt as a till does: send the PUT, then wait for the end. Return the final print job."""
-    path = f"/print-jobs/{uuid.uuid4()}"
-    request = {"terminal": sandbox.serial, "external_reference": reference, "document": {"text": text}}
-    timeline.add(TILL, POSD, f"PUT /v1{path[:20]}...  receipt, {len(text.splitlines())} lines")
-    started = api.put(path, request).body
-    timeline.add(POSD, TERMINAL, f"print job, over TLS; answered: {started['status'] or started['phase']}")
-    job = _final(sandbox, api, path)
-    how = {"webhook": "by webhook", "poll": "when it was asked"}.get(job["decided_by"])
+def _print(sandbox: Sandbox, timeline: Timeline, text: str, reference: str) -> Document:
+    """Print a receipt as a till does: start the job, then wait for the end. Return the final print job."""
+    identity = str(uuid.uuid4())
+    timeline.add(TILL, POSD, f"PUT /v1/print-jobs/{identity[:8]}...  receipt, {len(text.splitlines())} lines")
+    printing = sandbox.client.print_job(identity, {"text": text}, terminal=sandbox.serial, external_reference=reference)
+    started = printing.state()
+    timeline.add(POSD, TERMINAL, f"print job, over TLS; answered: {started.status or started.phase}")
+    job = printing.outcome()
+    how = {"webhook": "by webhook", "poll": "when it was asked"}.get(job.decided_by or "")
     if how is not None:
-        timeline.add(TERMINAL, POSD, f"{job['status']}, {how}", at=job["updated_at"])
-    if job["status"] == "COMPLETED":
-        timeline.add(POSD, TILL, PRINTED, "green")
+        timeline.add(TERMINAL, POSD, f"{job.status}, {how}", at=job.updated_at)
+    if job.printed:
+        timeline.add(POSD, TILL, "printed", "green")
     else:
-        timeline.add(POSD, TILL, f"not printed: {job['status']}")
-    return job
-
-
-def _final(sandbox: Sandbox, api: Api, path: str, show_events: Callable[[], None] = lambda: None) -> Document:
-    """Wait for the end of a payment or print job, and return it. Raise TimeoutError, SandboxFailed."""
-
-    def look() -> Document | None:
-        try:
-            document: Document = api.get(path).body
-            show_events()
-        except Unreachable:  # posd has ended, which the sandbox reports
-            return None
-        return document if document["phase"] == "final" else None
-
-    seconds = LONGEST_CHARGE_SECONDS / sandbox.speed + CHARGE_MARGIN_SECONDS
-    return sandbox.wait_for(look, seconds, "a charge or its receipt did not end")
+        timeline.add(POSD, TILL, f"not printed: {job.status}")
+    return job.document
 
 
 def _receipt_text(amount: Mapping[str, Decimal], outcome: Document) -> str:
@@ -370,15 +365,6 @@ SECOND = ((Decimal("20.00"), "decline"), (Decimal("7.35"), "approve-contactless"
 THIRD = ((Decimal("3.10"), "approve-contactless"),)
 
 
-def _play_fleet(output: Output, stack: ExitStack, lanes: int) -> None:
-    """Show the fleet. Raise SandboxFailed with the reason."""
-    if absent := [name for name in PROGRAMS if _find(name) is None]:
-        raise SandboxFailed(f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} missing: {INSTALL}")
-    if words := how_to_get():
-        raise SandboxFailed(f"the collector is missing; {words}")
-    _Fleet(output, stack, lanes).play()
-
-
 def _find(program: str) -> str | None:
     return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *PLACES)))
 
@@ -387,6 +373,11 @@ class _Fleet:
     """All processes of the demo of a fleet. `stack` ends them."""
 
     def __init__(self, output: Output, stack: ExitStack, lanes: int) -> None:
+        """Raise SandboxFailed if a program is missing."""
+        if absent := [name for name in PROGRAMS if _find(name) is None]:
+            raise SandboxFailed(f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} missing: {INSTALL}")
+        if words := how_to_get():
+            raise SandboxFailed(f"the collector is missing; {words}")
         self._output = output
         self._stack = stack
         self._directory = temporary_directory()
@@ -399,6 +390,7 @@ class _Fleet:
         self._config = self._directory / "office.toml"
 
     def play(self) -> None:
+        """Show the fleet. Raise SandboxFailed with the reason."""
         output, lanes = self._output, list(self._lanes)
         output.line(f"posd demo: {len(lanes)} lanes, and head office, on this machine", "bold")
         output.line()
@@ -432,8 +424,8 @@ class _Fleet:
         found = {lane["lane"]: lane for lane in self._run("collect", "--check", "--json")["lanes"]}
         rows = []
         for name, sandbox in self._lanes.items():
-            with Api(sandbox.till_socket) as api:
-                newest: int = api.get("/feed", {"limit": "1"}).body["databases"][-1]["last_seq"]
+            feed = sandbox.client.connection.call(get("/feed", {"limit": 1}))
+            newest: int = feed.body["databases"][-1]["last_seq"]
             lane = found.get(name, {"complete_to_seq": None, "complete_to_at": None})
             there, at = lane["complete_to_seq"], lane["complete_to_at"]
             complete = "yes" if there == newest else "no"

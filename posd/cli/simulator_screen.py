@@ -17,9 +17,9 @@ from posd.cli.app import times
 from posd.cli.app.output import money
 from posd.simulator.clock import Tasks
 from posd.simulator.control import POWER_CYCLE_SECONDS, put_paper_in
-from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import CHOICE, Certificate
 from posd.simulator.simulator import Simulator
+from posd.simulator.terminal import ManualControl
 from posd.simulator.wire import SettingsError
 
 #: Most lines of a print on the screen; `GET …/prints` of the control API has all.

@@ -16,6 +16,7 @@ no other part of posd. The package loads httpx2 only when a client is created.
 
 from typing import TYPE_CHECKING, Any
 
+from posd.client.calls import Payment, Posd, Print
 from posd.client.connection import DEFAULT_SOCKET
 from posd.client.documents import ForeignAnswer, OutcomeUnknown, PosdError, Problem, Unreachable
 from posd.client.operations import Amount, Effect, Paid, Reserved, Reversed
@@ -47,7 +48,6 @@ from posd.client.states import (
     Version,
 )
 from posd.client.store import PaymentStore, StoredPayment
-from posd.client.sync import Payment, Posd, Print
 
 if TYPE_CHECKING:
     from posd.client.async_ import AsyncPayment, AsyncPosd, AsyncPrint

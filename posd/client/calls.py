@@ -1,25 +1,31 @@
-"""Calls of the local API as methods of both clients, and the checks that are made before a call."""
+"""The sync client: `Posd`, and the handles of payments and print jobs. The async client has the same calls.
+
+Common methods of both clients, and the checks that are made before a call, come first.
+"""
 
 import difflib
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Generic, TypedDict, TypeVar, Unpack, cast
+from types import TracebackType
+from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast
 from uuid import UUID
 
 from posd.client import plans
-from posd.client.connection import socket_path
-from posd.client.documents import PosdError
-from posd.client.operations import Amount, Id, Json
+from posd.client.connection import Connection, socket_path
+from posd.client.documents import OutcomeUnknown, PosdError, Problem
+from posd.client.operations import Amount, Id, Json, Operations, Paid, Reserved, Reversed
 from posd.client.plans import (
     Away,
     Call,
     Handle,
     OnAway,
+    OnNotice,
+    Place,
     Plan,
     R,
     Show,
@@ -32,7 +38,7 @@ from posd.client.plans import (
     terminal_path,
     transaction_path,
 )
-from posd.client.states import Health, PrintJob, Terminal, Transaction, Version
+from posd.client.states import Change, E, FeedChange, Health, Outcome, PrintJob, State, Terminal, Transaction, Version
 from posd.client.store import Store, StoredPayment
 
 # Amounts. Amounts are checked before a call by the same rules as in posd: exact numbers, known members, a sum above 0.
@@ -134,7 +140,7 @@ AnyOne = TypeVar("AnyOne", covariant=True)
 Printed = TypeVar("Printed", covariant=True)
 Payments = TypeVar("Payments", covariant=True)
 PrintJobs = TypeVar("PrintJobs", covariant=True)
-State = TypeVar("State", covariant=True)
+OneState = TypeVar("OneState", covariant=True)
 Ending = TypeVar("Ending", covariant=True)
 Known = TypeVar("Known", covariant=True)
 Terminals = TypeVar("Terminals", covariant=True)
@@ -334,7 +340,7 @@ def _known(given: Mapping[str, object], names: type) -> dict[str, object]:
     return {API_NAMES.get(name, name): given[name] for name in names.__annotations__ if name in given}
 
 
-class PaymentCalls(Handle[Transaction], Generic[State, Ending, Known]):
+class PaymentCalls(Handle[Transaction], Generic[OneState, Ending, Known]):
     """A payment that was started, or may have been.
 
     If the till drops the handle, the payment continues, and its id gives a new handle. No call of a handle starts
@@ -361,15 +367,15 @@ class PaymentCalls(Handle[Transaction], Generic[State, Ending, Known]):
         plan = plans.is_known(self._posd.socket, self, within, self._posd._away(plans.passes))
         return cast(Known, self._posd._run(plan))
 
-    def state(self) -> State:
+    def state(self) -> OneState:
         """Return its state. Raise Problem; raise Unreachable if posd is away or cannot read it."""
-        return cast(State, _look(self, transaction_path(self.id), Transaction))
+        return cast(OneState, _look(self, transaction_path(self.id), Transaction))
 
-    def _state(self, call: Call, *, once: bool = False) -> State:
+    def _state(self, call: Call, *, once: bool = False) -> OneState:
         """Make a call that returns the transaction. With `once`, do not repeat the call if posd may have read it."""
-        return cast(State, self._posd._run(plans.changed(call, self._posd._away(), self, once=once)))
+        return cast(OneState, self._posd._run(plans.changed(call, self._posd._away(), self, once=once)))
 
-    def abort(self) -> State:
+    def abort(self) -> OneState:
         """Request the abort of the payment. Then wait for the outcome, because an approval can be faster.
 
         Raise Problem (`past_point_of_no_return`, `already_final`, `not_abortable`, `nothing_running`,
@@ -377,11 +383,11 @@ class PaymentCalls(Handle[Transaction], Generic[State, Ending, Known]):
         """
         return self._state(post(transaction_path(self.id, "/abort")))
 
-    def reconcile(self) -> State:
+    def reconcile(self) -> OneState:
         """Search on the terminal for the outcome now. posd also searches on its own."""
         return self._state(post(transaction_path(self.id, "/reconcile")))
 
-    def release(self, operator: str, note: str) -> State:
+    def release(self, operator: str, note: str) -> OneState:
         """Free the payment's terminal, by an operator's decision. The payment stays open.
 
         Raise Problem (`call_outstanding`, `already_final`).
@@ -396,7 +402,7 @@ class PaymentCalls(Handle[Transaction], Generic[State, Ending, Known]):
         *,
         transaction_reference: Id | None = None,
         lost: Json | None = None,
-    ) -> State:
+    ) -> OneState:
         """Close the payment by an operator's decision, on the admin socket. `result`: a word of the local API.
 
         `lost`: data of a payment that a restore lost (`terminal`, `type`, `amount`, `sale`, `original`).
@@ -407,32 +413,137 @@ class PaymentCalls(Handle[Transaction], Generic[State, Ending, Known]):
         person = {"result": result, "operator": operator, "note": note}
         return self._decide("/resolve", **person, transaction_reference=reference, **(lost or {}))
 
-    def acknowledge(self, code: str, operator: str, note: str) -> State:
+    def acknowledge(self, code: str, operator: str, note: str) -> OneState:
         """Clear one attention, on the admin socket, after an operator's check. Raise Problem."""
         return self._decide("/acknowledge", code=code, operator=operator, note=note)
 
-    def _decide(self, call: str, **fields: Any) -> State:
+    def _decide(self, call: str, **fields: Any) -> OneState:
         return self._state(post(transaction_path(self.id, call), fields), once=True)
 
 
-class PrintCalls(Handle[PrintJob], Generic[State]):
+class PrintCalls(Handle[PrintJob], Generic[OneState]):
     """A print job that was started, or may have been."""
 
-    def state(self) -> State:
+    def state(self) -> OneState:
         """Return its state. Raise Problem; raise Unreachable if posd is away or cannot read it."""
-        return cast(State, _look(self, print_job_path(self.id), PrintJob))
+        return cast(OneState, _look(self, print_job_path(self.id), PrintJob))
 
-    def outcome(self, timeout: float | None = None) -> State:
+    def outcome(self, timeout: float | None = None) -> OneState:
         """Wait for the end of the job, over restarts of posd, without limit or for `timeout` seconds.
 
         Raise StillPrinting when the time is over (the job continues), Problem if posd does not know the job, or
         Unreachable if posd keeps failing.
         """
         plan = plans.print_outcome(self._posd.socket, self, timeout, self._posd.on_away)
-        return cast(State, self._posd._run(plan))
+        return cast(OneState, self._posd._run(plan))
 
 
 def _look(handle: Handle[R], path: str, kind: type[R]) -> Any:
     """Read the state of a handle. Wait while posd cannot read its database."""
     posd = handle._posd
     return posd._run(plans.look(posd.socket, get(path), kind, posd._away(plans.passes), handle))
+
+
+# The sync client.
+
+
+class Payment(PaymentCalls[Transaction, Outcome[E], bool], Generic[E]):
+    """Handle of a payment that was started, or may have been (see `PaymentCalls`)."""
+
+    _posd: "Posd"
+
+    def watch(self) -> Generator[Change | State | Outcome[E], None, None]:
+        """Yield the terminal's events and the payment's states, from the beginning, and finally the outcome.
+
+        The stream continues over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
+        """
+        place = plans.watched(self._posd.socket, self.id, self._posd.on_away)
+        try:
+            for item, change in self._posd.connection.follow(place):
+                if item.name == plans.OUTCOME_ITEM:
+                    break
+                if change is not None:
+                    yield change
+        except Problem as problem:
+            raise OutcomeUnknown(self.id, problem.compare(self._stored_at)) from problem
+        yield self.outcome()
+
+
+class Print(PrintCalls[PrintJob]):
+    """Handle of a print job that was started, or may have been."""
+
+
+class Posd(
+    Starts[Payment, Print],
+    Operations[Payment[Paid], Payment[Reserved], Payment[Reversed]],
+    Reads[Iterator[Transaction], Iterator[PrintJob], list[Terminal], Terminal, Health, Version],
+):
+    """Client of the daemon behind one Unix socket: `socket`, else the socket in POSD_SOCKET, else /run/posd/till.sock.
+
+    `patience`: seconds for which a call is repeated while posd is away (for example restarting). `on_away`: called with
+    the reason before each repetition of a call or a wait. `store`: called with each payment before its start, and
+    returns when the payment is on disk. It is `PaymentStore.save`, or a function of the till. If it raises, nothing is
+    started. `amount_members`: further parts of an amount that posd's configuration allows. `language`: language of the
+    `display` texts (en, es); by default that of posd's configuration.
+
+    Threads may share it. A forked process creates its own.
+    """
+
+    def _connect(self, language: str | None) -> None:
+        self.connection = Connection(self.socket, language)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the client. Started payments continue."""
+        self.connection.close()
+
+    def transaction(self, id: Id | StoredPayment) -> Payment:  # noqa: A002 - the field's name
+        """Return the handle of a payment by its id, or as stored, without a call to posd."""
+        known = id if isinstance(id, StoredPayment) else StoredPayment(str(id), None)
+        return Payment(self, transaction_id(known.id), stored_at=known.stored_at)
+
+    def printed(self, id: str) -> Print:  # noqa: A002 - the field's name
+        """Return the handle of a print job by its id, without a call to posd."""
+        return Print(self, print_job_id(id))
+
+    def feed(
+        self, after: int | str = plans.START, *, on_notice: OnNotice | None = None
+    ) -> Generator[FeedChange, None, None]:
+        """Yield every recorded change of every payment and print job after a place, without end.
+
+        The stream continues over restarts of posd, without repetition or gap, if the till stores the `place` of the
+        last change. `on_notice` is called if changes may be missing (after removal by retention, or a restored backup).
+        Raise Problem.
+        """
+        place = Place(self.socket, "/feed", FeedChange, after, self.on_away, on_notice)
+        for _, change in self.connection.follow(place):
+            if change is not None:
+                yield replace(change, place=place.resume)
+
+    def _run(self, plan: Plan[Any]) -> Any:
+        return self.connection.run(plan)
+
+    def _begin(self, payment: StoredPayment, stored_at: datetime | None) -> Payment:
+        stored = self.store and self.store(payment)
+        if isinstance(stored, Awaitable):
+            raise TypeError(f"`store` has stored nothing yet, it returned {stored!r}: that is for AsyncPosd")
+        stored_at = stored.stored_at if isinstance(stored, StoredPayment) else stored_at
+        call = Call("PUT", transaction_path(payment.id), body=payment.body)
+        plan = plans.begin(self.socket, call, Transaction, self.patience, self.on_away, stored_at)
+        return Payment(self, payment.id, self.connection.run(plan), stored_at)
+
+    def _begin_print(self, identity: str, call: Call) -> Print:
+        plan = plans.begin(self.socket, call, PrintJob, self.patience, self.on_away)
+        return Print(self, identity, self.connection.run(plan))
+
+    def _rows(self, call: Call, member: str, kind: type[R]) -> Iterator[R]:
+        cursor: str | None = ""
+        while cursor is not None:
+            paged = replace(call, params={**call.params, "cursor": cursor}) if cursor else call
+            rows, cursor = self.connection.run(plans.page(paged, member, kind, self._away()))
+            yield from rows

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -260,19 +261,9 @@ class Away:
         return pause
 
 
-class Deadline:
-    """Time limit of the caller."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self._at = None if seconds is None else time.monotonic() + seconds
-
-    def left(self) -> float | None:
-        """Return the remaining seconds, or None without a limit."""
-        return None if self._at is None else max(0.0, self._at - time.monotonic())
-
-    def over(self) -> bool:
-        """Return whether no time remains."""
-        return self.left() == 0
+def _left(end: float | None) -> float | None:
+    """Return the remaining seconds, or None without a limit."""
+    return None if end is None else max(0.0, end - time.monotonic())
 
 
 def steady(call: Call, away: Away, *, once: bool = False) -> Plan[Reply]:
@@ -317,7 +308,7 @@ def is_known(socket: str, handle: Handle[Transaction], within: float, away: Away
     The result is False only if posd itself reports `never_started`. After a restore with lost records, the record may
     be missing.
     """
-    call, deadline = get(transaction_path(handle.id)), Deadline(within)
+    call, end = get(transaction_path(handle.id)), time.monotonic() + within
     while True:
         try:
             yield from look(socket, call, Transaction, away, handle)
@@ -325,11 +316,11 @@ def is_known(socket: str, handle: Handle[Transaction], within: float, away: Away
             if problem.status == GONE:
                 return True
             away.back()
-            if deadline.over():
+            if _left(end) == 0:
                 if problem.compare(handle._stored_at).never_started:
                     return False
                 raise OutcomeUnknown(handle.id, problem) from problem
-            call = replace(call, pause=min(ASK_AGAIN_SECONDS, deadline.left() or 0.0))
+            call = replace(call, pause=min(ASK_AGAIN_SECONDS, _left(end) or 0.0))
         else:
             return True
 
@@ -390,62 +381,71 @@ def outcome(
 
     The calls start nothing. Raise StillOpen, OutcomeUnknown, or UnknownResult.
     """
-    deadline, away, pause = Deadline(timeout), Away(None, on_away, passes), 0.0
-    shown, longest = None, None if show is None else 0.0
-    while True:
-        try:
-            reply = yield _holding(transaction_path(handle.id, "/outcome"), deadline, pause, longest)
-            document = documents.document(reply.body)
-            if reply.status == 200 and "client_transaction_id" not in document and handle._newest is not None:
-                document = {**handle._newest.document, **document}  # an older posd
-            away.back()
-            pause = 0.0
-            found = read_outcome(document)
-            if found is None:
-                handle._newest = Transaction.read(document)
-        except PosdError as error:
-            try:
-                pause = _next_try(away, error, deadline)
-            except Problem as problem:
-                raise OutcomeUnknown(handle.id, problem.compare(handle._stored_at)) from problem
-        else:  # an exception of `show` comes from the till
-            if show is not None:
-                longest, before = SHOW_SECONDS, shown
-                shown = _display(found, handle._newest)
-                if shown not in (None, before):
-                    show(shown)
-            if found is not None:
-                return found
-        if deadline.over():
-            raise StillOpen(handle.id, handle._newest)
 
+    def take(reply: Reply) -> Outcome | None:
+        document = documents.document(reply.body)
+        if reply.status == 200 and "client_transaction_id" not in document and handle._newest is not None:
+            document = {**handle._newest.document, **document}  # an older posd
+        found = read_outcome(document)
+        if found is None:
+            handle._newest = Transaction.read(document)
+        return found
 
-def _display(found: Outcome | None, state: Transaction | None) -> str | None:
-    """Return the text for the cashier, or None from an older posd."""
-    item = found or state
-    return None if item is None or item.display is None else item.display.text
+    def unknown(problem: Problem) -> PosdError:
+        return OutcomeUnknown(handle.id, problem.compare(handle._stored_at))
+
+    path = transaction_path(handle.id, "/outcome")
+    return (yield from _wait(handle, path, take, unknown, StillOpen, timeout, on_away, show))
 
 
 def print_outcome(
     socket: str, handle: Handle[PrintJob], timeout: float | None, on_away: OnAway | None
 ) -> Plan[PrintJob]:
     """Wait for the end of a print job. The calls start nothing. Raise StillPrinting, or as `look` does."""
-    deadline, away, pause = Deadline(timeout), Away(None, on_away, passes), 0.0
+
+    def take(reply: Reply) -> PrintJob | None:
+        handle._newest = state = PrintJob.read(documents.document(reply.body))
+        return state if state.final else None
+
+    path = print_job_path(handle.id, "/outcome")
+    return (yield from _wait(handle, path, take, partial(_failed_look, socket), StillPrinting, timeout, on_away))
+
+
+def _wait(
+    handle: Handle[Any],
+    path: str,
+    take: Callable[[Reply], T | None],
+    unknown: Callable[[Problem], PosdError],
+    still_open: Callable[[str, Any], PosdError],
+    timeout: float | None,
+    on_away: OnAway | None,
+    show: Show | None = None,
+) -> Plan[T]:
+    """Wait until `take` returns the end from a reply. Raise the error of `unknown` or `still_open`."""
+    end = None if timeout is None else time.monotonic() + timeout
+    away, pause = Away(None, on_away, passes), 0.0
+    shown, longest = None, None if show is None else 0.0
     while True:
         try:
-            reply = yield _holding(print_job_path(handle.id, "/outcome"), deadline, pause)
+            found = take((yield _holding(path, end, pause, longest)))
             away.back()
             pause = 0.0
-            handle._newest = state = PrintJob.read(documents.document(reply.body))
-            if state.final:
-                return state
         except PosdError as error:
             try:
-                pause = _next_try(away, error, deadline)
+                pause = _next_try(away, error, end)
             except Problem as problem:
-                raise _failed_look(socket, problem) from problem
-        if deadline.over():
-            raise StillPrinting(handle.id, handle._newest)
+                raise unknown(problem) from problem
+        else:  # an exception of `show` comes from the till
+            if show is not None:
+                newest: Any = found or handle._newest
+                longest, before = SHOW_SECONDS, shown
+                shown = newest.display.text if newest and newest.display else None  # None from an older posd
+                if shown not in (None, before):
+                    show(shown)
+            if found is not None:
+                return found
+        if _left(end) == 0:
+            raise still_open(handle.id, handle._newest)
 
 
 class Place(Generic[R]):
@@ -512,7 +512,7 @@ class Place(Generic[R]):
 
     def broken(self, error: PosdError) -> float:
         """Return the seconds before the stream is opened again. Raise the error if it is not opened again."""
-        return _next_try(self._away, error, Deadline(None))
+        return _next_try(self._away, error, None)
 
 
 def watched(socket: str, identity: str, on_away: OnAway | None) -> Place[Change | State]:
@@ -521,9 +521,9 @@ def watched(socket: str, identity: str, on_away: OnAway | None) -> Place[Change 
     return Place[Change | State](socket, path, Change, 0, on_away, unnumbered={STATE_ITEM: State})
 
 
-def _holding(path: str, deadline: Deadline, pause: float, longest: float | None = None) -> Call:
+def _holding(path: str, end: float | None, pause: float, longest: float | None = None) -> Call:
     """Return the long-polling call for the remaining time, at most `longest` seconds."""
-    left = deadline.left()
+    left = _left(end)
     if left is None and longest is None:
         return Call("GET", path, seconds=None, pause=pause)
     wait = LONGEST_SECONDS if longest is None else longest
@@ -532,12 +532,12 @@ def _holding(path: str, deadline: Deadline, pause: float, longest: float | None 
     return Call("GET", path, {"timeout": f"{wait:.3f}"}, seconds=wait + GRACE_SECONDS, pause=pause)
 
 
-def _next_try(away: Away, error: PosdError, deadline: Deadline) -> float:
+def _next_try(away: Away, error: PosdError, end: float | None) -> float:
     """Return the seconds before the next attempt, at most the caller's remaining time.
 
     Raise the error if there is no next attempt.
     """
-    pause, left = away.pause(error), deadline.left()
+    pause, left = away.pause(error), _left(end)
     if pause is None:
         raise error
     return pause if left is None else min(pause, left)

@@ -112,18 +112,12 @@ class Range(msgspec.Struct, frozen=True):
         return self.first_seq - 1 if self.last_seq is None else self.last_seq
 
 
-class FeedNotice(msgspec.Struct, frozen=True):
-    """Notice that a reader may have missed changes."""
-
-    code: str
-
-
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the feed. `open` and `attention` are present on the last page."""
 
     changes: list[Raw]
     place: str
-    notices: list[FeedNotice]
+    notices: list[Mapping[str, Any]]
     databases: list[Range]
     open: int | None = None
     attention: Mapping[str, int] | None = None
@@ -221,7 +215,7 @@ def following(position: Position | None, page: Page, *, begin: bool, **head: Any
             f"has only {here.end}",
             _GONE_BACK,
         )
-    unknown = any(notice.code == PLACE_UNKNOWN for notice in page.notices)
+    unknown = any(notice["code"] == PLACE_UNKNOWN for notice in page.notices)
     if unknown and here.first_seq <= position.seq <= here.end:
         raise RelayStopped(
             f"change {position.seq} of this database is another one than the last that was sent under that number",

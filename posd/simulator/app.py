@@ -17,8 +17,7 @@ from posd.simulator.authentication import encrypt
 from posd.simulator.clock import Clock, cancel
 from posd.simulator.messages import Answer, coded, plain, refusal
 from posd.simulator.network import HANG_UP
-from posd.simulator.payment import Parts
-from posd.simulator.terminal import PaymentTerminal
+from posd.simulator.terminal import Parts, PaymentTerminal
 from posd.simulator.wire import OPERATIONS, AccessMode, Edition, Refused, SimulatedOperation
 
 #: Maximum size of a request body, in bytes. A charge with the till's 16 KiB of metadata is much smaller.

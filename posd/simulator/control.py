@@ -18,9 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from posd.simulator.app import json_response, read_body, refused_response
 from posd.simulator.clock import Tasks, VirtualClock
 from posd.simulator.network import Listener, bind, url
-from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import CHOICE, Certificate, Scenario, Story, payments, prints
 from posd.simulator.simulator import Simulator
+from posd.simulator.terminal import ManualControl
 from posd.simulator.wire import Refused, SettingsError
 
 #: Default terminal seconds of a power cycle.

@@ -11,12 +11,11 @@ from typing import Self
 from posd.simulator.app import make_app
 from posd.simulator.clock import Clock, VirtualClock
 from posd.simulator.ledger import Ledger, Record
-from posd.simulator.payment import Parts
+from posd.simulator.network import Switchboard
 from posd.simulator.printer import Printer
 from posd.simulator.scenario import CHOICE, Certificate
 from posd.simulator.settings import Settings
-from posd.simulator.switchboard import Switchboard
-from posd.simulator.terminal import PaymentTerminal
+from posd.simulator.terminal import Parts, PaymentTerminal
 from posd.simulator.wire import SettingsError
 
 

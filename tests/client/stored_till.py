@@ -12,7 +12,7 @@ from typing import Any
 from posd.client import PaymentStore, Posd
 
 #: Files that decide when a payment is stored and sent. Other files only read and write documents.
-FILES = ("/posd/client/store.py", "/posd/client/sync.py", "/posd/client/plans.py", "/posd/client/connection.py")
+FILES = ("/posd/client/store.py", "/posd/client/calls.py", "/posd/client/plans.py", "/posd/client/connection.py")
 
 left = 0
 

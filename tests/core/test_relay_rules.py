@@ -15,7 +15,6 @@ from posd.relay import messages
 from posd.relay.messages import (
     Begin,
     Changes,
-    FeedNotice,
     Lost,
     Page,
     Position,
@@ -44,7 +43,7 @@ def page(*databases: Range, seqs: Any = (), notices: tuple[str, ...] = ()) -> Pa
     return Page(
         changes=[change(seq) for seq in seqs],
         place="",
-        notices=[FeedNotice(code) for code in notices],
+        notices=[{"code": code} for code in notices],
         databases=list(databases),
     )
 
@@ -216,7 +215,7 @@ class Lane:
         return Page(
             changes=[Raw(msgspec.json.encode({"seq": seq, "says": self.rows[seq]})) for seq in seqs],
             place="",
-            notices=[] if not after or after in self.rows or after <= self.removed else [FeedNotice(OTHER)],
+            notices=[] if not after or after in self.rows or after <= self.removed else [{"code": OTHER}],
             databases=ranges,
         )
 

@@ -15,7 +15,7 @@ from tests.support.shop import Shop, open_shop
 async def _open() -> AsyncIterator[Shop]:
     with TemporaryDirectory(prefix="posd-") as directory:
         with_feed(Path(directory))
-        async with open_shop(Path(directory)) as shop:
+        async with open_shop(Path(directory), terminals=48) as shop:
             yield shop
 
 

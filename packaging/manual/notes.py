@@ -51,7 +51,7 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     ),
     "collect": (
         (0, "Done; with --check, all lanes are complete and heard of; stopped as it was told."),
-        (1, "With --check: something is missing or lost, or a lane is silent or unreachable. With retire: no such lane."),
+        (1, "With --check: changes are missing or lost, a lane is silent or unreachable. With retire: no such lane."),
         (2, "The configuration is wrong, or the tables are missing or of another version."),
         (3, "The NATS servers or PostgreSQL cannot be reached."),
     ),

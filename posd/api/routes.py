@@ -6,6 +6,8 @@ a string.
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from posd.api import documents, report_calls
 from posd.api.documents import DaemonStatus
 from posd.api.maintenance import BackupRequest, ClockRequest, ClockState, PruneRequest
@@ -21,7 +23,7 @@ from posd.storage.backup import Rotated, Written
 from posd.terminals.documents import Terminal
 from posd.upkeep.retention import Report
 
-# Calls for operators only: quarantine, reprocessing, backup, restore, prune.
+# Calls for operators only (`ALL` marks them so): quarantine, reprocessing, backup, restore, prune.
 
 STORED = ("storage_unavailable",)
 #: Parameter of the calls that show terminals.
@@ -29,7 +31,7 @@ CHECK_FIRST = Parameter("check", at.FLAG, "`true`: first check terminals that we
 #: Media type of the response to `send`.
 OCTETS = "application/octet-stream"
 
-OPERATOR_ROUTES = (
+_OPERATOR_ROUTES = (
     Route(
         "GET",
         "/v1/quarantine",
@@ -38,7 +40,6 @@ OPERATOR_ROUTES = (
         {200: AnswerSpec("a page", documents.Quarantine)},
         STORED,
         query=(at.AFTER, at.LIMIT),
-        admin=True,
     ),
     Route(
         "GET",
@@ -47,7 +48,6 @@ OPERATOR_ROUTES = (
         "Show one of them.",
         {200: AnswerSpec("the body and the reason", documents.QuarantinedBody)},
         ("not_found", *STORED),
-        admin=True,
     ),
     Route(
         "POST",
@@ -56,7 +56,6 @@ OPERATOR_ROUTES = (
         "Apply what can be applied of the quarantine, and derive everything again from the record. No body.",
         {200: AnswerSpec("what was done", documents.Reprocessed)},
         STORED,
-        admin=True,
     ),
     Route(
         "POST",
@@ -67,7 +66,6 @@ OPERATOR_ROUTES = (
         {200: AnswerSpec("the file written; with `send` the backup itself", Rotated | Written, also=OCTETS)},
         ("malformed_json", *STORED, "draining"),
         body=BackupRequest,
-        admin=True,
     ),
     Route(
         "GET",
@@ -76,7 +74,6 @@ OPERATOR_ROUTES = (
         "Show the restores and steps back in time that no person has confirmed, with the payments in question.",
         {200: AnswerSpec("what no person has confirmed", documents.Restores)},
         STORED,
-        admin=True,
     ),
     Route(
         "POST",
@@ -86,7 +83,6 @@ OPERATOR_ROUTES = (
         {200: AnswerSpec("the restores", documents.RestoresSeen)},
         ("malformed_json", "not_found", *STORED),
         body=Signed,
-        admin=True,
     ),
     Route(
         "GET",
@@ -94,7 +90,6 @@ OPERATOR_ROUTES = (
         "get_prune",
         "Show for how many days records are kept, and the state of their removal.",
         {200: AnswerSpec("the progress", documents.PruneProgress)},
-        admin=True,
     ),
     Route(
         "POST",
@@ -105,7 +100,6 @@ OPERATOR_ROUTES = (
         ("malformed_json", *STORED, "clock_unsure", "draining"),
         body=PruneRequest,
         body_required=False,
-        admin=True,
     ),
     Route(
         "GET",
@@ -114,7 +108,6 @@ OPERATOR_ROUTES = (
         "Show the state of posd, its machine and its terminals, and what is open: everything in `posd status`.",
         {200: AnswerSpec("the status, also if something is wrong", DaemonStatus)},
         query=(CHECK_FIRST,),
-        admin=True,
     ),
     Route(
         "GET",
@@ -123,7 +116,6 @@ OPERATOR_ROUTES = (
         "Show the witnesses for and against the clock of this machine, and the work that waits for it.",
         {200: AnswerSpec("the witnesses", ClockState)},
         STORED,
-        admin=True,
     ),
     Route(
         "POST",
@@ -133,7 +125,6 @@ OPERATOR_ROUTES = (
         {200: AnswerSpec("the witnesses after it", ClockState)},
         ("malformed_json", *STORED),
         body=ClockRequest,
-        admin=True,
     ),
     Route(
         "POST",
@@ -149,7 +140,6 @@ OPERATOR_ROUTES = (
         },
         ("malformed_json", *STORED),
         body="ShiftRequest",
-        admin=True,
     ),
 )
 
@@ -288,7 +278,7 @@ ALL: tuple[Route, ...] = (
     *transactions.ROUTES,
     *print_jobs.ROUTES,
     *SERVICE_ROUTES,
-    *OPERATOR_ROUTES,
+    *(replace(route, admin=True) for route in _OPERATOR_ROUTES),
 )
 
 

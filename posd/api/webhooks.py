@@ -230,10 +230,10 @@ class WebhookApp:
         row, identity, scope = call.row, call.identity, call.scope
         try:
             body = await bodies.read(call.receive, scope, row.max_body_bytes, BODY_SECONDS, take)
-        except bodies.BodyAborted:
+        except ConnectionAbortedError:
             await row.inbox.broke_off(identity)
             return 0
-        except bodies.BodyTooSlow:
+        except TimeoutError:
             self._noise.note("slow_body", call.peer)
             await row.inbox.broke_off(identity)
             reply = CallbackResult.TOO_SLOW

@@ -235,11 +235,11 @@ class LocalApp:
         body, refusal = b"", None
         try:
             body = await bodies.read(receive, scope, MAX_BODY_BYTES, BODY_SECONDS, held.take_body)
-        except bodies.BodyAborted:
+        except ConnectionAbortedError:
             return
         except Problem as problem:
             refusal = problem.with_traceback(None)
-        except bodies.BodyTooSlow:
+        except TimeoutError:
             refusal = Problem("request_timeout", f"the body was not complete within {BODY_SECONDS:g} s; send it again")
         except bodies.BodyTooLarge:
             detail = f"the body is larger than {MAX_BODY_BYTES} bytes; make it smaller"

@@ -401,24 +401,22 @@ async def wait_until(
 # Parts that all handlers share: reads of the store, streams, and the clock.
 
 
+@dataclass(eq=False)
 class CallContext:
-    """Reads and changes of the store, streams, and the clock, for all handlers."""
+    """Reads and changes of the store, streams, and the clock, for all handlers.
 
-    def __init__(
-        self,
-        store: Store,
-        now: Callable[[], datetime],
-        quotas: Quotas,
-        missing: Missing,
-        on_read: Callable[[Sequence[str]], None],
-    ) -> None:
-        """`on_read`: called with the approvals that a client has received."""
-        self._store = store
-        self._missing = missing
-        self.now = now
-        self.hub = store.hub
-        self._on_read = on_read
-        self.streams = Streams(store.hub, quotas.reached, on_read)
+    `_on_read`: called with the approvals that a client has received.
+    """
+
+    _store: Store
+    now: Callable[[], datetime]
+    _quotas: Quotas
+    _missing: Missing
+    _on_read: Callable[[Sequence[str]], None]
+
+    def __post_init__(self) -> None:
+        self.hub = self._store.hub
+        self.streams = Streams(self.hub, self._quotas.reached, self._on_read)
 
     def shows(self, request: Request, approvals: Sequence[str]) -> None:
         """Mark these approvals as read when the client has received the response."""

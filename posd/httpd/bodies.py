@@ -18,14 +18,6 @@ class BodyTooLarge(Exception):
     """Body over the limit."""
 
 
-class BodyTooSlow(Exception):
-    """Body that did not arrive in time."""
-
-
-class BodyAborted(Exception):
-    """Client that disconnected before the end of the body."""
-
-
 async def read(
     receive: ASGIReceiveCallable,
     scope: HTTPScope,
@@ -35,7 +27,7 @@ async def read(
 ) -> bytes:
     """Return the whole body of at most `limit` bytes, if it arrives within `seconds`.
 
-    Raise BodyTooLarge, BodyTooSlow, BodyAborted.
+    Raise BodyTooLarge, TimeoutError, or ConnectionAbortedError if the client disconnects.
 
     `take` is called with the size of each piece before it is stored. An exception of `take` ends the read.
     """
@@ -49,21 +41,18 @@ async def read(
     if announced.isdigit() and int(announced) > limit:
         raise BodyTooLarge
     body = bytearray()
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise BodyAborted
-                piece = message.get("body", b"")
-                if len(body) + len(piece) > limit:
-                    raise BodyTooLarge
-                take(len(piece))
-                body += piece
-                if not message.get("more_body", False):
-                    return bytes(body)
-    except TimeoutError as error:
-        raise BodyTooSlow from error
+    async with asyncio.timeout(seconds):
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise ConnectionAbortedError
+            piece = message.get("body", b"")
+            if len(body) + len(piece) > limit:
+                raise BodyTooLarge
+            take(len(piece))
+            body += piece
+            if not message.get("more_body", False):
+                return bytes(body)
 
 
 async def answer(

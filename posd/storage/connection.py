@@ -251,14 +251,12 @@ def open_database(path: Path, now: Callable[[], datetime] = wall) -> sqlite3.Con
         # If this fails, the open reader prevents SQLite from writing the log back at the close.
         db = connect_again(path, at_start=True)
     try:
-        with _log_progress(db, path):
-            migrate(db)
-        if path.stat().st_size <= SMALL_BYTES:
-            with suppress(sqlite3.Error):  # on a nearly full disk the database works without this step
-                make_shrinkable(db)
-    except sqlite3.Error as error:
-        db.close()
-        raise unusable(path, error) from error
+        with _as_store_error(path):
+            with _log_progress(db, path):
+                migrate(db)
+            if path.stat().st_size <= SMALL_BYTES:
+                with suppress(sqlite3.Error):  # on a nearly full disk the database works without this step
+                    make_shrinkable(db)
     except StoreError:
         db.close()
         raise

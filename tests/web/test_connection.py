@@ -58,7 +58,7 @@ class House:
         self.pieces = scope["state"]["pieces"]
         try:
             body: bytes | None = await bodies.read(receive, scope, 1_000_000, PATIENCE)
-        except bodies.BodyAborted:
+        except ConnectionAbortedError:
             body = None
         self.heard.append((path, body))
         self.told.set()

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import compile_path
 
 from posd.base.crashpoints import crash_point
@@ -47,6 +47,8 @@ PAGES_AT_ONCE = 2
 PAGE_BYTES = 1024 * 1024
 #: Number of bytes of a response that are written at a time.
 PIECE_BYTES = 64 * 1024
+#: Number of bytes reserved for a list that is sent in pieces: a batch, and the event at its end.
+LIST_PIECE_BYTES = 128 * 1024
 #: Method of all calls that start something, and only of those.
 STARTS = "PUT"
 #: Time-out for receiving a body. A till on the same machine sends the body at once. Seconds.
@@ -345,8 +347,10 @@ def _fault(scope: Any) -> Problem:
 async def _finished(response: Response, held: InFlight) -> Response:
     """Return a response without callback tokens, counted as unread.
 
-    A streamed response has no tokens, or is a backup.
+    A streamed response has no tokens, or is a backup. Of a list in pieces, one piece is in memory.
     """
+    if type(response) is StreamingResponse:
+        held.take_answer(LIST_PIECE_BYTES)
     if type(response) is Response:
         held.take_answer(len(response.body))
         response.body = await REDACTOR.body_in_steps(bytes(response.body), *_chosen.get()[1])

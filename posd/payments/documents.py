@@ -326,7 +326,7 @@ def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> 
         (2 * item.events_before, line(item.at, item.entry, transaction))
         for item in journal.entries(db, transaction.client_transaction_id)
     ]
-    for count, event in enumerate(journal.events(db, transaction.client_transaction_id)):
+    for count, event in enumerate(journal.each_event(db, transaction.client_transaction_id, 0)):
         lines.append((2 * count + 1, EventLine(at=event.received_at, **same_fields(EventLine, event))))
     lines.sort(key=lambda item: item[0])
     first = IntentLine(at=transaction.created_at, terminal=transaction.terminal)

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from posd.base.clocks import monotonic
 from posd.base.exposition import Histogram
@@ -20,12 +20,13 @@ from posd.base.problems import Problem
 from posd.base.text import Language, preferred_language
 from posd.calls import parameters, streams
 from posd.calls import parameters as at
-from posd.calls.app import json_response, page_response
-from posd.calls.parameters import AnswerSpec, Parameter, Route, StreamMessage, one_of
+from posd.calls.app import encode, json_response, page_response
+from posd.calls.parameters import JSON, AnswerSpec, Parameter, Route, StreamMessage, one_of
 from posd.config.schema import Config
 from posd.payments import abort, documents, journal, lists, model, rows, start
 from posd.payments.abort import Aborts
 from posd.payments.documents import Event, Events, History, State, Transaction, TransactionOutcome
+from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Status
 from posd.payments.lists import TransactionPage, TransactionQuery
 from posd.payments.model import NextStep, Result
@@ -33,6 +34,7 @@ from posd.payments.reconcile import Reconciler
 from posd.payments.request import DECISIONS, Acknowledgement, Resolution, StartRequest
 from posd.payments.start import Payments
 from posd.records.model import Phase
+from posd.records.pages import PAGE_BYTES, fill
 from posd.records.request import Signed, decided
 from posd.storage.batch import RecordedChange
 
@@ -249,6 +251,13 @@ class _EventReader:
         return batch, after, state
 
 
+def _events(
+    db: sqlite3.Connection, identity: str, after: int = 0, most: int = PAGE_BYTES
+) -> tuple[list[StoredEvent], bool]:
+    """Return the events after a seq that fit into `most` bytes, and whether that limit ended them."""
+    return fill(journal.each_event(db, identity, after), lambda item: len(item.body), most)
+
+
 def name(status: str) -> str:
     """Return the name of an event in the stream: its status, on one line.
 
@@ -330,14 +339,27 @@ class TransactionCalls:
         if streams.wants_stream(request):
             return self._stream(request, identity)
 
-        def view(db: sqlite3.Connection) -> tuple[Events, bool]:
-            stored = journal.events(db, identity)
-            approved = any(item.status == Status.APPROVAL for item in stored)
-            return Events([documents.event_document(item) for item in stored]), approved
+        stored, is_long = await self.context.read(partial(_events, identity=identity))
+        if is_long:
+            return StreamingResponse(self._pieces(request, identity), media_type=JSON)
+        self._show_events(request, identity, stored)
+        return json_response(Events([documents.event_document(item) for item in stored]))
 
-        events, approved = await self.context.read(view)
-        self.context.shows(request, [identity] if approved else [])
-        return json_response(events)
+    async def _pieces(self, request: Request, identity: str) -> AsyncIterator[bytes]:
+        """Yield a long list of events in pieces. A batch is read when the client has read most of the earlier ones."""
+        after, begin, more = 0, b'{"events":[', True
+        while more:
+            read = partial(_events, identity=identity, after=after, most=streams.BATCH_BYTES)
+            stored, more = await self.context.read(read)
+            for item in stored:
+                yield begin + encode(documents.event_document(item))
+                after, begin = item.seq, b","
+            self._show_events(request, identity, stored)
+        yield b"]}"
+
+    def _show_events(self, request: Request, identity: str, stored: Sequence[StoredEvent]) -> None:
+        if any(item.status == Status.APPROVAL for item in stored):
+            self.context.shows(request, [identity])
 
     def _stream(self, request: Request, identity: str) -> Response:
         """Return the stream of a known payment. Raise Problem."""

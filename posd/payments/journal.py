@@ -202,13 +202,13 @@ def events(db: sqlite3.Connection, client_transaction_id: str) -> list[StoredEve
 
 
 def each_event(db: sqlite3.Connection, client_transaction_id: str, after: int) -> Iterator[StoredEvent]:
-    """Yield the events after a seq one by one."""
-    rows = db.execute(
-        "SELECT seq, received_at, verdict, status, body FROM payment_events"
-        " WHERE client_transaction_id = ? AND seq > ? ORDER BY seq",
-        (client_transaction_id, after),
-    )
-    for row in rows:
+    """Yield the events after a seq one by one.
+
+    Only the numbers are sorted. SQLite would sort all scattered events with their bodies before the first one.
+    """
+    query = "SELECT seq FROM payment_events WHERE client_transaction_id = ? AND seq > ? ORDER BY seq"
+    for number in db.execute(query, (client_transaction_id, after)).fetchall():
+        row = db.execute("SELECT seq, received_at, verdict, status, body FROM events WHERE seq = ?", number).fetchone()
         yield StoredEvent(*row)
 
 

@@ -27,13 +27,13 @@ T = TypeVar("T")
 Condition = tuple[str, tuple[Any, ...]]
 
 
-def fill(rows: Iterable[T], size: Callable[[T], int]) -> tuple[list[T], bool]:
+def fill(rows: Iterable[T], size: Callable[[T], int], most: int = PAGE_BYTES) -> tuple[list[T], bool]:
     """Return the rows that fit on a page by their bytes, and whether that limit ended the page."""
     found, count = [], 0
     for row in rows:
         found.append(row)
         count += size(row)
-        if count >= PAGE_BYTES:
+        if count >= most:
             return found, True
     return found, False
 

@@ -56,7 +56,7 @@ class PrintPoller(RecordService):
         self._chance = parts.chance
         self._seconds = parts.seconds
         self._plans: dict[str, PollPlan] = {}
-        self._terminals: dict[str, str] = {}  # job -> terminal, for the jobs that can be polled
+        self._terminals: dict[str, str] = {}  # job -> terminal, also of one outside the fleet: a reload can add it
         self._lines: dict[str, _PollQueue] = {}
         self._telling: dict[asyncio.Task[None], None] = {}
         self._wake = asyncio.Event()
@@ -82,8 +82,7 @@ class PrintPoller(RecordService):
 
     def unusable(self, print_job_id: str) -> None:
         """Poll a job soon, because one of its webhooks was unusable, and the terminal does not send it again."""
-        plan = self._plans.get(print_job_id)
-        if plan is not None:
+        if (plan := self._plans.get(print_job_id)) is not None:
             self._keep(print_job_id, self._terminals.get(print_job_id), schedule.soon(plan, self._seconds()))
 
     async def ask(self, job: PrintJob) -> Answer:
@@ -91,8 +90,8 @@ class PrintPoller(RecordService):
 
         Raise StorageUnavailable or CommitUncertain if the result cannot be recorded.
         """
-        if job.terminal is None or job.terminal not in self._fleet:
-            return NoAnswer("its terminal is not in the fleet")
+        if job.terminal is None:
+            return NoAnswer("its terminal is not known")
         if job.phase is Phase.STARTING:
             return NoAnswer("it is being sent; ask again afterwards")
         async with self._turns.ask(job.terminal):
@@ -140,7 +139,7 @@ class PrintPoller(RecordService):
     def _keep(self, identity: str, terminal: str | None, plan: PollPlan) -> None:
         """Store a new plan of a job, and wake the task."""
         self._plans[identity] = plan
-        if terminal is not None and terminal in self._fleet:
+        if terminal is not None:
             self._terminals[identity] = terminal
             self._lines.setdefault(terminal, _PollQueue()).jobs.add(identity)
         self._wake.set()
@@ -197,7 +196,8 @@ class PrintPoller(RecordService):
 
     async def _call(self, job: PrintJob, terminal: str) -> tuple[Answer, bool]:
         """Poll a job, and record the reply. Return the reply, and whether the terminal was reached."""
-        known = self._fleet.of(terminal)
+        if (known := self._fleet.get(terminal)) is None:
+            return NoAnswer("its terminal is not in the fleet"), False
         base_url = await known.choose()
         if base_url is None:
             return NoAnswer(f"no address of terminal {terminal} is known"), False

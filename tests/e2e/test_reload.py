@@ -17,6 +17,7 @@ from tests.support.daemon import Daemon, running, toml
 from tests.support.events import body
 from tests.support.https import deliver
 from tests.support.manager import manager
+from tests.support.prints import EAGER, Job, knowing
 from tests.support.shop import held
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
@@ -122,6 +123,20 @@ async def test_a_removed_terminal_s_released_payment_does_not_hold_the_device(
     reply = await posd.call("POST", f"/transactions/{identity}/release", person, socket=posd.admin_socket)
     assert reply.status == 200
     assert (await charge(posd))[1]["phase"] == "active"
+
+
+async def test_a_print_job_is_polled_again_after_its_terminal_returned_to_the_fleet(
+    home: Path, terminal: ScriptedTerminal, other: ScriptedTerminal
+) -> None:
+    """The daemon started while the terminal was not in the configuration."""
+    async with running(home, terminal.toml + other.toml, EAGER) as posd:
+        job = await Job(posd, other, f"job-{uuid4()}").started(terminal="SN-OTHER")
+        await posd.kill()
+        posd.config = toml(home, terminal.toml, EAGER).replace("127.0.0.1:0", f"127.0.0.1:{posd.port}")
+        await posd.start()
+        other.print_poll = knowing(job, status="COMPLETED")
+        await reloaded(posd, terminal.toml + other.toml, EAGER)
+        assert (await job.outcome())["decided_by"] == "poll"
 
 
 async def test_a_call_to_a_terminal_that_a_reload_removes_gets_its_reply(

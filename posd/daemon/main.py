@@ -7,8 +7,8 @@ import re
 import secrets
 import signal
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -203,6 +203,15 @@ async def _start(
     gc.enable()
 
 
+@contextmanager
+def _reading(database: Path) -> Iterator[None]:
+    """Raise StoreError for data that cannot be read at the start, such as a row that was damaged on disk."""
+    try:
+        yield
+    except (StorageUnavailable, CommitUncertain, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise unusable(database, error) from error
+
+
 async def _open(
     in_force: InForce,
     surroundings: Surroundings,
@@ -219,17 +228,15 @@ async def _open(
     stack.push_async_callback(store.close)
     limit = timedelta(seconds=config.clock.max_step_seconds)
     clock = WallClock(store, limit, released(), now, surroundings.elapsed, surroundings.kernel_state)
-    try:
+    with _reading(config.database.path):
         await clock.begin()
-    except (StorageUnavailable, ValueError, TypeError) as error:  # the last two are from a row that was damaged on disk
-        raise unusable(config.database.path, error) from error
+        used = config.database.witness.exists() or await store.read(changes.last_seq) > 0
     known_ca = KnownCa(store, files_in(config.database.tls_directory), now)
     certificate = await ServedCertificate.open(pair(config), now, sure=clock.is_sure, known_ca=known_ca)
     daemon = Daemon(surroundings, store, clock, certificate, in_force, noise)
     stack.push_async_callback(daemon.fleet.close)
     given, host = config.webhooks, config.webhooks.listen.host
     listening = surroundings.tcp_socket(host, given.listen.port, "webhooks.listen")
-    used = config.database.witness.exists() or await store.read(changes.last_seq) > 0
     REDACTOR.keys = keys = load_keys(config.database.callback_key, may_make=not used)
     port = listening.getsockname()[1]
     daemon.build(listening, CallbackUrls(keys, given.advertise_host, port, given.public_url, host, surroundings.facing))
@@ -238,20 +245,18 @@ async def _open(
 
 async def _take_over(daemon: Daemon, stack: AsyncExitStack) -> None:
     """Load the state of an earlier daemon, and pass it to the parts. Raise StoreError for an unreadable row."""
-    store, now, path = daemon.store, daemon.now, daemon.config.database.path
-    try:
+    store, now = daemon.store, daemon.now
+    with _reading(daemon.config.database.path):
         await daemon.presence.begin()  # read it first, because the newest record is the last sign of life
         await daemon.restore_guard.begin()
         await daemon.unread.begin()
         open_payments = await payments.recover(store, now)
         open_jobs = await print_jobs.recover(store, now)
-    except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:
-        # the last three errors are from a row that was damaged on disk
-        raise unusable(path, error) from error
+        of_terminals = await _stored_of_terminals(store, open_payments)
     stack.callback(daemon.restore_guard.end)
     daemon.counters.adopt(open_payments, (job.print_job_id for job in open_jobs))
     daemon.reconciler.adopt(open_payments)
-    daemon.fleet.remember(*await _stored_of_terminals(store, path, open_payments))
+    daemon.fleet.remember(*of_terminals)
     daemon.fleet.network_changed()  # the state of each terminal is unknown, so posd probes it
     daemon.spooler.adopt(open_jobs)
 
@@ -315,19 +320,14 @@ def _make_state_directory(directory: Path) -> None:
 
 
 async def _stored_of_terminals(
-    store: Store, path: Path, open_payments: list[Transaction]
+    store: Store, open_payments: list[Transaction]
 ) -> tuple[dict[str, Trusted], dict[str, Commission]]:
     """Return the last trusted address of each terminal, else the address of its open payment. Also return the
     commissionings.
-
-    Raise StoreError for an unreadable row.
     """
     sent = (item for item in open_payments if item.sent_to is not None and item.phase is not Phase.FINAL)
     asked = {item.terminal: Trusted(item.sent_to or "", Proof.NONE, item.created_at) for item in sent}
-    try:
-        return asked | await store.read(terminals.trusted_ones), await store.read(terminals.commissions)
-    except (StorageUnavailable, ValueError, TypeError, KeyError) as error:
-        raise unusable(path, error) from error
+    return asked | await store.read(terminals.trusted_ones), await store.read(terminals.commissions)
 
 
 async def _close(listeners: list[HttpListener]) -> None:

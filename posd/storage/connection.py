@@ -351,7 +351,7 @@ def _examine(path: Path, db: sqlite3.Connection) -> None:
 
 def unusable(path: Path, error: BaseException) -> StoreError:
     """Return the StoreError for an error that makes a database unusable."""
-    if is_damage(error):
+    if is_damage(error) or (error.__cause__ is not None and is_damage(error.__cause__)):
         return StoreError(f"the database {path} is damaged ({error}); nothing was changed. {NEXT_STEP}")
     return StoreError(
         f"the database {path} cannot be used ({error}); nothing was changed. Free the disk if it is full, and check "

@@ -170,6 +170,12 @@ def set_trail(database: Path) -> None:
         db.execute("UPDATE transactions SET trail = '{'")
 
 
+def damage_numbers(database: Path) -> None:
+    """Damage the used numbers of a database without a witness file. posd reads them to know whether it is new."""
+    lose(database, ".witness")
+    destroy(database, "sqlite_sequence")
+
+
 def swap(database: Path, content: bytes) -> None:
     """Replace the database by another file. The WAL with all data is lost."""
     lose(database, "-wal", "-shm")
@@ -182,8 +188,9 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a garbage header": (lambda database: swap(database, os.urandom(100) + database.read_bytes()[100:]), "is damaged"),
     "truncated": (lambda database: swap(database, database.read_bytes()[: 5 * PAGE]), "is damaged"),
     "empty": (lambda database: swap(database, b""), "it is empty"),
-    "a page that is read at the start": (lambda database: destroy(database, "transactions_open"), "malformed"),
-    "the payments": (lambda database: destroy(database, "transactions"), "malformed"),
+    "a page that is read at the start": (lambda database: destroy(database, "transactions_open"), "is damaged"),
+    "the payments": (lambda database: destroy(database, "transactions"), "is damaged"),
+    "the used numbers": (damage_numbers, "is damaged"),
     "a row that cannot be understood": (set_trail, "is damaged"),
     "gone": (lambda database: lose(database, "", "-wal", "-shm"), "it was lost or moved"),
     "gone, but for its WAL": (lambda database: lose(database, ""), "it was lost or moved"),
@@ -204,7 +211,7 @@ async def left() -> AsyncIterator[Path]:
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize(
-    "damage", some(DAMAGED, "truncated", "empty", "the payments", "gone", "a backup put there by hand")
+    "damage", some(DAMAGED, "truncated", "empty", "the used numbers", "gone", "a backup put there by hand")
 )
 async def test_a_damaged_database_is_refused_with_commands_for_the_cure(left: Path, home: Path, damage: str) -> None:
     harm, words = DAMAGED[damage]

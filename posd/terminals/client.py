@@ -263,7 +263,7 @@ class TerminalAccess:
         parts, seconds = urlsplit(base_url), self.config.connect_timeout_seconds
         secure, name = parts.scheme == "https", trust.called(base_url, self.config.server_name)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(0 if self._hurried else seconds):
                 _, writer = await asyncio.open_connection(
                     unquote(parts.hostname or ""),  # a scope in a URL is written as %25eth0 (RFC 6874)
                     parts.port or _PORTS[parts.scheme],

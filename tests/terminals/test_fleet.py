@@ -162,6 +162,15 @@ async def test_a_stop_of_posd_ends_the_wait_for_an_address(tmp_path: Path, silen
     await fleet.close()
 
 
+async def test_a_check_of_an_address_that_begins_after_the_stop_ends_at_once(tmp_path: Path, silent: int) -> None:
+    fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode())
+    fleet.announce(Announcement("a", SERIAL, ("127.0.0.1", "127.0.0.2"), silent, None, None, AT))
+    fleet.cancel_calls()
+    async with asyncio.timeout(30):  # as above
+        assert await fleet.of(SERIAL).choose() is not None
+    await fleet.close()
+
+
 async def test_if_no_address_answers_the_reason_is_shown(fleet: Fleet, right: ScriptedTerminal) -> None:
     fleet.announce(announced("a", right, "127.0.0.99", "127.0.0.98"))
     address = await fleet.of(SERIAL).choose()

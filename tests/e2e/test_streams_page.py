@@ -52,7 +52,7 @@ def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
         f"`retry: {streams.RETRY_MILLISECONDS}`",
         f"at most {WRITE_AHEAD_BYTES // 1024} KiB, a batch of {streams.BATCH_BYTES // 1024} KiB",
         f"**nothing for {connection.TAKE_SECONDS:g} s**",
-        f"nothing for another {connection.LINGER_SECONDS:g} s is aborted",
+        f"nothing for another {connection.LINGER_SECONDS:g} s",
         f"`limit` is {DEFAULT_LIMIT} unless given, {MAX_LIMIT} at most",
         f"`?after={pages.START}`",
     ):

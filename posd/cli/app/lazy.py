@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from posd.base.operations import OPERATIONS, Operation, OperationType
+from posd.base.operations import OPERATIONS, Operation
 
 #: Widest help text, in columns, even on a wider terminal: longer lines are hard to read.
 READABLE_COLUMNS = 100
@@ -34,8 +34,9 @@ def told(text: str) -> str:
     words, gap, default = text.partition("  [")
     words = " ".join(words.split())
     sign = words[-1:] if words.endswith((".", ":")) else ""
-    found = _read("help.es.toml").get(words.removesuffix(sign))
-    return text if found is None else f"{found}{sign}{gap}{_read('help.es.toml').get(default, default)}"
+    known = _read("../explain/es.toml")["help"]
+    found = known.get(words.removesuffix(sign))
+    return text if found is None else f"{found}{sign}{gap}{known.get(default, default)}"
 
 
 class HelpFormatter(click.HelpFormatter):
@@ -118,8 +119,7 @@ class Example(NamedTuple):
 def groups() -> Mapping[str, Mapping[str, str]]:
     """Return group -> its commands, each with its purpose."""
     found = _read("groups.toml")
-    starts = {OPERATIONS[kind].command: OPERATIONS[kind].purpose for kind in OperationType}
-    return found | {"Pay": starts | found["Pay"]}
+    return found | {"Pay": {row.command: row.purpose for row in OPERATIONS.values()} | found["Pay"]}
 
 
 @cache
@@ -138,4 +138,4 @@ def _start_example(row: Operation) -> Mapping[str, str]:
 def _read(name: str) -> dict[str, Any]:
     import tomllib  # imported here, because only the help needs it
 
-    return tomllib.loads(Path(__file__).with_name(name).read_text("utf-8"))
+    return tomllib.loads((Path(__file__).parent / name).read_text("utf-8"))

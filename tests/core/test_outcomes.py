@@ -2,12 +2,15 @@
 counts.
 """
 
+import re
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
 from posd.base.operations import OperationType
+from posd.payments import model
 from posd.payments.model import AttentionCode, Failure, Result, Transaction
 from posd.payments.transitions import RepeatedEvent, advance, resolved, unread
 from posd.terminals.attempt import NotSent, StartRefused
@@ -255,3 +258,10 @@ def test_only_an_approved_void_is_a_cancellation_or_a_refund(until: str | None, 
     assert there(after(approval, start=refund).outcome).reversal == "refund"
     for other in (after(event(DECLINED), start=void), after(event(R1), start=starting(same_day_until=until))):
         assert there(other.outcome).reversal is None
+
+
+def test_each_attention_code_is_used_by_a_rule() -> None:
+    """No other test shows a new code that no rule raises."""
+    files = (path.read_text("utf-8") for path in Path(model.__file__).parent.glob("*.py") if path.name != "model.py")
+    raised = re.findall(r"AttentionCode\.([A-Z_]+)", "\n".join(files))
+    assert set(raised) == set(model.AttentionCode.__members__)

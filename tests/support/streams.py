@@ -52,8 +52,10 @@ class Connection:
                 line, *fields = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
                 pairs = (field.partition(":") for field in fields if field)
                 headers = {name.lower(): value.strip() for name, _, value in pairs}
-                length = int(headers["content-length"]) if self.body else 0
-                body = await self.reader.readexactly(length)
+                if self.body and "transfer-encoding" in headers:
+                    body = b"".join([piece async for piece in pieces(self.reader)])
+                else:
+                    body = await self.reader.readexactly(int(headers["content-length"]) if self.body else 0)
         except asyncio.IncompleteReadError as error:
             raise ConnectionResetError(f"no whole answer came: {error.partial!r}") from error
         return Reply(int(line.split(" ", 2)[1]), headers, body)
@@ -129,17 +131,23 @@ async def stream(
         connection.hang_up()
 
 
-async def messages(reader: asyncio.StreamReader) -> AsyncIterator[Message]:
-    """Read chunked server-sent events. Data lines are joined by line feeds, as in the standard."""
-    text = ""
+async def pieces(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """Yield the chunks of a chunked body."""
     while True:
         async with asyncio.timeout(PATIENCE_SECONDS):
             size = int(await reader.readline() or b"0", 16)
             if size == 0:
                 return
-            text += (await reader.readexactly(size)).decode()
+            piece = await reader.readexactly(size)
             await reader.readline()
-        *whole, text = text.split("\n\n")
+        yield piece
+
+
+async def messages(reader: asyncio.StreamReader) -> AsyncIterator[Message]:
+    """Read chunked server-sent events. Data lines are joined by line feeds, as in the standard."""
+    text = ""
+    async for piece in pieces(reader):
+        *whole, text = (text + piece.decode()).split("\n\n")
         for block in whole:
             fields: dict[str, list[str]] = {}
             for line in block.split("\n"):

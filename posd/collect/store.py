@@ -16,7 +16,7 @@ from posd.collect.reading import KEPT_BYTES, ChangeRow, LaneMessage, RejectedMes
 from posd.relay.messages import AnyMessage, Begin, Changes, Lost, StateMessage
 
 #: Version of the tables of this program. Each file in `tables` upgrades the tables from the previous version.
-VERSION = 8
+VERSION = 6
 #: Rows of `posd.operations`.
 EFFECTS = [(kind.value, row.reserves, row.reverses, row.by_original) for kind, row in OPERATIONS.items()]
 #: Advisory lock for changes of the tables. The number is arbitrary.

@@ -273,17 +273,13 @@ async def test_the_view_counts_as_posd_does(store: CollectorStore) -> None:
         assert kinds.get(f"{number}-{len(case['rows']) - 1}", case["kind"]) == case["kind"], case["about"]
 
 
-async def test_an_installed_head_office_counts_the_same_before_and_after_the_upgrade(store: CollectorStore) -> None:
+async def test_an_installed_head_office_counts_as_posd_does_after_the_upgrade(store: CollectorStore) -> None:
     await store.connection.execute("DROP SCHEMA posd CASCADE")
-    for version in range(1, 7):
+    for version in range(1, 6):
         await store.connection.execute((files("posd.collect") / "tables" / f"{version}.sql").read_bytes())
-    await store.connection.execute("INSERT INTO posd.schema_version (version) VALUES (6)")
+    await store.connection.execute("INSERT INTO posd.schema_version (version) VALUES (5)")
     await insert_vectors(store)
-    query = "SELECT * FROM posd.counted"
-    before = set(await (await store.connection.execute(query)).fetchall())
-    assert len(before) > len(VECTORS)
     assert await store.prepare(init=True)
-    assert set(await (await store.connection.execute(query)).fetchall()) >= before
     await check_vectors(store)
 
 

@@ -54,9 +54,6 @@ SPARE_BYTES = 64 * 1024 * 1024
 #: Folder for unpacked backups. They can be too large for a /tmp in memory.
 _UNPACKED = "/var/tmp"  # noqa: S108 - private, under a random name
 
-#: Parameters of SQLite's URI with which it reads the file alone, and makes no log beside a database in WAL mode.
-ALONE = "mode=ro&immutable=1"
-
 #: System errors that another path can avoid.
 _BAD_PATH = frozenset(
     {
@@ -331,6 +328,14 @@ def read(path: Path, named: Path | None = None, mode: str = "mode=ro") -> Conten
         ) from error
 
 
+def is_backup(path: Path) -> bool:
+    """Return whether a database of posd is a backup. Raise UnusableFile. Nothing is written beside the file.
+
+    SQLite reads the file alone, because it would make a log beside a database in WAL mode.
+    """
+    return read(path, mode="mode=ro&immutable=1").made_at is not None
+
+
 def _contents(db: sqlite3.Connection, path: Path) -> Contents:
     schema, is_backup = identify_known(db, path)
     transactions, newest = db.execute("SELECT count(*), max(created_at) FROM transactions").fetchone()
@@ -426,7 +431,7 @@ def _probe(path: Path) -> None:
     A compressed file must begin with a database header and end with the size from that header.
     """
     if path.suffix != ".gz":
-        if read(path, mode=ALONE).made_at is None:
+        if not is_backup(path):
             raise UnusableFile(f"{path} is no backup of posd")
         return
     with path.open("rb") as file:

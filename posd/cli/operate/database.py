@@ -122,7 +122,7 @@ def _refuse_other(file: Path) -> None:
     refuse_own_file(file)
     try:
         with acting_as_owner(file):
-            if file.exists() and backup_file.read(file).made_at is None:
+            if file.exists() and not backup_file.is_backup(file):
                 raise click.UsageError(say("backup", "in_use", file=file))
     except (OSError, UnusableFile) as error:
         raise click.UsageError(say("backup", "foreign", file=file)) from error

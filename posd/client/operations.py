@@ -104,7 +104,7 @@ class StartFields(TypedDict, total=False):
 
 
 class OriginalFields(TypedDict, total=False):
-    """The two ways to name another payment, of which exactly one is used."""
+    """Two ways to name another payment. A call uses exactly one."""
 
     original: Id | None
     transaction_reference: Id | None

@@ -63,8 +63,8 @@ ASK_ONCE = frozenset({AttentionCode.ILLEGAL_TRANSITION, AttentionCode.GAP, Atten
 
 # Turns of the searches on a terminal.
 #
-# A search without a reply takes `reply_timeout_seconds`, and searches for old transactions in doubt are repeated. So
-# searches for which an operator or a till waits come first. The others run in the pauses between them.
+# A search without a reply takes `reply_timeout_seconds`, and searches for old transactions in doubt are repeated. So a
+# search comes first if an operator or a till waits for it. The others run in the pauses between them.
 
 Urgent = Callable[[], bool]
 

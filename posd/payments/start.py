@@ -20,12 +20,12 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
 from posd.base.limits import FREE_FOR_PAYMENTS
-from posd.base.money import AmountUnit, digits_of
+from posd.base.money import digits_of
 from posd.base.operations import OperationType
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.config.profile import OperationRow
-from posd.config.schema import AmountsConfig
+from posd.config.schema import AmountsConfig, TerminalConfig
 from posd.payments import chains, rows
 from posd.payments.amounts import NOTHING_MORE, on_wire, unfit
 from posd.payments.answers import NAMES
@@ -88,20 +88,19 @@ class SendDeadline(msgspec.Struct, frozen=True):
 class StartRoute(msgspec.Struct, frozen=True):
     """Destination of a request, its callback URL, and its deadline (None: no deadline).
 
-    `trusted`: the terminal's new trust record after the request, or None without a change. `problem`: why there is no
-    destination. `errors_in_2xx`: the profile's meaning of an error in a 2xx reply. `amount_unit`: the unit of the sent
-    amount. The request was checked in this unit.
+    `config` and `row`: the configuration by which the request was checked. `trusted`: the terminal's new trust record
+    after the request, or None without a change. `problem`: why there is no destination.
     """
 
     terminal: FleetTerminal
+    config: TerminalConfig
+    row: OperationRow
     base_url: str | None
     trusted: Trusted | None
     problem: Problem | None
     callback_url: str
     callback_host: str | None  # address of this machine in the callback URL; None if configured
     until: SendDeadline | None = None
-    errors_in_2xx: bool = False
-    amount_unit: AmountUnit = "main"
 
 
 class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]):
@@ -159,15 +158,13 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         """Return the checked request and its destination. Raise Problem; then nothing is recorded."""
         check(faults, "cannot start")
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
-        # read both from the same configuration, because a reload may come before the commit
-        unit, answer_unit = terminal.config.amount_unit, terminal.config.unit_of_answers
+        config, row = terminal.config, terminal.rows[request.type]
         decimals = await self._decimals(identity, terminal.serial)
-        check(unfit(request.amount, unit, decimals), "cannot start")
+        check(unfit(request.amount, config.amount_unit, decimals), "cannot start")
         self._refuse_beyond_maximum(request)
-        self._require_sendable(terminal, request, unit)
+        self._require_sendable(config, request)
         until = self._until(request.not_after)
-        row = terminal.rows[request.type]
-        way = await self._way(identity, terminal, until, row, unit)
+        way = await self._way(identity, terminal, config, row, until)
         self._refuse_draining()  # the daemon may be stopping since
         at = iso(self._now())
         draft = Transaction(
@@ -185,7 +182,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             original=request.original,
             repeat=request.additional,
             sent_to=way.base_url,
-            answer_unit=answer_unit,
+            answer_unit=config.unit_of_answers,
             callback_host=way.callback_host,
         )
         return draft, way
@@ -213,17 +210,17 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
                 transactions=[],
             )
 
-    def _require_sendable(self, terminal: FleetTerminal, request: StartRequest, unit: AmountUnit) -> None:
+    def _require_sendable(self, config: TerminalConfig, request: StartRequest) -> None:
         """Raise Problem if the request cannot be signed, or must not be sent to the terminal at this time."""
-        auth = terminal.config.auth
-        if auth == "none":
+        if config.auth == "none":
             return
-        parts = {"amount": on_wire(request.amount, unit), "metadata": request.metadata, "options": request.options}
-        check(unsignable(parts, reserved=("options",) if auth == "hash-encrypt" else ()), "cannot start")
+        amount = on_wire(request.amount, config.amount_unit)
+        parts = {"amount": amount, "metadata": request.metadata, "options": request.options}
+        check(unsignable(parts, reserved=("options",) if config.auth == "hash-encrypt" else ()), "cannot start")
         if (doubt := self._parts.clock_doubt()) is not None:
             raise Problem(
                 "clock_unsure",
-                f"cannot start: {doubt}, and calls to terminal {terminal.serial} are signed with the time, which it "
+                f"cannot start: {doubt}, and calls to terminal {config.serial} are signed with the time, which it "
                 "compares with its own clock. Nothing was sent. Set the clock right, or have it confirmed (posd clock)",
             )
 
@@ -271,9 +268,9 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         self,
         identity: str,
         terminal: FleetTerminal,
-        until: SendDeadline | None,
+        config: TerminalConfig,
         row: OperationRow,
-        unit: AmountUnit,
+        until: SendDeadline | None,
     ) -> StartRoute:
         """Return the destination of the request, and the callback URL."""
         base_url, problem = await destination(terminal, self.cannot)
@@ -282,13 +279,11 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             trusted = terminal.addresses.to_trust(base_url)
             try:
                 callback_url, callback_host = await self._callback_urls.url_and_host(
-                    Channel.TRANSACTION, identity, base_url, terminal.config.access_mode
+                    Channel.TRANSACTION, identity, base_url, config.access_mode
                 )
             except Problem as no_route:
                 base_url, trusted, problem = None, None, no_route
-        return StartRoute(
-            terminal, base_url, trusted, problem, callback_url, callback_host, until, row.errors_in_2xx, unit
-        )
+        return StartRoute(terminal, config, row, base_url, trusted, problem, callback_url, callback_host, until)
 
     async def _run(self, drafted: tuple[Transaction, StartRoute]) -> tuple[Transaction, bool]:
         """Do steps 3 to 5."""
@@ -361,6 +356,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         request = self._request(transaction, way)  # build it first: after the intent is on disk nothing may fail
         chains.refuse_sale(unit, transaction, chain)  # sale_conflict
         self._parts.refuse_unseen()  # restore_unseen
+        self._refuse_changed(transaction, way)  # terminal_offline
         chains.refuse_busy(unit, transaction, self._outstanding, partial(self._has_left, way))  # terminal_busy
         if way.problem is not None:
             raise way.problem  # identity_conflict, terminal_offline
@@ -369,6 +365,16 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         begin(unit, transaction, "intent")
         rows.take_lease(unit, transaction.terminal, transaction.client_transaction_id)
         return transaction, request
+
+    def _refuse_changed(self, transaction: Transaction, way: StartRoute) -> None:
+        """Raise Problem if a reload has changed the terminal since the check. The device may have another serial."""
+        terminal, row = way.terminal, way.terminal.rows[transaction.type or OperationType.CHARGE]
+        if not terminal.in_fleet or (terminal.config, row) != (way.config, way.row):
+            raise Problem(
+                "terminal_offline",
+                f"cannot start: the configuration of terminal {transaction.terminal} was changed during this call. "
+                "Nothing was sent. Repeat the same call",
+            )
 
     def _has_left(self, way: StartRoute, serial: str) -> bool:
         """Return whether the configuration took the address of `way` from a terminal. In the cloud all share it."""
@@ -379,7 +385,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
     def _request(self, transaction: Transaction, way: StartRoute) -> TerminalRequest:
         """Return the one request that starts it."""
         operation = transaction.type or OperationType.CHARGE
-        body = start_body(transaction, way.callback_url, way.amount_unit)
+        body = start_body(transaction, way.callback_url, way.config.amount_unit)
         return way.terminal.request(operation, transaction.sent_to or "", body)
 
     # 4. The request is sent, once.
@@ -406,7 +412,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
     async def _conclude(self, transaction: Transaction, way: StartRoute, attempt: Attempt) -> Transaction | None:
         """Commit the judgement of the attempt; None if the intent did not reach the disk. Raise the store's errors."""
         identity, sent_to = transaction.client_transaction_id, transaction.sent_to
-        start = JudgedStart.of(Attempted(attempt, way.errors_in_2xx), identity)
+        start = JudgedStart.of(Attempted(attempt, way.row.errors_in_2xx), identity)
         proved = way.terminal.addresses.proved(sent_to) if sent_to is not None else None
         concluded = await self._store.write(
             partial(self._record_attempt, transaction=transaction, start=start, now=self._now(), proved=proved)

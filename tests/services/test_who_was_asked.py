@@ -6,8 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
+from posd.base.problems import Problem
 from posd.base.times import iso
-from posd.config import load
+from posd.config import Config, load
 from posd.config.schema import ReconcileConfig
 from posd.payments import rows
 from posd.payments.abort import Aborts
@@ -80,6 +83,48 @@ async def test_a_reply_of_another_device_proves_nothing_even_after_it_has_left(t
         assert right.searches == []
         assert (after.phase, after.outcome) == (Phase.IN_DOUBT, None)
         await reconciler.close()
+        await payments.drain(0)
+        await fleet.close()
+        await store.close()
+
+
+async def test_a_start_that_a_reload_overtakes_is_not_sent_to_a_device_of_another_serial(tmp_path: Path) -> None:
+    """A start looks for its callback address. Meanwhile a reload gives its device another serial, which is charged."""
+    async with scripted_terminal(tmp_path) as device:
+
+        def config(serial: str) -> Config:
+            entry = (
+                f'[[terminals]]\nserial = "{serial}"\nbase_url = "{device.base_url}"\nca_file = "{device.ca_file}"\n'
+            )
+            (tmp_path / "config.toml").write_text(toml(tmp_path, entry))
+            return load(tmp_path / "config.toml")
+
+        old = config("SN-OLD")
+        store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
+        fleet = Fleet(old.terminals, old.profiles)
+        waiting, reloaded = asyncio.Event(), asyncio.Event()
+
+        async def facing(_: str) -> str:
+            if not waiting.is_set():
+                waiting.set()
+                await reloaded.wait()
+            return "127.0.0.1"
+
+        urls = CallbackUrls((b"k" * 32,), "", 1, facing=facing)
+        payments = Payments(ServiceParts(store, fleet, now), urls, UTC, ApprovalChecks("", lambda: True))
+        overtaken, first = str(uuid4()), str(uuid4())
+        late = asyncio.create_task(payments.start(overtaken, BODY))
+        await waiting.wait()
+        new = config("SN-NEW")
+        fleet.adopt(fleet.make_clients(new.terminals), new.profiles)
+        device.serial = "SN-NEW"
+        await payments.start(first, BODY)
+        reloaded.set()
+        with pytest.raises(Problem) as refused:
+            await late
+        assert refused.value.code == "terminal_offline"
+        assert (device.starts_of(first), device.starts_of(overtaken)) == (1, 0)
+        assert await store.read(lambda db: rows.get(db, overtaken)) is None
         await payments.drain(0)
         await fleet.close()
         await store.close()

@@ -134,8 +134,7 @@ def _reason(
         since = f" before {certificate.not_before:%Y-%m-%d %H:%M} UTC" if certificate is not None else ""
         return f"is not valid yet{since}: correct the clock of this machine ({now:%Y-%m-%d %H:%M} UTC)"
     if code in _WRONG_NAME:
-        has = clean(", ".join((*certificate.names, *certificate.addresses))) if certificate is not None else ""
-        if not has:
+        if certificate is None or not (has := clean(", ".join((*certificate.names, *certificate.addresses)))):
             return f"is not for {expected}: pin its fingerprint (posd terminals pin), if it is the right terminal"
         return f"is not for {expected}, it is for {has}: if it is the right terminal, set server_name to one of these"
     if code in _UNKNOWN_ISSUER:

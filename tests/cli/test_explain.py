@@ -5,10 +5,11 @@
 import ast
 import functools
 import importlib
+import itertools
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from string import Formatter
@@ -404,6 +405,7 @@ def test_each_text_of_a_screen_exists_in_each_language_with_the_same_names() -> 
 
 #: Files -> calls and functions with sentences that a screen shows: name -> places of the sentences among the arguments.
 #: A function without places returns them.
+FAULTS = dict.fromkeys(("fault", "_fault", "RequestFault", "invalid"), (1,))
 COMPOSED: Mapping[str, Mapping[str, Sequence[int]]] = {
     "config/*.py": {
         **dict.fromkeys(("unusable", "ValueFault"), (0, 1)),
@@ -411,47 +413,107 @@ COMPOSED: Mapping[str, Mapping[str, Sequence[int]]] = {
         "matching": (1, 2),
         **dict.fromkeys(("path_fault", "pointer_fault", "_nearest", "type_name"), ()),
     },
-    "storage/*.py": dict.fromkeys(("StoreError", "UnusableFile", "StorageUnavailable"), (0,)),
+    "clock/*.py": {"WORDS": ()},
+    "storage/*.py": dict.fromkeys(("StoreError", "UnusableFile", "StorageUnavailable", "BadTarget"), (0,)),
     "upkeep/*.py": dict.fromkeys(("StoreError", "UnusableFile", "ValueError", "InvalidIdList"), (0,))
     | {"_found": (1, 2), "_words": ()},
+    "base/*.py": {"ValueError": (0,)},
+    "api/*.py": {"storage_problem": (0,), "ValueError": (0,), **FAULTS},
+    "calls/*.py": {"ValueError": (0,), **FAULTS},
+    "records/*.py": {"storage_problem": (0,), **FAULTS},
     "terminals/*.py": dict.fromkeys(("CallFailed", "ProbeResult", "Doubtful", "OSError", "UnreadableReply"), (0,))
-    | {"AnotherFingerprint": (1,), "_reason": (), "why_not": ()},
-    "payments/*.py": dict.fromkeys(("CallFailed", "Doubtful", "NotSent"), (0,)) | {"_words": ()},
+    | {"AnotherFingerprint": (1,), "_reason": (), "why_not": (), "_words": (), "_what": ()},
+    "payments/*.py": dict.fromkeys(("CallFailed", "Doubtful", "NotSent"), (0,))
+    | dict.fromkeys(("doubt", "taken_over", "_note_damage", "_unusable", "_disprove"), (1,))
+    | {
+        "_words": (),
+        "_hole": (),
+        "attend": (3,),
+        "disputed": (1,),
+        "_hear": (2,),
+        "Failure": (2,),
+        "_unknown": (1,),
+        "misfit": (),
+        "storage_problem": (0,),
+        **FAULTS,
+    },
+    "printing/*.py": dict.fromkeys(("CallFailed", "Doubtful", "NotSent"), (0,))
+    | dict.fromkeys(("doubt", "taken_over", "_accept", "_reopen"), (1,))
+    | {"attend": (3,), "storage_problem": (0,), **FAULTS},
 }
+#: Problems whose Spanish text needs no words of the daemon.
+SAYS_ALL = {code for code, row in read(Language.ES)["problem"].items() if row.get("says_all")}
 
 
-def filled(node: ast.expr | None, module: ModuleType) -> str:
-    """Return a sentence of the source, with a number for each value that is no text of the module."""
+def sentences(node: ast.expr | None, module: ModuleType, local: Mapping[str, Sequence[ast.expr]]) -> Sequence[str]:
+    """Return the sentences of an expression, with a number for each value that is no text of its module or function."""
     match node:
         case ast.Constant(value=str(text)):
-            return text
+            return [text]
+        case ast.Name(id=name) if name in local:
+            kept = [each for each in local[name] if ast.unparse(each) != "''"]
+            return [text for each in kept for text in sentences(each, module, {})]
         case ast.Name(id=name):
-            return str(getattr(module, name, 7))
-        case ast.IfExp(body=first):
-            return filled(first, module)
+            return [str(getattr(module, name, 7))]
+        case ast.IfExp(body=first, orelse=second):
+            return [*sentences(first, module, local), *sentences(second, module, local)]
         case ast.JoinedStr(values=parts):
-            return "".join(filled(part, module) for part in parts)
+            return ["".join(each) for each in itertools.product(*(sentences(part, module, local) for part in parts))]
+        case ast.BinOp(op=ast.Add()):
+            return sentences(ast.JoinedStr(values=[node.left, node.right]), module, local)
+        case ast.Subscript(value=value):
+            return sentences(value, module, local)
+        case ast.Dict(values=values):
+            return [text for value in values for text in sentences(value, module, local)]
         case ast.FormattedValue(value=value):
-            return filled(value, module) or "7"
-    return ""
+            return sentences(value, module, local)
+    return ["7"]
+
+
+def assigned(function: ast.AST) -> Mapping[str, Sequence[ast.expr]]:
+    """Return the values that a function assigns to each of its names."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found.setdefault(node.targets[0].id, []).append(node.value)
+    return found
+
+
+def given(node: ast.AST, named: Mapping[str, Sequence[int]]) -> Sequence[ast.expr | None]:
+    """Return the expressions of a call, a generator or a function that may be sentences of a screen."""
+    match node:
+        case ast.Call(func=ast.Name(id="Problem"), args=[ast.Constant(value=str(code)), words]):
+            return [words] if code not in SAYS_ALL else []
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args):
+            return [args[place] for place in named.get(name, ()) if place < len(args)]
+        case ast.Yield(value=ast.Tuple(elts=[_, subject, detail])):
+            return [subject, detail]
+        case ast.AnnAssign(target=ast.Name(id=name), value=value) if name in named:
+            return [value]
+        case ast.FunctionDef(name=name) if name in named:
+            return [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
+    return []
+
+
+def texts_of(files: str, expressions: Callable[[ast.AST], Sequence[ast.expr | None]]) -> Iterator[str]:
+    """Yield the texts of the chosen expressions in files of posd."""
+    for path in sorted(PACKAGE.glob(files)):
+        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        module = importlib.import_module(name.removesuffix(".__init__"))
+        tree = ast.parse(path.read_text("utf-8"))
+        tables = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        for part in (*tables, *functions):
+            local = assigned(part) if part in functions else {}
+            for each in (found for node in ast.walk(part) for found in expressions(node)):
+                yield from sentences(each, module, local)
 
 
 def composed() -> Iterator[str]:
     """Yield the sentences that posd composes for a screen, also the reasons of conflicts and the findings of verify."""
     for files, named in COMPOSED.items():
-        for path in sorted(PACKAGE.glob(files)):
-            name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-            module = importlib.import_module(name.removesuffix(".__init__"))
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                found: list[ast.expr | None] = []
-                if isinstance(node, ast.Call):
-                    places = named.get(ast.unparse(node.func).rpartition(".")[2], ())
-                    found = [node.args[place] for place in places if place < len(node.args)]
-                elif isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple) and len(node.value.elts) == 3:
-                    found = [*node.value.elts[1:]]
-                elif isinstance(node, ast.FunctionDef) and node.name in named:
-                    found = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
-                yield from (text for each in found if re.search("[a-z]+ |\\S [a-z]", text := filled(each, module)))
+        texts = texts_of(files, functools.partial(given, named=named))
+        yield from (text for text in texts if re.search("[a-z]+ |\\S [a-z]", text))
 
 
 @pytest.mark.usefixtures("in_spanish")
@@ -459,6 +521,23 @@ def test_each_sentence_that_posd_composes_has_a_spanish_text() -> None:
     english = re.compile(r"(?<!\S)(the|is|of|and|was|it|cannot|must|has|write)(?!\S)")
     lacking = {text for text in composed() if translate(text) == text or english.search(translate(text))}
     assert lacking == set(), "add the sentence to [sentence] or [label] of posd/cli/explain/es.toml"
+
+
+def test_each_spanish_sentence_is_of_a_sentence_of_posd() -> None:
+    folders = ("base", "cli", "client", "config", *(files.partition("/")[0] for files in COMPOSED))
+    kinds = ast.Constant | ast.JoinedStr | ast.BinOp
+    found = {
+        text
+        for folder in dict.fromkeys(folders)
+        for text in texts_of(f"{folder}/**/*.py", lambda node: [node] if isinstance(node, kinds) else [])
+    }
+    unused = set()
+    for english in read(Language.ES)["sentence"]:
+        fixed = [part for part, *_ in Formatter().parse(english)]
+        pattern, longest = re.compile(".+?".join(map(re.escape, fixed)), re.DOTALL), max(fixed, key=len)
+        if not any(longest in text and pattern.search(text) for text in found):
+            unused.add(english)
+    assert unused == set(), "remove the sentence from [sentence] of posd/cli/explain/es.toml, or correct it"
 
 
 @pytest.mark.usefixtures("in_spanish")

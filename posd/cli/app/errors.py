@@ -115,6 +115,6 @@ def problem_lines(problem: Problem) -> list[str]:
         lines += [f"  {named(name)}: {in_words(inline(value))}" for name, value in facts.items()]
         lines.append(f"  {chosen('problem')[problem.code]['money']}")
     errors = problem.extra.get("errors") or []
-    lines += [f"  {error.get('path')}: {error.get('message')}" for error in errors]
+    lines += [f"  {error.get('path')}: {translate(str(error.get('message')))}" for error in errors]
     lines += [f"  posd show {each}" for each in problem.extra.get("transactions") or ()]
     return lines

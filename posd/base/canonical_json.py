@@ -1,10 +1,9 @@
 """Two canonical forms of JSON: the text that JavaScript writes, and the index words of its members.
 
-The first form is the text that a terminal has after it parses JSON and serialises it again:
-
-`JSON.stringify(JSON.parse(text))`: no spaces, members in their order, every number as the shortest text of its binary
-double, and only necessary escapes. A value that this changes is a fault: a number without an exact double, and a name
-that JavaScript would move to the front.
+The first form is the text that a terminal has after it parses JSON and serialises it again, by
+`JSON.stringify(JSON.parse(text))`. The form has no spaces, members in their order, every number as the shortest text of
+its binary double, and only necessary escapes. A value that JavaScript would change is a fault: a number without an
+exact double, and a name that JavaScript would move to the front.
 
 Source: terminal API, Authentication; ECMAScript, Number::toString and OrdinaryOwnPropertyKeys.
 """
@@ -23,7 +22,7 @@ from posd.base.json_types import Place, check, decode, encode, number_or_nan, pa
 #: JavaScript writes an exponent for numbers from the first limit on, and for numbers below the second limit.
 _LARGE, _SMALL = Decimal("1e21"), Decimal("1e-6")
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,9}")
-#: Largest array index. Names that JavaScript puts first, in ascending order.
+#: Largest array index. JavaScript puts names that are array indexes first, in ascending order.
 _LAST_INDEX = 2**32 - 2
 
 
@@ -107,7 +106,7 @@ def _text(value: str) -> str:
 #
 # A word is the JSON of `[name, value]`. Numbers are compared by value, and members of an object are sorted by name. So
 # equal members have the same word, and different members have different words. A long word is cut and ends in a hash of
-# the whole word. A word that ends in a bracket is not cut.
+# the whole word. Only a word that was not cut ends in a bracket.
 
 #: Maximum number of characters of a word.
 WORD_LENGTH = 100

@@ -14,7 +14,7 @@ wall: Callable[[], datetime] = partial(datetime.now, UTC)
 #: Returns the seconds since the boot, including sleep.
 elapsed: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
-#: Smallest change of the wall clock against the boot clock that counts as a clock that was set.
+#: Change of the wall clock against the boot clock above which the wall clock counts as set.
 SET = timedelta(seconds=2)
 
 

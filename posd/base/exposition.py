@@ -162,7 +162,7 @@ def _is_here(host: str) -> bool:
 
 
 def process_table(prefix: str) -> str:
-    """Return the lines about a process for `table`, with the prefix in the names."""
+    """Return the lines of the process metrics for `table`. `prefix`: begins each name."""
     return f"""
 gauge {prefix}_process_resident_memory_bytes - Memory of the process.
 counter {prefix}_process_cpu_seconds_total - Processor time of the process.
@@ -174,7 +174,7 @@ counter {prefix}_log_lines_dropped_total - Dropped lines of its log: the reader 
 
 
 def process_values(prefix: str, started: float, log_lines_dropped: int) -> Iterator[Samples]:
-    """Yield the readable values. `started`: seconds since 1970."""
+    """Yield the process metrics, without those that the system hides. `started`: seconds since 1970."""
     with suppress(OSError, ValueError, IndexError):
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
         yield f"{prefix}_process_resident_memory_bytes", pages * resource.getpagesize()

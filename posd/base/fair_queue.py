@@ -47,7 +47,7 @@ class FairQueue:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # the turn was passed on in the same step
+            if not turn.cancelled():  # this owner received the turn in the same step
                 self.pass_on(owner)
             raise
 

@@ -62,10 +62,10 @@ def _check_python() -> None:
 
 
 def _owner(file: Path) -> tuple[int, int, list[int]] | None:
-    """Return user id, group id and groups of the owner of a file's folder, after links are followed. Return None for
-    root.
+    """Return user id, group id and groups of the owner of a file's folder, or None for root.
 
-    For a missing folder, return the owner of its nearest existing parent.
+    If root owns the folder and the file is a link, the folder of its target counts. For a missing folder, its nearest
+    existing parent counts.
     """
     for folder in (file.absolute().parent, Path(os.path.realpath(file)).parent):
         found = next(each for each in (folder, *folder.parents) if each.exists()).stat()
@@ -151,13 +151,13 @@ def reserve(descriptor: int, size: int) -> bool:
 def rewrite_and_fsync(path: Path) -> int:
     """Rewrite a file's bytes in place and wait until they are on disk. Return their number. Raise OSError.
 
-    A sync after a failed one may report success without the data on disk, because the kernel considers it written.
+    A sync after a failed one may report success without the data on disk, because the kernel counts the data as synced.
     Rewritten data must be written again, so this sync is reliable.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         done = 0
-        while content := os.pread(descriptor, CHUNK_BYTES, done):  # pwrite does not move the position of the next write
+        while content := os.pread(descriptor, CHUNK_BYTES, done):  # pread does not move the position of the next write
             done += os.write(descriptor, content)
         os.fsync(descriptor)
     finally:
@@ -177,8 +177,9 @@ def lock_inode(path: Path) -> int:
     """Lock a database file, whatever its name. Return its descriptor.
 
     The lock belongs to this descriptor, and covers a byte that SQLite does not lock. So it does not conflict with
-    SQLite's locks, not even on a network file system. Close the descriptor after SQLite has closed the file, because
-    that close ends SQLite's locks. Raise BlockingIOError if another process holds the lock, or another OSError.
+    SQLite's locks, not even on a network file system. Close the descriptor only after SQLite has closed the file,
+    because closing the descriptor ends SQLite's locks. Raise BlockingIOError if another process holds the lock, or
+    another OSError.
     """
     return _locked(os.open(path, os.O_RDWR | os.O_CLOEXEC), whole=False)
 

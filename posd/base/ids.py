@@ -21,9 +21,9 @@ def canonical_uuid(text: str) -> str | None:
     return lowered if _UUID.fullmatch(lowered) else None
 
 
-#: Values of an id that a program forgot to set (RFC 9562, 5.9 and 5.10). Two payments would have the same id.
+#: UUIDs of a program that forgot to set an id (RFC 9562, 5.9 and 5.10). Two payments would have the same id.
 NIL_AND_MAX = frozenset({"00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"})
-#: Pattern of a UUID that excludes these values.
+#: Pattern that matches these UUIDs.
 NIL_OR_MAX = "^([0-]+|[Ff-]+)$"
 
 
@@ -40,7 +40,7 @@ def chosen_uuid(text: object) -> str:
 ID_RULE = "must be 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', and not dots alone"
 
 
-#: Pattern of such a UUID.
+#: Pattern of the id of a print job.
 ID_PATTERN = r"(?!\.+$)[A-Za-z0-9._-]{1,64}"
 
 
@@ -57,17 +57,17 @@ def is_print_job_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-# Callback tokens: proof that a callback belongs to the transaction whose address posd gave out.
+# Callback tokens: proof that posd made a callback address for one payment or print job.
 #
 # A token is an HMAC of the channel and the id under the daemon's key. posd checks it before it reads the body, without
 # a database query. A token survives the loss or restore of the database, and other devices on the LAN cannot guess it.
-# (See architecture, Steps of a webhook; no signature or secret on deliveries is published.)
+# The terminal API publishes no signature or secret for deliveries (see architecture, Steps of a webhook).
 
-#: 256 bits, all of which HMAC-SHA256 uses.
+#: Length of a key. HMAC-SHA256 uses all 256 bits.
 KEY_BYTES = 32
 #: Pattern of a key in its file.
 KEY_LINE = re.compile(r"[0-9a-f]{64}", re.ASCII)
-#: Length of a SHA-256 in URL-safe base64 without padding.
+#: Number of characters of a SHA-256 digest in URL-safe base64 without padding.
 TOKEN_CHARACTERS = 43
 
 

@@ -1,7 +1,7 @@
 """JSON: strict and exact decoding, reading of damaged text, exact encoding, and descriptions of fields.
 
-The description of the local API is generated from those fields. A field with JSON as bytes has a `WireFormat`. The
-annotations have types, limits and allowed words (`msgspec.Meta`).
+The description of the local API is generated from the fields of structs, with their types, limits and allowed words
+(`msgspec.Meta`). A field that holds JSON as bytes has a `WireFormat`.
 """
 
 import json
@@ -22,8 +22,8 @@ from posd.base.text import shown
 #
 # The depth limit is fixed and does not depend on the stack. So a text that was accepted once always stays readable.
 
-#: Maximum depth of arrays and objects in a text. A terminal's data has about five levels, and those of the echoed
-#: metadata (at most `requests.MAX_FREE_FORM_DEPTH`).
+#: Maximum depth of arrays and objects in a text. A terminal's data has about five levels, plus the levels of the echoed
+#: metadata (at most `records.request.MAX_FREE_FORM_DEPTH`).
 MAX_DEPTH = 128
 
 #: Parser that rejects NaN and lone surrogates, which the standard library accepts.
@@ -73,8 +73,7 @@ def check(body: bytes) -> str:
         raise ValueError(_unreadable_part(body) or f"it is not JSON: {error}") from error
 
 
-#: Maximum number of digits of a whole number. The number is CPython's default, set so that PYTHONINTMAXSTRDIGITS has no
-#: effect.
+#: Maximum number of digits of a whole number. This is CPython's default, which PYTHONINTMAXSTRDIGITS could change.
 _MAX_DIGITS = 4300
 sys.set_int_max_str_digits(_MAX_DIGITS)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -163,21 +162,24 @@ def number_or_nan(literal: str) -> Decimal:
     return found if isinstance(found, Decimal) else Decimal("NaN")
 
 
-#: Maximum number of digits before and after the point, without an exponent. Every database and language with decimals
-#: supports them. PostgreSQL supports 131,072 and 16,383.
+#: Maximum number of digits before the point and after the point, without an exponent. Every database and language with
+#: decimals supports this number. PostgreSQL supports 131,072 before and 16,383 after the point.
 MAX_NUMBER_DIGITS = 1000
-#: Pattern that matches every number with more digits, and few others.
+#: Pattern that matches every number that may have more digits, and few others.
 _MAY_BE_LONG = re.compile(rb"[eE][+-]?[0-9]{3,}[\s,}\]]|[0-9]{500}")
 
 
 def within_digits(value: Decimal, before: int = MAX_NUMBER_DIGITS, after: int = MAX_NUMBER_DIGITS) -> bool:
-    """Return whether a number is finite and has at most `most` digits before and after its point."""
+    """Return whether a number is finite, with at most `before` digits before and `after` digits after its point."""
     exponent = value.as_tuple().exponent
     return isinstance(exponent, int) and value.adjusted() < before and -exponent <= after
 
 
 def long_numbers(text: bytes) -> Iterator[Place]:
-    """Yield the places of numbers with more digits in a checked text, including each value of a repeated name."""
+    """Yield the places of numbers with more than MAX_NUMBER_DIGITS digits, including each value of a repeated name.
+
+    `text`: JSON that `check` has accepted.
+    """
     if _MAY_BE_LONG.search(text):
         for place, value in parts(_PAIRS.decode(text.decode())):
             if isinstance(value, Decimal) and not within_digits(value):
@@ -202,7 +204,7 @@ def as_text(value: object) -> str | None:
     return format(value.to_integral_value(), "f") if whole and value.as_tuple().exponent else str(value)
 
 
-#: Decodes a checked text.
+#: Decodes a text that `check` has returned.
 exact: Callable[[str], Any] = json.JSONDecoder(object_pairs_hook=Object.of, parse_float=number, parse_int=number).decode
 _PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_float=number_or_nan, parse_int=number_or_nan)
 
@@ -210,17 +212,17 @@ _PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_float=number_or_nan, pa
 # Reader of partly damaged JSON. The reader returns the intact parts.
 #
 # The structure must be complete: all brackets, quotes, colons, commas and the end must be present. So no member is
-# mistaken for another member, and no part of a text for a member. The parts between may be damaged:
+# mistaken for another member, and no part of a string for a member. The parts between may be damaged:
 #
-# | damage                                                                  | read in its place                      |
+# | damage                                                                  | replacement                            |
 # | ----------------------------------------------------------------------- | -------------------------------------- |
-# | in a text: bytes that are no UTF-8, half of a surrogate pair, a control | U+FFFD for each                        |
+# | in a string: bytes that are no UTF-8, half of a surrogate, a control    | U+FFFD for each                        |
 # | character, an escape that JSON does not have                            |                                        |
 # | a value that is no JSON: NaN, Infinity, 01, 1.2.3, none at all          | null                                   |
 # | a number of more than 4300 characters                                   | null                                   |
 # | arrays and objects nested too deeply                                    | null                                   |
-# | a byte order mark before it                                             | nothing                                |
-# | other characters after it, without a quote or an opening bracket        | nothing                                |
+# | a byte order mark before the document                                   | nothing                                |
+# | characters after the document, without a quote or an opening bracket    | nothing                                |
 #
 # Each place is reported, so that a reader can refuse a damaged member that it needs.
 
@@ -228,7 +230,7 @@ _PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_float=number_or_nan, pa
 #: metadata. The parser is slow, and one terminal must not delay the others.
 MAX_DAMAGED_BYTES = 131_072
 
-#: Levels that are allowed for a nested value. A response adds levels around it and must stay readable.
+#: Maximum depth of a mended text. A response adds levels around the text and must stay readable.
 LEVELS = MAX_DEPTH - 8
 
 #: Replacement of an unreadable part.
@@ -322,7 +324,7 @@ class _Repairer:
         self._take(closes)
 
     def _read_text(self) -> tuple[str, bool]:
-        """Read a text. Return the text in displayable form, and whether it is intact."""
+        """Read a string. Return it with its damaged characters replaced, and whether it was intact."""
         found = _TEXT.match(self._text, self._at)
         if found is None:
             raise BrokenStructure("it breaks off inside a text")
@@ -425,12 +427,12 @@ def presentable(body: bytes) -> bytes:
         return b"{}"
 
 
-#: Maximum number of places in the text, and of characters of a name.
+#: Maximum number of places that `named` returns, and of characters of a name in a place.
 _MAX_NAMED, _MAX_NAME = 5, 40
 
 
 def named(places: Collection[Place]) -> tuple[str, ...]:
-    """Return places as text, escaped to ASCII. The text has the first places, and the number of the others."""
+    """Return the first places as texts, escaped to ASCII, and then the number of the other places."""
     if not places:
         return ()
     words = sorted({_named(place) for place in places})
@@ -465,8 +467,8 @@ class WireFormat(msgspec.Struct, frozen=True):
     required: bool = False
 
 
-#: Marks an open set of words in a response: a client must accept words of later versions. `later` does the same for the
-#: lines of a history. Its value is the schema of unknown lines.
+#: Marks an open set of words in a response: a client must accept words of later versions. The key `later` marks an open
+#: set of lines of a history. Its value is the schema of unknown lines.
 OPEN = Meta(extra={"open": True})
 
 #: A time in posd's format.

@@ -1,9 +1,9 @@
 """Table of the limits on the data of one sender: amount and owner.
 
 A sender is authentic: a terminal with a valid token, or a program on this machine that may open a socket.
-`posd.httpd.admission` limits unknown senders on the LAN. The response beyond a limit can be retried (429, 503), and
-other senders are not affected. `posd_limit_reached_total` counts refusals. docs/reference/resource-limits.md has this
-table.
+`posd.httpd.admission` limits unknown senders on the LAN. A call or callback beyond a limit gets 429 or 503 and can be
+retried, and other senders are not affected. `posd_limit_reached_total` counts refusals. This table is in
+docs/reference/resource-limits.md.
 
 A limit for a day is a budget. A budget is full at the start of the process and refills continuously within a day. So a
 sender that has used its budget is admitted again at that rate, and not only the next day.
@@ -67,7 +67,7 @@ FREE_FOR_PAYMENTS = Limit("free_for_payments", 16 * MIB, "bytes free on the disk
 #: In the order of the table.
 ALL = tuple(item for item in list(globals().values()) if isinstance(item, Limit))
 
-#: Parts of a small disk that replace the byte values of these two limits.
+#: On a small disk, this part of the disk's size replaces the limit: a 100th and a 200th.
 _PARTS = {FREE_FOR_EXTRAS.name: 100, FREE_FOR_PAYMENTS.name: 200}
 
 

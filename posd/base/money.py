@@ -1,8 +1,8 @@
 """Exact decimal amounts, from the till's JSON to the terminal's wire. Amounts are never binary floats, and never have
 exponents.
 
-JSON is decoded with `float_hook=Decimal`. So a number is an int or a Decimal with the till's digits; `10.10` stays
-`10.10`. The limits are those of the local API (amount: 12 digits before and 4 after the point).
+JSON is decoded so that a number is an int or a Decimal with the till's digits: `10.10` stays `10.10`. The limits are
+those of the local API (amount: 12 digits before and 4 after the point).
 """
 
 import re
@@ -109,8 +109,8 @@ _USUAL_DIGITS = 2
 def digits_of(currencies: Iterable[str]) -> int:
     """Return the largest number of digits after the point of an amount in one of these currencies.
 
-    An unknown currency has two. Only nine currencies have more digits, and a merchant with such a currency configures
-    it.
+    An unknown currency counts as one with two digits. Only nine currencies have more, and a merchant with one of them
+    names it in the configuration.
     """
     return max((_digits(currency) for currency in currencies), default=_USUAL_DIGITS)
 

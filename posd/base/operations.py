@@ -1,8 +1,8 @@
 """Operation types, one row each: request to the terminal, effect on money, and allowed following operations.
 
-The terminal API describes the charge. For the other types it has only the words and references, and their paths are
-assumptions (`posd.config.profile`). To add an operation, add a word to `OperationType` and a row here. The meaning of a
-reply does not depend on the type: see `posd.payments.answers`.
+The terminal API describes only the charge completely. For the other types it has words and references, and the paths
+here are assumptions (`posd.config.profile`). To add an operation, add a word to `OperationType` and a row here. The
+meaning of a reply does not depend on the type: see `posd.payments.answers`.
 """
 
 from collections.abc import Mapping
@@ -43,8 +43,8 @@ class Operation(NamedTuple):
 
     `originals`: types from which it can derive; empty if it begins a chain and has no reference.
     `takes_newest`: whether it is sent with the reference of the original's newest approved re-authorization.
-    `ended_by`: types; after an approved operation of these on the same original it is never started.
-    `repeats`: types; after an approved operation of these on the same original it needs `additional`.
+    `ended_by`: types. After an approved operation of one of them on the same original, it is never started.
+    `repeats`: types. After an approved operation of one of them on the same original, it needs `additional`.
     Source: local API, Chains.
 
     `compares`: whether the authorized amount must equal the requested amount.
@@ -100,7 +100,7 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = {
         ended_by=frozenset({VOID}),
         repeats=frozenset({CAPTURE}),
     ),
-    # It is sent with the reference of the pre-authorization (terminal API, Events).
+    # A re-authorization is sent with the reference of the pre-authorization (terminal API, Events).
     RE_AUTH: Operation(
         command="reauth",
         purpose="Change what a pre-authorization reserves",
@@ -153,7 +153,7 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = {
     ),
 }
 
-#: Words for operation types in a final event. The words give the type of an orphan.
+#: Word in a final event -> operation type. The word gives the type of an orphan.
 WIRE_TYPES: Final[Mapping[str, OperationType]] = {
     row.wire: kind for kind, row in OPERATIONS.items() if row.wire is not None
 }

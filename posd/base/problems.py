@@ -54,7 +54,7 @@ FIX_CALL, SAME_CALL, ASK_PERSON, NEW_ID_OK = StartStep
 
 
 class ProblemRow(msgspec.Struct, frozen=True):
-    """A code: Properties of a problem code: HTTP status, title, condition, and its own fields (name -> type).
+    """Properties of a problem code: HTTP status, title, condition, and its own fields (name -> type).
 
     `optional`: fields that some problems of the code lack. `print_extra`: fields in calls for print jobs, if they
     differ. `next_step`: next step in calls that start something; None if no such call returns the code.
@@ -88,7 +88,7 @@ UNKNOWN_ID: Mapping[str, Any] = {
     ],
 }
 
-#: Codes without these members, because the id is known, may be known by now, or was not looked up.
+#: Codes without these members. The id is known, may have become known meanwhile, or was not looked up.
 NOT_OF_UNKNOWN_ID = frozenset({"id_reused", "pruned", "internal_error", "forbidden", "method_not_allowed"})
 
 _TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of the transactions in the way")]}

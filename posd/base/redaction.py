@@ -41,7 +41,7 @@ _SUBJECT = re.compile(
     r"([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})|(?:[iI]d|print_job)\"?\s*[:=]\s*\"?([\w.-]{1,64})",
     re.ASCII,
 )
-#: The same letter for all characters of a token, escaped or not, so that a search for its shape is fast.
+#: Byte -> the same letter for all characters of a token, escaped or not, so that the search for a long run is fast.
 _SHAPE = re.sub(rb"[^ ]", b"A", re.sub(rb"[^\w\\%-]", b" ", bytes(range(256))))
 _LONG_RUN = b"A" * ids.TOKEN_CHARACTERS
 #: Escapes of the letters in the word `webhooks`, and of the first character of an escape.
@@ -126,7 +126,7 @@ class _Piece:
         for url in _CALLBACK.finditer(text) if stray else ():
             span = url.start(1), min(url.end(1), url.start(1) + ids.TOKEN_CHARACTERS)
             self._of_urls.append(self._original(span, [*self._levels, *stray]))
-        # Text of another encoding can only be before or after a token.
+        # Undecoded text can join a token only before or after it. So both ends of a run may be tokens.
         self._places = [
             at
             for found in _RUN.finditer(self._text)

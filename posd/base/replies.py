@@ -17,8 +17,8 @@ from posd.base.text import Text
 
 #: `effect`: store the raw bytes and their effect in one commit.
 Keeps = Literal["effect", "quarantine", "nothing"]
-#: Retry-After in seconds: for a callback refused by disk or memory, and for a callback above a limit, which lasts
-#: longer. Terminals wait longer than the first time, and at most as long as the second.
+#: Retry-After in seconds: after a refusal by disk or memory, and after a limit, which lasts longer. A terminal itself
+#: waits longer than SOON and at most LATER.
 SOON, LATER = 2, 60
 
 
@@ -120,7 +120,7 @@ class CallbackResult(Enum):
         self.reason = reason
 
     def explain(self, **values: object) -> str:
-        """Return the reason in English, as it is stored. `reason`: for a row without texts."""
+        """Return the reason in English, as it is stored. A row without texts needs the value `reason`."""
         return self.reason.en.format(**values) or str(values["reason"])
 
 
@@ -130,7 +130,7 @@ UNPARSABLE = {
     for result in (CallbackResult.MALFORMED_HTTP, CallbackResult.LARGE_HEAD, CallbackResult.UNSUPPORTED_HTTP)
 }
 
-#: Replies for a usable body above a limit.
+#: Limit -> reply to an unusable body that is not kept because of the limit.
 UNKEPT: Final[Mapping[Limit, CallbackResult]] = MappingProxyType(
     {
         limits.FREE_FOR_EXTRAS: CallbackResult.DISK_NEARLY_FULL,

@@ -79,13 +79,13 @@ class AddressQuota:
 
     @property
     def idle(self) -> bool:
-        """Whether the share equals a new share: no place is used, and the budget is full."""
+        """Whether no place is used and the budget is full. Such a quota equals a new one."""
         return not self._held and not self._budget.used()
 
     def has_room(self, now: float) -> bool:
         """Return whether another connection may enter.
 
-        If necessary, it replaces an unproven connection after its grace.
+        If no place is free, it may replace a connection that has been unproven for `GRACE_SECONDS`.
         """
         return not self._budget.seconds_until() and (self._held < self._places or self._overdue(now) is not None)
 
@@ -146,7 +146,7 @@ class ConnectionSlot(msgspec.Struct, eq=False):
             for share in self.shares:
                 share.keep(self)
                 share.refund()
-            for share in self.shares[1:]:  # the share of the unknown addresses
+            for share in self.shares[1:]:  # the quota of all unknown addresses
                 share.give_back(self)
             self.shares = self.shares[:1]
 
@@ -224,7 +224,7 @@ class AdmissionGate:
         return address in self._of_fleet
 
     def _remember(self, address: str, share: AddressQuota) -> None:
-        """Store the share of an address as the newest. Drop shares that equal new shares."""
+        """Store the quota of an address as the newest. If too many are stored, drop the idle ones."""
         self._addresses.pop(address, None)
         self._addresses[address] = share
         if len(self._addresses) > MAX_ADDRESSES:
@@ -247,7 +247,7 @@ class RejectedTraffic(msgspec.Struct, eq=False):
     """
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
-    #: Kind whose minute runs -> number of unlogged refusals, newest peer, and its detail.
+    #: Kind logged within the last minute -> number of unlogged refusals since, newest peer, and the detail.
     _untold: dict[str, tuple[int, str, str | None]] = {}
 
     def note(self, kind: str, peer: str, detail: str | None = None) -> None:
@@ -282,10 +282,10 @@ def _tell(kind: str, count: int, peer: str, detail: str | None) -> None:
 
 # Limits of a Unix socket: connections by process and by user, and the response beyond them.
 #
-# The peer credentials (SO_PEERCRED) at the connect identify a process. A process of another pid namespace has no
-# number, and is counted only by its user.
+# The peer credentials (SO_PEERCRED) at the connect identify a process. A process of another pid namespace has no id
+# here, and is counted only by its user.
 
-#: Seconds in which a refused connection must send its request and read the response.
+#: Seconds in which the client of a refused connection must send its request and read the response.
 TURNED_AWAY_SECONDS = 1.0
 #: Maximum number of open refused connections. A further connection receives its response and is closed at once, which
 #: costs least.

@@ -29,7 +29,7 @@ class Allowance:
         return len(self._used)
 
     def used(self, key: Hashable = "") -> float:
-        """Return the used amount of a key that has not refilled."""
+        """Return the amount that a key has used and that has not refilled."""
         used, at = self._used.get(key, (0.0, 0.0))
         return max(0.0, used - (self._clock() - at) * self.rate) if used else 0.0
 
@@ -37,7 +37,7 @@ class Allowance:
         """Return the seconds until `amount` fits, or 0 if it fits now. An amount above `room` fits when nothing is
         used.
 
-        Return infinity if only `give_back` can free it.
+        Return infinity if only `give_back` can make room.
         """
         missing = self.used(key) + min(amount, self.room) - self.room
         if missing <= 0:

@@ -1,4 +1,4 @@
-"""Request bodies, complete within limits of size and time, and responses.
+"""Reading of complete request bodies within limits of size and time, and sending of responses.
 
 After an early response the rest of the body is read and dropped, and then the connection closes.
 """
@@ -15,7 +15,7 @@ DRAIN_SECONDS = 2.0
 
 
 class BodyTooLarge(Exception):
-    """Body over the limit."""
+    """Body that exceeds the limit of its size."""
 
 
 async def read(

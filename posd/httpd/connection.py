@@ -3,15 +3,15 @@
 Hypercorn's `TCPServer` provides the addresses, the tasks of requests, the close, and the context of the orderly stop.
 Five of its parts are replaced:
 
-- `protocol`: `HttpConnection` itself. Hypercorn's uses h11, which takes 43 µs to read a request and to frame its
-response;
-  llhttp and `ResponseEncoder` take 4. Its ASGI conversation (`HTTPStream`) takes 12 µs, `HttpExchange` takes 5.
-  `HTTPStream` has a task for each request, and holds 3 KB while a till waits. Its sending and idling take 7 µs more.
+- `protocol`: `HttpConnection` itself. Hypercorn's protocol uses h11, which takes 43 µs to read a request and to frame
+  its response; llhttp and `ResponseEncoder` take 4 µs. Hypercorn's `HTTPStream` takes 12 µs to talk to the app;
+  `HttpExchange` takes 5 µs. `HTTPStream` also has a task for each request, holds 3 KB while a till waits, and takes
+  7 µs more for sending and idling.
 - `_read_data`: `HttpConnection` reads directly. Hypercorn wraps each read into a wait, and the data into an event.
 - `writer`: `BoundedWriter` limits the wait for a client that does not read.
-- `idle_task`: the connection itself, with one timer for all of a listener. Hypercorn starts and cancels a task for each
-  request, which takes a tenth of the request's time.
-- `context`: `ListenerContext` can end only the idle connections.
+- `idle_task`: the connection itself, with a timer. Hypercorn starts and cancels a task for each request, which takes a
+  tenth of the request's time.
+- `context`: `ListenerContext` can end the idle connections alone.
 
 tests/web/test_hypercorn.py fails if Hypercorn changes one of these parts.
 """
@@ -77,8 +77,8 @@ TERMINAL_READ_BYTES = 4 * 1024
 #: Bytes of encrypted data after which reading pauses: more than a TLS record. asyncio's default is 256 KiB, which is
 #: decrypted at once.
 TLS_AHEAD_BYTES = 32 * 1024
-#: Number of written and unread bytes in addition to one piece of a response. Our responses to terminals have a few
-#: hundred bytes. The kernel also buffers data (net.core.wmem_default, 208 KiB).
+#: Number of bytes that asyncio buffers before a write waits, in addition to one piece of a response. Our responses to
+#: terminals have a few hundred bytes. The kernel also buffers data (net.core.wmem_default, 208 KiB).
 WRITE_AHEAD_BYTES = 4 * 1024
 #: Buffer of each TLS connection, in bytes: one record. asyncio's default is 256 KiB, for each of hundreds of
 #: connections.
@@ -168,7 +168,7 @@ def untaken(transport: asyncio.WriteTransport) -> int:
 
 
 def hung_up(transport: asyncio.WriteTransport) -> bool:
-    """Return whether the client has closed its connection. One that only ended its sending still reads."""
+    """Return whether the client has closed its connection. A client that only ended its sending has not."""
     poll = select.poll()
     try:
         poll.register(transport.get_extra_info("socket").fileno(), 0)  # the kernel reports a hang-up in any case
@@ -461,7 +461,7 @@ class BodyChannel:
         self.delivered = False
         #: Called when `gone` is set.
         self.on_gone: Callable[[], None] | None = None
-        #: Returns the data to send in place of the unread part of a response, or None.
+        #: Returns the data to send in place of the rest of an unread response. None: no data is sent.
         self.last_words: Callable[[], bytes] | None = None
         #: Whether the response was cut off.
         self.cut_off = False
@@ -673,7 +673,7 @@ async def serve(context: ListenerContext, connection: socket.socket, peer: str, 
         served.let_go()
         if served.untaken:
             noise.note("untaken_answer", peer)
-        if broken_by is not None:  # under TLS 1.3 even after our side's handshake
+        if broken_by is not None:  # under TLS 1.3 a client can refuse the certificate after our side's handshake
             context.refused(peer, broken_by)
         cut(transport)
 

@@ -130,7 +130,7 @@ class RequestParser:
         """Parse data. Return the bytes that have to be parsed again.
 
         A request for another protocol is served as HTTP/1.1. The parser would treat all data after such a head as the
-        other protocol. So the head is parsed again, without that header.
+        other protocol. So the head is parsed again, without its Upgrade header.
         """
         try:
             self._parser.feed_data(data)
@@ -198,7 +198,7 @@ class RequestParser:
                 path=_path_of(target),
                 version=version,
                 headers=self._headers,
-                # For an HTTP/1.0 client, a header would have to announce that the connection stays open.
+                # An HTTP/1.0 client expects the close, unless a header of the response announces otherwise.
                 keep_alive=recent and self._framings <= 1 and self._parser.should_keep_alive(),
                 expects=self._expects and recent,
             )
@@ -248,7 +248,7 @@ def response_head(status: int, headers: Headers, at: datetime) -> bytes:
 
 
 class ResponseEncoder:
-    """One response:
+    """Encoder of one response.
 
     Call `start`, then `piece` until the last piece. `closes`: whether the connection must end after the response.
     """

@@ -1,7 +1,7 @@
-"""Listener. The listener accepts connections, admits them, and ends them at a stop. Hypercorn has no such limits.
+"""Listener that accepts connections, admits them within limits, and ends them at a stop.
 
-These limits are: the number of connections (in total, and on the LAN by `AdmissionGate`), a short TLS handshake, and a
-stop that no idle client can delay. The protocol of a connection is in `posd.httpd.connection`.
+Hypercorn lacks these limits: the number of connections (in total, and on the LAN by `AdmissionGate`), a short TLS
+handshake, and a stop that no idle client can delay. The protocol of a connection is in `posd.httpd.connection`.
 """
 
 import asyncio
@@ -23,13 +23,15 @@ from posd.httpd.connection import ListenerContext, cut, serve
 
 #: Seconds until the next accept after file descriptors ran out.
 ACCEPT_RETRY_SECONDS = 0.1
-#: Amount of work in one step of the accept loop: 1 for a refused connection, more for a response or an admission. Other
-#: tasks run after each step, whatever the load from the LAN. Then the pause after a step on the LAN, in seconds. All
-#: tills share one queue for accept, so a till with hundreds of connections must not fill it.
+#: Amount of work in one step of the accept loop, on the LAN and on a Unix socket. Other tasks run after each step,
+#: whatever the load. All tills share one accept queue, and a till with hundreds of connections must not fill it. So a
+#: step on a Unix socket is larger.
 LAN_TURN_WORK = 32
 LOCAL_TURN_WORK = 512
+#: Work of an admission, and of a refusal with a response. A refusal without a response counts as 1.
 ADMISSION_WORK = 8
 ANSWER_WORK = 4
+#: Pause after a step on the LAN, in seconds.
 LAN_PAUSE_SECONDS = 0.002
 #: Seconds in which the last accepted connections can send a request before a stop closes idle connections. A client
 #: that has just connected is about to send.
@@ -68,7 +70,7 @@ class HttpListener:
         admission: AdmissionGate | PeerQuotas | None = None,
     ) -> None:
         self.policy = policy
-        #: State that the connections share. The two hooks in the state can be set.
+        #: State that the connections share. A caller may set its hooks `refused` and `unreadable`.
         self.context = ListenerContext(app, policy, noise, now)
         self._sock = sock
         self._noise = noise

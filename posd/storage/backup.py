@@ -37,11 +37,11 @@ from posd.base.times import iso
 from posd.storage import StorageUnavailable, UnusableFile, connection, database_files, marks
 from posd.storage.connection import KEY_TABLE, connect_reader, identify_known, is_damage, open_file
 
-#: Pages of 4 KiB copied between two checks of `stop`.
+#: Pages copied between two checks of `stop`.
 PAGES_AT_A_TIME = 1024
 #: Bytes compressed or read back between two checks of `stop`.
 PIECE_BYTES = 1 << 20
-#: Longest wait of a response for the folder of the backups, in seconds.
+#: Maximum time for which a response waits for the backup folder, in seconds.
 LOOK_SECONDS = 1.0
 #: Compression level. A higher level makes the file a tenth smaller and takes twice as long.
 GZIP_LEVEL = 3
@@ -49,7 +49,7 @@ File = IO[bytes] | gzip.GzipFile
 _GZIP, _NOT_GZIP = b"\x1f\x8b", (EOFError, zlib.error, gzip.BadGzipFile)
 #: First bytes of a database, and the length of its header.
 _SQLITE, _HEADER_BYTES = b"SQLite format 3\0", 100
-#: Bytes that always stay free on the disk.
+#: Minimum number of bytes to leave free on the database's disk, and on the disk on which a backup is unpacked.
 SPARE_BYTES = 64 * 1024 * 1024
 #: Folder for unpacked backups. They can be too large for a /tmp in memory.
 _UNPACKED = "/var/tmp"  # noqa: S108 - private, under a random name
@@ -150,7 +150,8 @@ def _write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: C
 def room(database: Path, target: Path) -> tuple[int, int]:
     """Return the largest number of bytes that a backup needs on its disk, and the bytes that must stay free there.
 
-    The free bytes are for a week of payments, on the disk of the database. Raise sqlite3.Error.
+    On the database's disk, a week of payments must still fit. On another disk, nothing must stay free. Raise
+    sqlite3.Error.
 
     A compressed backup needs the size of the copy and at most half of it again.
     """
@@ -170,7 +171,7 @@ SELECT count(*), count(*) FILTER (WHERE created_at >= strftime('%Y-%m-%dT%H:%M:%
 
 
 def check_room(folder: Path, needed: int, spare: int = SPARE_BYTES) -> None:
-    """Raise StorageUnavailable if a disk lacks `needed` and `spare` bytes."""
+    """Raise StorageUnavailable if a disk has less than `needed` plus `spare` free bytes."""
     if lacking := _lacking(folder, needed, spare):
         raise StorageUnavailable(
             f"the disk of {folder} lacks {lacking // 1_000_000 + 1} MB for a backup and for the payments of a week; "
@@ -261,7 +262,10 @@ def _add(part: Path, keys: Sequence[bytes], at: str) -> None:
 
 
 def _connect_copy(part: Path) -> sqlite3.Connection:
-    """Open an unshared file without syncs. The whole file is synced at the end, and written again after a crash."""
+    """Open the copy, which no other process uses, without syncs.
+
+    The complete file is synced at the end. After a crash, the next backup makes a new copy.
+    """
     db = open_file(part)
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
     db.execute("PRAGMA synchronous = OFF")
@@ -269,7 +273,7 @@ def _connect_copy(part: Path) -> sqlite3.Connection:
 
 
 def _trouble(error: sqlite3.Error) -> str:
-    if not hasattr(error, "sqlite_errorcode") or is_damage(error):  # no code: `connection.check_file` found it
+    if not hasattr(error, "sqlite_errorcode") or is_damage(error):  # without a code: from `connection.check_file`
         return (
             f"the copy is not sound ({error}): the database is damaged; keep your existing backups, and check it: "
             "posd verify"
@@ -279,7 +283,7 @@ def _trouble(error: sqlite3.Error) -> str:
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """Yield a path that SQLite can read: the file, or a temporary copy of a compressed one.
+    """Yield a path that SQLite can read: the path itself, or that of a temporary unpacked copy.
 
     Root reads the file as the owner of its folder. Raise UnusableFile.
     """
@@ -331,7 +335,7 @@ def read(path: Path, named: Path | None = None, mode: str = "mode=ro") -> Conten
 def is_backup(path: Path) -> bool:
     """Return whether a database of posd is a backup. Raise UnusableFile. Nothing is written beside the file.
 
-    SQLite reads the file alone, because it would make a log beside a database in WAL mode.
+    The file is opened as immutable. Otherwise SQLite would create a log beside a database in WAL mode.
     """
     return read(path, mode="mode=ro&immutable=1").made_at is not None
 
@@ -348,23 +352,23 @@ def _contents(db: sqlite3.Connection, path: Path) -> Contents:
     return Contents(schema, made_at, transactions, newest, keys)
 
 
-# Rotation of backups in one directory. Each has its time in the name, and the newest are kept. After a new backup,
-# rotation removes only complete older backups of posd with such a name. If there is no room, rotation removes the
-# oldest backup before the new one is written, but never the newest. An unreadable file with such a name is not counted
-# and stays. The unfinished file of a killed backup is removed first. A directory must hold the backups of one posd
-# only.
+# Rotation of backups in one directory. The name of each backup contains its time, and the newest backups are kept.
+# After a new backup, rotation removes only complete older backups of posd with such a name. If the disk lacks room,
+# rotation removes the oldest backups before it writes the new one, but never the newest. An unreadable file with such a
+# name is not counted and stays. The unfinished file of a killed backup is removed first. A directory must hold the
+# backups of one posd only.
 
 NAME = re.compile(r"posd-\d{8}T\d{6}Z\.db(\.gz)?", re.ASCII)
-#: A wider pattern for `glob`.
+#: Pattern for `glob` that matches these names and a few others.
 NAMES = f"posd-{'[0-9]' * 8}T{'[0-9]' * 6}Z.db*"
 #: Default number of backups to keep: two weeks with one each night.
 KEEP = 14
-#: Limit of the files that each backup has to read.
+#: Maximum number of backups to keep, because each new backup reads all older ones.
 MOST_KEPT = 10_000
 
 
 class Rotated(Written, frozen=True):
-    """Written backup, and file names of the older backups that were removed, kept or unreadable."""
+    """Written backup, the number of backups in the directory, and the names of removed and of unusable files."""
 
     kept: Annotated[int, Meta(description="number of backups in the directory now")]
     removed: Annotated[list[str], Meta(description="names of the older backups that were removed")]
@@ -374,7 +378,10 @@ class Rotated(Written, frozen=True):
 def write_into(
     database: Path, directory: Path, keep: int, keys: Sequence[bytes], at: datetime, stop: Callable[[], bool]
 ) -> Rotated:
-    """Write a compressed backup into a directory, and remove the oldest there. Raise as `backup.write` does."""
+    """Write a compressed backup into a directory. Keep the `keep` newest backups there, and remove the others.
+
+    Raise as `backup.write` does.
+    """
     if not directory.is_absolute() or "\0" in str(directory):
         raise BadTarget("must be an absolute path of a directory, such as /var/backups/posd")
     try:
@@ -389,7 +396,7 @@ def write_into(
     removed = _make_room(target, database)
     written = write(database, target, keys, iso(at), stop)
     good, unusable = _look_through(directory, database)
-    # it is the first, even if an older backup has a later time because the clock was ahead
+    # the new backup counts as the newest, even if the clock was ahead before and an older backup has a later time
     good = [target, *(path for path in good if path != target)]
     beyond = _remove(good[keep:])
     kept, removed = len(good) - len(beyond), [*removed, *beyond]
@@ -474,8 +481,8 @@ class BackupFolder:
     """The folder of the backups. The folder may be on a network share that does not respond, so the event loop does not
     wait for it.
 
-    One thread at a time reads the folder, and posd does not wait for that thread when it stops. `look`:
-    `newest_backup`.
+    One thread at a time reads the folder. When posd stops, it does not wait for that thread. `look`: reads the folder
+    and returns its newest backup.
     """
 
     directory: Path
@@ -500,9 +507,9 @@ class BackupFolder:
 
 
 def write_unnamed(database: Path, keys: Sequence[bytes], at: str, stop: Callable[[], bool]) -> tuple[Written, int]:
-    """Write a backup beside the database. Return it and a descriptor of its file, which has no name.
+    """Write a backup beside the database, and remove the name of its file. Return the backup and the file's descriptor.
 
-    The file is freed when the descriptor is closed, even by a kill. Raise as `backup.write` does.
+    The file's space is freed when the descriptor is closed, even by a kill. Raise as `backup.write` does.
     """
     path = database.with_name(f"{database.name}.sent")
     path.unlink(missing_ok=True)  # left by a daemon that was killed here

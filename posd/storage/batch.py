@@ -1,4 +1,4 @@
-"""Argument of the functions of a commit: its transaction, and the changes to publish."""
+"""Argument that each function of a commit receives: the transaction, and the changes to publish."""
 
 import sqlite3
 from collections.abc import Callable
@@ -23,12 +23,12 @@ class RecordedChange(msgspec.Struct, frozen=True):
 
 
 class WriteTransaction:
-    """Argument of a function: the connection inside the transaction, and the changes to publish."""
+    """Transaction that the functions of one commit share: its connection, and the changes to publish."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
         self.changes: list[RecordedChange] = []
-        self.moved_pages = False  # pages moved, which SQLite does not count as row changes
+        self.moved_pages = False  # whether pages were moved, which SQLite does not count as a change of a row
         self._before = db.total_changes
 
     @property

@@ -24,7 +24,7 @@ from msgspec import Meta
 from posd.storage import marks
 from posd.storage.batch import RecordedChange, WriteTransaction
 
-#: Subject of every change (the feed).
+#: Subject that stands for all changes (the feed).
 ANY = ""
 
 Kind = TypeVar("Kind", bound=RecordedChange)
@@ -33,7 +33,7 @@ _ATTENTION = msgspec.json.Decoder(tuple[str, ...])
 
 
 class Waiter(asyncio.Event):
-    """Subscription to the wanted changes of a subject within a `with` block. The stop of posd sets it too."""
+    """Subscription to a subject within a `with` block. It is set by a wanted change, and when posd stops."""
 
     def __init__(self, hub: "Hub", subject: str, wanted: Callable[[RecordedChange], bool]) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Waiter(asyncio.Event):
 
 
 class Hub:
-    """Wake the waiters of a changed subject. Used on the event loop only."""
+    """Subscribers to changes, by subject. Used on the event loop only."""
 
     def __init__(self) -> None:
         #: Subject -> waiters, in the order of arrival. A `Waiter` adds itself.
@@ -80,12 +80,12 @@ class Hub:
     def listen_later(self, tell: Callable[[Kind], None], kind: type[Kind]) -> None:
         """Call `tell` with each change of that kind, one step of the event loop after its COMMIT.
 
-        So the caller of the COMMIT continues first, and logs its own event before the effects.
+        So the caller of the COMMIT continues first, and logs its own event before `tell` logs the effects.
         """
         self._later.append((kind, tell))
 
     def publish(self, changes: Sequence[RecordedChange]) -> None:
-        """Wake the waiters of these changes. Called after the COMMIT."""
+        """Call the listeners with these changes, and wake the waiters. Called after the COMMIT."""
         if not changes:
             return
         for kind, listener in self._first:
@@ -115,7 +115,7 @@ class Hub:
 
 # Numbers of rows (`seq`). Each number is used once, even if the newest row is removed.
 #
-# The next number is above all numbers in the table, and above that in sqlite_sequence. A trigger updates
+# The next number is above all numbers in the table, and above the table's number in sqlite_sequence. A trigger updates
 # sqlite_sequence when the newest row is deleted, and so does code that skips numbers. AUTOINCREMENT would update it for
 # each row.
 
@@ -128,7 +128,7 @@ def next_number(table: str) -> str:
 
 @cache
 def used_outside(table: str, schema: str = "main") -> str:
-    """Return the SQL expression of the highest number that is recorded as used outside the table."""
+    """Return the SQL expression of the table's highest used number in sqlite_sequence, or 0."""
     return f"coalesce((SELECT seq FROM {schema}.sqlite_sequence WHERE name = '{table}'), 0)"
 
 
@@ -153,13 +153,13 @@ def advance_sequence(db: sqlite3.Connection, table: str, number: int) -> None:
 
 #: Columns of a row: the fields of `RecordedChange`, with the attentions as JSON.
 _COLUMNS = ", ".join(RecordedChange.__struct_fields__)
-#: Values of a row without its number. By name, because a subclass has its fields in another order.
+#: Values of a row without its number. They are read by name, because a subclass has its fields in another order.
 _VALUES = attrgetter(*RecordedChange.__struct_fields__[1:])
 _INSERT = f"INSERT INTO changes ({_COLUMNS}) VALUES ({next_number('changes')}, ?,?,?,?,?,?,?,?,?)"
 
 
 def record(unit: WriteTransaction, change: RecordedChange) -> None:
-    """Write a row of the history, and publish it after the COMMIT. The database sets its `seq`."""
+    """Write a row of the history. The database sets its `seq`, and the writer publishes it after the COMMIT."""
     *others, attention, terminal = _VALUES(change)
     cursor = unit.db.execute(_INSERT, (*others, msgspec.json.encode(attention).decode(), terminal))
     assert cursor.lastrowid is not None  # noqa: S101 - an INSERT into a rowid table has one
@@ -244,10 +244,9 @@ def present_identity(db: sqlite3.Connection) -> DatabaseIdentity:
 
 
 def ranges(db: sqlite3.Connection) -> list[FeedDatabase]:
-    """Return the feed numbers of each identity. For an earlier identity, these are the numbers that were copied with
-    that identity.
+    """Return the range of feed numbers of each identity.
 
-    Raise ValueError as `identities`.
+    The range of an earlier identity ends with its last change in this database. Raise ValueError as `identities`.
     """
     known = identities(db)
     ends = [_last_before(db, later.first_seq) for later in known[1:]] + [last_seq(db)]

@@ -47,14 +47,14 @@ NEXT_STEP = (
 #: four or five pages, so small pages wear out flash storage least. With smaller pages, rows need more than one page,
 #: and a file system writes blocks of 4 KiB anyway.
 PAGE_BYTES = 2048
-#: Pages in the WAL after which SQLite itself writes them back within a COMMIT. `storage.writer` counts functions,
-#: and some write many pages.
+#: Number of pages in the WAL above which SQLite itself makes a checkpoint within a COMMIT. Normally `storage.writer`
+#: makes one earlier, but it counts functions, and some functions write many pages.
 LOG_PAGES = 4000
 #: Page cache of the writing connection, in KiB.
 WRITER_CACHE_KIB = 2000
 #: Page cache of a reading connection, in KiB. A reading connection reads few pages, and the system caches the file.
 READER_CACHE_KIB = 256
-#: Size of the WAL file after a checkpoint, in bytes, so that one burst does not occupy the disk.
+#: Maximum size of the WAL file after a checkpoint, in bytes, so that the WAL of a burst does not stay large.
 JOURNAL_SIZE_LIMIT = 8 * 1024 * 1024
 
 
@@ -120,7 +120,7 @@ def open_file(file: Path | str, *, uri: bool = False, check_same_thread: bool = 
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """Open the writing connection: autocommit without the library, WAL, every COMMIT synced."""
+    """Open the writing connection: no implicit transactions, WAL, every COMMIT synced."""
     db = open_file(path, check_same_thread=False)
     try:
         for pragma in (
@@ -171,9 +171,10 @@ def connect_again(path: Path, *, at_start: bool = False) -> sqlite3.Connection:
 
     Rows that look committed may not be on disk, if an earlier process was killed before its sync, or its sync failed.
     So the log is written again before any row is reported, and before anything is appended. A checkpoint would do the
-    same, but a reader of an older state can block it. The commit here overwrites a commit that was reported as failed,
-    which a start after a kill would restore. With `at_start` there is no such commit, and a full disk has no room for
-    another one.
+    same, but a reader of an older state can block it.
+
+    Then an empty change is committed, to overwrite a commit that was reported as failed. Otherwise a start after a kill
+    would restore that commit. With `at_start` there is no such commit, and on a full disk another commit would fail.
     """
     db = connect_writer(path)
     try:
@@ -306,7 +307,7 @@ def _make(path: Path, at: datetime) -> None:
     with closing(open_file(fresh)) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
         db.execute("PRAGMA auto_vacuum = INCREMENTAL").fetchall()  # see `make_shrinkable`
-        # The first writer would do this with a rollback journal, which a power loss can restore.
+        # Otherwise the first writer would set WAL by a rollback journal, and a power loss could restore that journal.
         db.execute("PRAGMA journal_mode = WAL").fetchall()
         db.execute("PRAGMA synchronous = OFF").close()  # the whole file is synced below, before it gets its name
         migrate(db)
@@ -366,7 +367,7 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, ValueError | TypeError | AttributeError)
 
 
-# Return of free pages by a database, which `posd.storage.backup` uses: check, and switching it on.
+# Return of free pages to the disk, which retention uses: whether a database can do it, and a rewrite so that it can.
 
 #: SQLite's number for `auto_vacuum = INCREMENTAL`.
 INCREMENTAL = 2
@@ -377,7 +378,7 @@ SMALL_BYTES = 64 * 1024 * 1024
 
 
 def can_shrink(db: sqlite3.Connection) -> bool:
-    """Return whether the database can return free pages."""
+    """Return whether the database can return free pages to the disk."""
     return bool(db.execute("PRAGMA auto_vacuum").fetchone()[0] == INCREMENTAL)
 
 

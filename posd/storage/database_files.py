@@ -47,9 +47,9 @@ def is_own(path: Path, database: Path) -> bool:
 
 
 def closed_to_us(database: Path) -> list[Path]:
-    """Return the files of posd beside a database, and in folders there, that belong to another user.
+    """Return the files of posd beside a database, and in its folders there, that this process cannot read and write.
 
-    Files that cannot be read are omitted.
+    Only files of another user are returned. The content of an unreadable folder is omitted.
     """
     own = [path for path in _inside(database.parent) if is_own(path, database)]
     own += [each for path in own if path.is_dir() for each in _inside(path)]
@@ -119,7 +119,7 @@ def finish(path: Path) -> None:
         sync_folder(path.parent)
         fresh.rename(path)
         crash_point("replace.in_place")
-        with suppress(OSError):  # it is in place; the caller syncs the folder before it opens the file
+        with suppress(OSError):  # the file is in place, and the caller syncs the folder before it opens the file
             sync_folder(path.parent)
 
 
@@ -162,7 +162,7 @@ def watch_folder(folder: Path, changed: Callable[[], None]) -> Iterator[None]:
 
 
 def _inotify(folder: Path) -> int | None:
-    """Return a descriptor that becomes readable at a change, or None if there is none."""
+    """Return a descriptor that becomes readable at a change, or None if the system provides none."""
     library = ctypes.CDLL(None)
     try:
         descriptor: int = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -208,7 +208,7 @@ LOCK_COLUMNS = 8
 
 
 def log_trouble(database: Path) -> tuple[str, RemedyStep] | None:
-    """Return as text the problem with the log of a database and what to do, or None."""
+    """Return the problem with the log of a database as text, and what to do. Return None without a problem."""
     file = database.with_name(f"{database.name}-wal")
     try:
         size = file.stat().st_size

@@ -16,14 +16,14 @@ WITNESSED = "witnessed"  # a witness of this database exists from here on
 GONE_BACK = "gone_back"
 KEY_MADE = "callback_key_made"  # the operator replaced the callback key
 SEEN = "restore_seen"  # the operator has confirmed every earlier restore
-AWAY = "listener_away"  # posd did not listen for too long, and a payment of that time is not settled: at most one
-CLOCK = "clock"  # stored state of the wall clock (`clock.rules.StoredClock`): at most one
+AWAY = "listener_away"  # posd did not listen for too long, and a payment of that time is unsettled: at most one mark
+CLOCK = "clock"  # stored state of the wall clock (`clock.rules.StoredClock`): at most one mark
 CLOCK_UNSURE = "clock_unsure"  # period without a trusted wall clock; `at` is its start
 SHIFT = "shift"  # the operator closed a shift; the detail holds its totals
 CLOCK_CONFIRMED = "clock_confirmed"  # the operator confirmed the wall clock
 SIGNED = "signed"  # headers of a quarantined body, with which its signature is verified again
-CA = "ca"  # the CA that the terminals trust (`upkeep.known_ca.KnownFingerprints`): at most one
-COMMISSIONED = "commissioned"  # what the operator saw working with a terminal; the newest of each counts
+CA = "ca"  # the CA that the terminals trust (`upkeep.known_ca.KnownFingerprints`): at most one mark
+COMMISSIONED = "commissioned"  # functions that an operator saw working on a terminal; a terminal's newest mark counts
 
 
 #: Instruction for an operator after a restore that may have lost payments.
@@ -34,7 +34,7 @@ COMPARE = (
 
 
 class OldFile(StrEnum):
-    """Readable part of the file that a restore replaced."""
+    """How much of the file that a restore replaced could be read."""
 
     READ = "read"
     DAMAGED = "damaged"
@@ -59,9 +59,9 @@ class Restored(msgspec.Struct, frozen=True):
     """One restore.
 
     `file`: the backup, or None without one. `replaced`: the replaced file, or None. `taken_over`: number of payments
-    taken from the replaced file, because they are missing or newer there. `by_id`: number of those with only a readable
-    id. `print_jobs` and `print_jobs_by_id` count print jobs in the same way. `ids`: number of ids in a list (`--ids`).
-    `ids_taken_over`: number of payments that only the list has.
+    taken from the replaced file, because the backup lacks them or has an older state. `by_id`: number of those of which
+    only the id could be read. `print_jobs` and `print_jobs_by_id` count print jobs in the same way. `ids`: number of
+    ids in a list (`--ids`). `ids_taken_over`: number of payments that only the list has.
     """
 
     at: Annotated[Moment, Meta(description="when")]
@@ -84,7 +84,7 @@ class Restored(msgspec.Struct, frozen=True):
 
     @property
     def doubtful(self) -> bool:
-        """Return whether a payment that is missing from the database may have been started."""
+        """Whether a payment that is missing from the database may have been started."""
         return self.old is not OldFile.READ or self.ids_taken_over > 0
 
     @property
@@ -227,7 +227,7 @@ def missing_records(db: sqlite3.Connection, since: str) -> MissingRecords | None
 
 
 def _end_of_missing(db: sqlite3.Connection, rowid: int, mark: Restored | GoneBack) -> str:
-    """Return the end of the period of missing records of the mark in a row.
+    """Return the end of the period of missing records of a mark. `rowid`: row of the mark.
 
     If the mark's time is before the latest known start, one of the two times is wrong. Then the period ends only with
     the operator's confirmation.

@@ -13,7 +13,7 @@ from typing import BinaryIO, Self
 
 import msgspec
 
-#: Page sizes of posd's databases, in bytes: the present size (`opening.PAGE_BYTES`) and the older size.
+#: Page sizes of posd's databases, in bytes: the present size (`connection.PAGE_BYTES`) and the older size.
 _SMALL, _LARGE = 2048, 4096
 #: Small pages that are read to detect the page size of a file without headers.
 _PAGES_LOOKED_AT = 4096

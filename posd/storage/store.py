@@ -36,7 +36,7 @@ class Store:
         self.write, self.ride, self.alive = writer.write, writer.ride, writer.alive
         self.watch, self.check_placed, self.empty_log = writer.watch, writer.check_placed, writer.empty_log
         self._reader = reader
-        self._near: sqlite3.Connection | None = None  # connection for quick reads, opened by the first one
+        self._near: sqlite3.Connection | None = None  # connection for `look_up`, opened by its first call
         self._locks = locks
         self._closed = False
         self.hub = hub
@@ -107,8 +107,8 @@ class Store:
     async def look_up(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function that reads a few rows by an index, on one consistent state of the database.
 
-        The function runs on the event loop, because two thread switches take longer. Use `read` for more rows. Raise
-        StorageUnavailable.
+        The function runs on the event loop, because the two thread switches of `read` take longer. Use `read` for more
+        rows. Raise StorageUnavailable.
         """
         if self._closed:
             raise StorageUnavailable("posd is stopping")

@@ -1,8 +1,8 @@
 """The single writer with group commit.
 
 Callers pass functions. The functions that arrive during a sync share the next `BEGIN IMMEDIATE`, and their callers
-receive the results after its COMMIT. So a burst costs one sync, and state is decided in one place in one order. An
-exception of a function undoes its own writes only (see `WriteBatch`).
+receive the results after its COMMIT. So a burst costs one sync, and all decisions about state are made one after the
+other. An exception of a function undoes only that function's writes (see `WriteBatch`).
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class Checkpoints(msgspec.Struct, eq=False):
             self._newest = self.clock()
 
     def due(self) -> float | None:
-        """Return the seconds until the next checkpoint if nothing is committed. Return None if no checkpoint is due."""
+        """Return the seconds until the next checkpoint, if no commit comes before. Return None if none is due."""
         if self._functions < DUE_AFTER:
             return None
         if self._functions >= OVERDUE * DUE_AFTER:
@@ -246,13 +246,13 @@ class WriteBatch:
 
 
 class RolledBack(Exception):
-    """Rollback by SQLite itself (disk full, I/O error), which is the cause."""
+    """Rollback by SQLite itself. The cause is SQLite's error (disk full, I/O error)."""
 
 
 def _raised(error: Exception) -> Exception:
     """Return `error` for the caller of the function that raised it, without the local variables in its frames.
 
-    The exception is kept until the COMMIT. The rows that the function had read need not stay in memory.
+    The exception is kept until the COMMIT. With the variables, the rows that the function read would stay in memory.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -273,7 +273,7 @@ def broken(error: BaseException) -> bool:
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF not in _HARMLESS
 
 
-#: Errors for a caller, with their reasons.
+#: Text of an error for a caller, with the reason.
 CANNOT = "the database cannot be written now ({})"
 
 
@@ -343,8 +343,8 @@ MAX_BATCH = 128
 MAX_WAITING = 4096
 #: Seconds for which functions run before the event loop runs other tasks. One function takes a twentieth of this time.
 SLICE_SECONDS = 0.001
-#: On a slow disk a slice is this fraction of the newest sync, up to a maximum. The callers wait longer for the sync,
-#: and the disk is idle between two slices.
+#: On a slow disk a slice is this fraction of the newest sync, up to a maximum. There the callers wait much longer for
+#: the sync than for a slice, and the disk is idle until the last slice has run.
 SLICE_OF_SYNC = 0.25
 MAX_SLICE_SECONDS = 0.01
 
@@ -353,8 +353,8 @@ COMMIT_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 #: Buckets of the number of functions in a COMMIT, up to MAX_BATCH.
 FUNCTION_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128)
 
-#: Seconds between two checks that the path names the open files, and the same after a failed check. Each commit checks
-#: as well.
+#: Seconds between two checks that the path names the open files, and seconds until the next check after a failed one.
+#: Each commit checks as well.
 LOOK_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 2.0
 

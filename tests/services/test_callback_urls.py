@@ -1,4 +1,4 @@
-"""Callback URLs: the chosen address, the valid keys, and the key file (design 5 and 8)."""
+"""Callback URLs: the chosen address, the valid keys, and the key file."""
 
 import asyncio
 import os

@@ -128,7 +128,7 @@ async def test_a_clock_that_was_behind_is_known_after_a_kill(machine: Machine) -
 
 
 @pytest.mark.parametrize("by", ["kernel", "kernel at once", "person"])
-async def test_before_a_clock_was_set_ahead_its_times_were_too_early(machine: Machine, by: str) -> None:
+async def test_the_times_from_before_a_clock_was_set_ahead_count_as_too_early(machine: Machine, by: str) -> None:
     async with machine.run() as (store, clock):
         machine.pass_by(timedelta(hours=1))
         clock.look()
@@ -147,7 +147,7 @@ async def test_before_a_clock_was_set_ahead_its_times_were_too_early(machine: Ma
         assert (iso(parse_iso(told.since) - 30 * DAY), told.since) in told.too_early(iso(NOON), 30 * DAY)
         assert abs(parse_iso(told.since) - before) <= timedelta(hours=1)
         machine.kernel = Kernel.UNSYNCHRONISED
-        machine.wall += YEARS  # the clock is set for a moment and set back
+        machine.wall += YEARS  # a person sets the clock ahead for a moment, and sets it back
         clock.look()
         machine.wall -= YEARS
         assert clock.is_sure()
@@ -162,7 +162,7 @@ async def test_a_suspended_machine_does_not_count_as_a_jump(machine: Machine) ->
         assert there(clock.known).highest == machine.wall
 
 
-async def test_small_steps_do_not_add_up_over_days_and_do_within_one(machine: Machine) -> None:
+async def test_small_steps_of_the_clock_add_up_within_a_day_and_not_over_days(machine: Machine) -> None:
     async with machine.run() as (_, clock):
         for _ in range(100):
             machine.pass_by(DAY)
@@ -216,7 +216,9 @@ async def test_a_clock_that_jumps_back_and_forth_does_not_fill_the_disk(machine:
         assert len(await store.read(stretches)) == MOST_STRETCHES
 
 
-def test_the_kernel_is_asked_only_about_its_own_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_of_the_kernel_counts_only_for_the_clock_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = datetime.now(UTC).timestamp()
     assert clocks.kernel_state(now) in Kernel
     # The kernel has no status of another clock. For such a clock the file of systemd-timesyncd counts.

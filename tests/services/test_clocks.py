@@ -23,7 +23,7 @@ def test_durations_use_the_clock_of_the_running_loop() -> None:
         assert runner.run(read()) - time.monotonic() > 9e5
 
 
-def test_without_a_loop_they_use_the_system_clock() -> None:
+def test_without_a_loop_durations_use_the_system_clock() -> None:
     before = time.monotonic()
     assert before <= monotonic() <= time.monotonic()
 

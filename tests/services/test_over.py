@@ -1,5 +1,5 @@
 """Callbacks of ended payments and jobs have their own budget. Such a callback uses no budget of open payments or
-jobs. A refused body is kept by the row of its reply.
+jobs. A refused body is kept if the row of its reply says so.
 """
 
 import json

@@ -69,7 +69,7 @@ async def some_turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_without_open_jobs_it_does_not_wake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_open_jobs_the_poller_does_not_wake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float | None] = []
     running: asyncio.Task[None] | None = None
     timeout = asyncio.timeout
@@ -91,7 +91,7 @@ async def test_without_open_jobs_it_does_not_wake(tmp_path: Path, monkeypatch: p
         await asyncio.wait({running})
 
 
-async def test_endless_unusable_callbacks_are_planned_once(tmp_path: Path) -> None:
+async def test_many_unusable_callbacks_of_a_job_plan_one_poll(tmp_path: Path) -> None:
     async with spooling(tmp_path) as spooler:
         spooler.adopt([JOB])
         for _ in range(1000):

@@ -118,7 +118,7 @@ async def test_a_known_id_is_answered_even_for_an_invalid_call(inside: Inside) -
     assert unknown.value.code == "unsupported_media_type"
 
 
-async def test_a_call_that_waited_for_the_first_one_is_not_refused_by_the_stop(inside: Inside) -> None:
+async def test_a_repeated_call_that_waited_for_the_first_call_is_not_refused_by_the_stop(inside: Inside) -> None:
     identity = str(uuid4())
     arrived, release = asyncio.Event(), asyncio.Event()
 

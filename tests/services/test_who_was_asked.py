@@ -1,4 +1,4 @@
-"""A reply counts for the device that sent it, even if another device is announced before the judgement (design 6)."""
+"""A reply counts for the device that sent it, even if another device is announced before the judgement."""
 
 import asyncio
 import json
@@ -88,8 +88,10 @@ async def test_a_reply_of_another_device_proves_nothing_even_after_it_has_left(t
         await store.close()
 
 
-async def test_a_start_that_a_reload_overtakes_is_not_sent_to_a_device_of_another_serial(tmp_path: Path) -> None:
-    """A start looks for its callback address. Meanwhile a reload gives its device another serial, which is charged."""
+async def test_a_start_is_not_sent_if_a_reload_has_given_its_device_another_serial(tmp_path: Path) -> None:
+    """While posd determines the callback address of the start, a reload gives the device another serial. A payment of
+    the new serial starts on the device.
+    """
     async with scripted_terminal(tmp_path) as device:
 
         def config(serial: str) -> Config:

@@ -75,7 +75,7 @@ class Filled:
         return identity
 
     def again(self, number: int, count: int, **changes: object) -> None:
-        """Copy a payment `count` times. Each copy has its own id, and these values in the columns."""
+        """Copy a payment `count` times. Each copy has its own id. `changes`: column -> value in each copy."""
         columns = ", ".join(rows.COLUMNS)
         changed = {"client_transaction_id": "?"} | {key: repr(value) for key, value in changes.items()}
         chosen = ", ".join(changed.get(column, column) for column in rows.COLUMNS)
@@ -85,7 +85,7 @@ class Filled:
         )
 
     def attempt(self, identity: str, attempt: Replied | NotSent = ACKNOWLEDGED) -> None:
-        """Record the result of the start."""
+        """Record the result of the payment's start. `attempt`: how the request and the reply went."""
         after = record(
             WriteTransaction(self.db),
             self.get(identity),

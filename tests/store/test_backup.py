@@ -47,7 +47,7 @@ def write(database: Path, target: Path, stop: bool = False) -> Written:
     return backup.write(database, target, KEYS, AT, lambda: stop)
 
 
-def test_a_backup_is_one_private_sound_file_that_says_what_it_is(database: Path, tmp_path: Path) -> None:
+def test_a_backup_is_one_private_undamaged_file_with_its_time_and_the_keys(database: Path, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         written = write(database, tmp_path / "b.db")
@@ -284,7 +284,7 @@ def bad_targets(home: Path) -> Iterator[tuple[Path, str]]:
     yield home / "zero\0byte", "absolute"
 
 
-def test_an_impossible_path_is_refused_with_the_cure(database: Path, tmp_path: Path) -> None:
+def test_an_impossible_path_is_refused_with_the_remedy(database: Path, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for target, words in bad_targets(tmp_path):
         with pytest.raises(BadTarget, match=words):
@@ -312,7 +312,7 @@ def test_the_check_of_a_target_writes_nothing_beside_it(database: Path, tmp_path
 
 
 @needs(root=True)
-def test_a_directory_closed_to_posd_is_named_with_its_unit(tmp_path: Path) -> None:
+def test_for_a_directory_that_posd_may_not_write_the_setting_of_the_unit_is_named(tmp_path: Path) -> None:
     with closing(open_database(tmp_path / "posd.db")), pytest.raises(BadTarget, match=r"ReadWritePaths="):
         write(tmp_path / "posd.db", Path("/proc/b.db"))
 

@@ -42,7 +42,7 @@ def records() -> Iterator[Book]:
 
 
 def reference(number: int) -> str:
-    """Return the reference in an approval of this number."""
+    """Return the reference in the approval of the operation with this number."""
     return identity(number + 10**9)
 
 
@@ -337,7 +337,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
 
 
 @every("there_is, wanted", REFUSED)
-def test_a_refusal_names_the_obstacle_and_the_cure(there_is: str, wanted: str) -> None:
+def test_a_refusal_names_what_blocks_the_operation_and_the_remedy(there_is: str, wanted: str) -> None:
     code, words = REFUSED[there_is, wanted]
     with book() as records:
         chain = Chain(records, there_is)
@@ -434,7 +434,7 @@ def test_a_reference_of_two_payments_is_reported(records: Book) -> None:
     assert {name: chain.told(item) for name, item in others.items() if item} == {"a": "b", "b": "a"}
 
 
-def test_a_reversal_counts_by_the_amount_of_its_original_before_it(records: Book) -> None:
+def test_the_amount_of_an_original_has_only_the_tips_before_its_reversal(records: Book) -> None:
     chain = Chain(records, "a=charge for 9, t=post-tip of a for 1, v=void of a for 9, u=post-tip of a for 2")
     original, void, late = (there(rows.get(records.db, chain.id(name))) for name in "avu")
     assert chains.original_facts(records.db, void, original) == Original(OperationType.CHARGE, Decimal(9), Decimal(1))
@@ -488,7 +488,7 @@ def stays(_serial: str) -> bool:
     return False
 
 
-def test_a_payment_holds_the_device_at_its_address_after_its_serial_has_left_it() -> None:
+def test_after_a_terminal_lost_its_address_its_payment_still_blocks_the_device_there() -> None:
     with book() as records:
         chain, calls = Chain(records, "a=charge open on 1"), CallsInFlight()
         asked = chain.asked("charge for 1 on 2")

@@ -266,7 +266,7 @@ def steps(path: Path, read: Read) -> int:
     return taken
 
 
-def test_known_figures_are_read_again_only_after_a_change(few: Path) -> None:
+def test_metrics_that_posd_already_has_are_read_again_only_after_a_change(few: Path) -> None:
     with closing(sqlite3.connect(few, isolation_level=None)) as db:
         fresh = metrics.read_gauges(db)
         assert fresh.open["active"] == 4

@@ -53,7 +53,7 @@ async def test_a_write_to_a_file_is_not_reported(folder: Path) -> None:
     assert heard == ["changed"]
 
 
-async def test_after_the_end_nothing_is_reported(folder: Path) -> None:
+async def test_after_the_end_of_the_watch_nothing_is_reported(folder: Path) -> None:
     heard: list[str] = []
     with watch_folder(folder, lambda: heard.append("changed")):
         pass

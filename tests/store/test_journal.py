@@ -142,7 +142,7 @@ async def test_an_action_is_stored_even_if_it_changes_nothing(
     assert [item.entry for item in await entries(store)] == [entry]
 
 
-async def test_a_search_with_the_same_result_only_updates_the_time_of_the_newest(
+async def test_a_search_with_the_same_result_only_updates_the_time_of_the_newest_entry(
     store: Store, begun: Transaction
 ) -> None:
     doubtful = await write_down(store, begun, Interrupted())

@@ -117,7 +117,7 @@ def test_placing_an_operation_costs_the_same_for_any_length_of_its_chain(
         assert min(took) < LONGEST
 
 
-def test_a_sale_with_endless_payments_requires_additional_for_one_more(tmp_path: Path) -> None:
+def test_a_sale_with_many_payments_requires_additional_for_one_more(tmp_path: Path) -> None:
     def declined(filled: Filled, count: int) -> None:
         filled.pay(2, ["CARD_PRESENTED", "APPROVAL_REQUESTED", "DECLINED"], sale="t")
         filled.again(2, count)
@@ -145,8 +145,8 @@ def test_a_sale_with_endless_payments_requires_additional_for_one_more(tmp_path:
 
 @pytest.mark.parametrize("count", [50, 500])
 def test_the_amount_of_an_original_is_right_for_any_number_of_derived_operations(tmp_path: Path, count: int) -> None:
-    """The sum of the tips does not depend on refunds. A tip after an operation does not change the operation's
-    original.
+    """The sum of the tips does not depend on the number of refunds. For an operation, only the tips before it are added
+    to the amount of its original.
     """
 
     def tips(filled: Filled, refunds: int) -> None:

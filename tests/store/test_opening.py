@@ -59,7 +59,9 @@ def test_a_newer_database_is_refused_and_not_changed(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_failed_migration_leaves_the_previous_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_migration_leaves_the_schema_of_the_previous_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "posd.db"
     open_database(path).close()
     good = list(connection.migrations())

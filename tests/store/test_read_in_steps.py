@@ -76,7 +76,7 @@ async def test_an_exception_of_a_step_is_raised_and_the_connection_closed(store:
             db.execute("SELECT 1")
 
 
-async def test_after_the_end_no_read_begins(tmp_path: Path) -> None:
+async def test_after_the_close_of_the_store_no_read_begins(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
     await store.close()
 

@@ -483,7 +483,7 @@ def first_schema(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path, in
 def test_a_backup_or_a_file_of_an_older_schema_is_migrated(
     state: State, first_schema: Callable[[Path, int], None], old_is_older: bool, damaged: bool
 ) -> None:
-    """A payment that is older than the journal cannot be derived again in either file."""
+    """A payment that is older than the journal cannot be derived again from the records of either file."""
     first_schema(state.database, 2)
     if not old_is_older:
         open_database(state.database).close()
@@ -666,8 +666,10 @@ def test_ids_that_neither_file_has_are_in_doubt_and_the_others_stay_unchanged(st
 
 
 @pytest.mark.parametrize("at", ["2026-11-20T11:59:00.000Z", "2031-11-19T10:00:00.000Z"])
-def test_if_the_clock_was_behind_a_known_start_no_time_limits_the_missing_records(state: State, at: str) -> None:
-    """The time limit applies again after the operator confirms the restore. The clock may be right at that time."""
+def test_if_the_clock_was_behind_a_known_start_the_period_of_missing_records_has_no_end(state: State, at: str) -> None:
+    """After the operator has confirmed the restore, the period of missing records has an end, because the clock may be
+    right by then.
+    """
     state.restore(None, listed(77, at, "SN-77"), without=True)
     with closing(open_database(state.database)) as db:
         missing = marks.missing_records(db, "")

@@ -213,7 +213,7 @@ async def test_a_payment_recorded_by_a_slow_clock_is_as_old_as_its_end(
         assert bool(quarantine.count(db)) == (not removed)
 
 
-async def test_a_payment_recorded_before_the_clock_was_set_ahead_is_as_old_as_that_step(path: Path) -> None:
+async def test_a_payment_recorded_before_the_clock_was_set_ahead_has_the_age_of_that_change(path: Path) -> None:
     with filling(path) as filled:
         filled.clock -= 2 * YEAR
         filled.pay(0)
@@ -335,7 +335,7 @@ async def test_an_older_database_is_converted_so_that_its_file_can_shrink(path: 
         assert reader.execute("SELECT rowid, client_transaction_id FROM transactions ORDER BY 1").fetchall() == rows
 
 
-async def test_the_feed_continues_at_its_place(path: Path) -> None:
+async def test_after_retention_the_feed_continues_with_the_next_number(path: Path) -> None:
     old(path, lambda filled: [filled.pay(number) for number in range(3)])
     with closing(connect_reader(path)) as db:
         newest = changes.after(db, 0, 1000)[-1].seq

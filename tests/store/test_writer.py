@@ -232,7 +232,7 @@ async def test_functions_beyond_the_limit_are_refused_at_once(store: Store, monk
     assert [type(result) for result in results] == [str, str, str, StorageUnavailable, StorageUnavailable]
 
 
-async def test_after_the_end_no_function_is_accepted(tmp_path: Path) -> None:
+async def test_after_the_close_of_the_writer_no_function_is_accepted(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
     last = asyncio.create_task(store.write(insert("last")))
     await asyncio.sleep(0)  # the task passes its function to the writer
@@ -242,7 +242,7 @@ async def test_after_the_end_no_function_is_accepted(tmp_path: Path) -> None:
         await store.write(insert("too late"))
 
 
-async def test_the_end_waits_for_all_passed_functions(tmp_path: Path) -> None:
+async def test_the_close_of_the_writer_waits_for_all_functions(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
     names = [str(number) for number in range(writer.MAX_BATCH + 1)]  # one COMMIT cannot hold all these functions
     tasks = [asyncio.create_task(store.write(insert(name))) for name in names]
@@ -513,7 +513,7 @@ async def test_a_failed_checkpoint_stops_nothing(monkeypatch: pytest.MonkeyPatch
     for reason in before:
         await store.write(insert(reason))
     await tried(store)
-    more = ["c", "d" * 5000]  # these pages go to the end of the file, which may not grow, while the WAL has room again
+    more = ["c", "d" * 5000]  # their pages extend the file, which cannot grow, while the WAL has room again
     with broken_disk(tmp_path / "posd.db"):
         for reason in more:
             await store.write(insert(reason))
@@ -528,7 +528,9 @@ async def test_a_failed_checkpoint_stops_nothing(monkeypatch: pytest.MonkeyPatch
     await store.close()
 
 
-async def test_the_end_does_not_wait_for_the_pause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_the_close_of_the_writer_does_not_wait_for_a_pause(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pause(monkeypatch, 3600, 1)
     store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
     await store.write(insert("a"))

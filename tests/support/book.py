@@ -44,7 +44,7 @@ CARDS = {"VISA": 48, "MASTERCARD": 33, "DINERS CLUB": 12, "AMEX": 7}
 
 
 def identity(number: int) -> str:
-    """Return an id."""
+    """Return the id of the payment with this number."""
     return str(UUID(int=Random(number).getrandbits(128), version=4))
 
 

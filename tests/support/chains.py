@@ -14,7 +14,7 @@ from tests.support.streams import Reply
 from tests.support.terminal import Request, http
 from tests.support.webhooks import disk
 
-#: Operation -> path on the local network. In the cloud the path has the serial before `async` (spec 4.1).
+#: Operation -> path on the LAN. In the cloud the path has the serial before `async` (terminal API, Calls).
 PATHS = {
     "charge": "/terminal/v1/async/charge",
     "pre-auth": "/terminal/v1/async/authorization",
@@ -33,7 +33,7 @@ FITS = {
     "void": ("charge", "pre-auth", "capture"),
     "refund": ("charge", "capture"),
 }
-#: Operation -> name in the final event (spec 2.1). The vendor has not published the last three of these names.
+#: Operation -> name in the final event. The vendor has not published the last three of these names.
 WORDS = {
     "charge": "CHARGE",
     "pre-auth": "PREAUTH",
@@ -43,7 +43,7 @@ WORDS = {
     "void": "ANNULMENT",
     "refund": "GIVEN_BACK",
 }
-#: Final -> events before the final (spec 3.1).
+#: Final -> events before the final (terminal API, Lifecycle).
 BEFORE = {
     "APPROVAL": ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"),
     "DECLINED": ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"),
@@ -62,7 +62,7 @@ AT = "2026-11-20T10:42:03.120Z"
 
 
 async def taking(request: Request, writer: asyncio.StreamWriter) -> None:
-    """Script of a terminal that accepts any operation and echoes the whole request (spec 2.2)."""
+    """Script of a terminal that accepts any operation and echoes the whole request (terminal API, Acknowledgement)."""
     kind = next(name for name, path in PATHS.items() if path.rpartition("/")[2] == request.path.rpartition("/")[2])
     echo = {
         "event_id": str(uuid4()),
@@ -119,8 +119,7 @@ class Operation(Payment):
         return request.json
 
     def states(self, status: str = "APPROVAL", previous: str | None = None, **changes: Any) -> dict[str, Any]:
-        """Return an event of the operation. A final event contains the data that the terminal has processed (spec
-        2.1)."""
+        """Return an event of the operation. A final event contains the amount that the terminal has processed."""
         if status in ("APPROVAL", "TERMINAL_REJECTED", "TERMINAL_CANCELED"):
             operation = {"type": WORDS[self.kind], "amount": PROCESSED, "client_transaction_id": self.identity}
             if self.kind in ("re-auth", "capture"):
@@ -131,7 +130,7 @@ class Operation(Payment):
         return event(self.identity, status, previous, self.serial, **changes)
 
     def answer(self, **changes: Any) -> dict[str, Any]:
-        """Return the acquirer's approval with a new reference (spec 2.1). The value None removes a field."""
+        """Return the acquirer's approval with a new reference. The value None removes a field."""
         self.reference = self.reference or str(uuid4())
         answer = {
             "transaction_reference": self.reference,

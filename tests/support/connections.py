@@ -11,8 +11,8 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 class Connections:
     """Callback of `asyncio.start_server`. Each connection is passed to `serve`, and open connections are recorded.
 
-    A closed TLS connection stays open until the peer has also closed. If the loop ends earlier, the garbage collector
-    finds the socket, and an unrelated test gets a warning.
+    The socket of a closed TLS connection stays open until the peer has also closed. If the loop ends earlier, the
+    garbage collector finds the socket, and an unrelated test gets a warning.
     """
 
     def __init__(self, serve: Serve) -> None:

@@ -51,8 +51,8 @@ class Counter:
     def __init__(
         self, home: Path, terminals: int = 1, *, speed: float = 200.0, extra: str = "", also: Sequence[str] = ()
     ) -> None:
-        """Create the shop. `also`: serials of further terminals. `extra`: lines for the daemon's configuration. A
-        further serial may have no simulated terminal.
+        """Create the shop. `terminals`: number of terminals. `also`: serials of further terminals. `extra`: lines for
+        the daemon's configuration.
         """
         self.home = home
         self.serials = [*(f"SN-{number:04}" for number in range(1, terminals + 1)), *also]

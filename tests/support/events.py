@@ -1,4 +1,4 @@
-"""Events as a terminal sends them (spec 2.1). A test can replace every field."""
+"""Events as a terminal sends them (terminal API, Events). A test can replace every field."""
 
 import json
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from posd.base.times import iso
 
-#: Final of the terminal -> posd's result (spec 3.1).
+#: Final of the terminal -> posd's result.
 RESULTS = {
     "APPROVAL": "approved",
     "DECLINED": "declined",
@@ -16,7 +16,7 @@ RESULTS = {
 }
 FINALS = tuple(RESULTS)
 
-#: Events of an approved contactless charge, each with the previous state (spec 3.1, rule 7).
+#: Events of an approved contactless charge, each with the previous state (terminal API, Lifecycle).
 APPROVED = (
     ("TERMINAL_ACKNOWLEDGED", None),
     ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"),

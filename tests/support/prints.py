@@ -67,7 +67,7 @@ class Job:
         return ids.path(Channel.PRINT, self.identity, ids.token(key, Channel.PRINT, self.identity))
 
     def words(self, status: str = "COMPLETED", **changes: Any) -> bytes:
-        """Return a webhook of the job (spec 2.3)."""
+        """Return a webhook of the job (terminal API, Printing)."""
         document = {"printJobId": self.identity, "status": status, "externalReference": ""} | changes
         return json.dumps(document).encode()
 

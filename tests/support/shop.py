@@ -22,8 +22,8 @@ from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledg
 #: after each start, so many terminals take much processor time.
 FEW_TERMINALS, TERMINALS = 24, 120
 QUICK_TERMINALS = 10
-#: Seconds that posd waits for a reply and for a connection, in tests of time-outs. On a busy machine a reply must still
-#: time out, and a connection must not. A slow reply has both limits together.
+#: Seconds that posd waits for a reply and for a connection, in tests of time-outs. Even on a busy machine a connection
+#: must not time out. A slow reply is cut off after the sum of both.
 QUICK_SECONDS, CONNECT_SECONDS = 0.4, 2.0
 #: Limit of a wait in seconds.
 PATIENCE_SECONDS = 30.0

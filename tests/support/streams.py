@@ -160,7 +160,7 @@ async def messages(reader: asyncio.StreamReader) -> AsyncIterator[Message]:
 
 
 async def told(source: AsyncIterator[Message]) -> AsyncIterator[Message]:
-    """Yield the contents of all messages except the messages with the payment's state."""
+    """Yield all messages except those with the payment's state."""
     async for message in source:
         if message.event != "state":
             yield message

@@ -52,7 +52,7 @@ def http(status: int, body: bytes, content_type: str = "application/json") -> by
 
 
 def acknowledgement(request: Request, serial: str, **changes: Any) -> bytes:
-    """Return the acknowledgement of spec 2.2 for a request."""
+    """Return the acknowledgement of a request (terminal API, Acknowledgement)."""
     document = {
         "event_id": "00000000-0000-4000-8000-000000000000",
         "status": "TERMINAL_ACKNOWLEDGED",

@@ -1,4 +1,4 @@
-"""Announced addresses that are candidates, and their form in a URL (design 8)."""
+"""Announced addresses: which addresses are candidates, and their form in a URL."""
 
 from posd.terminals.announcements import MAX_CANDIDATES, candidates
 from tests.support.tables import every
@@ -33,7 +33,7 @@ CASES: dict[str, tuple[list[str], tuple[str, ...], tuple[str, ...]]] = {
 
 
 @every("case", CASES, ids=str)
-def test_the_candidates_of_an_announcement(case: str) -> None:
+def test_an_announcement_gives_its_candidates(case: str) -> None:
     announced, chosen, expected = CASES[case]
     assert candidates(announced, chosen) == expected
 

@@ -1,4 +1,4 @@
-"""mDNS records that are an announcement of a terminal (design 8)."""
+"""mDNS records: which records are the announcement of a terminal."""
 
 from typing import Any
 

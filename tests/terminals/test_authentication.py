@@ -1,4 +1,4 @@
-"""Authentication of calls: the bytes on the wire, and schemes that raise an error (design 7)."""
+"""Authentication of calls: the bytes on the wire, and schemes that raise an error."""
 
 import asyncio
 import hashlib

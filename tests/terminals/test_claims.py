@@ -1,4 +1,4 @@
-"""The choice between several announcements of a serial (design 8). Every rule is tested without a network."""
+"""The choice between several announcements of a serial. Every rule is tested without a network."""
 
 from collections.abc import Iterator
 from itertools import permutations, product

@@ -1,4 +1,4 @@
-"""Discovery by real mDNS on loopback, from the announcement through a payment to the goodbye (design 8)."""
+"""Discovery by real mDNS on loopback, from the announcement through a payment to the goodbye."""
 
 import asyncio
 from contextlib import suppress

@@ -1,6 +1,4 @@
-"""Terminals that appear, disappear, move, send false announcements, or change often, with real mDNS, daemon and TLS
-(design 8).
-"""
+"""Terminals that appear, disappear, move, send false announcements, or change often, with real mDNS, daemon and TLS."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -35,7 +33,9 @@ PATIENCE_SECONDS = 60.0
 
 @pytest.fixture
 async def devices(home: Path) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedTerminal]]:
-    """Yield two devices. Both certificates have the serial of the first device. This device listens on two ports."""
+    """Yield two devices. Both certificates have the serial of the first device. The first device listens on two
+    ports.
+    """
     serial = f"SN-{token_hex(3)}"
 
     def bearing(authority: trustme.CA) -> trustme.LeafCert:

@@ -356,7 +356,7 @@ async def test_a_cancelled_call_closes_its_connection(terminal: ScriptedTerminal
     await gone.wait()
 
 
-async def test_a_call_withheld_at_the_last_moment_sends_nothing(terminal: ScriptedTerminal) -> None:
+async def test_a_call_that_is_given_up_after_the_connection_sends_nothing(terminal: ScriptedTerminal) -> None:
     came: list[bytes] = []
     gone = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""The fleet with real terminals over TLS: the address of each call, and the state of the other addresses (design 8)."""
+"""The fleet with real terminals over TLS: the address of each call, and the state of the other addresses."""
 
 import asyncio
 import random
@@ -166,7 +166,7 @@ async def test_a_check_of_an_address_that_begins_after_the_stop_ends_at_once(tmp
     fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode())
     fleet.announce(Announcement("a", SERIAL, ("127.0.0.1", "127.0.0.2"), silent, None, None, AT))
     fleet.cancel_calls()
-    async with asyncio.timeout(30):  # as above
+    async with asyncio.timeout(30):  # without the stop the check would last until the connect time-out
         assert await fleet.of(SERIAL).choose() is not None
     await fleet.close()
 
@@ -284,7 +284,7 @@ async def test_an_address_from_before_a_network_change_is_used_while_it_answers(
     assert "announced" in shown(fleet)["reason"]
 
 
-async def test_the_checked_address_is_the_configured_address(
+async def test_if_an_address_is_configured_only_that_address_is_checked(
     tmp_path: Path, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet = fleet_of(tmp_path, trusting(right), f'base_url = "{right.base_url}"')

@@ -1,4 +1,4 @@
-"""An address is not an identity: devices that announce a serial, with real mDNS and a real daemon (design 13.2)."""
+"""An address is not an identity: devices that announce a serial, with real mDNS and a real daemon."""
 
 import asyncio
 import sys
@@ -460,7 +460,7 @@ async def test_an_announcement_at_another_address_or_with_proof_blocks_nothing(
         await paid(posd, right, serial)
 
 
-async def test_a_start_is_checked_before_its_address_is_needed(
+async def test_a_start_is_refused_for_its_chain_or_a_busy_terminal_before_a_missing_address(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, _ = devices

@@ -1,6 +1,4 @@
-"""posd's own checks of terminals. Checks are rare unless posd has a reason (design 8). The connections over TLS are
-real.
-"""
+"""posd's own checks of terminals, over real TLS connections. Checks without a reason are rare."""
 
 import asyncio
 import random
@@ -197,7 +195,7 @@ async def test_an_event_moves_no_timer_and_delays_the_check(
     assert visits.count == 0
 
 
-async def test_a_reader_causes_a_check_but_not_each_time(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_repeated_requests_for_checks_cause_no_further_check(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
     news: list[str] = []
     async with looking(fleet):

@@ -1,4 +1,4 @@
-"""Times of posd's own checks of a terminal (design 8). Checks without a reason are rare."""
+"""Times of posd's own checks of a terminal. Checks without a reason are rare."""
 
 import math
 
@@ -24,7 +24,7 @@ def test_without_a_reason_a_terminal_is_checked_rarely_or_never() -> None:
 
 
 @pytest.mark.parametrize("last", [100.0, 101.0, 119.999, 1234.5])
-def test_routine_checks_happen_together_and_never_after_their_pause(last: float) -> None:
+def test_routine_checks_happen_together_and_at_most_a_pause_after_the_last(last: float) -> None:
     at = ProbeState(last, QUIET).due(busy=False)
     assert at is not None
     assert at % TOGETHER_SECONDS == 0
@@ -41,7 +41,7 @@ def test_a_check_with_a_reason_waits_for_no_other_check() -> None:
     assert ProbeState(101.0, QUIET, wanted=True).due(busy=False) == 101.0 + SPACING_SECONDS
 
 
-def test_a_wanted_check_is_due_at_once_but_not_without_a_pause() -> None:
+def test_a_requested_check_is_due_after_the_shortest_pause() -> None:
     state = ProbeState(100.0, 0, wanted=True)
     assert state.due(busy=False) == 100.0 + SPACING_SECONDS
     state.begin(200.0, 0)
@@ -50,7 +50,7 @@ def test_a_wanted_check_is_due_at_once_but_not_without_a_pause() -> None:
     assert state.due(busy=True) == 200.0 + SPACING_SECONDS
 
 
-def test_a_check_that_is_wanted_during_a_call_stays_wanted() -> None:
+def test_a_check_requested_during_a_call_stays_requested() -> None:
     state = ProbeState(100.0, 0, wanted=True)
     state.record(200.0, reached=True)
     assert state.wanted

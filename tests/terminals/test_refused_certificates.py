@@ -1,5 +1,4 @@
-"""A refused certificate of a terminal. posd can prove that it sent nothing, and the reason helps an operator (design
-8).
+"""A refused certificate of a terminal. posd can prove that it sent nothing, and the reason says what to do.
 
 Each terminal is a TLS server that records every byte of every connection after its handshake.
 """

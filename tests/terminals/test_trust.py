@@ -1,4 +1,4 @@
-"""Trust in terminals, and failed connections. A failed connection proves that nothing was sent (design 4 and 8)."""
+"""Trust in terminals, and failed connections. A failed connection proves that nothing was sent."""
 
 import asyncio
 import socket

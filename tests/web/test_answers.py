@@ -146,7 +146,7 @@ VALUES = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size
     asked_to_close=st.booleans(),
     close=st.booleans(),
 )
-def test_h11_reads_what_was_meant(
+def test_h11_reads_the_response_that_the_app_gave(
     status: HTTPStatus,
     headers: list[tuple[bytes, bytes]],
     pieces: list[bytes],

@@ -117,7 +117,7 @@ async def test_an_early_response_waits_for_the_body_only_for_a_time(monkeypatch:
     assert sent[-1]["more_body"] is False
 
 
-def test_room_is_limited_in_total_and_for_each_subject() -> None:
+def test_the_memory_for_bodies_is_limited_in_total_and_for_each_subject() -> None:
     room, free = webhooks.BodyBudget(100, 60), webhooks.SMALL_BYTES
     with ExitStack() as stack:
         of_first, of_again = ExitStack(), ExitStack()
@@ -150,7 +150,7 @@ def test_a_small_body_always_has_room_and_a_large_body_returns_its_room() -> Non
         another(webhooks.SMALL_BYTES + 100)
 
 
-def test_bodies_beyond_the_free_ones_of_a_subject_need_room_for_all_their_bytes() -> None:
+def test_after_the_first_bodies_of_a_subject_every_byte_counts() -> None:
     room = webhooks.BodyBudget(100, 50)
     with ExitStack() as stack:
         for _ in range(webhooks.FREE_BODIES_OF_SUBJECT):

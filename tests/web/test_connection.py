@@ -36,8 +36,9 @@ class House:
         self.noise = RejectedTraffic()
         #: Path and body of each request. The body is None if the client left before its end.
         self.heard: list[tuple[str, bytes | None]] = []
-        #: Event that is set when the app receives the next message. Event that is set when the app may reply at /wait.
+        #: Set when the app receives the next message.
         self.told = asyncio.Event()
+        #: Set when the app may reply at /wait.
         self.go = asyncio.Event()
         self.pieces: BodyChannel | None = None
         self.faults: list[dict[str, Any]] = []
@@ -203,7 +204,7 @@ async def return_early(_receive: Any, _send: Any) -> None:
     """Return before the request is complete."""
 
 
-#: Path -> action of the app after the request has arrived, and action before the body.
+#: Path -> the app's action after the whole request has arrived.
 APPS: dict[str, Callable[[Any], Awaitable[None]]] = {
     "/nothing": answer_nothing,
     "/fail": fail,
@@ -215,6 +216,7 @@ APPS: dict[str, Callable[[Any], Awaitable[None]]] = {
     "/two-heads": answer_two_heads,
     "/stream": stream,
 }
+#: Path -> the app's action before the body has arrived.
 EARLY: dict[str, Callable[[Any, Any], Awaitable[None]]] = {
     "/refuse": refuse,
     "/early": answer_early,
@@ -336,7 +338,7 @@ async def test_an_app_gets_a_request_whose_client_has_already_gone(house: House,
 
 @pytest.mark.parametrize("broken", [b"x\r\n", b"1\r\nab"], ids=["no chunk", "too long a chunk"])
 @pytest.mark.parametrize("apart", [True, False], ids=["apart", "at once"])
-async def test_a_broken_body_is_refused_and_the_app_is_told(house: House, broken: bytes, apart: bool) -> None:
+async def test_a_broken_body_is_refused_and_reported_to_the_app(house: House, broken: bytes, apart: bool) -> None:
     client = await house.connect()
     client.send(head("/", CHUNKED) + b"1\r\na\r\n" + (b"" if apart else broken))
     if apart:
@@ -576,7 +578,7 @@ async def test_a_response_without_reading_an_arrived_body(house: House, path: st
     assert statuses(answers) == ([200, 200] if path == "/keep" else [BEFORE[path]])
 
 
-async def test_a_client_that_leaves_during_its_response_is_not_counted_as_noise(house: House) -> None:
+async def test_a_client_that_leaves_during_its_response_is_not_counted_as_a_fault(house: House) -> None:
     client = await house.connect()
     client.send(request("/wait"))
     await house.hears(("/wait", b""))
@@ -604,7 +606,7 @@ async def test_an_app_that_runs_in_parallel_is_told_when_its_client_leaves() -> 
 # Ends of connections.
 
 
-async def test_a_request_that_is_cut_off_by_the_stop_is_not_counted_as_noise(house: House) -> None:
+async def test_a_request_that_is_cut_off_by_the_stop_is_not_counted_as_a_fault(house: House) -> None:
     client = await house.connect()
     client.send(request("/wait"))
     await house.hears(("/wait", b""))

@@ -62,14 +62,14 @@ def test_a_callback_of_an_open_payment_makes_an_address_known_for_a_day(gate: Ad
     assert len(admitted(gate, STRANGE)) == STRANGER
 
 
-def test_connections_with_proof_do_not_count_as_strangers(gate: AdmissionGate) -> None:
+def test_proven_connections_do_not_count_as_strangers(gate: AdmissionGate) -> None:
     for address in (STRANGE, OTHER):
         for place in admitted(gate, address):
             place.prove()
     assert len(admitted(gate, THIRD)) == STRANGER
 
 
-def test_the_oldest_connection_without_proof_is_cut_after_its_grace(gate: AdmissionGate, clock: Clock) -> None:
+def test_the_oldest_unproven_connection_is_cut_after_its_grace(gate: AdmissionGate, clock: Clock) -> None:
     first, second, third = admitted(gate, STRANGE)
     cut: list[ConnectionSlot] = []
     for place in (first, second, third):
@@ -104,7 +104,7 @@ def test_no_connection_is_cut_while_there_is_room(gate: AdmissionGate, clock: Cl
     assert len(admitted(gate, STRANGE, STRANGER - 1)) == STRANGER - 1
 
 
-def test_even_short_connections_without_proof_are_limited_in_number(gate: AdmissionGate, clock: Clock) -> None:
+def test_even_short_unproven_connections_are_limited_in_number(gate: AdmissionGate, clock: Clock) -> None:
     def come_and_go(address: str) -> int:
         count = 0
         while (place := gate.admit(address)) is not None:
@@ -119,7 +119,7 @@ def test_even_short_connections_without_proof_are_limited_in_number(gate: Admiss
     assert come_and_go(STRANGE) == STRANGER
 
 
-def test_a_valid_token_uses_no_budget_though_it_makes_no_address_known(gate: AdmissionGate) -> None:
+def test_a_connection_with_a_valid_token_uses_no_budget(gate: AdmissionGate) -> None:
     for _ in range(1000):
         place = gate.admit(STRANGE)
         assert place is not None
@@ -131,7 +131,7 @@ def test_a_valid_token_uses_no_budget_though_it_makes_no_address_known(gate: Adm
 
 def test_a_hundred_terminals_behind_one_unknown_address_are_admitted_within_their_backoff(clock: Clock) -> None:
     gate, waiting = AdmissionGate(clock=clock), 100
-    for backoff in (0, 1, 2, 4):  # spec 6.2: a refused event is sent again
+    for backoff in (0, 1, 2, 4):  # a terminal sends a refused event again (terminal API, Delivery)
         clock.now += backoff
         places = admitted(gate, STRANGE, waiting)
         for place in places:

@@ -16,12 +16,12 @@ from posd.httpd.connection import HttpConnection, ListenerContext
 POSD = Path(__file__).parents[2] / "posd"
 
 
-def test_hypercorns_connection_has_no_other_methods() -> None:
+def test_hypercorns_connection_has_only_the_methods_that_posd_knows() -> None:
     own = {name for name, value in vars(TCPServer).items() if callable(value)}
     reading = {"_read_data", "_close", "_initiate_server_close", "_idle_timeout"}
     assert own == {"__init__", "__await__", "run", "protocol_send"} | reading
     assert (own - {"__init__"}) & set(vars(HttpConnection)) == {"_read_data"}  # posd overrides only this method
-    # Its protocol, and the task that ends an idle connection.
+    # The methods of Hypercorn's protocol, and of its task that ends an idle connection.
     assert {"initiate", "handle", "restart", "stop"} <= set(vars(HttpConnection))
 
 
@@ -34,7 +34,7 @@ def made() -> ListenerContext:
     return ListenerContext(nothing, policy, RejectedTraffic(), wall)
 
 
-async def test_a_stop_begins_with_the_context() -> None:
+async def test_the_end_of_idle_connections_marks_the_context_as_stopping() -> None:
     context = made()
     assert isinstance(context, WorkerContext)
     assert not context.terminated.is_set()
@@ -42,7 +42,7 @@ async def test_a_stop_begins_with_the_context() -> None:
     assert context.terminated.is_set()
 
 
-def test_the_settings_exist_in_hypercorn() -> None:
+def test_the_settings_that_posd_makes_exist_in_hypercorn() -> None:
     given, plain = made().config, Config()
     changed = {name for name in vars(given) if getattr(given, name) != getattr(plain, name)}
     assert changed == {"errorlog", "include_server_header", "keep_alive_timeout"}

@@ -473,7 +473,7 @@ async def test_a_reader_far_behind_waits_while_changes_are_recorded(
     assert (await far)["changes"][0]["seq"] == 2
 
 
-async def test_delayed_pages_of_a_process_queue_and_none_is_refused(
+async def test_delayed_pages_of_a_process_wait_in_a_queue_and_none_is_refused(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed, "GIVE_WAY_SECONDS", 3 * app.TURN_SECONDS)

@@ -22,7 +22,7 @@ CHANGE = RecordedChange(1, "2026-11-20T10:42:03.000Z", "transaction", "one", "ev
 WHOLE: ASGIReceiveEvent = {"type": "http.request", "body": b"", "more_body": False}
 
 
-async def test_a_wait_sees_a_change_during_its_read() -> None:
+async def test_a_wait_misses_no_change_during_its_read() -> None:
     hub, looks = Hub(), 0
 
     async def look() -> str | None:
@@ -100,7 +100,7 @@ async def followed(
     return written, served
 
 
-async def test_a_stream_sees_a_change_during_its_read() -> None:
+async def test_a_stream_misses_no_change_during_its_read() -> None:
     hub, reads = Hub(), 0
 
     async def read() -> MessageBatch:

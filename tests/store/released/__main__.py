@@ -59,7 +59,7 @@ def name(number: int) -> str:
 async def pay(
     shop: Shop, number: int, kind: str, answer: Script | None = None, states: tuple[str, ...] = (), **fields: Any
 ) -> None:
-    """Run a payment up to these states."""
+    """Start a payment and deliver events with these states. `answer`: the terminal's reply to the start."""
     payment = Payment(shop, name(number), shop.terminal.serial)
     shop.terminal.start = answer
     reply = await payment.put(type=kind, **fields)
@@ -71,7 +71,7 @@ async def pay(
 
 
 async def print_out(shop: Shop, number: int, answer: Script | None, end: str | None) -> None:
-    """Run a print job. Deliver the end, if `end` is set."""
+    """Start a print job. `answer`: the terminal's reply. `end`: status of the webhook, or None for no webhook."""
     job = Job(shop.daemon, shop.terminal, f"job-{number}")
     shop.terminal.print_start = answer
     assert (await job.put(terminal=shop.terminal.serial)).status == 201

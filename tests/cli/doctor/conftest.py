@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from posd.tls import issue
-from posd.tls.files import TlsFiles, describe, files_in
+from posd.tls.files import describe, files_in
 from tests.cli.manual.parsing import parse
 from tests.cli.processes import Done, posd
 from tests.openapi.simulated import in_thread
@@ -78,12 +78,12 @@ class Terminal:
             yield
 
     async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, EOFError):
-            method, path, _ = (await reader.readuntil(b"\r\n\r\n")).decode().split(" ", 2)
-            self.calls.append(f"{method} {path}")
-            date = format_datetime(datetime.now(UTC) + self.ahead, usegmt=True)
-            head = ("HTTP/1.1 404 Not Found", f"Date: {date}", "Content-Length: 0", "Connection: close", "\r\n")
-            writer.write("\r\n".join(head).encode())
+        with suppress(OSError):
+            if head := await reader.read(65536):  # a terminal without TLS also replies to the hello of TLS
+                self.calls.append(" ".join(head.decode("latin-1").split(" ")[:2]))
+                date = format_datetime(datetime.now(UTC) + self.ahead, usegmt=True)
+                reply = ("HTTP/1.1 404 Not Found", f"Date: {date}", "Content-Length: 0", "Connection: close", "\r\n")
+                writer.write("\r\n".join(reply).encode())
         writer.close()
 
 
@@ -99,25 +99,12 @@ class SetUp:
     config: str = ""
     metrics: int = 0
 
-    @property
-    def file(self) -> Path:
-        return self.home / "config.toml"
-
-    @property
-    def state(self) -> Path:
-        return self.home / "state"
-
-    @property
-    def database(self) -> Path:
-        return self.state / "posd.db"
-
-    @property
-    def key(self) -> Path:
-        return self.state / "callback.key"
-
-    @property
-    def tls(self) -> TlsFiles:
-        return files_in(self.state / "tls")
+    def __post_init__(self) -> None:
+        self.file = self.home / "config.toml"
+        self.state = self.home / "state"
+        self.database = self.state / "posd.db"
+        self.key = self.state / "callback.key"
+        self.tls = files_in(self.state / "tls")
 
     def change(self, old: str, new: str) -> None:
         """Change the configuration."""
@@ -166,18 +153,16 @@ def read(done: Done) -> list[Found]:
 @contextmanager
 def healthy(home: Path, terminal_directory: Path, server_directory: Path) -> Iterator[SetUp]:
     """Yield a set-up with copies of shared certificates, because new certificates take long."""
-    state = home / "state"
-    state.mkdir(mode=0o700)
-    shutil.copytree(server_directory, state / "tls")
-    with filling(state / "posd.db") as filled:
-        filled.pay(1)
-    (state / "posd.db").chmod(0o600)
-    key = state / "callback.key"
-    key.write_text(f"{'5a' * 32}\n")
-    key.chmod(0o600)
     shutil.copytree(terminal_directory, home / "terminal")
     with Terminal(home / "terminal").on() as terminal:
         made = SetUp(home, terminal, reserve())
+        made.state.mkdir(mode=0o700)
+        shutil.copytree(server_directory, made.state / "tls")
+        with filling(made.database) as filled:
+            filled.pay(1)
+        made.key.write_text(f"{'5a' * 32}\n")
+        for private in (made.database, made.key):
+            private.chmod(0o600)
         made.config = toml(home, entry(terminal), PATIENT).replace("127.0.0.1:0", f"127.0.0.1:{made.port}")
         yield made
 

@@ -4,7 +4,6 @@ the fault, and no other line reports its consequences.
 
 import ast
 import asyncio
-import contextlib
 import json
 import os
 import pwd
@@ -16,12 +15,13 @@ import sqlite3
 import ssl
 import subprocess
 import threading
+import tomllib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, closing, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from string import Formatter
-from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pytest
@@ -46,7 +46,7 @@ from posd.simulator import Settings, Simulator
 from posd.terminals.attempt import ReplyLost
 from posd.tls import authority, issue
 from posd.tls import certificate as dates
-from posd.tls.files import TlsError, files_in
+from posd.tls.files import TlsError, TlsFiles, files_in
 from tests.cli.doctor.conftest import (
     OF_THIS_MACHINE,
     SERIAL,
@@ -63,8 +63,9 @@ from tests.cli.doctor.conftest import (
 )
 from tests.cli.manual.parsing import parse
 from tests.cli.processes import PATIENCE, posd, posd_as_nobody, posd_on_terminal
+from tests.e2e.test_distrust import refuse
 from tests.store.filled import filling
-from tests.support.certificates import OLD_STYLE
+from tests.support.certificates import OLD_STYLE, PrivateCa
 from tests.support.daemon import Daemon
 from tests.support.needs import needs
 from tests.support.slow import named_quick
@@ -74,80 +75,56 @@ from tests.support.tmpfs import small_disk
 NOBODY = pwd.getpwnam("nobody")
 
 
-class Fault(NamedTuple):
-    """A fault, with check, subject and text of the only failure or warning, and with the commands that cause the fault.
-
-    `key`: key of the configuration that keeps posd from starting or working, or None. `cured`: whether the named
-    commands repair the fault. `root`: whether root causes the fault in a set-up of another user. {home}, {state},
-    {port} and {metrics} in texts are the values of the set-up. A shell runs a text in `how`.
-    """
+@dataclass(frozen=True)
+class Fault:
+    """A row of faults.toml, which describes the fields."""
 
     check: str
     subject: str
     words: str
-    how: Callable[[SetUp, ExitStack, pytest.MonkeyPatch], Any] | str
+    shell: str = ""
+    change: tuple[str, str] | None = None
+    add: str = ""
+    expired: bool = False
     key: str | None = None
     cured: bool = False
     root: bool = False
     status: str = "failure"
 
 
-def changed(old: str, new: str) -> Callable[..., None]:
-    """Change the configuration. Both texts may contain {port} and {home}."""
-    return lambda s, *_: s.change(old.format(port=s.port, home=s.home), new.format(port=s.port, home=s.home))
+Cause = Callable[[SetUp, ExitStack], object]
 
 
-def added(text: str) -> Callable[..., None]:
-    return lambda s, *_: setattr(s, "config", s.config + text.format(home=s.home))
-
-
-def made_for(*addresses: str, expired: bool = False) -> Callable[..., None]:
+def listener_for(address: str) -> Cause:
     """Replace the listener's certificate."""
-
-    def how(setup: SetUp, _: ExitStack, patch: pytest.MonkeyPatch) -> None:
-        with patch.context() as short:
-            short.setattr(issue, "SERVER_LIFETIME", timedelta(hours=23) if expired else issue.SERVER_LIFETIME)
-            issue.init(setup.state / "tls", names=["localhost"], addresses=addresses)
-
-    return how
+    return lambda setup, _: issue.init(setup.state / "tls", names=["localhost"], addresses=[address])
 
 
-def shown_by_terminal(*addresses: str, names: tuple[str, ...] = (), expired: bool = False) -> Callable[..., None]:
+def terminal_for(*addresses: str, names: tuple[str, ...] = ()) -> Cause:
     """Start the terminal with another certificate."""
 
-    def how(setup: SetUp, stack: ExitStack, patch: pytest.MonkeyPatch) -> None:
-        if expired:
-            patch.setattr(issue, "SERVER_LIFETIME", timedelta(hours=23))
+    def cause(setup: SetUp, stack: ExitStack) -> None:
         issue.init(setup.terminal.directory, names=names, addresses=addresses)
         other = stack.enter_context(Terminal(setup.terminal.directory).on())
         setup.change(setup.terminal.base_url, other.base_url)
 
-    return how
+    return cause
 
 
-def own_pair(setup: SetUp, *_: object) -> tuple[Path, Path]:
+def own_pair(setup: SetUp, *_: object, address: str = "127.0.0.1") -> TlsFiles:
     """Configure a pair of the shop's own PKI."""
-    made = issue.init(setup.home / "own", names=["localhost"], addresses=["127.0.0.1"])
+    made = issue.init(setup.home / "own", names=["localhost"], addresses=[address])
     setup.change("[database]", f'certificate = "{made.certificate}"\nprivate_key = "{made.private_key}"\n[database]')
-    return made.certificate, made.private_key
-
-
-def own_pair_expired(setup: SetUp, _: ExitStack, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(issue, "SERVER_LIFETIME", timedelta(hours=23))
-    own_pair(setup)
+    return made
 
 
 def own_key_encrypted(setup: SetUp, *_: object) -> None:
-    _, key = own_pair(setup)
+    key = own_pair(setup).private_key
     private, cipher = load_pem_private_key(key.read_bytes(), None), BestAvailableEncryption(b"a passphrase")
     key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, cipher))
 
 
-def port_taken(setup: SetUp, stack: ExitStack, *_: object) -> None:
-    stack.enter_context(socket.create_server(("127.0.0.1", setup.port)))
-
-
-def port_of_metrics_taken(setup: SetUp, stack: ExitStack, *_: object) -> None:
+def port_of_metrics_taken(setup: SetUp, stack: ExitStack) -> None:
     setup.metrics = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
     setup.config += f'[metrics]\nlisten = "127.0.0.1:{setup.metrics}"\n'
 
@@ -157,23 +134,23 @@ def database_of_newer_posd(setup: SetUp, *_: object) -> None:
         db.execute("PRAGMA user_version = 999")
 
 
-def terminal_off(setup: SetUp, stack: ExitStack, *_: object) -> None:
+def terminal_off(setup: SetUp, stack: ExitStack) -> None:
     free = stack.enter_context(socket.socket())
     free.bind(("127.0.0.1", 0))  # the socket is bound but not listening, so that no other program gets the port
     setup.change(setup.terminal.base_url, f"https://127.0.0.1:{free.getsockname()[1]}")
 
 
-def terminal_without_tls(setup: SetUp, stack: ExitStack, *_: object) -> None:
+def terminal_without_tls(setup: SetUp, stack: ExitStack) -> None:
     plain = stack.enter_context(Terminal(setup.terminal.directory, secure=False).on())
     setup.change(setup.terminal.base_url, f"https://127.0.0.1:{plain.port}")
 
 
-def old_style(name: str) -> Callable[..., None]:
+def old_style(authority: PrivateCa) -> Cause:
     """Start the terminal with a chain that strict rules refuse."""
 
-    def how(setup: SetUp, stack: ExitStack, *_: object) -> None:
+    def cause(setup: SetUp, stack: ExitStack) -> None:
         files = files_in(setup.terminal.directory.with_name("old"))
-        ca, leaf = OLD_STYLE[name].write(files.ca_certificate.parent, "127.0.0.1")
+        ca, leaf = authority.write(files.ca_certificate.parent, "127.0.0.1")
         ca.rename(files.ca_certificate)
         leaf.certificate.rename(files.certificate)
         leaf.private_key.rename(files.private_key)
@@ -181,152 +158,69 @@ def old_style(name: str) -> Callable[..., None]:
         setup.change(setup.terminal.base_url, terminal.base_url)
         setup.change(str(setup.terminal.ca), str(terminal.ca))
 
-    return how
+    return cause
 
 
-def header_of_two_lines(setup: SetUp, *_: object) -> None:
-    (setup.home / "key").write_text("one\ntwo\n")
-    (setup.home / "key").chmod(0o600)
-    setup.config += 'headers = {X-Key = {file = "key"}}\n'
-
-
-def below_a_file(was: str) -> Callable[..., None]:
-    """Replace a file by a directory."""
-
-    def how(setup: SetUp, *_: object) -> None:
-        (setup.home / "file").write_text("")
-        setup.change(f'= "{setup.home}/{was}"', f'= "{setup.home}/file/{was}"')
-
-    return how
-
-
-def state_below_a_file(setup: SetUp, *_: object) -> None:
-    own_pair(setup)
-    below_a_file("state/posd.db")(setup)
-
-
-THEIRS = "cp {{home}}/terminal/server.{0} {{state}}/tls/server.{0}"
-SHUT = "chown root: {{home}}/{0}; chmod 600 {{home}}/{0}"
-CA, HEADER = "terminals[0].ca_file", "terminals[0].headers.X-Key"
-KEY, CRT = "webhooks.private_key", "webhooks.certificate"
-PATH, RUN, LISTEN, TILL = "database.path", "local_api.directory", "webhooks.listen", "local_api.till_group"
-TEXTFILE, PUBLIC, INTERFACE = "metrics.textfile", "webhooks.public_url", "discovery.interface"
-DB, CALLBACK_KEY, OWN_KEY = "{state}/posd.db", "{state}/callback.key", "{home}/own/server.key"
-SERVER_CRT, SERVER_KEY, CA_CRT = "{state}/tls/server.crt", "{state}/tls/server.key", "{state}/tls/ca.crt"
-NOT_NAMED, TAKEN = "does not name it: every callback is refused", "uses the port: posd cannot"
-NO_FILE = "cannot be read (No such file"
-DAMAGE = "dd status=none conv=notrunc if=/dev/zero bs=4096 seek=1 count=2"
-PIN, TO_TEXTFILE = "ab" * 32, '[metrics]\ntextfile = "{home}/metrics/posd.prom"\n'
-GROUP, OFF = 'till_group = "{}"', "enabled = false"
-
-#: Name -> check, subject, text, cause, key, and other fields of a fault.
-BROKEN: dict[str, Fault] = {
-    "callback_key_open": Fault("files", CALLBACK_KEY, "(mode 0644)", "chmod 644 {state}/callback.key", cured=True),
-    "private_key_open": Fault("files", SERVER_KEY, "(mode 0640)", "chmod 640 {state}/tls/server.key", cured=True),
-    "state_open": Fault("files", "{state}", "others may put files into", "chmod 777 {state}", cured=True),
-    "no_ca_key": Fault("files", "{state}/tls/ca.key", "cannot be renewed", "rm {state}/tls/ca.key", status="warning"),
-    "no_group": Fault("access", "none", "does not exist", changed(GROUP.format(""), GROUP.format("none")), TILL),
-    "expired": Fault("certificate", SERVER_CRT, "expired on ", made_for("127.0.0.1", expired=True), cured=True),
-    "not_for_address": Fault("certificate", "127.0.0.1", NOT_NAMED, made_for("10.9.9.9"), cured=True),
-    "not_for_listened": Fault("certificate", "127.0.0.2", NOT_NAMED, changed("127.0.0.1:{port}", "127.0.0.2:{port}")),
-    "key_of_another": Fault("certificate", SERVER_KEY, "does not belong", THEIRS.format("key"), KEY, cured=True),
-    "of_another_ca": Fault("certificate", "chain", "by another CA", f"{THEIRS.format('key')}; {THEIRS.format('crt')}"),
-    "no_certificate": Fault("certificate", SERVER_CRT, "no certificate", f"rm {SERVER_CRT}", CRT, cured=True),
-    "ca_damaged": Fault("certificate", CA_CRT, "cannot be read", f"echo no > {CA_CRT}", cured=True),
-    "ca_waits": Fault(
-        "certificate",
-        CA_CRT,
-        "a new one signs",
-        lambda s, *_: issue.renew(s.state / "tls", new_ca=True),
-        status="warning",
-    ),
-    "no_key": Fault("certificate", SERVER_KEY, "does not exist", f"rm {SERVER_KEY}", KEY, cured=True),
-    "key_is_none": Fault("certificate", SERVER_KEY, "cannot be read", f"echo no > {SERVER_KEY}", KEY, cured=True),
-    "own_expired": Fault("certificate", "{home}/own/server.crt", "expired on ", own_pair_expired, CRT),
-    "own_encrypted": Fault("certificate", OWN_KEY, "is encrypted", own_key_encrypted, KEY),
-    "own_missing": Fault("configuration", KEY, NO_FILE, lambda s, *_: own_pair(s)[1].unlink(), KEY),
-    "no_public_url": Fault("configuration", PUBLIC, "is missing", added('access_mode = "cloud"\n'), PUBLIC),
-    "port_taken": Fault("port", "127.0.0.1:{port}", TAKEN, port_taken, LISTEN),
-    "port_not_ours": Fault(
-        "port", "192.0.2.7:{port}", "Cannot assign", changed("127.0.0.1:{port}", "192.0.2.7:{port}"), LISTEN
-    ),
-    "metrics_taken": Fault("port", "127.0.0.1:{metrics}", TAKEN, port_of_metrics_taken, "metrics.listen"),
-    "no_metrics": Fault("files", "{home}/metrics", "no such directory", added(TO_TEXTFILE), TEXTFILE, cured=True),
-    "damaged": Fault("database", DB, "the database is damaged", f"{DAMAGE} of={DB}", PATH),
-    "overwritten": Fault("database", DB, "(file is not a database)", f"seq 9999 > {DB}", PATH, cured=True),
-    "empty": Fault("database", DB, "is empty: it was damaged", f": > {DB}", PATH, cured=True),
-    "lost": Fault("database", DB, "it was lost or moved", f"rm {DB}", PATH, cured=True),
-    "newer": Fault("database", DB, "a newer posd has used it (schema 999;", database_of_newer_posd, PATH),
-    "callback_key_lost": Fault("files", CALLBACK_KEY, "is lost", f"rm {CALLBACK_KEY}", PATH, cured=True),
-    "callback_key_damaged": Fault("files", CALLBACK_KEY, "is damaged", f"echo no > {CALLBACK_KEY}", PATH, cured=True),
-    "state_not_made": Fault("files", "{home}/file/state", "is no directory", state_below_a_file, PATH),
-    "sockets_not_made": Fault("access", "{home}/file/run", "is no directory", below_a_file("run"), RUN, cured=True),
-    "terminal_off": Fault("terminal", SERIAL, "nothing listens there", terminal_off),
-    "terminal_without_tls": Fault("terminal", SERIAL, "it does not speak TLS correctly", terminal_without_tls),
-    "terminal_of_another_ca": Fault(
-        "terminal",
-        SERIAL,
-        "for which the CA in ",
-        lambda s, *_: s.change(str(s.terminal.ca), str(s.tls.ca_certificate)),
-    ),
-    "terminal_swapped": Fault("terminal", SERIAL, f"expects {PIN}", added(f'fingerprint_sha256 = "{PIN}"\n')),
-    "terminal_misnamed": Fault("terminal", SERIAL, "is for a.local", shown_by_terminal(names=("a.local",))),
-    "terminal_expired": Fault("terminal", SERIAL, "has expired on ", shown_by_terminal("127.0.0.1", expired=True)),
-    "terminal_nowhere": Fault(
-        "terminal", SERIAL, "discovery is switched off", lambda s, *_: s.change(s.terminal.base_url, "")
-    ),
-    **{
-        f"terminal_{one}": Fault("terminal", SERIAL, "strict rules", old_style(one), status="warning")
-        for one in OLD_STYLE
-    },
-    "clocks_apart": Fault(
-        "clock", SERIAL, "its clock is ", lambda s, *_: setattr(s.terminal, "ahead", -timedelta(minutes=7))
-    ),
-    "mdns_address": Fault("mdns", "192.0.2.7", "no interface", changed(OFF, 'interfaces = ["192.0.2.7"]')),
-    "unknown_key": Fault(
-        "configuration", INTERFACE, "not a known key", changed(OFF, f'{OFF}\ninterface = "e"'), INTERFACE
-    ),
-    "no_ca_file": Fault("configuration", CA, NO_FILE, "mv {home}/terminal/ca.crt {home}/away", CA),
-    "ca_is_none": Fault(
-        "configuration", CA, "contains no readable certificate", "echo no > {home}/terminal/ca.crt", CA
-    ),
-    "header_of_two_lines": Fault("configuration", HEADER, "is not one line", header_of_two_lines, HEADER),
+#: Name of a fault -> its cause, for faults that are more than a text of faults.toml.
+CAUSES: dict[str, Cause] = {
+    "expired": listener_for("127.0.0.1"),
+    "not_for_address": listener_for("10.9.9.9"),
+    "ca_waits": lambda setup, _: issue.renew(setup.state / "tls", new_ca=True),
+    "own_expired": own_pair,
+    "own_encrypted": own_key_encrypted,
+    "own_missing": lambda setup, _: own_pair(setup).private_key.unlink(),
+    "state_not_made": own_pair,
+    "port_taken": lambda setup, stack: stack.enter_context(socket.create_server(("127.0.0.1", setup.port))),
+    "metrics_taken": port_of_metrics_taken,
+    "newer": database_of_newer_posd,
+    "terminal_off": terminal_off,
+    "terminal_without_tls": terminal_without_tls,
+    "terminal_misnamed": terminal_for(names=("a.local",)),
+    "terminal_expired": terminal_for("127.0.0.1"),
+    "clocks_apart": lambda setup, _: setattr(setup.terminal, "ahead", -timedelta(minutes=7)),
+    **{f"terminal_{name.replace(' ', '_')}": old_style(authority) for name, authority in OLD_STYLE.items()},
 }
-BY_ROOT = {
-    "key": Fault("files", SERVER_KEY, f"may not use {SERVER_KEY}", f"chown root: {SERVER_KEY}", PATH, cured=True),
-    "callback_key": Fault("files", CALLBACK_KEY, "may not use", f"chown root: {CALLBACK_KEY}", PATH, cured=True),
-    "database": Fault("files", DB, f"may not use {DB}", f"chown root: {DB}", PATH, cured=True),
-    "state": Fault("files", "{state}", "{state} belongs to ", "chmod 500 {state}", PATH, cured=True),
-    "backups": Fault("files", "{state}/backups", "no backup can be", "mkdir -m 755 {state}/backups", PATH, cured=True),
-    "sockets": Fault("access", "{home}/run", "posd cannot make its sockets", "chown root: {home}", RUN, cured=True),
-    "ca": Fault("configuration", CA, "(Permission denied): ", SHUT.format("terminal/ca.crt"), CA, cured=True),
-    "ca_behind": Fault("configuration", CA, "may not enter it", "chown root: {home}/terminal", CA),
-    "file": Fault(
-        "configuration", "{home}/config.toml", "(Permission denied)", SHUT.format("config.toml"), "", cured=True
-    ),
-    "group": Fault("access", "daemon", "not in the group", changed(GROUP.format(""), GROUP.format("daemon")), TILL),
+FAULTS = {
+    name: Fault(**row) for name, row in tomllib.loads(Path(__file__).with_name("faults.toml").read_text()).items()
 }
-BROKEN |= {f"closed_{name}": fault._replace(root=True) for name, fault in BY_ROOT.items()}
-QUICK = ("key_is_none", "port_taken", "callback_key_lost", "closed_key")
 CASES = [
-    pytest.param(name, marks=[*case.marks, *([needs(root=True)] if BROKEN[name].root else [])], id=name)
-    for name, case in zip(BROKEN, named_quick(BROKEN, QUICK), strict=True)
+    pytest.param(name, marks=[*case.marks, *([needs(root=True)] if FAULTS[name].root else [])], id=name)
+    for name, case in zip(
+        FAULTS,
+        named_quick(FAULTS, ("key_is_none", "port_taken", "callback_key_lost", "closed_key")),
+        strict=True,
+    )
 ]
+
+
+def cause(name: str, setup: SetUp, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """Cause a fault. Return the values of the set-up for the texts of the fault."""
+    fault = FAULTS[name]
+    with monkeypatch.context() as short:
+        if fault.expired:
+            short.setattr(issue, "SERVER_LIFETIME", timedelta(hours=23))
+        if name in CAUSES:
+            CAUSES[name](setup, stack)
+    known = {"home": setup.home, "state": setup.state, "port": setup.port, "metrics": setup.metrics}
+    known["url"] = setup.terminal.base_url
+    if fault.change is not None:
+        old, new = fault.change
+        setup.change(old.format_map(known), new.format_map(known))
+    setup.config += fault.add.format_map(known)
+    subprocess.run(fault.shell.format_map(known), shell=True, check=True)
+    return known
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_only_the_right_line_names_a_fault(setup: SetUp, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`posd config check` also names a fault that keeps posd from starting. The named commands repair the fault."""
-    fault = BROKEN[name]
+    fault = FAULTS[name]
     if fault.root:  # doctor finds the user of posd by the owner of the state directory
         setup.file.write_text(setup.config)
         for path in (setup.home, *setup.home.rglob("*")):
             os.chown(path, NOBODY.pw_uid, NOBODY.pw_gid)
     with ExitStack() as stack:
-        if isinstance(fault.how, str):
-            subprocess.run(fault.how.format(home=setup.home, state=setup.state), shell=True, check=True)
-        else:
-            fault.how(setup, stack, monkeypatch)
+        known = cause(name, setup, stack, monkeypatch)
         found = setup.findings()
         before = traces(setup.home)
         code, problems = setup.check()
@@ -334,7 +228,6 @@ def test_only_the_right_line_names_a_fault(setup: SetUp, name: str, monkeypatch:
         if fault.key not in (None, "metrics.textfile") and setup.state.stat().st_uid == os.geteuid():
             code_of_start, _ = asyncio.run(Daemon(setup.home, setup.config).cannot_start())
             assert code_of_start in (1, 2), "posd also names the fault at its start"
-    known = {"home": setup.home, "state": setup.state, "port": setup.port, "metrics": setup.metrics}
     subject = fault.subject.format_map(known)
     told = failures(found)
     if fault.status == "warning":
@@ -770,21 +663,10 @@ async def test_a_listener_on_another_port_than_configured_is_reported(setup: Set
     assert of(found, "callback")[0]["subject"] == f"127.0.0.1:{setup.port}"
 
 
-def refuse(port: int, source: str) -> None:
-    """Connect as a device that does not trust the CA."""
-    distrusting = ssl.create_default_context(cadata=None)
-    with (
-        contextlib.suppress(ssl.SSLError),
-        socket.create_connection(("127.0.0.1", port), PATIENCE, (source, 0)) as raw,
-        distrusting.wrap_socket(raw, server_hostname="127.0.0.1"),
-    ):
-        raise AssertionError("the system trusts the CA of a test")
-
-
 async def refused_by(daemon: Daemon, port: int, least: int) -> list[Found]:
     """Refuse the certificate from two addresses. Return posd's report after it has counted this many refusals."""
     for source in ("127.0.0.1", "127.0.0.3"):
-        await asyncio.to_thread(refuse, port, source)
+        await asyncio.to_thread(refuse, ssl.create_default_context(cadata=None), port, "127.0.0.1", source)
     async with asyncio.timeout(PATIENCE):
         while True:
             said = (await daemon.call("GET", "/health")).json["checks"]["certificate"]
@@ -806,8 +688,7 @@ async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(set
 
 
 async def test_a_check_by_this_machine_itself_is_not_a_refusal_of_a_terminal(setup: SetUp) -> None:
-    made = issue.init(setup.home / "own", names=["localhost"], addresses=["10.9.9.9"])
-    setup.change("[database]", f'certificate = "{made.certificate}"\nprivate_key = "{made.private_key}"\n[database]')
+    own_pair(setup, address="10.9.9.9")
     async with running(setup) as daemon:
         (unnamed,) = failures(setup.findings(1))  # the terminal of the set-up uses an address of this machine
         assert "the certificate does not name it: every callback is refused" in unnamed["meaning"]
@@ -855,7 +736,7 @@ def test_a_terminal_that_is_not_announced_is_reported(setup: SetUp) -> None:
     found = setup.findings()
     (failed,) = failures(found)
     assert (failed["check"], failed["subject"]) == ("terminal", "SN-GONE")
-    assert "it does not announce itself over mDNS" in failed["meaning"]
+    assert "does not announce itself over mDNS" in failed["meaning"]
     (heard,) = of(found, "mdns")
     assert (heard["status"], "SN-GONE" in heard["meaning"]) == ("warning", True)
 

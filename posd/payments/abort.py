@@ -27,7 +27,7 @@ from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, cut, size_of
 
-#: Codes of the problems that refuse an abort, besides those of an unknown id.
+#: Problem codes of a refused abort. Calls about an unknown id have other codes (`handlers.KNOWN`).
 REFUSED = (
     "past_point_of_no_return",
     "already_final",
@@ -38,14 +38,14 @@ REFUSED = (
     "not_configured",
 )
 
-#: Bytes of the reply to an abort that are kept: a status and a short error.
+#: Largest number of stored bytes of a reply to an abort. A reply has a status and a short error.
 MAX_REPLY_BYTES = 4 * 1024
 
 log = structlog.get_logger("posd.aborts")
 
 
 class Aborts(RecordService):
-    """Abort use case for tills. The reconciler uses it as a probe."""
+    """Sender of aborts, for tills and as probes of the reconciler."""
 
     async def abort(self, client_transaction_id: str, uid: int | None) -> Transaction:
         """Send the abort that a till requested.
@@ -55,7 +55,7 @@ class Aborts(RecordService):
         self._quotas.require_calls(client_transaction_id, "cannot abort")
         answer, after = await self._run(client_transaction_id, AbortRequested(probe=False, uid=uid))
         if answer in REFUSALS:
-            _require_open(after)  # the transaction may have ended during the abort: report that problem instead
+            _require_open(after)  # if the transaction ended during the abort, the problem is `already_final`
             dispute = self._fleet.conflict(after.terminal)
             if answer is AbortAnswer.UNREACHABLE and dispute is not None:
                 raise identity_conflict(dispute, "cannot abort")
@@ -65,14 +65,17 @@ class Aborts(RecordService):
         return after
 
     def possible(self, transaction: Transaction) -> bool:
-        """Whether the transaction's state and the profile's row of its type allow an abort."""
+        """Whether the transaction's state, and the profile's row of its operation type, allow an abort."""
         if not transaction.abortable:
             return False
         terminal = self._fleet.get(transaction.terminal)
         return terminal is None or transaction.type is None or terminal.rows[transaction.type].abortable
 
     async def probe(self, client_transaction_id: str) -> AbortAnswer | None:
-        """Send an abort to find out whether the terminal runs anything. Return None if no abort may be sent now."""
+        """Send an abort to find out whether the terminal runs any transaction.
+
+        Return None if no abort may be sent now.
+        """
         try:
             answer, _ = await self._run(client_transaction_id, AbortRequested(probe=True))
         except Problem:
@@ -83,7 +86,7 @@ class Aborts(RecordService):
         try:
             return await self._call(client_transaction_id, request)
         except Problem:
-            # The transaction may have ended during this call. An open call keeps the lease, so free the terminal here.
+            # If the transaction ended during this call, the open call kept its lease. So free the terminal here.
             with suppress(StorageUnavailable, CommitUncertain):
                 await self._store.write(partial(self._free, client_transaction_id=client_transaction_id))
             raise
@@ -100,7 +103,7 @@ class Aborts(RecordService):
             self._quotas.keep_event(transaction.terminal, size_of(attempt))
             crash_point("abort.replied")
         after = transaction
-        # A disk error here must not fail the abort. The next start takes over the lease if it could not be freed.
+        # A disk error here must not fail the abort. If the lease is not freed, the next start replaces it.
         with suppress(StorageUnavailable, CommitUncertain):
             after = await self._store.write(
                 partial(self._settle, client_transaction_id=client_transaction_id, attempt=attempt)
@@ -125,7 +128,7 @@ class Aborts(RecordService):
             return NotSent(dispute.detail)
         if terminal is None or base_url is None:
             return NotSent(f"no address of terminal {transaction.terminal} is known")
-        # `sent_to` is None for a transaction rebuilt from events. Then only the lease is checked.
+        # Only an orphan has no `sent_to`, and `_fence` refuses an orphan.
         sent_to = transaction.sent_to
         same = True if sent_to is None else terminal.addresses.same_device(sent_to, base_url)
         if same is False:
@@ -137,7 +140,7 @@ class Aborts(RecordService):
         return await terminal.call(request, same_as=same if isinstance(same, str) else None)
 
     def _fence(self, unit: WriteTransaction, client_transaction_id: str, request: AbortRequested) -> Transaction:
-        """Return the transaction if an abort may be sent for it, and record the request in its journal."""
+        """Record the abort in the journal, and return the transaction. Raise Problem if no abort may be sent for it."""
         transaction = rows.PAYMENT.require(unit.db, client_transaction_id, "cannot abort: ")
         _require_open(transaction)
         if past_point_of_no_return(transaction):
@@ -171,18 +174,18 @@ class Aborts(RecordService):
             free_if_ended(unit, transaction, self._outstanding)
 
     def _settle(self, unit: WriteTransaction, client_transaction_id: str, attempt: Attempt) -> Transaction:
-        """Record the result, and free the terminal if the transaction has ended. Return its state."""
+        """Record the result, and free the terminal if the transaction has ended. Return the transaction."""
         transaction = rows.PAYMENT.require(unit.db, client_transaction_id)
         return record(unit, transaction, AbortAnswered(attempt, reads_errors=True), self._now(), self._outstanding)
 
 
 def _require_open(transaction: Transaction) -> None:
-    """Raise Problem if it has ended."""
+    """Raise Problem if the transaction has ended."""
     if transaction.phase is Phase.FINAL and transaction.outcome is not None:
         raise Problem("already_final", f"cannot abort: it has already ended ({transaction.outcome.result})")
 
 
-#: Replies that prove a refused abort -> (problem code, detail). `{id}` stands for the transaction's id.
+#: Results of an abort that the till gets as a Problem -> (problem code, detail). `{id}`: the transaction's id.
 REFUSALS: Mapping[AbortAnswer, tuple[str, str]] = {
     AbortAnswer.UNREACHABLE: (
         "terminal_offline",

@@ -24,13 +24,12 @@ from posd.payments.wire import NotAnEvent, TransactionEvent, read_element
 from posd.records.model import Phase, same_fields
 from posd.storage.batch import RecordedChange
 
-# Row of the report: the section of an operation, its amount, and how certain it is (local API, GET /report).
+# Row of the report: the section of an operation, its amount, and the certainty of the amount (local API, GET /report).
 #
 # Unknown values are shown separately and never guessed. `posd.payments.counting` computes the effect of an operation.
 
-#: Bounds within which posd uses the terminal's time of a payment. The terminal's time must be after posd's request,
-#: except for the allowed clock difference. The terminal's time must be before posd received the end, and at most some
-#: days after the request. Otherwise the report uses the time of the request.
+#: Bounds of a plausible time from the terminal. It is between the till's request and the outcome, with this tolerance
+#: at both ends, and at most `LONGEST_PAYMENT` after the request. Otherwise the report uses the time of the request.
 CLOCKS_DIFFER = timedelta(hours=1)
 LONGEST_PAYMENT = timedelta(days=2)
 #: Value of `kind` for a row that corrects an earlier shift.
@@ -49,8 +48,9 @@ QUESTIONING = frozenset(
 
 
 class RowContext(msgspec.Struct, frozen=True):
-    """Context for reading rows. `grace`: see `model.next_step`. `metadata`: name of the metadata member to show, or
-    None.
+    """Parameters for reading rows of the report.
+
+    `grace`: see `model.next_step`. `metadata`: name of the metadata member to show, or None.
     """
 
     now: datetime
@@ -59,7 +59,7 @@ class RowContext(msgspec.Struct, frozen=True):
 
 
 def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowContext) -> ReportPayment:
-    """Return the row of a transaction in its present state."""
+    """Return the report's row of a transaction in its present state."""
     outcome, facts = transaction.outcome, operation_of(transaction)
     final = read_final_event(db, transaction)
     original = chains.read_original(db, transaction)
@@ -113,7 +113,10 @@ def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowConte
 
 
 def as_counted(row: ReportPayment, amount: Decimal, currency: str | None) -> ReportPayment:
-    """Return a row with this counted amount and currency, independent of the payment's state."""
+    """Return a row that counts this amount in this currency, whatever the present state of the payment.
+
+    A shift counts corrections, and payments as they were at its close, in this way.
+    """
     questioned = row.in_question or any(item.code in QUESTIONING for item in row.attention)
     unsure = row.by_person or row.was is not None or row.section is Section.OPEN
     return msgspec.structs.replace(
@@ -129,7 +132,7 @@ def as_counted(row: ReportPayment, amount: Decimal, currency: str | None) -> Rep
 
 
 def _parts_of(transaction: Transaction, original: Transaction | None) -> dict[str, Decimal]:
-    """Return the parts of an amount.
+    """Return the parts of a transaction's amount, such as `iva` and `tip`, by name.
 
     The parts of a reversal are negative. A reversal without an amount has the parts of its original.
     """
@@ -154,7 +157,7 @@ def _parts(amount: Mapping[str, Any]) -> dict[str, Decimal]:
 def _differs(facts: Facts, final: TransactionEvent | None, original: Original | None, basis: Basis) -> bool:
     """Whether the terminal reported another amount than the till requested.
 
-    A tip added by the customer is no difference.
+    A tip that the cardholder added is no difference.
     """
     if facts.authorized is None or basis is Basis.NEW_TOTAL:
         return False
@@ -193,7 +196,7 @@ def _certainty(
 
 
 def _became(db: sqlite3.Connection, transaction: Transaction) -> str | None:
-    """Return the present state of a pre-authorization."""
+    """Return the present state of a pre-authorization as a word, or None for another operation type."""
     if transaction.type is not OperationType.PRE_AUTH:
         return None
     found = [rows.get(db, identity) for identity in chains.derived_ids(db, transaction)]
@@ -222,7 +225,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def _member(metadata: bytes, key: str) -> str:
-    """Return a member of the till's metadata as text, or an empty text."""
+    """Return a member of the till's metadata as text, or an empty text if it is missing."""
     value = exact(metadata.decode()).get(key)
     return value if isinstance(value, str) else "" if value is None else encode(value).decode()
 
@@ -268,7 +271,7 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
 def feed_outcome(db: sqlite3.Connection, change: RecordedChange, *, metadata: bool) -> FeedOutcome | None:
     """Return the outcome of a change. Return None if the change has no outcome, or retention removed the payment.
 
-    The outcome is the one known at that change, even if a later change corrected it. `metadata`: whether to include the
+    It is the outcome at the time of the change, even if a later change corrected it. `metadata`: whether to include the
     till's metadata.
     """
     if change.kind != "transaction" or change.result is None:
@@ -297,16 +300,16 @@ def feed_outcome(db: sqlite3.Connection, change: RecordedChange, *, metadata: bo
 
 
 def read_final_event(db: sqlite3.Connection, transaction: Transaction) -> TransactionEvent | None:
-    """Return the event of the outcome, or None if there is no event or it cannot be parsed."""
+    """Return the event of the outcome, or None if there is no event, or none that can be parsed."""
     body = journal.final_event(db, transaction)
     try:
         return read_element(body) if body is not None else None
-    except NotAnEvent:  # an element of a search page has fewer members than an event
+    except NotAnEvent:  # an element of a paged search may have its state in a member that events do not have
         return None
 
 
 def currency_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
-    """Return the currency of an outcome. An outcome from an earlier version has none, so it is in the final event."""
+    """Return the currency of an outcome. Earlier versions did not store it, so it may be only in the final event."""
     outcome = transaction.outcome
     if outcome is None or outcome.currency is not None:
         return outcome.currency if outcome else None
@@ -315,7 +318,10 @@ def currency_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
 
 
 def _by_then(transaction: Transaction, change: RecordedChange) -> Outcome | None:
-    """Return the newest outcome with the change's result that was decided before the change."""
+    """Return the newest outcome with the change's result that was decided by the time of the change.
+
+    If the clock was set back, no such outcome may exist. Then return the newest outcome with that result.
+    """
     newest = transaction.outcome or transaction.withdrawn  # a reopened payment has only the withdrawn outcome
     of_result = [outcome for outcome in _newest_first(newest) if outcome.result == change.result]
     return next((outcome for outcome in of_result if outcome.decided_at <= change.at), next(iter(of_result), None))

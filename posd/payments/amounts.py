@@ -1,4 +1,4 @@
-"""Amounts in requests and events. `payments.counting` computes their effect.
+"""Amounts: checks of the till's amounts, and conversion between the units of till and terminal.
 
 Source: local API, Amounts.
 """
@@ -15,19 +15,19 @@ from posd.payments.model import TIP, Transaction
 from posd.payments.wire import TransactionEvent
 from posd.records.request import MAX_FAULTS, RequestFault
 
-#: Members that are always sent: 0 replaces a missing one.
+#: Members that are always sent. A missing one is sent as 0.
 REQUIRED = ("iva", "subtotal_iva", "subtotal_iva0")
-#: The only member that is an object -> the members of that object.
+#: Name of the only member that is an object, and the names in that object.
 NESTED = "extra_taxes"
 EXTRA_TAXES = ("airport_tax", "iac", "ice", "travel_agency")
 
 
-#: Default configuration.
+#: The defaults of `[amounts]` in the configuration.
 NOTHING_MORE = AmountsConfig((), (), 0, partial_void=False, decimals=None, max_amount=None)
 
 
 def read_amount(given: Mapping[str, object], rules: AmountsConfig) -> tuple[bytes, list[RequestFault]]:
-    """Return an amount in the form in which it is sent and stored, and all its faults. Null members are omitted."""
+    """Return an amount as it is stored, and all its faults. Null members are omitted."""
     members, taxes = (*REQUIRED, TIP, *rules.members), (*EXTRA_TAXES, *rules.extra_taxes)
     checked: dict[str, Any] = dict.fromkeys(REQUIRED, ZERO)
     faults: list[RequestFault] = []
@@ -46,7 +46,7 @@ def read_amount(given: Mapping[str, object], rules: AmountsConfig) -> tuple[byte
 
 
 def unfit(amount: bytes, unit: AmountUnit, decimals: int) -> list[RequestFault]:
-    """Return the members of a stored amount that have more decimal places than the unit or the currency."""
+    """Return a fault for each member of a stored amount with too many decimal places for the unit or the currency."""
     most = min(MOST_DIGITS[unit], decimals)
     because = (
         f"amount_unit of this terminal is {unit}"
@@ -58,7 +58,7 @@ def unfit(amount: bytes, unit: AmountUnit, decimals: int) -> list[RequestFault]:
 
 
 def on_wire(amount: bytes, unit: AmountUnit) -> bytes:
-    """Write a checked amount in the unit of a terminal."""
+    """Return a checked amount in the unit of a terminal."""
     if unit == "main":
         return amount
     return encode(
@@ -72,7 +72,7 @@ def on_wire(amount: bytes, unit: AmountUnit) -> bytes:
 
 
 def _fault(place: tuple[str, ...], words: str) -> RequestFault:
-    """Return the faults of an amount. `place`: the path of member names to the amount."""
+    """Return a fault of one member of the amount. `place`: the names on the path to the member."""
     return RequestFault(pointer(("amount", *place)), words)
 
 
@@ -111,15 +111,15 @@ def _unknown(place: tuple[str, ...], known: Sequence[str]) -> str:
 
 
 def authorized(transaction: Transaction, event: TransactionEvent) -> Decimal | None:
-    """Return the authorized amount of an event. Return None if the event has no amount, or its unit is unknown."""
+    """Return the authorized amount in an event. Return None if the event has none, or the unit is unknown."""
     found = event.raw_response.authorized_amount if event.raw_response is not None else None
     return _read(found, transaction)
 
 
 def added_tip(transaction: Transaction, event: TransactionEvent) -> Decimal | None:
-    """Return the tip that the cardholder added, from an event.
+    """Return the tip in an event, which the cardholder added.
 
-    Return None if the event has no tip, or its unit is unknown.
+    Return None if the event has none, or the unit is unknown.
     """
     return _read(event.tip, transaction)
 

@@ -33,8 +33,8 @@ from posd.terminals.attempt import (
 
 # Meaning of an error in the reply to a start (terminal API, Refusals).
 #
-# HTTP 200 is never an approval. An error in a 2xx reply is a refusal if the profile defines it so. One known error is a
-# cancellation. Any other error puts the transaction in doubt.
+# HTTP 200 is never an approval. If a 2xx reply contains an error, the profile may define it as a refusal
+# (`errors_in_2xx`). One known error is a cancellation. Any other error puts the transaction in doubt.
 
 #: Type and code of a cancellation by the cardholder.
 CARDHOLDER_CANCELED = ("TERMINAL-SUNMI", "-1")
@@ -43,14 +43,14 @@ CARDHOLDER_CANCELED = ("TERMINAL-SUNMI", "-1")
 AUTHENTICATION = frozenset({"AUTHENTICATION", "AUTH"})
 AUTHENTICATION_CODES = "AUTH-"
 
-#: Members of an error, and of the object around it. A reply with any other member may contain more about the payment,
+#: Names in an error, and in the object around an error. A reply with another name may contain more about the payment,
 #: so it is not judged by the error alone.
 _ERROR_MEMBERS = frozenset({"type", "code", "message", "param", "object", "failure"})
 _ABOUT_MEMBERS = _ERROR_MEMBERS | {"client_transaction_id", "terminal_id", "serial_number", "serialNumber"}
-#: Greatest depth at which an error is read in a reply.
+#: Largest number of objects around an error in a reply.
 _DEPTH = 3
 _NO_VALUES: tuple[Any, ...] = (None, "", {}, [])
-#: Codes that integrators mistook for an approval.
+#: Codes that may mean an approval instead of an error.
 _ZEROS = frozenset({"0", "00", "000"})
 
 
@@ -114,7 +114,7 @@ def _says_more(
 
 
 def refusal_words(judgement: StartRefused) -> str:
-    """Return why a start was refused, as text, and details of the reply."""
+    """Return as text why a start was refused, with the remark on the reply."""
     return with_remark(_words(judgement), judgement.remark)
 
 
@@ -140,8 +140,8 @@ def _of_authentication(error: ErrorEnvelope) -> bool:
 
 # What the attempt to send a start proves.
 #
-# `Attempt` is the terminal client's observation, and `judge` is the conclusion. If nothing of the request was written,
-# nothing can have been charged. Otherwise anything is possible.
+# The terminal client reports an `Attempt`, and `judge` draws the conclusion. If nothing of the request was written,
+# nothing was charged. Otherwise anything is possible.
 #
 # Source: terminal API, Acknowledgement, Calls to a terminal.
 
@@ -158,8 +158,8 @@ Judgement = StartAccepted | Canceled | StartRefused | NotSent | Doubtful
 def judge(attempt: Attempt, client_transaction_id: str, *, errors_in_2xx: bool | None = False) -> Judgement:
     """Judge the attempt to start the transaction with that id.
 
-    `errors_in_2xx`: the profile defines an error in a 2xx reply as "not started". None: recorded by a version that did
-    not read errors (see `judge_start`).
+    `errors_in_2xx`: whether the profile defines an error in a 2xx reply as "not started". None: a version that did not
+    read errors recorded the attempt (see `judge_start`).
     """
     return judge_start(
         attempt,
@@ -188,7 +188,7 @@ def _judge_success(reply: Replied, client_transaction_id: str, errors_in_2xx: bo
     return StartAccepted(acknowledgement.serial_number)
 
 
-#: Outcome words for the log, by kind of judgement.
+#: Words for log, history and feed, by kind of judgement.
 NAMES: Mapping[type[Judgement], str] = {
     StartAccepted: "acknowledged",
     Canceled: "canceled",
@@ -200,8 +200,8 @@ NAMES: Mapping[type[Judgement], str] = {
 
 # Replies to an abort, which the terminal API does not document.
 #
-# After every reply to an abort, posd still awaits the outcome. Only the reply "nothing is running" is used further: it
-# is a part of the proof in `payments.missing_proof`.
+# After every reply to an abort, posd still awaits the outcome. The reply "nothing is running" is also a part of the
+# proof in `payments.missing_proof`.
 #
 # Source: terminal API, Calls to a terminal.
 
@@ -210,13 +210,13 @@ class AbortAnswer(StrEnum):
     """Result of an abort."""
 
     TAKEN = "taken"  # the terminal replies that it aborts
-    NOTHING_RUNNING = "nothing_running"  # the terminal replies that there is nothing to abort
+    NOTHING_RUNNING = "nothing_running"  # the terminal replies that it runs nothing
     NOT_TAKEN = "not_taken"  # the terminal does not know this call: wrong path, no access
-    UNREACHABLE = "unreachable"  # it was not sent
-    UNKNOWN = "unknown"  # it was sent, and may have been accepted
+    UNREACHABLE = "unreachable"  # the abort was not sent
+    UNKNOWN = "unknown"  # the abort was sent, and may have been accepted
 
 
-#: As in the profile: 200 aborted, 409 nothing running.
+#: HTTP status of the reply "nothing is running". An operator confirms this meaning in the profile.
 NOTHING_RUNNING_STATUS = 409
 
 
@@ -252,15 +252,15 @@ def finds_running(attempt: Attempt) -> bool:
 
 # Replies to a transaction search (terminal API, Not known).
 #
-# A reply is one object, or a list of objects, in the form of the transaction event, at a configurable place. Only
-# elements with our `client_transaction_id` count. An empty list is the explicit "none". A 404, a 5xx, HTML, truncated
-# JSON and other transactions are no answer: they prove nothing about ours.
+# A reply has one object, or a list of objects, at a configurable place. Each object has the form of a transaction event
+# and is called an element. Only elements with the searched `client_transaction_id` count. An empty list is the explicit
+# "none". A 404, a 5xx, HTML, truncated JSON and other transactions prove nothing about the searched transaction.
 #
 # Source: terminal API, Calls to a terminal.
 
 #: Largest number of elements in a usable reply. A search for one id finds one transaction, or its few events.
 MAX_ELEMENTS = 256
-#: Number of bytes of elements that are kept for one search. At least one element is kept. A payment has four events,
+#: Largest size of the elements that are kept from one search. At least one element is kept. A payment has four events,
 #: each with the till's metadata.
 MAX_KEPT_BYTES = 128 * 1024
 FINAL_WORDS = frozenset(map(str, FINALS))
@@ -270,15 +270,15 @@ _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaults=True):
-    """The search found our transaction. `elements`: the elements with our id, in the order of the reply.
+    """The search found the transaction. `elements`: the elements with its id, in the order of the reply.
 
     The elements are verbatim, except for damaged parts.
     """
 
     elements: tuple[str, ...]
     damaged: tuple[str, ...] = ()  # the unreadable parts of the reply, as text
-    paged: bool = False  # the reply was a page of a list
-    cut_bytes: int = 0  # bytes of the elements that were omitted because of their size
+    paged: bool = False  # the reply is a page of a list
+    cut_bytes: int = 0  # size of the elements that `cut` omitted
 
     @cached_property
     def events(self) -> "tuple[TransactionEvent | NotAnEvent, ...]":
@@ -287,7 +287,7 @@ class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaul
 
     @property
     def usable(self) -> bool:
-        """Whether any element has the transaction's state."""
+        """Whether the transaction's state can be read from any element."""
         return any(isinstance(event, TransactionEvent) for event in self.events)
 
     def kept(self, keep: Callable[[TransactionEvent | NotAnEvent], bool]) -> "SearchHit":
@@ -297,13 +297,13 @@ class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaul
 
     @property
     def size(self) -> int:
-        """Return the number of stored bytes."""
+        """Size of all elements, in characters."""
         return sum(map(len, self.elements))
 
     def cut(self) -> "SearchHit":
-        """Return this hit cut to the size limit.
+        """Return this hit without the elements above `MAX_KEPT_BYTES`.
 
-        Final elements are kept first, then the others in the order of the reply.
+        Elements with a final state are kept first, then the others in the order of the reply.
         """
         if self.size <= MAX_KEPT_BYTES:
             return self
@@ -324,11 +324,11 @@ class SearchMiss(msgspec.Struct, frozen=True, tag="none"):
 
 
 class SearchFailed(msgspec.Struct, frozen=True, tag="no_answer"):
-    """No answer. `status`: the HTTP status of the reply, if any.
+    """The search has no usable result. `status`: the HTTP status of the reply, if any.
 
-    `bears_id`: an element has our id but is not of our payment. Such a reply is not an explicit "none".
-    `serial_number`: serial in that element of a terminal outside the fleet. `unreadable`: the element may be of our
-    payment, but its state cannot be read.
+    `bears_id`: an element has the searched id, but cannot be used. So the reply is not the explicit "none".
+    `serial_number`: the serial in that element, if it belongs to a terminal outside the fleet. `unreadable`: the state
+    in that element cannot be read.
     """
 
     reason: str
@@ -353,7 +353,7 @@ def request_body(client_transaction_id: str) -> bytes:
 
 
 def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, paged: bool = False) -> Answer:
-    """Read the result of a search. `pointer`: JSON Pointer (RFC 6901) to the transactions in the reply.
+    """Return the result of a search. `pointer`: JSON Pointer (RFC 6901) to the elements in the reply.
 
     `paged`: the reply is a page of a list, and an empty pointer means its member `data`.
     """
@@ -392,7 +392,7 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, pa
 
 
 def final_element(answers: Iterable[Answer], event_id: str) -> str | None:
-    """Return the element with that event_id, verbatim, from stored replies."""
+    """Return the element with that event_id, verbatim, from stored results of searches. Return None if none has it."""
     for answer in answers:
         if isinstance(answer, SearchHit):
             for element, event in zip(answer.elements, answer.events, strict=True):
@@ -405,7 +405,7 @@ def _event(element: str, paged: bool) -> TransactionEvent | NotAnEvent:
     try:
         return read_element(element.encode(), paged=paged)
     except NotAnEvent as error:
-        return error.alone()  # drop the cause, which references the whole reply
+        return error.alone()  # without its cause, which would keep the whole reply in memory
 
 
 def _elements(body: bytes, pointer: str, *, paged: bool) -> list[bytes]:
@@ -425,17 +425,17 @@ def _elements(body: bytes, pointer: str, *, paged: bool) -> list[bytes]:
     return [raw.strip()]
 
 
-#: Place of the transactions in a page, unless the profile names another.
+#: JSON Pointer to the elements of a page, unless the profile has another one.
 PAGE = "/data"
-#: Members that may accompany an empty list: page sizes and success flags.
+#: Names of members that may accompany an empty list: page sizes and success flags.
 _SIZES = frozenset({"size", "page_size", "pageSize", "per_page", "perPage", "limit"})
 _WELL = frozenset({"ok", "success"})
-#: Parts of the names of members that report further transactions.
+#: Parts of the names of members that report whether there are further transactions.
 _FURTHER = ("next", "more")
 
 
 def _tells_beside(around: Any, pointer: str) -> bool:
-    """Whether a reply with an empty list names transactions or an error elsewhere."""
+    """Whether a reply with an empty list has transactions, or an error, outside of that list."""
     if isinstance(around, Object) and envelope_in(around):
         return True
     for step in _steps(pointer):

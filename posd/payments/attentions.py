@@ -41,7 +41,7 @@ log = structlog.get_logger("posd.payments")
 
 
 async def _until_stored(work: Callable[[], Awaitable[None]], **about: str) -> None:
-    """Run a write, and repeat it until the store accepts it. `about`: name of the write in the log."""
+    """Run a write, and repeat it until the store accepts it. `about`: fields of the log line about a failure."""
     while True:
         try:
             return await work()
@@ -58,7 +58,7 @@ async def _until_stored(work: Callable[[], Awaitable[None]], **about: str) -> No
 # while no daemon ran.
 #
 # Callback URLs from a configured `advertise_host` or `public_url` have no address of this machine and are not checked.
-# Print jobs are polled in any case, so a lost address delays them by at most one pause.
+# Print jobs are polled in any case, so a lost address delays them by at most one pause between two polls.
 
 
 class AddressChanges(RecordService):
@@ -70,11 +70,11 @@ class AddressChanges(RecordService):
         self._wake = asyncio.Event()
 
     def compare(self) -> None:
-        """Compare the addresses of open payments with the changed addresses of this machine."""
+        """Request a comparison of callback addresses, because this machine's addresses have changed."""
         self._wake.set()
 
     def called_back_at(self, host: str) -> None:
-        """Check a recorded payment: its callback address may be gone since it was chosen."""
+        """Request a comparison if this machine has lost `host`, the callback address of a payment just recorded."""
         if host not in self._interfaces.addresses:
             self._wake.set()
 
@@ -86,12 +86,12 @@ class AddressChanges(RecordService):
             await self._wake.wait()
 
     async def _look(self) -> None:
-        """Compare the addresses of open payments with those of this machine, and record differences."""
+        """Compare the callback addresses of open payments with this machine's addresses, and record changes."""
         waiting = await self._store.read(rows.called_back)
         if not waiting:
             return
         try:
-            # Read the addresses after `waiting`: every callback address in it was an address of this machine before.
+            # Read this machine's addresses after the payments. In the other order, a new address could be missing here.
             addresses = {address.partition("%")[0] for address in addresses_of(self._interfaces.read())}
         except OSError as error:
             log.warning("interfaces.unreadable", error=str(error), detail="open payments are not compared with them")
@@ -112,9 +112,9 @@ class AddressChanges(RecordService):
 
 # Effect of an identity conflict on open payments: an attention while it lasts.
 #
-# During an identity conflict nothing is sent to the terminal. The terminal's open payments get an attention. The
-# identity that a device reports in an acknowledgement, an event or a search is stored. An address at which another
-# terminal answered is not used until the right one answers there, or an operator decides.
+# During an identity conflict nothing is sent to the terminal. The terminal's open payments get an attention. The serial
+# that a device reports in an acknowledgement, an event or a search is stored. An address at which a device reported
+# another serial is not used until the right terminal answers there, or an operator decides.
 
 
 class IdentityConflicts(RecordService):
@@ -122,13 +122,13 @@ class IdentityConflicts(RecordService):
 
     def __init__(self, parts: ServiceParts) -> None:
         super().__init__(parts)
-        self._looked: dict[str, None] = {}  # terminals that were probed, or whose conflict began or ended
-        self._kept: dict[str, str | None] = {}  # terminal -> serial of the other device, as stored
+        self._looked: dict[str, None] = {}  # queue of the terminals whose payments have to be marked or cleared
+        self._kept: dict[str, str | None] = {}  # terminal -> stored serial of another device at its address
         self._marked: set[str] = set()  # terminals with payments that have the attention
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Mark the pending payments, until cancelled."""
+        """Mark or clear the open payments of the queued terminals, until cancelled."""
         found = await self._store.read(rows.open_ones)
         self._marked = {item.terminal for item in found if item.attention_of(AttentionCode.IDENTITY_CONFLICT)}
         while True:
@@ -137,13 +137,13 @@ class IdentityConflicts(RecordService):
             self._wake.clear()
 
     def probed(self, terminal: str) -> None:
-        """Queue a terminal whose payments are to be marked after a probe, or after a conflict began or ended."""
+        """Queue a terminal after a probe, or after a conflict of it began or ended."""
         if terminal in self._marked or terminal in self._kept or self._fleet.conflict(terminal) is not None:
             self._looked[terminal] = None
             self._wake.set()
 
     def changed(self, changes: Sequence[TransactionChanged]) -> None:
-        """Read which devices reported an identity. Runs on the event loop after the COMMIT."""
+        """Set the serials that devices reported in these changes. Runs on the event loop after the COMMIT."""
         for change in changes:
             serial, sent_to = change.after.terminal, change.after.sent_to
             terminal = self._fleet.get(serial)
@@ -151,7 +151,7 @@ class IdentityConflicts(RecordService):
             if terminal is None or trusted is None or trusted.base_url != sent_to:
                 continue
             if trusted.other_serial is None and not change.after.mismatched:
-                continue  # usual case: no identity in the change
+                continue  # usual case: no other device is known or reported
             if (said := said_it_is(change)) is None:
                 continue
             other = said if said != serial else None
@@ -177,16 +177,16 @@ class IdentityConflicts(RecordService):
         dispute = self._fleet.conflict(terminal)
         await self._keep(terminal)
         if dispute is not None and dispute.kind is AddressConflict.SERIAL:
-            # Its payments have `serial_mismatch`, and posd searches for them at the device that received them.
+            # These payments have `serial_mismatch`, and posd searches for them at the device that received them.
             dispute = None
-        # Before the first probe since the start, the stored attention is kept.
+        # Until the terminal was reached, the stored attention is kept.
         if dispute is not None or known is None or known.addresses.reachable is True:
             detail = dispute.detail if dispute is not None else None
             await self._store.write(partial(self._record, terminal=terminal, detail=detail))
             (self._marked.discard if detail is None else self._marked.add)(terminal)
 
     async def _keep(self, terminal: str) -> None:
-        """Store the identity that the device at a terminal's address reports in an error, or that it reports none."""
+        """Store the other serial that the device at a terminal's address reports, or None if it reports no other."""
         known = self._fleet.get(terminal)
         trusted = known.addresses.trusted if known is not None else None
         if trusted is None or self._kept.get(terminal, "") == trusted.other_serial:
@@ -206,12 +206,12 @@ class IdentityConflicts(RecordService):
 
 # Unread approvals. After ten minutes each has the attention `outcome_unread`, until a client reads the approval.
 #
-# The commit that records an approval adds it to the table of unread ones. After a client has received a response with
-# the approval, the next commit of another change removes it. So a read costs no sync. After a power cut, an approval
-# that was read just before is unread again, but no unread approval is lost. After a restart the ten minutes start
-# again, measured by the monotonic clock.
+# The commit that records an approval adds it to the table of unread approvals. After a client has received a response
+# with the approval, the next commit of another change removes it from the table. So a read costs no sync. After a power
+# cut, an approval that was read just before is unread again, but no unread approval is lost. After a restart the ten
+# minutes start again, measured by the monotonic clock.
 
-#: Seconds in which a till should read an approval, including its own restart.
+#: Seconds in which a till should read an approval, even if the till restarts meanwhile.
 UNREAD_SECONDS = 600.0
 
 
@@ -247,13 +247,13 @@ class UnreadApprovals(RecordService):
                 self._any_read.set()
 
     async def run(self) -> None:
-        """Store which approvals are unread and which were read, until cancelled."""
+        """Store which approvals are still unread, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._change())
             tasks.create_task(self._forget())
 
     def changed(self, changes: Sequence[TransactionChanged]) -> None:
-        """Process the changes of a commit, on the event loop."""
+        """Process the changes of a commit. Runs on the event loop."""
         for change in changes:
             if change.approval_came:
                 self._wait(change.id, UNREAD_SECONDS)
@@ -272,7 +272,7 @@ class UnreadApprovals(RecordService):
             await _until_stored(write, transaction=identity)
 
     def _settle(self, unit: WriteTransaction, identity: str) -> None:
-        """Store whether the approval is still unread."""
+        """Raise the attention of an approval if it is still unread, else clear it."""
         found = rows.get(unit.db, identity)
         unread = identity in self._timers and found is not None and approved(found)
         if not unread:
@@ -281,14 +281,14 @@ class UnreadApprovals(RecordService):
             record(unit, found, OutcomeUnread() if unread else OutcomeRead(), self._now(), self._outstanding)
 
     async def _forget(self) -> None:
-        """Record what was read."""
+        """Remove read approvals from the table."""
         while True:
             await self._any_read.wait()
             self._any_read.clear()
             try:
                 self._read.difference_update(await self._store.ride(self._remove))
             except (StorageUnavailable, CommitUncertain):
-                self._any_read.set()  # the next commit removes them
+                self._any_read.set()  # try again with the next commit
 
     def _remove(self, unit: WriteTransaction) -> frozenset[str]:
         read = frozenset(self._read)
@@ -296,7 +296,7 @@ class UnreadApprovals(RecordService):
         return read
 
 
-# Reference data for checks of approvals (`payments.outcomes`): the currencies of a terminal, and the clock.
+# Data for the checks of approvals (`payments.outcomes`): the currencies of a terminal, and trust in the clock.
 
 
 class ApprovalChecks:
@@ -319,9 +319,9 @@ class ApprovalChecks:
         event: TransactionEvent,
         came_at: datetime | None,
     ) -> Unlikely | None:
-        """Return the contradictions to the request if the event approves the payment, else None.
+        """Return how an event that approves the payment contradicts the request, or None.
 
-        `came_at` is None if posd did not trust the clock at arrival, or if it is unknown.
+        `came_at`: time of arrival; None if it is unknown, or posd did not trust the clock.
         """
         if not _approves(before, after, event):
             return None
@@ -330,11 +330,14 @@ class ApprovalChecks:
         return Unlikely(*found) if found is not None else None
 
     def believed(self, event: TransactionEvent, at: datetime) -> datetime | None:
-        """Return the arrival time of an event; None if posd does not trust the clock or no rule needs it."""
+        """Return the arrival time of an event, or None if posd does not trust the clock or no check needs the time."""
         return at if event.status == APPROVAL and self._clock_sure() else None
 
     def known_currencies(self, terminal: str) -> frozenset[str] | None:
-        """Return the merchant's currency, or those of earlier approvals, or None if they must be read first."""
+        """Return the merchant's currency, else those of the terminal's earlier approvals.
+
+        Return None if these must be read from the database first.
+        """
         return frozenset({self._currency}) if self._currency else self._seen.get(terminal)
 
     def read_currencies(self, db: sqlite3.Connection, terminal: str) -> frozenset[str]:
@@ -344,7 +347,7 @@ class ApprovalChecks:
     def _currencies(
         self, db: sqlite3.Connection, transaction: Transaction, said: str | None, *, remembers: bool
     ) -> frozenset[str]:
-        """Return the expected currencies. The database is read at the first approval, and for a new currency."""
+        """Return the expected currencies. Read the database at the first approval, and for a new currency."""
         if said is None or self._currency:
             return frozenset({self._currency} - {""})
         seen = self._seen.get(transaction.terminal, frozenset())
@@ -356,7 +359,7 @@ class ApprovalChecks:
 
 
 def _approves(before: Transaction, after: Transaction, event: TransactionEvent) -> bool:
-    """Whether this approval gave the payment a new outcome."""
+    """Whether this event is an approval, and new evidence for the payment's outcome."""
     if event.status != APPROVAL or after.outcome is None or after.outcome.result is not Result.APPROVED:
         return False
     known = {item.event_id for item in before.outcome.evidence} if before.outcome else set()

@@ -1,4 +1,7 @@
-"""Chains: which transactions derive from which, and what prevents a new one. Runs inside the commit of the intent."""
+"""Chains: which transactions derive from which, and the guards against a double payment.
+
+The guards run inside the commit of the intent.
+"""
 
 import sqlite3
 from collections.abc import Callable, Container, Iterator, Sequence, Sized
@@ -22,19 +25,20 @@ from posd.records.model import Phase
 from posd.records.service import CallsInFlight
 from posd.storage.batch import WriteTransaction
 
-# A reference comes from the acquirer and is no identity. A reference links two transactions only if exactly one payment
-# has it, or exactly one on the same terminal. A transaction with `derives_from` is linked by that id only.
+# A reference comes from the acquirer, and several payments can have the same one. It links a transaction to a payment
+# only if exactly one payment has it, or exactly one on the same terminal. A transaction with `derives_from` is linked
+# by that id only.
 
-#: Condition for transactions that were sent with a reference and have no `derives_from`. `IS NOT NULL` lets SQLite use
-#: the index.
+#: SQL condition for the transactions that were sent with a reference and have no `derives_from`. `IS NOT NULL` lets
+#: SQLite use the index.
 _SENT_UNDER = "upper(transaction_reference) = ? AND transaction_reference IS NOT NULL AND derives_from IS NULL"
 
 
 def with_reference(db: sqlite3.Connection, reference: str, terminal: str | None) -> Transaction | list[str] | None:
-    """Return the transaction with a reference. If several transactions have the reference, return the only one on that
-    terminal. Return None if there is none.
+    """Return the transaction whose approval has a reference, or None.
 
-    If the reference is ambiguous, return the ids of the two oldest.
+    If several have the reference, return the only one on that terminal. If that is ambiguous too, return the ids of the
+    two oldest.
     """
     found = list(rows.where(db, "given_reference = upper(?) ORDER BY rowid LIMIT 2", (reference,)))
     if len(found) < 2:
@@ -53,22 +57,25 @@ def another_with_reference(db: sqlite3.Connection, transaction: Transaction) -> 
 
 
 def named(db: sqlite3.Connection, original: str | None, reference: str | None) -> Transaction | None:
-    """Return the original that a till names by id, else by reference. Return None if it is unknown."""
+    """Return the original that a till names by id, else by reference. Return None if it is unknown or ambiguous."""
     found = rows.get(db, original) if original is not None else with_reference(db, reference or "", None)
     return found if isinstance(found, Transaction) else None
 
 
 def derived_ids(db: sqlite3.Connection, transaction: Transaction) -> list[str]:
-    """Return the ids of transactions that derive from a transaction, oldest first.
+    """Return the ids of the transactions that derive from a transaction, oldest first.
 
-    The result includes transactions that were sent with its reference before this database knew the payment.
+    The result includes transactions that were sent with the reference of this transaction before the database had it.
     """
     found = ChainLinks(db).derived(transaction)
     return [found[rowid] for rowid in sorted(found)]
 
 
 def original_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
-    """Return the id of a transaction's original: the id that the till named, else the payment with its reference."""
+    """Return the id of a transaction's original, or None.
+
+    The till named the id, or the reference of a payment.
+    """
     named = transaction.original or transaction.derives_from
     if named is not None or transaction.transaction_reference is None:
         return named
@@ -77,7 +84,7 @@ def original_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
 
 
 def _root(original: Transaction) -> str:
-    """Return the id of the payment with a reference. If it is a re-authorization, return its pre-authorization."""
+    """Return the id of a payment. For a re-authorization, return the id of its pre-authorization if it is known."""
     above = original.derives_from if original.type is OperationType.RE_AUTH else None
     return above or original.client_transaction_id
 
@@ -92,7 +99,10 @@ def read_original(db: sqlite3.Connection, transaction: Transaction) -> Transacti
 
 
 def original_facts(db: sqlite3.Connection, transaction: Transaction, original: Transaction | None) -> Original | None:
-    """Return the data of the original from `read_original` that `counting` needs."""
+    """Return the facts of an original that `counting` needs, or None without an original.
+
+    `original`: the result of `read_original`.
+    """
     if original is None:
         return None
     own = rows.number(db, transaction.client_transaction_id)
@@ -100,23 +110,23 @@ def original_facts(db: sqlite3.Connection, transaction: Transaction, original: T
     return counting.original_of(original, (item for number, item in found.items() if own is None or number < own))
 
 
-#: Condition for derived transactions that change the reserved amount. With the condition, no number of refunds is read.
+#: SQL condition for the derived operations that change the amount of an original. Refunds, which can be many, do not.
 _CHANGES_ORIGINAL = "type IN ('re-auth', 'post-tip')"
-#: Largest number of transactions of a chain that are read before another operation. A restaurant's bill has three.
+#: Largest number of transactions of a chain that are read for a new operation. A restaurant's bill has three.
 MAX_CHAIN = 300
-#: Largest number of payments with one reference that are read to find unlinked transactions.
+#: Largest number of payments with one reference that are read for a new operation.
 MAX_GIVERS = 5000
 
 
 class ChainTooLong(Exception):
-    """Chain with more transactions than posd reads, so the allowed amount cannot be determined."""
+    """Chain with more transactions than posd reads, so posd cannot tell whether a new operation is allowed."""
 
 
 class ChainLinks:
     """Links between transactions, for one check of a chain. Each transaction is read once.
 
-    `most`: largest number of transactions; more raise ChainTooLong. None: no limit. `only`: an SQL condition on derived
-    transactions.
+    `most`: largest number of transactions, above which ChainTooLong is raised; None: no limit. `only`: SQL condition on
+    the derived transactions to read.
     """
 
     def __init__(self, db: sqlite3.Connection, most: int | None = None, only: str = "1") -> None:
@@ -129,7 +139,7 @@ class ChainLinks:
         self._walked: set[str] = set()
 
     def derived(self, transaction: Transaction) -> dict[int, str]:
-        """Return rowid -> id of transactions that derive from one, by its id or by its reference."""
+        """Return rowid -> id of the transactions that derive from this transaction, by its id or by its reference."""
         found = self._ids("derives_from = ?", transaction.client_transaction_id)
         reference, own = transaction.given_reference, transaction.terminal
         if reference is None or not (sent := self._sent_under(reference)):
@@ -143,7 +153,7 @@ class ChainLinks:
     def members(self, original: Transaction | None, reference: str | None = None) -> dict[int, Transaction]:
         """Return the transactions that derive from an original and from its re-authorizations, by rowid, oldest first.
 
-        If the original is unknown, return those sent with the reference, and those that derive from them.
+        If the original is unknown, return the transactions sent with the reference, and those that derive from them.
         """
         found: dict[int, str] = {}
         if original is None:
@@ -151,7 +161,7 @@ class ChainLinks:
         else:
             found |= self.derived(original)
             if original.type is OperationType.RE_AUTH and original.transaction_reference and not original.derives_from:
-                # Add those sent with the reference under which this re-authorization was sent.
+                # Its pre-authorization is unknown here. Transactions sent with the same reference derive from it too.
                 found |= self._sent_under(original.transaction_reference.upper())
         known: dict[int, Transaction] = {}
         while waiting := found.keys() - known.keys():
@@ -165,7 +175,7 @@ class ChainLinks:
         return dict(sorted(known.items()))
 
     def whole(self, transaction: Transaction) -> list[Transaction]:
-        """Return all transactions of the chain, the given one first. The given one need not be recorded."""
+        """Return all transactions of a transaction's chain, this transaction first. It need not be recorded."""
         found, waiting = {transaction.client_transaction_id: transaction}, [transaction]
         while waiting:
             item = waiting.pop()
@@ -176,7 +186,7 @@ class ChainLinks:
         return list(found.values())
 
     def _beside(self, item: Transaction) -> Iterator[str]:
-        """Yield the ids next to a transaction in its chain."""
+        """Yield the ids of the transactions with a direct link to this transaction."""
         yield from self.derived(item).values()
         if (named := item.original or item.derives_from) is not None:
             yield named
@@ -204,7 +214,7 @@ class ChainLinks:
     def _giver(self, reference: str, terminal: str) -> str | None:
         """Return the id of the payment with a reference.
 
-        If several payments have the reference, return the only one on that terminal.
+        If several have the reference, return the only one on that terminal. Return None if there is none.
         """
         found = self._given(reference)
         ids = next(iter(found.values())) if len(found) == 1 else found.get(terminal, [])
@@ -225,9 +235,9 @@ class ChainLinks:
         return self._givers[reference]
 
     def _ids(self, condition: str, parameter: str) -> dict[int, str]:
-        """Return rowid -> id for one condition, which must have its own index.
+        """Return rowid -> id of the transactions that meet a condition, which must have an index.
 
-        With two conditions SQLite would scan all rows.
+        A query with two such conditions, joined by OR, would scan all rows.
         """
         most = -1 if self._most is None else self._most + 1
         query = f"SELECT rowid, client_transaction_id FROM transactions WHERE {condition} AND {self._only} LIMIT ?"  # noqa: S608
@@ -240,14 +250,14 @@ class ChainLinks:
             raise ChainTooLong
 
 
-# Place of a new transaction in its chain, inside the commit of its intent. `payments.operations` and `payments.amounts`
-# contain the rules.
+# Original and chain of a new transaction, found inside the commit of its intent. The rules are in
+# `payments.operations` and `payments.counting`.
 
 
 def place(
     unit: WriteTransaction, transaction: Transaction, zone: tzinfo, amounts: AmountsConfig
 ) -> tuple[Transaction, frozenset[str]]:
-    """Return the transaction with reference and original filled in, and the ids of its chain.
+    """Return the transaction with the reference to send and the id of its original, and the ids of its chain.
 
     Raise Problem unknown_original, already_derived, chain_conflict or amount_exceeds; then nothing is sent.
     """
@@ -281,7 +291,7 @@ def _place(
     if (exceeds := excess(placed, original, beside, amounts)) is not None:
         raise exceeds
     if kind is OperationType.VOID and original.outcome is not None and original.type is not OperationType.RE_AUTH:
-        # A re-authorization can be on another day than its pre-authorization.
+        # For a void of a re-authorization the day is unknown: its pre-authorization can be of another day.
         until = _same_day_until(unit, original, original.outcome, zone)
         placed = msgspec.structs.replace(placed, same_day_until=until)
     return placed, ids
@@ -389,8 +399,10 @@ def _standing(transaction: Transaction) -> str:
 
 
 def _same_day_until(unit: WriteTransaction, original: Transaction, outcome: Outcome, zone: tzinfo) -> str:
-    """Return the end of the day on which the terminal approved the original. posd can receive an approval much later,
-    so the terminal's time is used.
+    """Return the end of the day on which the terminal approved the original.
+
+    The terminal's time is used, because posd can receive an approval much later. If it cannot be read, the time of the
+    outcome is used.
     """
     body = journal.final_event(unit.db, original)
     with suppress(NotAnEvent, ValueError, OverflowError):  # OverflowError: a date outside the calendar
@@ -411,7 +423,7 @@ MAX_OF_SALE = 300
 def refuse_sale(unit: WriteTransaction, transaction: Transaction, chain: Container[str]) -> None:
     """Raise Problem if another transaction of the sale is open, approved or unsettled, on any terminal.
 
-    Transactions of the same chain are no second payment of the sale: `place` checks them.
+    Transactions of the same chain are no second payment of the sale. `place` checks these.
     """
     if transaction.sale is None or transaction.repeat:
         return
@@ -443,8 +455,8 @@ def refuse_busy(
 ) -> None:
     """Raise Problem if another transaction holds the terminal and is open, or has an open call.
 
-    `has_left`: whether a reload of the configuration took the address of the transaction from a terminal. The device at
-    that address may still run the payment that it received under its earlier serial.
+    `has_left`: returns whether a reload of the configuration removed a serial, or gave it another address. A device
+    that had this serial may still run a payment, and can be the device that the new transaction is for.
     """
     for serial, identity in rows.leases(unit.db).items():
         own = serial == transaction.terminal

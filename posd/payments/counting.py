@@ -1,14 +1,15 @@
 """Effect of an operation on money: the amount that it charges, returns, reserves or releases.
 
-The limits of chains, all totals, the report, shifts and the feed use this rule. Head office has the same rule in SQL
-(`posd/collect/tables`); the vectors in `tests/vectors/counting.json` test both.
+The limits of chains, all totals, the report, shifts and the feed use these rules. Head office has the same rules in SQL
+(`posd/collect/tables`). The vectors in `tests/vectors/counting.json` test both.
 
-- Sums are compared, not members. Absolute values are compared, because acquirers answer a refund as 10 or as -10.
-- The terminal's amount counts and is shown. If requested and reported amounts differ, a limit uses the smaller one of a
-  charge or reservation. For a refund or capture, a limit uses the larger amount. So no reply of a terminal increases
-  the amount that is still allowed.
+- The sums of amounts are compared, not their members. Absolute values are compared, because some acquirers report a
+  refund of 10 as 10, and others as -10.
+- The amount that the terminal reports counts and is shown. It may differ from the requested amount. Then the limits use
+  the smaller one for a charge or a reservation, and the larger one for a refund or a capture. So no reply of a terminal
+  increases the amount that is still allowed.
 
-Source: local API, Amounts, Chains; design, 13.
+Source: local API, Amounts, Chains.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from posd.base.problems import Problem
 from posd.config.schema import AmountsConfig
 from posd.payments.model import Outcome, Result, Transaction, amount_and_tip, approved
 
-#: Largest number of transactions that a refusal lists.
+#: Largest number of transactions that a Problem lists.
 MAX_SHOWN = 20
 
 
@@ -39,13 +40,13 @@ class Basis(StrEnum):
 
     AUTHORIZED = "authorized"  # the terminal reported it
     REQUESTED = "requested"  # the till requested it, and the terminal reported no amount
-    ORIGINAL = "original"  # for a full void or refund: the effect of its original
+    ORIGINAL = "original"  # for a void or refund without an amount: the amount of its original
     NEW_TOTAL = "new_total"  # for a tip: the terminal reported the new total, so the requested tip counts
     UNKNOWN = "unknown"
 
 
 class Section(StrEnum):
-    """Section of an operation. Only `counted` is in totals."""
+    """Section of the report to which an operation belongs. Only `counted` is in totals."""
 
     COUNTED = "counted"  # approved charges, captures and tips; approved voids and refunds of them, negative
     RESERVED = "reserved"  # approved pre-authorizations, re-authorizations, and voids of them
@@ -55,7 +56,7 @@ class Section(StrEnum):
 
 
 class CountedOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts of an operation that decide its effect. `requested`: sum of the till's amount with its tip, or 0.
+    """Facts that decide the effect of an operation. `requested`: sum of the till's amount with its tip, or 0.
 
     `added_tip`: the tip that the cardholder added at the terminal.
     """
@@ -70,10 +71,10 @@ class CountedOperation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Original(msgspec.Struct, frozen=True):
-    """Original of an operation. `came_to`: the amount that it moved. None if it is not approved, or its amount is
-    unknown.
+    """Original of an operation.
 
-    `tips`: sum of the counted tips that were approved before the operation.
+    `came_to`: the amount that it moved; None if it is not approved, or the amount is unknown. `tips`: sum of the
+    counted tips that were approved before the operation.
     """
 
     type: OperationType | None
@@ -84,9 +85,9 @@ class Original(msgspec.Struct, frozen=True):
 class Effect(msgspec.Struct, frozen=True):
     """Effect of an operation. For an open operation, the effect that an approval would have.
 
-    `kind`: the type, or for a void `cancellation`, `refund`, `void` (unknown which), `release` (of a reservation) or
-    `void of unknown`. The kind is `unknown` without a type. `of`: None if the kind does not determine it. `amount`:
-    negative for a reversal or a release, None if unknown.
+    `kind`: the operation type, or `unknown` without one. The kind of a void is `cancellation`, `refund`, `void`
+    (unknown which), `release` (of a reservation) or `void of unknown`. `of`: None if unknown. `amount`: negative for a
+    reversal or a release, None if unknown.
     """
 
     kind: str
@@ -179,7 +180,7 @@ def original_of(original: Transaction, members: Iterable[Transaction]) -> Origin
     """Return the facts of an original. `members`: transactions that derived from it before the operation."""
     found = by_type(members)
     standing = reserving(original, found) if original.type in RESERVING else original
-    took = approved(standing) and original.type not in REVERSING  # the effect of a reversal of a reversal is unknown
+    took = approved(standing) and original.type not in REVERSING  # the amount of a reversed reversal is unknown
     facts = Original(original.type, effect(operation_of(standing), None).amount if took else None)
     for tip in found[POST_TIP]:
         moved = effect(operation_of(tip), facts).counted or ZERO
@@ -205,7 +206,7 @@ def reserving(original: Transaction, done: Approved) -> Transaction:
     return (done[RE_AUTH] or [original])[-1]
 
 
-# Limits: a capture, a void or a refund is at most the amount of its original.
+# Limits: a capture, a void or a refund must not exceed the amount of its original.
 
 
 def charged(item: Transaction) -> Decimal | None:
@@ -236,7 +237,7 @@ def tipped(item: Transaction) -> Decimal:
 def given_back(item: Transaction, whole: Decimal) -> Decimal:
     """Return the largest amount that an approved refund can have given back.
 
-    `whole`: amount of a refund without an amount.
+    `whole`: the amount that counts for a refund without an amount.
     """
     return max(item.total or whole, abs(operation_of(item).authorized or ZERO))
 
@@ -262,7 +263,7 @@ def excess(
 def _excess_of_capture(
     asked_for: Transaction, original: Transaction, done: Approved, rules: AmountsConfig
 ) -> Problem | None:
-    """The captures together, without their tips, must not exceed the reservation."""
+    """Return the problem of a capture if all captures together, without their tips, exceed the reservation."""
     held, captures = reserving(original, done), done[CAPTURE]
     reserved = charged(held)
     if reserved is None:
@@ -277,7 +278,10 @@ def _excess_of_capture(
 def _excess_of_void(
     asked_for: Transaction, original: Transaction, done: Approved, rules: AmountsConfig
 ) -> Problem | None:
-    """A void must be for the whole charge, with or without later tips, unless the configuration allows a part."""
+    """Return the problem of a void whose amount is not the whole charge, with or without later tips.
+
+    The configuration can allow a part of the charge.
+    """
     standing, tips = reserving(original, done), done[POST_TIP]
     own = charged(standing)
     if own is None:
@@ -292,7 +296,10 @@ def _excess_of_void(
 
 
 def _excess_of_refund(asked_for: Transaction, original: Transaction, done: Approved) -> Problem | None:
-    """The refunds together must not exceed the charge. A refund without an amount is for the whole charge."""
+    """Return the problem of a refund if all refunds together exceed the charge.
+
+    A refund without an amount is for the whole charge.
+    """
     tips, refunds = done[POST_TIP], done[REFUND]
     counted, own = [original, *tips, *refunds], charged(original)
     if own is None:
@@ -310,7 +317,7 @@ def _excess_of_refund(asked_for: Transaction, original: Transaction, done: Appro
 def _exceeds(
     asked_for: Transaction, asked: Decimal, allowed: Decimal, counted: Sequence[Transaction], words: str
 ) -> Problem:
-    """Return the problem of an operation that requests too much.
+    """Return the problem of an operation that requests more than `allowed`.
 
     `counted`: the transactions that determine the limit.
     """

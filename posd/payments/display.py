@@ -1,7 +1,7 @@
 """Display for a cashier: the code and text for the state of a transaction (local API, `display`).
 
-No text may suggest another charge while another charge is unsafe. So `not_paid` is used only if the till may start
-again (`new_id_ok`). If the outcome is unknown, the text tells the cashier not to charge again.
+No text may suggest another charge while another charge is unsafe. So `not_paid` is used only if the till may start a
+new payment (`new_id_ok`). If the outcome is unknown, the text tells the cashier not to charge again.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from posd.records.model import Phase
 
 
 class DisplayCode(StrEnum):
-    """Codes of the display."""
+    """Code of a display. The till can show a text of its own for each code."""
 
     SENDING = "sending"
     PRESENT_CARD = "present_card"
@@ -45,12 +45,12 @@ class Display(msgspec.Struct, frozen=True):
 
 
 _CARD = Text("Present the card", "Presente la tarjeta")
-#: After CARD_PRESENTED the terminal may ask for the card again.
+#: For operations that may need no card.
 _FOLLOW = Text("Follow the terminal, it may ask for the card", "Siga el terminal, puede pedir la tarjeta")
-#: For an orphan of unknown type: its approval may be a charge or a refund.
+#: For an orphan of unknown type, which may be a charge or a refund.
 _UNDONE = Text("NOT APPROVED: nothing has changed", "NO APROBADO: nada ha cambiado")
 
-#: Texts that do not depend on the type.
+#: Texts that do not depend on the operation type.
 TEXTS: Mapping[DisplayCode, Text] = {
     DisplayCode.SENDING: Text("Sending to the terminal, please wait", "Enviando al terminal, espere por favor"),
     DisplayCode.CARD_READ: Text("Card read, please wait", "Tarjeta leída, espere por favor"),
@@ -70,10 +70,10 @@ TEXTS: Mapping[DisplayCode, Text] = {
     ),
 }
 
-#: Words between the authorized amount and a larger requested amount.
+#: Word between the authorized amount and a larger requested amount.
 OF = Text("of", "de")
 
-#: Lifecycle state of an active transaction -> display code. Other states have `looking`.
+#: Lifecycle state of an active transaction -> display code. Any other state has the code `looking`.
 ACTIVE: Mapping[Status | None, DisplayCode] = {
     Status.TERMINAL_ACKNOWLEDGED: DisplayCode.PRESENT_CARD,
     Status.CARD_PRESENTED: DisplayCode.CARD_READ,
@@ -82,7 +82,7 @@ ACTIVE: Mapping[Status | None, DisplayCode] = {
 
 
 def code(transaction: Transaction, step: NextStep) -> DisplayCode:
-    """Return the code for a transaction with that next step."""
+    """Return the code for a transaction. `step`: the till's next step for it."""
     phase, outcome = transaction.phase, transaction.outcome
     if step is NextStep.ASK_PERSON:
         return DisplayCode.CALL_SUPERVISOR
@@ -105,7 +105,7 @@ def approval(kind: OperationType | None) -> DisplayCode:
 
 
 def text(said: DisplayCode, kind: OperationType | None) -> Text:
-    """Return the text of a code for a transaction of that type."""
+    """Return the text of a code. `kind`: the operation type of the transaction."""
     row = OPERATIONS[kind] if kind else None
     match said:
         case DisplayCode.NOT_PAID:
@@ -117,16 +117,16 @@ def text(said: DisplayCode, kind: OperationType | None) -> Text:
 
 
 def display(transaction: Transaction, step: NextStep, language: Language) -> Display:
-    """Return the display of a transaction with that next step."""
+    """Return the display of a transaction. `step`: the till's next step for it."""
     said = code(transaction, step)
     return Display(said, text(said, transaction.type).of(language, _amount(transaction, language)))
 
 
 def _amount(transaction: Transaction, language: Language) -> str:
-    """Return the authorized amount, else the requested amount, with a leading space. Return an empty text if both are
-    unknown.
+    """Return the authorized amount, else the requested amount, with a leading space.
 
-    If less was authorized than requested, show both amounts, because the rest is not paid.
+    Return an empty text if both are unknown. If less was authorized than requested, return both amounts, because the
+    rest is not paid.
     """
     outcome, asked = transaction.outcome, transaction.total
     authorized = outcome.authorized_amount if outcome is not None else None

@@ -124,7 +124,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """How a transaction stands, as far as a till shows it."""
+    """The state of a transaction, as far as a till shows it."""
 
     phase: PhaseNow
     next_step: NextStepNow
@@ -148,7 +148,7 @@ class Events(msgspec.Struct, frozen=True):
     events: Annotated[list[Event], Meta(description="in the order of arrival")]
 
 
-# Lines of a transaction's history: events, and actions with their user (local API, history).
+# Lines of a transaction's history: its events, and its journal entries with the user of each (local API, history).
 #
 # `kind` must follow `at` in the JSON, so it is a field and not msgspec's tag.
 
@@ -172,7 +172,7 @@ class SearchLine(Line, frozen=True, kw_only=True):
 
 
 class AbortAnsweredLine(Line, frozen=True, kw_only=True):
-    """Result of the abort."""
+    """The abort has ended."""
 
     kind: Literal["abort_answered"] = "abort_answered"
     answer: Annotated[AbortAnswer, Meta(description="the meaning of the terminal's reply")]
@@ -187,7 +187,7 @@ class SilentLine(Line, frozen=True, kw_only=True):
     seconds: Annotated[float, Meta(description="for so long")]
 
 
-#: Types of the lines, in the order of the API's description. Most have the fields of their entry.
+#: Types of the lines, in the order of the API's description. Most have the described fields of their journal entry.
 HISTORY_LINES: tuple[type[Line], ...] = (
     IntentLine,
     EventLine,
@@ -246,13 +246,13 @@ class History(msgspec.Struct, frozen=True):
     ]
 
 
-# Conversion of transactions and rows into documents of the local API. The names of fields are the API's.
+# Conversion of transactions and rows into documents of the local API. The fields have the names of the API.
 
 
 def outcome_document(
     db: sqlite3.Connection | None, transaction: model.Transaction, step: NextStep, language: Language
 ) -> Outcome | None:
-    """Return the outcome with its final event, or None. `db` is used only if there is an outcome."""
+    """Return the outcome with its final event, or None without an outcome. With `db` None, omit the final event."""
     if transaction.outcome is None:
         return None
     final = journal.final_event(db, transaction) if db is not None else None
@@ -262,7 +262,7 @@ def outcome_document(
 def transaction_outcome(
     db: sqlite3.Connection, transaction: model.Transaction, step: NextStep, language: Language
 ) -> TransactionOutcome | None:
-    """Return the outcome with the till's request, or None."""
+    """Return the outcome with the till's request, or None without an outcome."""
     outcome = outcome_document(db, transaction, step, language)
     if outcome is None:
         return None
@@ -286,7 +286,7 @@ def transaction_document(
     abortable: bool,
     missing_proof: tuple[MissingProof, ...] = (),
 ) -> Transaction:
-    """Return the local API's document of a transaction. `step`: its next step."""
+    """Return the local API's document of a transaction. `step`: the till's next step for it."""
     original = transaction.original or transaction.derives_from
     values = same_fields(Transaction, transaction) | {
         "next_step": step,
@@ -307,7 +307,7 @@ def transaction_document(
 def state_document(
     transaction: model.Transaction, step: NextStep, language: Language, missing_proof: tuple[MissingProof, ...]
 ) -> State:
-    """Return the state of a transaction with that next step."""
+    """Return the state of a transaction as a document. `step`: the till's next step for it."""
     said = display(transaction, step, language)
     return State(transaction.phase, step, said, missing_proof, transaction.shown_attention)
 
@@ -318,10 +318,7 @@ def event_document(item: StoredEvent) -> Event:
 
 
 def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> History:
-    """Return the history of a transaction in order.
-
-    The history has the start, the events, and the entries of the journal.
-    """
+    """Return the history of a transaction: its start, then its events and journal entries in the order of arrival."""
     lines: list[tuple[int, Line]] = [
         (2 * item.events_before, line(item.at, item.entry, transaction))
         for item in journal.entries(db, transaction.client_transaction_id)

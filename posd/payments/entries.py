@@ -1,8 +1,8 @@
 """Journal entries: all inputs of a transaction other than events, and operators' decisions about it.
 
 Each entry is stored as received, and `apply` computes its effect. Only events (`transitions.advance`) and entries
-change a transaction's state, so `replay` can derive it again from both. Descriptions of fields appear in the API's
-history.
+change a transaction's state. So `replay` can derive the state again from both. Fields with a description appear in the
+API's history.
 """
 
 from collections.abc import Iterable
@@ -26,8 +26,8 @@ from posd.terminals.attempt import Attempt
 class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
     """The one attempt to send the start, as the terminal client reported it. Bodies are base64 in JSON.
 
-    `errors_in_2xx`: the profile's value at that time. None: an earlier version, which did not read errors, recorded the
-    entry. See `answers.judge`.
+    `errors_in_2xx`: the profile's value at that time. None: a version that did not read errors recorded the entry. See
+    `answers.judge`.
     """
 
     attempt: Attempt
@@ -35,10 +35,7 @@ class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
 
 
 class JudgedStart(msgspec.Struct, frozen=True):
-    """The attempt to send the start, and its judgement.
-
-    With the judgement, the terminal's reply need not be parsed twice.
-    """
+    """The attempt to send the start, with its judgement, so that the terminal's reply is parsed only once."""
 
     attempted: Attempted
     judgement: Judgement
@@ -55,32 +52,32 @@ class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kin
 
 
 class Searched(msgspec.Struct, frozen=True, tag="search", tag_field="kind"):
-    """Result of a search."""
+    """A search has ended."""
 
     answer: Answer
 
 
 class AbortRequested(msgspec.Struct, frozen=True, tag="abort_requested", tag_field="kind"):
-    """An abort is about to be sent: for a till (`uid` of its process), or by posd as a probe."""
+    """An abort is about to be sent: for a till (`uid`: user id of the till's process), or as a probe of posd."""
 
     probe: Annotated[bool, Meta(description="posd asks by itself whether anything runs")]
     uid: Annotated[int | None, Meta(description="user id of the calling process")] = None
 
 
 class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field="kind"):
-    """Result of the abort. `reads_errors`: whether the recording version read errors (see `judge_abort`)."""
+    """The abort has ended. `reads_errors`: whether the version that recorded this read errors (see `judge_abort`)."""
 
     attempt: Attempt
     reads_errors: bool = False
 
     @property
     def answer(self) -> AbortAnswer:
-        """Judgement of the reply."""
+        """Judgement of the attempt to send the abort."""
         return judge_abort(self.attempt, reads_errors=self.reads_errors)
 
     @property
     def found_running(self) -> bool:
-        """Whether the terminal's reply shows that a transaction runs there, or ran."""
+        """Whether the terminal's reply shows that a transaction runs, or ran, on it."""
         return self.answer is AbortAnswer.TAKEN or (self.reads_errors and finds_running(self.attempt))
 
 
@@ -117,8 +114,7 @@ class Dismissed(DecisionEntry, frozen=True, tag="acknowledge"):
 
 
 class Unlikely(msgspec.Struct, frozen=True, tag="approval_unlikely", tag_field="kind"):
-    """An applied approval contradicts its request. `detail` lists the contradictions. `by_sum`: the amount is one of
-    them.
+    """An applied approval contradicts its request. `reasons`: the contradictions. `by_sum`: one of them is the amount.
 
     `outcomes.unlikely` finds them when the approval arrives, from the facts known at that time.
     """
@@ -162,7 +158,7 @@ class OutcomeUnread(msgspec.Struct, frozen=True, tag="outcome_unread", tag_field
 
 
 class OutcomeRead(msgspec.Struct, frozen=True, tag="outcome_read", tag_field="kind"):
-    """A client has read the approval after those ten minutes."""
+    """A client has read the approval after `OutcomeUnread`."""
 
 
 Entry = (
@@ -191,8 +187,9 @@ Entry = (
 )
 
 
-#: Entries that are recorded only for an open payment. If a restore merges two records, such an entry can follow the end
-#: of the payment. Then it has no effect. An operator's decision never replaces an earlier report of the terminal.
+#: Entries that are recorded only for an open payment. If a restore merges the journals of two databases, such an entry
+#: can follow the end of the payment. Then it has no effect. So an operator's decision never replaces an earlier report
+#: of the terminal.
 OF_OPEN_ONES = (Interrupted, NothingHeard, ProvedNotStarted, Released, Resolved, TakenOver, AddressLost, Disputed)
 
 
@@ -212,12 +209,12 @@ def apply(transaction: Transaction, entry: Entry | JudgedStart, now: datetime) -
         case AbortRequested(probe=False):
             return transitions.aborting(transaction, now, may_be=True)
         case AbortAnswered(found_running=True):
-            # The callback proves that a terminal has the request, so "never started" cannot be proved.
+            # The terminal runs or ran a transaction, so "never started" cannot be proved.
             return transitions.touched(transaction, now)
         case AbortAnswered(answer=AbortAnswer.NOT_TAKEN | AbortAnswer.UNREACHABLE):
             return transitions.aborting(transaction, now, may_be=False)
         case AbortRequested() | AbortAnswered():
-            return transaction  # an abort request alone changes nothing; events show its effect
+            return transaction  # events show the effect of the abort
         case CallbackBrokeOff():
             return transitions.touched(transaction, now)
         case Quarantined(reason=reason, serial_number=serial):
@@ -257,7 +254,7 @@ def apply(transaction: Transaction, entry: Entry | JudgedStart, now: datetime) -
 
 
 def feed_word(entry: Entry | JudgedStart) -> str:
-    """Return the feed's word for an entry: `acknowledged`, `search:none`, `abort:nothing_running`, `release`."""
+    """Return the feed's word for an entry, such as `acknowledged`, `search:none` or `release`."""
     match entry:
         case JudgedStart(judgement=judgement):
             return NAMES[type(judgement)]
@@ -276,13 +273,13 @@ def feed_word(entry: Entry | JudgedStart) -> str:
 def replay(
     initial: Transaction, inputs: Iterable[tuple[datetime, Entry | tuple[TransactionEvent, RepeatedEvent]]]
 ) -> tuple[Transaction, list[Verdict]]:
-    """Derive a transaction again from its beginning and all inputs in order, with the verdict of each event."""
+    """Derive a transaction again from its first state and all inputs in order. Return also each event's verdict."""
     transaction = initial
     verdicts = []
     for at, item in inputs:
         if isinstance(item, tuple):
             event, seen = item
-            if seen is RepeatedEvent.REPEATED:  # recorded by a version that compared only the bytes
+            if seen is RepeatedEvent.REPEATED:  # only a version that compared just the bytes recorded such an event
                 verdicts.append(Verdict.DUPLICATE)
                 continue
             transaction, verdict = transitions.advance(transaction, event, seen=seen, now=at)

@@ -44,11 +44,11 @@ T = TypeVar("T")
 
 ONE = "/v1/transactions/{client_transaction_id}"
 
-#: Codes of calls on one transaction.
+#: Problem codes of every call on one transaction, and of each operator's decision about one.
 KNOWN = ("not_found", "pruned", "storage_unavailable")
 DECIDES = ("malformed_json", "already_final", "call_outstanding", *KNOWN)
 
-#: A stream of a transaction's events.
+#: Messages of the stream of a transaction's events.
 EVENTS = (
     StreamMessage("STATUS", Event, "one event; its event name is its status, and its id is its seq"),
     StreamMessage(
@@ -205,9 +205,9 @@ ROUTES = (
 # Events of one payment as a stream, which ends with the outcome (local API, Transactions).
 
 
-#: (state of a payment, its outcome if any, seconds after which its display may change).
+#: (state of a payment; its outcome or None; seconds after which the state may change by time alone, or None).
 TransactionStanding = tuple[State, TransactionOutcome | None, float | None]
-#: Function that returns the state of a payment as in the API. May raise Problem.
+#: Function that returns the state of a payment. Raise Problem.
 StandingOf = Callable[[sqlite3.Connection, str], TransactionStanding]
 
 
@@ -219,8 +219,8 @@ class _EventReader:
     identity: str
     standing_of: StandingOf
     after: int
-    looked: bool = False  # the payment has an event with that number
-    told: State | None = None
+    looked: bool = False  # a batch was read, so `after` is checked
+    told: State | None = None  # the last state sent
 
     async def read(self) -> streams.MessageBatch:
         """Return the next messages of the stream. Raise Problem."""
@@ -254,14 +254,14 @@ class _EventReader:
 def _events(
     db: sqlite3.Connection, identity: str, after: int = 0, most: int = PAGE_BYTES
 ) -> tuple[list[StoredEvent], bool]:
-    """Return the events after a seq that fit into `most` bytes, and whether that limit ended them."""
+    """Return the events after a seq up to `most` bytes, and whether there may be more."""
     return fill(journal.each_event(db, identity, after), lambda item: len(item.body), most)
 
 
 def name(status: str) -> str:
     """Return the name of an event in the stream: its status, on one line.
 
-    The name never equals a name of posd's own events.
+    The name never equals the name of one of posd's own messages in the stream.
     """
     words = " ".join(status.split())
     return f"unknown:{words}" if words in streams.OWN_NAMES or not words else words
@@ -275,10 +275,10 @@ def _unknown(after: int) -> streams.Notice:
     return streams.Notice("place_unknown", detail, 0)
 
 
-#: Buckets of the time until the terminal acknowledged, in seconds.
+#: Bounds of the histogram of the time until the terminal acknowledged a start, in seconds.
 START_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
-#: Add a millisecond, because the start of a doubt is recorded in milliseconds.
+#: Added to the rest of a grace, because the start of a doubt is recorded in whole milliseconds.
 AFTER_THE_GRACE = timedelta(milliseconds=1)
 
 
@@ -291,8 +291,9 @@ class TransactionCalls:
     aborts: Aborts
     reconciler: Reconciler
     config: Config
-    #: Refused starts since the start of the process, by problem code; and durations of acknowledged ones.
+    #: Number of refused starts since the start of the process, by problem code.
     refused: Counter[str] = field(default_factory=Counter)
+    #: Durations of acknowledged starts.
     acknowledged: Histogram = field(default_factory=lambda: Histogram(START_BOUNDS))
     summing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TOTALS_AT_ONCE))
 
@@ -301,7 +302,7 @@ class TransactionCalls:
         return timedelta(seconds=self.config.reconcile.first_event_grace_seconds)
 
     async def start_transaction(self, request: Request) -> Response:
-        """`PUT /transactions/{id}`: start a transaction, or return the known one."""
+        """`PUT /transactions/{id}`: start a transaction, or return the one that has this id."""
         began = monotonic()
         try:
             identity = parameters.path(request, parameters.TRANSACTION_ID)
@@ -409,7 +410,7 @@ class TransactionCalls:
         return await self._answer(request, transaction)
 
     async def _or_ended(self, request: Request, identity: str, work: Awaitable[model.Transaction]) -> model.Transaction:
-        """Await a call. If the transaction has already ended, the problem has the outcome."""
+        """Await a call. If its Problem is that the transaction has already ended, add the outcome to the Problem."""
         try:
             return await work
         except Problem as problem:
@@ -458,7 +459,10 @@ class TransactionCalls:
         return await self._look_up(identity, partial(self._known, identity=identity))
 
     async def _look_up(self, identity: str, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Return a transaction. If a call that starts it is open, wait until it is recorded. Raise Problem."""
+        """Return the result of a read. Raise Problem.
+
+        While a call that starts the transaction is open, wait until the transaction is recorded.
+        """
         return await self.payments.recorded(identity, partial(self.context.look_up, function))
 
     def _known(self, db: sqlite3.Connection, identity: str) -> model.Transaction:
@@ -479,7 +483,7 @@ class TransactionCalls:
                 # A 503 would mean that nothing was sent, which is wrong after a start.
                 detail = f"the transaction cannot be shown now: {problem.detail}"
                 raise Problem("internal_error", detail, error_id=secrets.token_hex(8)) from problem
-            shown = view(None)  # all but the original of a reference, and the missing proofs
+            shown = view(None)  # without the fields that need other rows of the database
         return self._show(request, shown, language, status)
 
     def _show(
@@ -517,10 +521,10 @@ class TransactionCalls:
         )
 
     def _again(self, transaction: model.Transaction, now: datetime) -> float | None:
-        """Return the seconds after which the shown state may change by time alone, or None.
+        """Return the seconds after which the shown state may change without a change of the transaction, or None.
 
-        The next step changes when the grace of a doubt ends, or when the customer must have left. Missing proofs depend
-        on terminal and configuration too.
+        The next step changes when the grace of a doubt ends, or when the customer must have left. Missing proofs change
+        with the terminal and the configuration, so they are read again at each heartbeat.
         """
         if transaction.phase is Phase.IN_DOUBT:
             left = model.grace_left(transaction, now, self._grace)
@@ -544,7 +548,7 @@ def approvals(*shown: Transaction | TransactionOutcome | None) -> list[str]:
 
 
 def _ended(change: RecordedChange) -> bool:
-    """Whether a change gave a transaction its outcome. Waiters need not read the database before such a change."""
+    """Whether a transaction has an outcome after a change. Before that, waiting calls need not read the database."""
     return change.result is not None
 
 

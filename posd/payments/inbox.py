@@ -1,7 +1,7 @@
 """Inbox of the transaction channel: the handling of each authentic callback.
 
-The event's raw bytes and its effect are one commit, and the reply follows it. If a retry can help, the reply has a
-status that makes the terminal retry. Otherwise it has one that does not (terminal API, Delivery).
+The event's raw bytes and its effect are stored in one commit, and the reply follows the commit. The status of the reply
+makes the terminal send the event again only if that can help (terminal API, Delivery).
 """
 
 import hashlib
@@ -39,14 +39,14 @@ from posd.terminals.authentication import Headers
 # Transaction events, read from their bytes.
 #
 # A large body is parsed outside of the event loop, never inside a commit, and only once. A terminal that did not
-# receive the reply sends the same bytes again. The digest of the bytes finds the parsed form.
+# receive the reply sends the same bytes again. So the parsed event is kept by the digest of its bytes.
 
-#: Large bodies whose parsed form is kept. One takes about a kilobyte.
+#: Largest number of parsed events that are kept. One takes about a kilobyte.
 MAX_READINGS = 128
 
 
 class BodyNotParsed(Exception):
-    """Body that is too large to be parsed inside a commit. Such a body must be parsed before."""
+    """Body that is too large to be parsed inside a commit, and has not been parsed before."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class BodyNotParsed(Exception):
 
 
 class EventReadings:
-    """Parser of events. Parsed large bodies are kept by digest."""
+    """Parser of events, which keeps the parsed events of large bodies."""
 
     def __init__(self) -> None:
         self._readings: dict[bytes, TransactionEvent | NotAnEvent] = {}
@@ -85,7 +85,7 @@ def _read(body: bytes) -> TransactionEvent | NotAnEvent:
     try:
         return read_event(body)
     except NotAnEvent as error:
-        return error.alone()  # the original error would keep the body and all parsed parts in memory
+        return error.alone()  # without its cause, which would keep the body in memory
 
 
 def _event(reading: TransactionEvent | NotAnEvent) -> TransactionEvent:
@@ -122,7 +122,7 @@ class Inbox(RecordService):
     async def receive(
         self, client_transaction_id: str, body: bytes, peer: str, headers: Headers = ()
     ) -> CallbackReceipt:
-        """Process the body of a callback; return its result and the answer."""
+        """Process the body of a callback. Return the receipt, which determines the reply."""
         came, event = ReceivedCallback(body, peer, self._now(), headers), None
         try:
             event = _usable(await self._readings.read(body, peer), client_transaction_id)
@@ -134,7 +134,7 @@ class Inbox(RecordService):
                 identity=client_transaction_id,
                 event=event,
                 came=came,
-                came_at=self._checks.believed(event, came.at),  # use the clock before the wait for the commit
+                came_at=self._checks.believed(event, came.at),  # judge the clock at arrival, not after the commit
             )
         crash_point("event.before_commit")
         try:
@@ -143,7 +143,7 @@ class Inbox(RecordService):
             return self.callbacks.not_stored(client_transaction_id, error)
         crash_point("event.committed")
         self.callbacks.committed(client_transaction_id, came, receipt)
-        # a terminal's own callback can name another terminal; the data of that terminal must not change
+        # An event can have the serial of another terminal than the one that was asked. That one must not be updated.
         own = event is not None and event.serial_number == receipt.terminal and receipt.updates_terminal
         if event is not None and own and receipt.reason is None:
             self._fleet.heard_from(event.serial_number, iso(came.at), brand=event.brand, model=event.model)
@@ -160,7 +160,7 @@ class Inbox(RecordService):
         return receipt
 
     async def _record(self, work: Callable[[WriteTransaction], CallbackReceipt], peer: str) -> CallbackReceipt:
-        """Commit the effect of a callback. First parse the large stored bodies for the comparison."""
+        """Commit the effect of a callback. If large stored bodies are needed for comparison, parse them first."""
         while True:
             try:
                 return await self._store.write(work)
@@ -169,10 +169,10 @@ class Inbox(RecordService):
                     await self._readings.read(large.body, peer)
 
     async def broke_off(self, client_transaction_id: str) -> None:
-        """Record that an authentic callback stayed incomplete. Such a callback proves that a terminal has the request.
+        """Record that the connection of an authentic callback broke before the body was complete.
 
-        This is recorded only on payments that could otherwise be proved never started. The terminal sends the event
-        again.
+        Such a callback proves that a terminal has the request. So it is recorded only on payments that could otherwise
+        be proved never started. The terminal sends the event again.
         """
         with suppress(StorageUnavailable, CommitUncertain):
             await self._store.write(partial(self._touch, identity=client_transaction_id, at=self._now()))
@@ -195,15 +195,15 @@ class Inbox(RecordService):
         came_at: datetime | None,
         read: Callable[[bytes], TransactionEvent] | None = None,
     ) -> CallbackReceipt:
-        """Record an event and its effect (inside the commit). For `came_at` see `ApprovalChecks.about`.
+        """Record an event and its effect (inside the commit). `came_at`: see `ApprovalChecks.about`.
 
-        `read` parses the stored events for the comparison. Raise BodyNotParsed if a stored event is large and `read` is
-        None.
+        `read` parses stored events for the comparison. Without it, raise BodyNotParsed for a large stored event that
+        is not parsed yet.
         """
         at = came.at
         before, newest, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
         seen = recognise(came.body, bodies, read or self._readings.within_commit)
-        # First, because the configuration may have changed since the event was recorded.
+        # Check this first: the present configuration might refuse an event that was recorded before.
         if seen is RepeatedEvent.REPEATED:
             updates = before is not None and before.updates_terminal
             terminal = before.terminal if before is not None else None
@@ -267,7 +267,7 @@ class Inbox(RecordService):
     ) -> CallbackReceipt:
         """Handle an event of a payment that retention removed.
 
-        Ignore it unless it contradicts the outcome; then keep it in quarantine.
+        Store the event in the quarantine if it contradicts the outcome. Otherwise ignore it.
         """
         if not contradicts(removed, event.status):
             return CallbackReceipt(CallbackResult.REMOVED)
@@ -279,10 +279,9 @@ class Inbox(RecordService):
         return CallbackReceipt(CallbackResult.CONTRADICTS_REMOVED, reason=reason)
 
     def reapply(self, unit: WriteTransaction, item: QuarantineEntry) -> str | None:
-        """Apply a body of the quarantine (inside a commit). Return the verdict on the event, or None if the event was
-        recorded before.
+        """Apply a body of the quarantine (inside a commit). Return the verdict on its event.
 
-        Raise RefusedBody if the body is still unusable.
+        Return None if the event was recorded before. Raise RefusedBody if the body is still unusable.
         """
         try:
             event = _usable(read_event(item.body), item.subject)
@@ -310,8 +309,8 @@ class Inbox(RecordService):
     ) -> RefusedBody | None:
         """Return why an event is refused, or None. For a removed payment, check only the signature.
 
-        The signature is checked with the key of the terminal that was asked. If that terminal is unknown, the serial in
-        the body gives the key.
+        The signature is checked with the key of the terminal that was asked. If that terminal is unknown, it is checked
+        with the key of the terminal that the event names.
         """
         serial = event.serial_number
         terminal = (known.terminal if known is not None else "") or serial
@@ -334,7 +333,7 @@ def _sender(transaction: Transaction) -> str:
 
 
 def _settled(transaction: Transaction) -> bool:
-    """Whether another unusable callback would change only the reason. Then it is not recorded."""
+    """Whether another unusable callback would change only the reason in the attention, so it is not recorded."""
     outcome, attended = transaction.outcome, transaction.attention_of(AttentionCode.QUARANTINED_EVENT) is not None
     return attended and transaction.heard and (outcome is None or outcome.stated_by_terminal)
 

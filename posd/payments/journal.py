@@ -18,7 +18,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class Journaled(msgspec.Struct, frozen=True):
-    """Entry with its position. `events_before`: the number of events received before it."""
+    """Stored entry with its position. `events_before`: the number of events received before the entry."""
 
     seq: int
     at: str
@@ -49,7 +49,7 @@ def entries(db: sqlite3.Connection, client_transaction_id: str) -> Iterator[Jour
 
 
 def closed_by_person(db: sqlite3.Connection, since: str) -> list[str]:
-    """Return the ids of payments that operators closed since a moment, newest first."""
+    """Return the ids of payments that operators resolved since a moment, newest first."""
     found = []
     for identity, at, entry in db.execute("SELECT client_transaction_id, at, entry FROM journal ORDER BY seq DESC"):
         if at < since:
@@ -60,26 +60,24 @@ def closed_by_person(db: sqlite3.Connection, since: str) -> list[str]:
 
 
 def last_incomplete_rowid(db: sqlite3.Connection) -> int:
-    """Return the rowid of the last payment from before the journal existed.
-
-    The record of such a payment is incomplete.
-    """
+    """Return the rowid of the last payment from before the journal existed, whose journal is incomplete."""
     row = db.execute("SELECT detail FROM marks WHERE kind = 'journal_begins'").fetchone()
     return int(row[0])
 
 
-# Events as received: raw bytes, order of arrival, verdict. Events of a payment have consecutive numbers, so that they
-# share pages. The first event begins a block of numbers, and the payment's row contains the first number. No index
-# entry is written for an event in a block. Events of a payment are scattered if they do not fit in one block, or come
-# from an earlier version or another database. An index finds scattered events. The view `payment_events` has both
-# kinds.
+# Events as received: raw bytes, order of arrival, verdict.
+#
+# Events of a payment have consecutive numbers, so that they are on the same database pages. The first event begins a
+# block of numbers, and the payment's row has the first number. An event in a block has no index entry. Events of a
+# payment are scattered if they do not fit into one block, or come from an earlier version or another database. An index
+# finds scattered events. The view `payment_events` has events of both kinds.
 
-#: Numbers in a block. Nearly all payments have four or five events. A repetition is found by comparing all events of
-#: the block.
+#: Size of a block. Nearly all payments have four or five events. To find a repeated event, all events of the block are
+#: read.
 BLOCK = 64
-#: Marker in place of a block's newest number: the block is full, or other rows may have used its next numbers.
+#: Value of `NEWEST` for a block without a free number: it is full, or other rows may have used its next numbers.
 CLOSED = -1
-#: SQL: the newest number of the block of a transaction `t`, or None.
+#: SQL: the newest number in the block of a transaction `t`, `CLOSED`, or NULL if the transaction has no block.
 NEWEST = (
     f"(SELECT CASE WHEN max(seq) < {changes.used_outside('events')}"  # noqa: S608
     f" OR max(seq) % {BLOCK} = {BLOCK - 1} THEN {CLOSED}"
@@ -98,7 +96,7 @@ class StoredEvent(msgspec.Struct, frozen=True):
 
 
 def event_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: str) -> list[bytes]:
-    """Return the bodies that were recorded with an event_id of a transaction."""
+    """Return the bodies of a transaction's events with an event_id."""
     rows = db.execute(
         "SELECT body FROM payment_events WHERE client_transaction_id = ? AND event_id = ?",
         (client_transaction_id, event_id),
@@ -107,7 +105,7 @@ def event_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: s
 
 
 def scattered_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: str) -> list[bytes]:
-    """Return the bodies that were recorded with an event_id of a transaction with scattered events."""
+    """Return the bodies of a transaction's scattered events with an event_id."""
     query = "SELECT body FROM events WHERE together IS NULL AND client_transaction_id = ? AND event_id = ? ORDER BY seq"
     return [row[0] for row in db.execute(query, (client_transaction_id, event_id))]
 
@@ -136,7 +134,7 @@ def append_event(
     body: bytes,
     newest: int | None,
 ) -> int:
-    """Record an event of a recorded transaction. Return its seq. `newest`: the result of `NEWEST`."""
+    """Store an event of a stored transaction. Return its seq. `newest`: the result of `NEWEST`."""
     seq, together = _next(unit.db, client_transaction_id, newest)
     row = (seq, client_transaction_id, event.event_id, received_at, verdict, event.status, body, together)
     unit.db.execute(_APPEND_EVENT, row)
@@ -168,19 +166,19 @@ def remove_events(db: sqlite3.Connection, client_transaction_id: str) -> None:
 
 
 def scatter(db: sqlite3.Connection, client_transaction_id: str) -> None:
-    """Index the events of a transaction; their numbers stay unchanged."""
+    """Turn the events of a transaction into scattered events, with an index entry each. Their numbers stay."""
     db.execute(f"UPDATE events SET together = NULL WHERE {_OF_ONE}", (client_transaction_id,))  # noqa: S608 - as there
     db.execute(_NAME_FIRST, (None, client_transaction_id))
 
 
 def scatter_all(db: sqlite3.Connection) -> None:
-    """Index all events, in a database that may lack index rows."""
+    """Turn all events into scattered events, in a database that may lack index entries."""
     db.execute("UPDATE events SET together = NULL WHERE together IS NOT NULL")
     db.execute("UPDATE transactions SET first_event = NULL WHERE first_event IS NOT NULL")
 
 
 def set_final(unit: WriteTransaction, client_transaction_id: str, seq: int) -> None:
-    """Set the final event of the outcome, unless one is set."""
+    """Set the number of the final event of a transaction, unless one is set."""
     unit.db.execute(
         "UPDATE transactions SET final_event = ? WHERE client_transaction_id = ? AND final_event IS NULL",
         (seq, client_transaction_id),
@@ -188,7 +186,7 @@ def set_final(unit: WriteTransaction, client_transaction_id: str, seq: int) -> N
 
 
 def final_body(db: sqlite3.Connection, client_transaction_id: str) -> bytes | None:
-    """Return the event of the outcome, verbatim, or None."""
+    """Return the final event of a transaction, verbatim, or None."""
     row = db.execute(
         "SELECT body FROM events WHERE seq = (SELECT final_event FROM transactions WHERE client_transaction_id = ?)",
         (client_transaction_id,),
@@ -204,7 +202,7 @@ def events(db: sqlite3.Connection, client_transaction_id: str) -> list[StoredEve
 def each_event(db: sqlite3.Connection, client_transaction_id: str, after: int) -> Iterator[StoredEvent]:
     """Yield the events after a seq one by one.
 
-    Only the numbers are sorted. SQLite would sort all scattered events with their bodies before the first one.
+    The query sorts only the numbers. With the bodies in the query, SQLite would sort all scattered bodies first.
     """
     query = "SELECT seq FROM payment_events WHERE client_transaction_id = ? AND seq > ? ORDER BY seq"
     for number in db.execute(query, (client_transaction_id, after)).fetchall():
@@ -227,7 +225,10 @@ def set_verdict(unit: WriteTransaction, seq: int, verdict: Verdict) -> None:
 
 
 def final_event(db: sqlite3.Connection, transaction: Transaction) -> bytes | None:
-    """Return the terminal's final event, else the element of a search. Return None if there is neither."""
+    """Return the terminal's final event, else the element of a search with the final state.
+
+    Return None if there is neither.
+    """
     identity, outcome = transaction.client_transaction_id, transaction.outcome
     if outcome is None or not outcome.stated_by_terminal:
         return None

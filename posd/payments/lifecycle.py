@@ -1,15 +1,16 @@
-"""Lifecycle of a transaction on the terminal: seven states, and the meaning of each event in each state (terminal API,
-Lifecycle).
+"""Lifecycle of a transaction on the terminal: its states, and the meaning of each event in each state.
 
-`TRANSITIONS` is the terminal's own table. `MOVES` has the decision for each state and each event. The table is written
-out, so that a reader can check it. A test compares it with `TRANSITIONS`. Events can be duplicated, late, disordered
-and lost (terminal API, Delivery). So an event moves the transaction forward, or is recorded without moving it; a state
-never goes back.
+`TRANSITIONS` is the table of the terminal API. `MOVES` has posd's decision for each state and each event. `MOVES` is
+written out, so that a reader can check it. A test compares it with `TRANSITIONS`. Events can be duplicated, late,
+disordered and lost (terminal API, Delivery). So an event moves the transaction forward, or is recorded without moving
+it. A state never goes back.
 
-A `Trail` holds the content of all events of one transaction so far. Each event is an edge `previous_status -> status`.
-A gap is marked when an applied event names another previous state than the last recorded state (terminal API, Events).
-The gap is closed when the edges connect again, whatever their order of arrival. `leap` adds a state from a search,
-which has no history.
+A `Trail` has the content of all events of one transaction so far. Each event is an edge `previous_status -> status`. A
+gap is marked when an applied event names another previous state than the last recorded state (terminal API, Events).
+The gap is closed when the edges connect again, whatever their order of arrival. `apply_search_state` adds a state from
+a search, which names no previous state.
+
+Source: terminal API, Lifecycle.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ import msgspec
 
 
 class Status(StrEnum):
-    """The lifecycle states, spelled as on the wire."""
+    """Lifecycle state, spelled as in an event."""
 
     TERMINAL_ACKNOWLEDGED = "TERMINAL_ACKNOWLEDGED"
     CARD_PRESENTED = "CARD_PRESENTED"
@@ -30,7 +31,7 @@ class Status(StrEnum):
     APPROVAL = "APPROVAL"
 
 
-#: Module constants for the states, because access to enum members is slow.
+#: Word in an event -> state. The states are also module constants, because access to enum members is slow.
 STATUSES: Mapping[str, Status] = {str(status): status for status in Status}
 
 ACKNOWLEDGED = Status.TERMINAL_ACKNOWLEDGED
@@ -41,7 +42,7 @@ REJECTED = Status.TERMINAL_REJECTED
 DECLINED = Status.DECLINED
 APPROVAL = Status.APPROVAL
 
-#: Table of the terminal API, row by row. Final states have no successor (rule 1).
+#: Table of the terminal API: state -> possible next states. A final state has none.
 TRANSITIONS: Mapping[Status | None, frozenset[Status]] = {
     None: frozenset({ACKNOWLEDGED}),
     ACKNOWLEDGED: frozenset({CARD_PRESENTED, CANCELED, REJECTED}),
@@ -82,7 +83,7 @@ def _row(*moves: Move) -> Mapping[Status, Move]:
 
 NEXT, SKIP, ILLEGAL, LATE, AFTER = Move.NEXT, Move.SKIP, Move.ILLEGAL, Move.LATE, Move.AFTER_FINAL
 
-#: state -> status of the event -> its meaning; None: no event yet.
+#: State of the transaction (None: no event yet) -> status in the event -> meaning of the event.
 MOVES: Mapping[Status | None, Mapping[Status, Move]] = {
     # event:                 ACKNOWLEDGED  CARD   REQUESTED CANCELED REJECTED DECLINED APPROVAL
     None:               _row(NEXT,         SKIP,  SKIP,     SKIP,    SKIP,    SKIP,    SKIP),
@@ -105,15 +106,14 @@ VERDICTS: Mapping[Move, Verdict] = {
 
 Edge = tuple[str | None, str]
 
-#: Largest number of stored edges with unknown states, so that a terminal cannot make a transaction grow without limit.
+#: Largest number of stored edges with unknown states. It limits the size of a transaction.
 MAX_STRANGE_EDGES = 16
 
 
 class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
     """Content of the events so far. `position`: the reached state. `last`: the state of the last event in sequence.
 
-    `aborting`: a till asked for an abort, the terminal may have accepted it, and nothing shows that the payment goes
-    on.
+    `aborting`: the terminal may have accepted a till's abort, and nothing shows that the payment continues.
     """
 
     position: Status | None = None
@@ -125,8 +125,8 @@ class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
     def connected(self) -> bool:
         """Whether an event has arrived for every state that another event names as previous.
 
-        A repeated CARD_PRESENTED names CARD_PRESENTED as previous. The first event CARD_PRESENTED must have another
-        previous state.
+        A second event CARD_PRESENTED names CARD_PRESENTED as its previous state. So an event CARD_PRESENTED with
+        another previous state must have arrived too.
         """
         return all(
             any(status == previous and before != previous for before, status in self.edges)
@@ -150,9 +150,9 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def step(trail: Trail, status: str, previous: str | None) -> Step:
-    """Add an event (its `status` and `previous_status`, None if absent) to the trail.
+    """Add an event to the trail. `status` and `previous`: the two states in the event (None: no previous state).
 
-    The event must be new: the caller handles repeats of an `event_id`.
+    The event must be new. The caller handles repeats of an `event_id`.
     """
     edge = (previous, status)
     edges = trail.edges if edge in trail.edges or _full(trail, edge) else (*trail.edges, edge)
@@ -183,9 +183,9 @@ def step(trail: Trail, status: str, previous: str | None) -> Step:
 
 
 def apply_search_state(trail: Trail, status: str) -> Step:
-    """Add a state from a search to the trail. Such a state marks no gap, and a repetition has no effect.
+    """Add a state from a search to the trail. Such a state marks no gap, and a known state has no effect.
 
-    A later event may name it as its previous state without a gap.
+    A later event that names this state as its previous state has no gap before it.
     """
     known = STATUSES.get(status)
     if known is None:
@@ -200,15 +200,17 @@ def apply_search_state(trail: Trail, status: str) -> Step:
 
 
 def _reached(trail: Trail, known: Status, edges: tuple[Edge, ...]) -> Trail:
-    """Return the trail after it has reached a state. CARD_PRESENTED does not end an abort, because its event may have
-    been sent before the terminal accepted the abort. APPROVAL_REQUESTED does.
+    """Return the trail after it has reached a state.
+
+    APPROVAL_REQUESTED shows that an abort came too late. CARD_PRESENTED does not: the terminal may have sent that event
+    before it accepted the abort.
     """
     aborting = trail.aborting and known is not APPROVAL_REQUESTED
     return Trail(position=known, last=known, edges=edges, aborting=aborting)
 
 
 def _asked_though_ended(trail: Trail, known: Status) -> bool:
-    """Whether APPROVAL_REQUESTED arrives after a cancellation or a local rejection.
+    """Whether APPROVAL_REQUESTED arrives after a cancellation or a rejection by the terminal.
 
     The terminal API's table forbids this order.
     """
@@ -221,8 +223,8 @@ def _strange(edge: Edge) -> bool:
 
 
 def _full(trail: Trail, edge: Edge) -> bool:
-    """Whether the trail has too many edges of unknown states to add this edge.
+    """Whether an edge cannot be added, because the trail has too many edges with unknown states.
 
-    Edges between known states are always added.
+    An edge between known states can always be added.
     """
     return _strange(edge) and sum(map(_strange, trail.edges)) >= MAX_STRANGE_EDGES

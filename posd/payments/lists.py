@@ -20,13 +20,13 @@ from posd.payments.model import Result
 from posd.payments.rows import IndexScan
 from posd.records.pages import Condition, Filters, encode_cursor, fill, joined
 
-#: Indexes that contain only few payments. If one applies, the other indexes need not be counted.
+#: Indexes that contain only few payments. If a filter has such an index, no index of metadata is considered.
 _SHORT = frozenset({"open", "attention", "sale"})
-#: Largest numbers of entries that are counted in each index to find the shortest one: first a few, then more.
+#: Limits of the counts that find the shortest index: a low limit first, then a higher one if all indexes exceed it.
 _COUNTED = (50, 5000)
-#: Bytes of a payment in a list besides the till's data.
+#: Estimated size of a payment in a list without the till's metadata and options, in bytes.
 ROW_BYTES = 2048
-#: Transactions added in one step, which blocks other reads for about a millisecond.
+#: Number of transactions that are added in one step. A step blocks other reads for about a millisecond.
 _STEP = 50
 #: Number of transactions that can be added in the time of one look-up of an original.
 _ORIGINAL = 10
@@ -63,14 +63,14 @@ class TransactionPage(msgspec.Struct, frozen=True):
 
 
 class TransactionQuery(Filters, frozen=True, kw_only=True):
-    """Filters of the list. `metadata`: name -> text, see `posd.base.canonical_json`."""
+    """Filters of the list. `metadata`: name -> searched text (see `canonical_json.asked_words`)."""
 
     sale: str | None = None
     result: Result | None = None
     metadata: Mapping[str, str] = {}
 
     def conditions(self) -> dict[str, Condition]:
-        """Return the conditions (`Filters.conditions`)."""
+        """Return filter name -> condition on a row (see `Filters.conditions`)."""
         conditions = super().conditions()
         if "open" in conditions:
             conditions["open"] = (rows.OPEN, ())
@@ -83,7 +83,7 @@ class TransactionQuery(Filters, frozen=True, kw_only=True):
         return conditions
 
     def index(self) -> str:
-        """Return the index (`Filters.index`)."""
+        """Return the name of the index to read (see `Filters.index`)."""
         if self.sale is not None:
             return "sale"
         index = super().index()
@@ -132,9 +132,9 @@ def read_totals(db: sqlite3.Connection, page: TransactionQuery) -> Generator[Non
     return sorted(found.values(), key=_place)
 
 
-#: (type, result, kind of money, currency).
+#: Transactions with equal values of these four are added up: type, result, kind of money, currency.
 _Key = tuple[OperationType | None, Result | None, Of | None, str | None]
-#: The order of totals.
+#: Order of the totals.
 _TYPES, _RESULTS, _OFS = (*OperationType, None), (*Result, None), (*Of, None)
 
 
@@ -150,9 +150,9 @@ def _add(
     amount: bytes,
     outcome: model.Outcome | None,
 ) -> int:
-    """Add a transaction to its total. Return the work, in rows.
+    """Add a transaction to its total. Return the cost, in transactions added without a further read.
 
-    The whole row is read only if other rows decide the effect or have the currency.
+    Further rows are read only if the effect or the currency of the transaction depends on them.
     """
     alone = kind in STANDALONE and (outcome is None or outcome.currency is not None)
     item = None if alone else rows.get(db, identity)
@@ -173,7 +173,7 @@ def _add(
 
 
 def _walks(db: sqlite3.Connection, page: TransactionQuery) -> Iterator[tuple[IndexScan, Condition]]:
-    """Yield the alternative lists of scans, with their additional conditions."""
+    """Yield the scans with the fewest entries, each with the conditions that its entries must also meet."""
     conditions, index = page.conditions(), page.index()
     members = [(words, tuple(map(rows.by_word, words))) for words in starmap(asked_words, page.metadata.items())]
     in_index: Way = (rows.by_index(index, conditions.get(index, ("1", ()))),)
@@ -189,7 +189,7 @@ def _walks(db: sqlite3.Connection, page: TransactionQuery) -> Iterator[tuple[Ind
 
 
 def _shortest(db: sqlite3.Connection, ways: Sequence[Way]) -> Way:
-    """Return the scans with the fewest entries, or the first ones if all are long."""
+    """Return the scans with the fewest entries together, or the first scans if all have many."""
     for most in _COUNTED if len(ways) > 1 else ():
         counts = [sum(rows.count(db, walk, most) for walk in way) for way in ways]
         if min(counts) < most:

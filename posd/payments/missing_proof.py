@@ -1,16 +1,16 @@
 """Proof that a transaction in doubt never started. Only `concluded` decides this.
 
-"Not found" alone proves nothing. A terminal forgets after a power cut. The acquirer does not know a payment while its
-terminal waits for a card. An index can be stale, and a path can be wrong. So `not_started` is concluded only if all of
-these conditions hold:
+A search that finds nothing proves nothing alone. A terminal can lose its data in a power cut. The acquirer does not
+know a payment while its terminal waits for a card. The search can read old data, and its path can be wrong. So
+`not_started` is concluded only if all of these conditions hold:
 
 1. The terminal never sent anything for the id: no acknowledgement, event, search hit or other callback (`heard`).
-2. The transaction is in doubt from the first question to the last answer. So no call of its start is under way.
-3. posd asks the device to which it sent the start, and no other device claims to be this terminal.
-4. That terminal answers an abort with "nothing is running". A search that is sent after that abort has the explicit
-   answer "none".
-5. Both replies come a second time, in the same order. The second abort is sent at least `settle` seconds after the
-   first search. A search that follows an abort would find a payment that ended before the abort.
+2. The transaction is in doubt from the first call to the last reply. So no call of its start is under way.
+3. posd calls the device to which it sent the start, and no other device claims to be this terminal.
+4. That terminal replies to an abort with "nothing is running". A search that is sent after that abort has the explicit
+   result "none". (If a payment had ended before the abort, the search would find it.)
+5. Both replies arrive a second time, in the same order. The second abort is sent at least `settle` seconds after the
+   first search.
 6. The same kind of search has found another transaction of this terminal before.
 7. An operator vouches for both the search and the abort: by `confirmed` in the profile, or by commissioning the
    terminal (`terminals.identity`).
@@ -46,7 +46,7 @@ class ProofCode(StrEnum):
 
 
 class MissingProof(msgspec.Struct, frozen=True):
-    """Conditions that are missing for `not_started`, and how to meet them."""
+    """Condition that is missing for `not_started`, and how to meet it."""
 
     code: Annotated[ProofCode, Meta(description="the missing condition")]
     detail: Annotated[str, Meta(description="its meaning, and what to do")]
@@ -64,7 +64,7 @@ class DoubtFacts(msgspec.Struct, frozen=True, kw_only=True):
     idle: bool  # condition 5: the second abort had the answer "nothing is running"
 
 
-#: Code -> check whether its condition is missing. The order is the one in which an operator should handle them.
+#: Code -> function that returns whether the condition is missing. An operator should handle the first one first.
 _LACKS: dict[ProofCode, Callable[[DoubtFacts], bool]] = {
     ProofCode.SEARCH_NOT_CONFIRMED: lambda facts: not facts.search_confirmed,
     ProofCode.ABORT_NOT_CONFIRMED: lambda facts: not facts.abort_confirmed,
@@ -78,7 +78,7 @@ _LACKS: dict[ProofCode, Callable[[DoubtFacts], bool]] = {
 def missing(facts: DoubtFacts) -> tuple[ProofCode, ...]:
     """Return the missing conditions.
 
-    If the terminal has sent anything about the payment, return only that condition.
+    If condition 1 does not hold, return only that one, because it can never hold again.
     """
     if facts.heard:
         return (ProofCode.WAS_ACKNOWLEDGED,)
@@ -93,7 +93,7 @@ def concluded(facts: DoubtFacts, rounds: NotStartedProof) -> bool:
 def evidence(rounds: NotStartedProof, passed: float, wall: datetime) -> tuple[Evidence, ...]:
     """Return the evidence of the proof in order of time.
 
-    `passed` (s, monotonic clock) and `wall` are the same moment.
+    `passed` (monotonic clock, s) and `wall` (wall clock) are the same moment.
     """
     asked = [
         *((at, EvidenceKind.ABORT) for at in (rounds.first_abort, rounds.second_abort)),
@@ -111,7 +111,11 @@ def evidence(rounds: NotStartedProof, passed: float, wall: datetime) -> tuple[Ev
 
 
 class ProofContext(msgspec.Struct, frozen=True):
-    """Values for the texts: ids, and posd's next actions. `control`: a known payment on which posd tries the search."""
+    """Values for the texts about missing conditions.
+
+    `settle`: see condition 5. `probes`: whether posd sends aborts by itself. `abortable`: whether an abort may be sent.
+    `control`: a payment that ended at the acquirer, on which posd tries the search; None if there is none.
+    """
 
     identity: str
     terminal: str
@@ -122,12 +126,12 @@ class ProofContext(msgspec.Struct, frozen=True):
 
 
 def explained(facts: DoubtFacts, told: ProofContext) -> tuple[MissingProof, ...]:
-    """Return the missing conditions, each with the advice."""
+    """Return the missing conditions, each with its meaning and advice."""
     return tuple(MissingProof(code, detail(code, told)) for code in missing(facts))
 
 
 def detail(code: ProofCode, told: ProofContext) -> str:
-    """Return the subject of a condition, and the advice to the operator."""
+    """Return the meaning of a missing condition, and the advice to the operator."""
     identity, terminal = told.identity, told.terminal
     otherwise = f"or settle it by a person's decision: posd resolve {identity} RESULT"
     match code:

@@ -21,7 +21,7 @@ from posd.payments import lifecycle
 from posd.payments.lifecycle import ACKNOWLEDGED, Status, Trail
 from posd.records.model import Phase, RecordAttention, RecordState, attended
 
-#: Member of an amount.
+#: Name of the tip in an amount.
 TIP = "tip"
 _EXACT = msgspec.json.Decoder(float_hook=to_decimal)
 
@@ -56,7 +56,7 @@ class EvidenceKind(StrEnum):
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One evidence: its kind, its time of arrival, and the fields of its kind."""
+    """One piece of evidence: its kind, its time of arrival, and the fields that its kind has."""
 
     kind: Annotated[EvidenceKind, Meta(description="what it is")]
     at: Annotated[Moment, Meta(description="when it arrived")]
@@ -78,9 +78,9 @@ class TerminalFailure(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Reason why a transaction was not approved, from the event.
+    """Reason why a transaction was not approved.
 
-    If no event has a reason, posd sets one, with `type` `posd`.
+    The reason is that of the final event, or one from posd, with `type` `posd`.
     """
 
     type: Annotated[str | None, Meta(description="the event's, or `posd`")]
@@ -93,7 +93,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """Data of the acquirer's reply for a receipt."""
+    """Data for a receipt, from the acquirer's answer."""
 
     authorization_code: Annotated[str | None, Meta(description="the issuer's")]
     franchise: Annotated[str | None, Meta(description="the card's brand")]
@@ -130,9 +130,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def stated_by_terminal(self) -> bool:
-        """Whether the outcome comes from a state of the terminal (event, search), not from an inference or an operator.
+        """Whether the terminal reported the outcome, in an event or a search.
 
-        A report of the terminal overrides everything else (architecture, Steps of a webhook).
+        Such an outcome overrides an inference of posd and an operator's decision.
         """
         return self.status is not None
 
@@ -142,7 +142,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def given_reference(self) -> str | None:
-        """The acquirer's reference, in upper case. The wire may write a UUID in any case.
+        """The acquirer's reference, in upper case, because a terminal may send a UUID in any case.
 
         Upper case also distinguishes references from ids when a damaged database is read.
         """
@@ -160,7 +160,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class AttentionCode(StrEnum):
-    """Conditions that an operator should check (local API). Attentions never change an outcome."""
+    """Code of an attention of a payment (local API, `attention`)."""
 
     IN_DOUBT = "in_doubt"
     GAP = "gap"
@@ -218,7 +218,7 @@ class NextStep(StrEnum):
 #: Time after which no customer waits at the terminal, and no terminal repeats an event (terminal API, Delivery).
 LONG_WAIT = timedelta(minutes=15)
 
-#: Attentions of an open payment on which the terminal does not report. A search without a result shows the same.
+#: Attentions of an open payment that may mean that the terminal never reports its end.
 SILENCES = frozenset({AttentionCode.STALLED, AttentionCode.NO_CALLBACK, AttentionCode.ADDRESS_CHANGED})
 
 #: Attentions that an operator has to acknowledge before the till may treat the payment as finished.
@@ -228,9 +228,9 @@ CONFLICTS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CO
 class Transaction(RecordState, frozen=True, kw_only=True):
     """One operation on one terminal.
 
-    `amount`, `metadata` and `options` are the till's JSON objects, verbatim. Numbers in `amount` are exact decimals.
-    `type` is None only for an orphan whose events do not name it. `heard`: an acknowledgement, event, search hit or any
-    other callback was received.
+    `amount`, `metadata` and `options` are JSON objects. The last two are verbatim from the till. Numbers in `amount`
+    are exact decimals. `type` is None only for an orphan whose type no event has given. `heard`: an acknowledgement, an
+    event, a search hit or any other callback has arrived.
     """
 
     client_transaction_id: str
@@ -247,9 +247,9 @@ class Transaction(RecordState, frozen=True, kw_only=True):
     repeat: bool = False
     answer_unit: AmountUnit | None = "main"  # unit of the amounts that the terminal sends; None if unknown
     callback_host: str | None = None  # address of this machine in its callback URL; None if configured
-    callback_lost: bool = False  # this machine lost that address; an operator cannot close the attention
-    mismatched: bool = False  # another device answered than the one asked; an operator cannot close the attention
-    released: bool = False  # its terminal was freed by an operator or a till
+    callback_lost: bool = False  # this machine lost that address; stays set if an operator closes the attention
+    mismatched: bool = False  # another terminal than that asked replied; stays set if an operator closes the attention
+    released: bool = False  # an operator or a till has freed its terminal
     last_search: LastSearch | None = None
     trail: Trail = Trail()
     reading_type: str | None = None
@@ -259,7 +259,7 @@ class Transaction(RecordState, frozen=True, kw_only=True):
 
     @property
     def status(self) -> Status | None:
-        """The newest known lifecycle state. The acknowledgement of the call counts as the first."""
+        """The newest known lifecycle state. The terminal's acknowledgement of the start counts as the first state."""
         if self.trail.position is None and self.acknowledged:
             return ACKNOWLEDGED
         return self.trail.position
@@ -273,17 +273,17 @@ class Transaction(RecordState, frozen=True, kw_only=True):
     def updates_terminal(self) -> bool:
         """Whether callbacks of this transaction may change other data: terminals, addresses, clock, currency.
 
-        Callbacks may do so if the transaction is open, and never had an outcome. With the token of an old payment, a
-        sender can change that payment only. The terminal of an orphan is named only by the orphan's callbacks.
+        They may do so if the transaction is open and never had an outcome. So a sender with the token of an old payment
+        can change only that payment. Callbacks of an orphan may not: only they say which terminal sent them.
         """
         return self.phase is not Phase.FINAL and self.withdrawn is None and not self.orphan
 
     @property
     def abortable(self) -> bool:
-        """Whether the transaction is not final, not released, not past the point of no return, and on the device that
-        was asked.
+        """Whether the transaction's state allows an abort.
 
-        An orphan holds no terminal, so an abort for it could hit another payment.
+        An abort has no id, so it could cancel another payment if this one was released, is an orphan (which holds no
+        terminal), or runs on another device.
 
         Source: terminal API, Lifecycle.
         """
@@ -309,12 +309,12 @@ def amount_and_tip(amount: bytes) -> tuple[Decimal, Decimal]:
 
 
 def past_point_of_no_return(transaction: Transaction) -> bool:
-    """Whether the acquirer was asked, so that only the final event gives the outcome (terminal API, Lifecycle)."""
+    """Whether the acquirer was asked, so that only the terminal can report the outcome (terminal API, Lifecycle)."""
     return transaction.trail.approval_requested or transaction.status in lifecycle.FINALS
 
 
 def unsettled(transaction: Transaction) -> bool:
-    """Whether a final transaction leaves the paid amount unknown, until an operator has acknowledged its attention."""
+    """Whether it is unclear what was paid by a final transaction. An operator ends this by closing the attention."""
     if any(item.code in CONFLICTS for item in transaction.attention):
         return True
     outcome = transaction.outcome
@@ -343,7 +343,7 @@ def may_be_paid(transaction: Transaction) -> bool:
 
 
 def grace_left(transaction: Transaction, now: datetime, grace: timedelta) -> timedelta | None:
-    """Return the time that is left for a doubt to resolve itself, or None if an operator has to check it."""
+    """Return the time that is left for a doubt to end by itself, or None if an operator has to check it."""
     doubt = transaction.attention_of(AttentionCode.IN_DOUBT)
     if doubt is None:
         return None
@@ -353,8 +353,9 @@ def grace_left(transaction: Transaction, now: datetime, grace: timedelta) -> tim
 
 
 def unaccounted(transaction: Transaction) -> bool:
-    """Whether the terminal accepted a transaction and does not report on it: it is silent, or a search does not find
-    it.
+    """Whether the terminal accepted a transaction and may never report its end.
+
+    The terminal sends no events, or the last search did not find the transaction.
     """
     searched = transaction.last_search
     return transaction.phase is Phase.ACTIVE and (
@@ -370,7 +371,7 @@ def wait_left(transaction: Transaction, now: datetime) -> timedelta | None:
 
 
 def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> NextStep:
-    """Return the till's next step. `grace`: time in which a doubt may resolve itself before an operator is asked."""
+    """Return the till's next step. `grace`: time in which a doubt may end by itself before an operator has to check."""
     if unsettled(transaction):
         return NextStep.ASK_PERSON
     outcome = transaction.outcome
@@ -387,7 +388,7 @@ def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> Next
     return NextStep.WAIT
 
 
-# Raising and closing attentions: conditions that an operator should check. Attentions never change an outcome.
+# Attentions.
 
 
 def attend(transaction: Transaction, code: AttentionCode, now: datetime, detail: str) -> Transaction:

@@ -1,7 +1,7 @@
-"""Rules of chains: allowed derivations, references, and guards against a double payment.
+"""Rules of chains: which operation may derive from which, and guards against a double payment.
 
 A chain begins with a charge or a pre-authorization. Re-authorizations derive from the pre-authorization. Each
-re-authorization gives a new reference, and only the newest reference is valid. `posd.base.operations` has the types.
+re-authorization gets a new reference, and only the newest reference is valid. `posd.base.operations` has the types.
 
 Source: terminal API, Events.
 """
@@ -20,8 +20,8 @@ from posd.payments.model import Result, Transaction, approved, undecided
 def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = False) -> str | None:
     """Return why an operation of that type cannot derive from this transaction, or None.
 
-    `by_reference`: the till named the original by its reference. Then the original may be a re-authorization in place
-    of its pre-authorization, because this database may lack the pre-authorization.
+    `by_reference`: the till named the original by its reference. Then a re-authorization may stand for its
+    pre-authorization, which this database may lack.
     """
     outcome, name = original.outcome, original.client_transaction_id
     stands_for = OperationType.PRE_AUTH if by_reference and original.type is OperationType.RE_AUTH else original.type
@@ -50,8 +50,10 @@ Clash = Literal["already_derived", "chain_conflict"]
 
 
 class BlockingOperation(msgspec.Struct, frozen=True):
-    """Reason to refuse an operation: the problem's code, the blocking transactions, and whether `additional` overrides
-    it.
+    """Reason to refuse an operation.
+
+    `code`: the problem code. `others`: the blocking transactions. `by_repeat`: whether the till's `additional`
+    overrides the refusal.
     """
 
     code: Clash
@@ -65,7 +67,7 @@ def in_the_way(
     """Return what prevents an operation, or None.
 
     `members`: all transactions that derive from the same original. `chain`: the whole chain, oldest first. Open
-    transactions are reported first, then those that `additional` does not override.
+    transactions are reported first, and then those that block even with `additional`.
     """
     same = {item.client_transaction_id for item in members}
     still_open = [item for item in chain if _derives(item) and undecided(item)]
@@ -86,11 +88,11 @@ def in_the_way(
 
 
 def _derives(item: Transaction) -> bool:
-    """Whether an operation derives from another. If its type is unknown, its reference decides."""
+    """Whether an operation derives from another. An operation of unknown type may do so, and counts as if it does."""
     return item.type is None or bool(OPERATIONS[item.type].originals)
 
 
-# Kind of a void (cancellation or refund), determined by the calendar day in the merchant's time zone.
+# Kind of a void: a cancellation on the calendar day of its original, in the merchant's time zone, else a refund.
 #
 # Source: terminal API, Lifecycle.
 

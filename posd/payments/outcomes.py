@@ -1,7 +1,7 @@
-"""Outcomes: the effect of each evidence on a transaction, and the comparison of two outcomes.
+"""Outcomes: how evidence ends a transaction, and the comparison of two outcomes.
 
-A report of the terminal (event, search) supersedes an inference (refusal, unsent, abort, an operator's decision). Of
-two final reports of the terminal the first counts.
+A report of the terminal (event, search) supersedes an inference of posd and an operator's decision. Of two final
+reports of the terminal the first counts.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ SETTLED = (
 
 
 def not_started(judgement: StartRefused | NotSent, now: datetime) -> Outcome:
-    """Return the outcome of a request that was certainly refused or never sent."""
+    """Return the outcome of a start that was certainly refused or never sent."""
     match judgement:
         case StartRefused(error=error):
             evidence, failure = (
@@ -66,7 +66,7 @@ def not_started(judgement: StartRefused | NotSent, now: datetime) -> Outcome:
 
 
 def canceled(judgement: Canceled, now: datetime) -> Outcome:
-    """Return the outcome of a request to which the terminal replied with a cancellation."""
+    """Return the outcome of a start to which the terminal replied with a cancellation."""
     message = f"the terminal answered that the payment was canceled there ({judgement.error.name})"
     failure = Failure("posd", "canceled", message, _own(judgement.error))
     return inferred(Result.CANCELED, (_refusal(judgement, now),), now, failure=failure)
@@ -88,7 +88,7 @@ def inferred(
     failure: Failure | None = None,
     transaction_reference: str | None = None,
 ) -> Outcome:
-    """Return an outcome without a state from the terminal."""
+    """Return an outcome that posd inferred or an operator decided, without a state from the terminal."""
     return Outcome(
         result=result,
         status=None,
@@ -129,7 +129,7 @@ def stated(transaction: Transaction, event: TransactionEvent, source: Source, no
 
 
 def finish(transaction: Transaction, outcome: Outcome, now: datetime) -> Transaction:
-    """Set the outcome. An earlier outcome by posd or an operator is kept under `supersedes`."""
+    """Set the outcome. An earlier outcome stays in its field `supersedes`."""
     old = transaction.outcome or transaction.withdrawn
     if old is not None:
         outcome = _set(outcome, supersedes=old)
@@ -168,9 +168,9 @@ def note_approval(transaction: Transaction, outcome: Outcome, now: datetime) -> 
 
 
 def compare(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Transaction:
-    """Compare a later final event with the first one.
+    """Compare a later event with the outcome that the terminal reported first.
 
-    The first event stays the outcome, and a confirmation is added as evidence.
+    The first outcome stays. A second report of the same outcome is added as evidence.
     """
     outcome = transaction.outcome
     if outcome is None or outcome.status is None:
@@ -185,7 +185,7 @@ def compare(transaction: Transaction, event: TransactionEvent, source: Source, n
         return transaction
     reference = event.raw_response.transaction_reference if status is Status.APPROVAL and event.raw_response else None
     same = (status, reference) == (outcome.status, outcome.transaction_reference)
-    # A search may lack the reference. Then both reports are the same final state, and one completes the other.
+    # The result of a search may lack the reference. Then the two reports are of one outcome, and complete each other.
     partly = (
         status is outcome.status
         and None in (reference, outcome.transaction_reference)
@@ -205,8 +205,9 @@ def compare(transaction: Transaction, event: TransactionEvent, source: Source, n
 def _confirm(
     transaction: Transaction, outcome: Outcome, event: TransactionEvent, source: Source, now: datetime
 ) -> Transaction:
-    """Add a second evidence of the same final state. An event replaces the data of a search, unless the event lacks the
-    reference.
+    """Add a second report of the same outcome as evidence.
+
+    An event replaces the data of a search, unless the event lacks the reference.
     """
     kinds = {item.kind for item in outcome.evidence}
     fresh = stated(transaction, event, source, now)
@@ -251,13 +252,13 @@ def contradicts(pruned: Pruned, status: str) -> bool:
     return stated is not None and stated != pruned.result
 
 
-# Check for an approval that contradicts its request. Such an approval counts, and is reported.
+# Check for an approval that contradicts its request.
 #
-# The terminal reported it, so it is applied, and `approval_unlikely` names the contradiction. The facts for the
-# comparison (earlier currencies, trust in the clock) are known only at its arrival. So the commit of the approval
-# writes the findings to the journal as `entries.Unlikely`, and a replay reads them there.
+# Such an approval counts, because the terminal reported it. The attention `approval_unlikely` has the contradictions.
+# Some facts for the comparison (earlier currencies, trust in the clock) are known only when the approval arrives. So
+# its commit also stores the contradictions in the journal, as `entries.Unlikely`, and a replay reads them there.
 
-#: Largest difference of an approval's date if the terminal's clock is correct.
+#: Largest plausible time by which an approval's date is before the request or after the arrival.
 FAR = timedelta(days=1)
 
 
@@ -276,11 +277,10 @@ def unlikely(
     received_at: datetime | None,
     same_reference: str | None = None,
 ) -> tuple[tuple[str, ...], bool] | None:
-    """Return the contradictions of an approval to its request, and whether the amount is one of them. Return None if
-    there are none.
+    """Return how an approval contradicts its request, and whether the amount is wrong. Return None if nothing is wrong.
 
-    `currencies`: the expected currencies; empty: any. `received_at`: arrival of the approval by a trusted clock, else
-    None. `same_reference`: the id of another payment approved with the same reference, or None.
+    `currencies`: the expected currencies; empty: any. `received_at`: time of arrival, or None if the clock was not
+    trusted. `same_reference`: the id of another payment approved with the same reference, or None.
     """
     reasons = [*_sum(transaction, event)]
     by_sum = bool(reasons)

@@ -64,13 +64,13 @@ ASK_ONCE = frozenset({AttentionCode.ILLEGAL_TRANSITION, AttentionCode.GAP, Atten
 # Turns of the searches on a terminal.
 #
 # A search without a reply takes `reply_timeout_seconds`, and searches for old transactions in doubt are repeated. So a
-# search comes first if an operator or a till waits for it. The others run in the pauses between them.
+# search comes first if an operator or a till waits for it. Other searches run when no such search waits.
 
 Urgent = Callable[[], bool]
 
 
 def always() -> bool:
-    """An operator's request is urgent."""
+    """Return True, because an operator's request is urgent."""
     return True
 
 
@@ -88,7 +88,7 @@ class CallTurns:
 
     @asynccontextmanager
     async def turn(self, urgent: Urgent) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it for the block. `urgent` is called again whenever a turn is free."""
+        """Wait for a turn, and hold it for the block. `urgent` is called each time a turn ends."""
         await self._enter(urgent)
         try:
             yield
@@ -126,7 +126,7 @@ class CallTurns:
 class _Watched(msgspec.Struct):
     """Data about one transaction: its watch, attentions, unrecorded silence, rounds of proof, and open abort.
 
-    `timer` ends at the next search or before it. Then it is started again.
+    `timer` ends at the next search or before it. If it ends before it, it is started again.
     """
 
     identity: str
@@ -135,13 +135,13 @@ class _Watched(msgspec.Struct):
     rounds: NotStartedProof
     silence: NothingHeard | None = None
     asked: float = -NEVER  # time of the last search
-    abort_asked: float | None = None  # time of the open abort; None: sent before the doubt, so it proves nothing
-    probing: bool = False
+    abort_asked: float | None = None  # time of the open abort; None: none, or sent before the doubt and no proof
+    probing: bool = False  # the open abort is a probe of posd
     timer: asyncio.TimerHandle | None = None
 
 
 class Reconciler(RecordService):
-    """Reconciler of open transactions. Call `adopt` with the open ones, `run` as a task, `close`."""
+    """Reconciler of open transactions. Call `adopt` at the start, run `run` as a task, and call `close` at the stop."""
 
     def __init__(self, parts: ServiceParts, searching: Searching, aborts: Aborts, settings: ReconcileConfig) -> None:
         super().__init__(parts)
@@ -201,12 +201,12 @@ class Reconciler(RecordService):
             self._wait(client_transaction_id)
 
     def _want_soon(self, item: _Watched, now: float) -> None:
-        """Search for a transaction after a least pause, so that a device on the LAN cannot cause endless searches."""
+        """Plan a search after a minimum pause, so that a device on the LAN cannot cause endless searches."""
         at = max(now, item.asked + CAUSED_PAUSE_SECONDS, now + self._quotas.calls.seconds_until(item.identity))
         item.watch = schedule.search_now(item.watch, at)
 
     async def reconcile(self, client_transaction_id: str) -> Transaction:
-        """Search now. Return the changed transaction. Raise Problem."""
+        """Search for a transaction now. Return the changed transaction. Raise Problem."""
         transaction = await self._read(client_transaction_id)
         if self._closing:
             raise Problem("draining", DRAINING)
@@ -222,7 +222,7 @@ class Reconciler(RecordService):
         return await self._read(client_transaction_id)
 
     def _require_calls(self, identity: str) -> None:
-        """Raise Problem after too many requests. Then plan a search if the transaction is open."""
+        """Raise Problem after too many requests for a transaction. Then plan a search if the transaction is watched."""
         try:
             self._quotas.require_calls(identity, "cannot ask now")
         except Problem:
@@ -232,7 +232,7 @@ class Reconciler(RecordService):
     async def probe(self, terminal: str, unknown: str) -> tuple[Answer, bool]:
         """Search on a terminal for an id that was never sent, without recording the result. Raise Problem.
 
-        Return the result, and whether this search has found a payment of the terminal before.
+        Return the result, and whether the search on this terminal has found a payment before.
         """
         async with self._turns_of(terminal).turn(always):
             answer, _ = await self._searching.ask(unknown, terminal)
@@ -256,7 +256,7 @@ class Reconciler(RecordService):
     def _wait(self, identity: str) -> None:
         """Schedule the next search for a transaction from its present state."""
         item = self._watched.get(identity)
-        if item is None or not self._running or identity in self._calls:  # it is scheduled again after the running call
+        if item is None or not self._running or identity in self._calls:  # `_called` schedules it after a running call
             return
         at = schedule.due(item.watch, self._settings)
         if at is None or (item.timer is not None and item.timer.when() <= at):
@@ -327,7 +327,7 @@ class Reconciler(RecordService):
         """Stop watching an ended transaction. If its end was unexpected, search once."""
         after, cause = change.after, change.cause
         if item is None:
-            # Search also if APPROVAL_REQUESTED arrives after the end.
+            # The end is unexpected if APPROVAL_REQUESTED arrives after it.
             asked = isinstance(cause, Received) and cause.event.status == Status.APPROVAL_REQUESTED
             strange = asked and AttentionCode.ILLEGAL_TRANSITION in change.attention
         elif item.watch.phase is Phase.FINAL:
@@ -377,7 +377,7 @@ class Reconciler(RecordService):
     def _call(self, identity: str, terminal: str, *, own: bool) -> "asyncio.Task[None]":
         """Search for one transaction when its terminal is free, or join the running search.
 
-        `own`: the plan requested the search, so it also counts for `MAX_CALLS`. An operator's request does not change
+        `own`: the search is due by the plan, so it also counts for `MAX_CALLS`. An operator's search does not change
         the plan.
         """
         call = self._calls.get(identity)
@@ -398,7 +398,7 @@ class Reconciler(RecordService):
             del self._calls[identity]
             self._queued.discard(identity)
         if not call.cancelled():
-            # Mark the error as retrieved: it was logged where it happened, and the search is planned again.
+            # Mark the error as retrieved. It was logged where it happened, and the search is planned again.
             call.exception()
         self._wait(identity)
 
@@ -433,9 +433,9 @@ class Reconciler(RecordService):
                     self._plan(identity, result, wanted)
 
     def _begin(self, identity: str) -> bool:
-        """Clear the planned search of a transaction before it runs, so that a later request is kept.
+        """Clear the planned search of a transaction before it runs, so that a request during the search is kept.
 
-        Return whether a search was requested.
+        Return whether the planned search was requested.
         """
         item = self._watched.get(identity)
         if item is None:
@@ -455,13 +455,13 @@ class Reconciler(RecordService):
         return result
 
     def _plan(self, identity: str, result: SearchResult, wanted: bool) -> None:
-        """Plan the next search. Keep requests that arrived during the search."""
+        """Plan the next search after the result of one, unless a search was requested meanwhile."""
         item = self._watched.get(identity)
         if item is None or item.watch.search_at is not None:
             return
         now, jitter = self._seconds(), self._chance()
         if item.watch.phase is Phase.FINAL and (item.watch.until is None or now >= item.watch.until):
-            self._forget(identity)  # the time of its searches is over
+            self._forget(identity)  # the searches for an ended transaction are over
             return
         watch = msgspec.structs.replace(item.watch, wanted=wanted)
         item.watch = schedule.answered(watch, result, self._settings, now, jitter)
@@ -470,7 +470,7 @@ class Reconciler(RecordService):
             item.watch = msgspec.structs.replace(item.watch, search_at=min(second, now + schedule.MAX_BACKOFF_SECONDS))
 
     async def _note_silence(self, identity: str) -> None:
-        """Record a silence above its limit. Repeat the record if it fails."""
+        """Record a silence above its limit. If the write fails, the next search repeats it."""
         item = self._watched.get(identity)
         if item is None:
             return
@@ -484,8 +484,9 @@ class Reconciler(RecordService):
             item.silence = None
 
     def _provable(self, transaction: Transaction, device: AskedDevice | None) -> bool:
-        """Whether a reply of that device can still prove that the transaction never started: see
-        `payments.missing_proof`.
+        """Whether a reply of that device can still prove that the transaction never started.
+
+        The conditions are in `payments.missing_proof`.
         """
         return (
             transaction.phase is Phase.IN_DOUBT
@@ -504,7 +505,7 @@ class Reconciler(RecordService):
         item.rounds = schedule.searched(item.rounds, result, asked)
         if result is SearchResult.NONE and self._settings.probe_with_abort and not item.rounds.complete:
             before = item.rounds
-            await self._aborts.probe(identity)  # `_take_answer` handles the error
+            await self._aborts.probe(identity)  # `_take_answer` counts the reply
             if item.rounds != before:  # the abort found nothing running, so the next search counts
                 asked = self._seconds()
                 again, answer, device = await self._searching.search(identity, terminal)
@@ -518,9 +519,9 @@ class Reconciler(RecordService):
             await self._record(identity, ProvedNotStarted(evidence(item.rounds, self._seconds(), self._now())))
 
     def missing_proof(self, db: sqlite3.Connection | None, transaction: Transaction) -> tuple[MissingProof, ...]:
-        """Return the missing conditions of the proof for a transaction in doubt. Return none for other transactions.
+        """Return the missing conditions of the proof for a transaction in doubt. Other transactions have none.
 
-        `db`: None if the database cannot be read. Then conditions that need it count as met.
+        `db`: None if the database cannot be read. Then the condition that needs it counts as met.
         """
         if transaction.phase is not Phase.IN_DOUBT:
             return ()
@@ -538,7 +539,11 @@ class Reconciler(RecordService):
         return explained(facts, told)
 
     def _facts(self, transaction: Transaction, *, proven: bool, reachable: bool) -> DoubtFacts:
-        """Return the facts of the proof. `reachable`: whether the device that received the start is reachable."""
+        """Return the facts of the proof.
+
+        `proven`: whether the search has found another transaction of the terminal. `reachable`: whether the device that
+        received the start is reachable.
+        """
         terminal, item = transaction.terminal, self._watched.get(transaction.client_transaction_id)
         return DoubtFacts(
             heard=transaction.heard,

@@ -1,4 +1,4 @@
-"""Records and changes of payments: row, lease, final event and feed line. No other code writes them.
+"""Changes of payments: row, lease, final event and feed line. No other code changes a payment.
 
 Each function except `recover` runs inside a commit. After the COMMIT, each listener of the hub receives a
 `TransactionChanged` with the payment before and after, and the cause. `tell` is the listener that writes the log.
@@ -45,12 +45,12 @@ from posd.terminals.fleet import Fleet
 #: `kind` of a payment's lines in the feed.
 KIND = rows.PAYMENT.name
 
-#: Entries that are stored even without an effect: sent calls, their results, and decisions of operators.
+#: Entries that are stored even if they do not change the payment: calls, their results, and decisions of operators.
 ALWAYS = (Attempted, AbortRequested, AbortAnswered, Released, Resolved, Dismissed)
 
 
 class Received(msgspec.Struct, frozen=True):
-    """An event of the terminal, and its recorded `seq`."""
+    """An event of the terminal, and the `seq` under which it is stored."""
 
     event: TransactionEvent
     seq: int
@@ -59,8 +59,8 @@ class Received(msgspec.Struct, frozen=True):
 class Recorded(msgspec.Struct, frozen=True):
     """Cause of a change that is no event and no entry.
 
-    `word`: `intent`, `orphan`, `taken_over` or `reprocessed`. `events`: the events with their verdicts, if the payment
-    was derived again from its record.
+    `word`: `intent`, `orphan`, `taken_over` or `reprocessed`. `events` and `verdicts`: the stored events and their new
+    verdicts, if the payment was derived again.
     """
 
     word: str
@@ -72,7 +72,7 @@ Cause = Recorded | Received | JudgedStart | Entry
 
 
 class TransactionChanged(RecordedChange, frozen=True, kw_only=True):
-    """Change of a payment for listeners. `before`: None if unknown."""
+    """Change of a payment for listeners. `before`: None if the payment was inserted."""
 
     before: Transaction | None
     after: Transaction
@@ -82,13 +82,13 @@ class TransactionChanged(RecordedChange, frozen=True, kw_only=True):
 
 
 def begin(unit: WriteTransaction, transaction: Transaction, word: str) -> None:
-    """Record a payment for the first time; see `Recorded`."""
+    """Insert a payment. `word`: see `Recorded`."""
     rows.insert(unit, transaction)
     _publish(unit, None, transaction, Recorded(word), transaction.updated_at, approval_came=approved(transaction))
 
 
 def with_unit(unit: WriteTransaction, transaction: Transaction, fleet: Fleet, serial: str) -> Transaction:
-    """Set the unit of its terminal's amounts on a payment that was recovered without it. Return it."""
+    """Set `answer_unit`, if it is unknown, to that of terminal `serial`. Return the payment."""
     if transaction.answer_unit is not None:
         return transaction
     return rows.update(unit, transaction, msgspec.structs.replace(transaction, answer_unit=fleet.answer_unit(serial)))
@@ -97,9 +97,9 @@ def with_unit(unit: WriteTransaction, transaction: Transaction, fleet: Fleet, se
 def record(
     unit: WriteTransaction, before: Transaction, entry: Entry | JudgedStart, now: datetime, outstanding: CallsInFlight
 ) -> Transaction:
-    """Apply an entry and store it in the journal. Return the changed payment.
+    """Apply an entry, and store it in the journal. Return the changed payment. Raise StaleState.
 
-    An entry without effect is stored only if it records an action. Raise StaleState.
+    An entry that does not change the payment is stored only if it is one of `ALWAYS`.
     """
     cause = JudgedStart.of(entry, before.client_transaction_id) if isinstance(entry, Attempted) else entry
     entry = cause.attempted if isinstance(cause, JudgedStart) else cause
@@ -112,7 +112,7 @@ def record(
     elif isinstance(entry, ALWAYS):
         journal.append(unit, before.client_transaction_id, entry, iso(now))
         _publish(unit, before, before, cause, iso(now))
-    free_if_ended(unit, after, outstanding)  # the transaction may have ended while this call held the terminal
+    free_if_ended(unit, after, outstanding)  # the transaction may have ended while a call kept the lease
     return after
 
 
@@ -138,14 +138,14 @@ def move(
 
 
 def _approval_came(before: Transaction, after: Transaction, cause: Cause) -> bool:
-    """Whether the change brings a new approval. An approval that a restore takes over is not new."""
+    """Whether the change approves the payment. An approval that a restore takes over does not count."""
     if after.outcome is before.outcome or (isinstance(cause, Recorded) and cause.word == "taken_over"):
         return False
     return approved(after) and not approved(before)
 
 
 def note(unit: WriteTransaction, transaction: Transaction, word: str, at: str) -> None:
-    """Write a feed line about a payment that other code has recorded; see `Recorded`."""
+    """Write a feed line about a payment that a restore has copied. `word`: see `Recorded`."""
     _publish(unit, transaction, transaction, Recorded(word), at)
 
 
@@ -156,7 +156,7 @@ def free_if_ended(unit: WriteTransaction, transaction: Transaction, outstanding:
 
 
 def _note_events(unit: WriteTransaction, after: Transaction, cause: Cause) -> None:
-    """Set the event of the outcome. After a new derivation, also correct the verdicts."""
+    """Set the final event of a payment. If the payment was derived again, also correct the verdicts."""
     match cause:
         case Received(event=event, seq=seq):
             _note_final(unit, after, event, seq)
@@ -181,7 +181,7 @@ def _hold_if_reopened(unit: WriteTransaction, before: Transaction, after: Transa
 
 
 def said_it_is(change: TransactionChanged) -> str | None:
-    """Return the serial that a device reported in a change, or None."""
+    """Return the serial that a device reported in the cause of a change, or None."""
     return None if change.before is None else _serial(change.before, change.cause)
 
 
@@ -256,12 +256,12 @@ def _repeats(before: Transaction, after: Transaction) -> bool:
 
 log = structlog.get_logger("posd.payments")
 
-#: Attentions that are logged as errors, because the charged amount may differ from the till's. All others are warnings.
+#: Attentions that are logged as errors, because the till may have booked a wrong amount. All others are warnings.
 ERRORS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
 
 
 def tell(change: TransactionChanged) -> None:
-    """Log the attentions and outcomes of a change."""
+    """Log the new attentions and the new outcome of a change."""
     before, after = change.before, change.after
     identity, terminal = after.client_transaction_id, after.terminal
     known = {item.code for item in before.attention} if before and after.attention else set()
@@ -287,8 +287,8 @@ def tell(change: TransactionChanged) -> None:
 async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction]:
     """Put `starting` transactions in doubt, and free the terminals of ended ones.
 
-    Return the transactions for the reconciler: open ones, those that an operator closed recently, and those that broke
-    the lifecycle and were not searched for.
+    Return the transactions for the reconciler: open ones, those that an operator resolved recently, and those with the
+    attention `illegal_transition` for which posd has not searched.
     """
 
     def work(unit: WriteTransaction) -> list[Transaction]:

@@ -1,6 +1,6 @@
 """Report: totals of the payments in a span of time, by currency (local API, GET /report).
 
-The report is read in short steps on one state of the database. No other program needs to add amounts.
+The report is read in short steps on one state of the database.
 """
 
 import sqlite3
@@ -42,25 +42,25 @@ from posd.payments.report_documents import (
 )
 from posd.storage import changes
 
-#: Payments read in one step, which blocks other reads for a few milliseconds.
+#: Number of payments that are read in one step. A step blocks other reads for a few milliseconds.
 STEP = 5
 #: Largest number of days in one report.
 MOST_DAYS = 366
-#: Kinds in the order of the report. Other kinds follow, sorted by name.
+#: Kinds of operations in the order of the report (`counting.Effect.kind`). Other kinds follow, sorted by name.
 KINDS = (
     *(kind for kind in OPERATIONS if kind not in RESERVING | REVERSING),
     *("cancellation", "refund", "void"),
     *(kind for kind in OPERATIONS if kind in RESERVING),
     "release",
 )
-#: Result in the list for a payment without one.
+#: Word in the counts of results for a payment without an outcome.
 OPEN = "open"
 #: Upper limits of the histogram's columns, in seconds. The columns are narrow where most payments fall.
 LIMITS: Sequence[int] = (2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 300)
 
 
 class ReportSpan(msgspec.Struct, frozen=True):
-    """Options of a report: two moments, a time zone, and one terminal. None means all terminals."""
+    """Options of a report: begin, end, time zone, and terminal. `terminal`: None for all terminals."""
 
     since: datetime
     until: datetime
@@ -69,12 +69,12 @@ class ReportSpan(msgspec.Struct, frozen=True):
 
     @property
     def days(self) -> tuple[date, date]:
-        """The first and the last day."""
+        """The first and the last day of the report."""
         last = self.until - timedelta(microseconds=1)
         return self.since.astimezone(self.zone).date(), last.astimezone(self.zone).date()
 
 
-#: Name of the totals -> fields that are equal for all payments in a row. The currency is always equal.
+#: Name of totals in the report -> fields by which payments are grouped. All totals are also grouped by currency.
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "by_currency": (),
     "by_terminal": ("terminal",),
@@ -119,12 +119,12 @@ class _Running:
 
 
 class ReportSums:
-    """Adder of rows."""
+    """Sums of the rows that were added."""
 
     def __init__(self, span: ReportSpan, *, by_time: bool) -> None:
-        """`by_time`: count also by day and hour.
+        """`by_time`: whether to add up by day and by hour too.
 
-        A shift has no such counts, because its content does not depend on a clock.
+        The report of a shift has no such sums, because the content of a shift does not depend on a clock.
         """
         first, last = span.days
         self._zone = span.zone
@@ -145,7 +145,7 @@ class ReportSums:
         self.wrong_clocks: set[str] = set()
 
     def add(self, row: ReportPayment) -> None:
-        """Add a row."""
+        """Add a row to all sums that it belongs to."""
         identity = row.client_transaction_id
         self.ids.add(identity)
         if len(self.listed) < MOST_LISTED:
@@ -186,7 +186,7 @@ class ReportSums:
 
     def _times(self, at: datetime) -> dict[str, str | None]:
         local = at.astimezone(self._zone)
-        # Keeps `fold`, which tells apart an hour that occurs twice.
+        # `replace` keeps `fold`, which distinguishes the two equal hours when the clock is set back.
         begins = local.replace(minute=0, second=0, microsecond=0)
         starts_at = iso(begins.astimezone(UTC)) if self._one_day else None
         return {"day": f"{local:%Y-%m-%d}", "hour": f"{local:%H}", "starts_at": starts_at}
@@ -267,9 +267,9 @@ def of_span(
 
 
 def _rows(db: sqlite3.Connection, span: ReportSpan, context: RowContext) -> Iterator[ReportPayment | None]:
-    """Yield the payments of a span, and None for each other payment read.
+    """Yield the row of each payment in a span, and None for each other payment that is read.
 
-    An open payment belongs to every span since its start.
+    An open payment belongs to every span that ends after its start.
     """
     since, until = iso(span.since - LONGEST_PAYMENT), iso(span.until + CLOCKS_DIFFER)
     for transaction in chain(rows.open_ones(db), rows.ended(db, since, until)):
@@ -288,7 +288,7 @@ def document(
     shift: ShiftState | None = None,
     totals: ReportTotals | None = None,
 ) -> PaymentReport:
-    """Return the report of the added rows. `totals` replaces the computed totals."""
+    """Return the report of the rows in `tally`. `totals`: stored totals, which replace those of the rows."""
     listed = sorted(tally.listed, key=lambda row: (row.at, row.client_transaction_id))
     attended = db.execute(
         "SELECT client_transaction_id FROM transactions INDEXED BY transactions_attention WHERE attention <> '[]'"

@@ -31,7 +31,7 @@ class TimeSource(StrEnum):
 
 
 class Certainty(StrEnum):
-    """How certain it is that the money of a payment moved. The first three values add up to the totals."""
+    """Certainty of a payment's amount. The amounts with the first three values add up to the totals."""
 
     CERTAIN = "certain"  # the terminal reports it, without contradiction
     BY_PERSON = "by_person"  # an operator decided it, or posd inferred it
@@ -47,7 +47,7 @@ COUNTED_CERTAINTIES = frozenset({Certainty.CERTAIN, Certainty.BY_PERSON, Certain
 
 
 class Correction(msgspec.Struct, frozen=True):
-    """Amount of a payment that an earlier shift has counted."""
+    """Correction of an amount that an earlier shift has counted."""
 
     shift: Annotated[int, Meta(description="the number of that shift")]
     was: Annotated[Exact, Meta(description="what it has counted")]
@@ -201,7 +201,7 @@ class Duration(msgspec.Struct, frozen=True):
 
 
 class Durations(msgspec.Struct, frozen=True):
-    """Time from the request to the terminal's final report, in seconds. Values are null without payments."""
+    """Time from the till's request to the terminal's final report, in seconds. Without payments, times are null."""
 
     count: Annotated[int, Meta(description="how many")]
     median: Annotated[Decimal | None, Meta(description="half of them took at most this long")]
@@ -241,7 +241,7 @@ class ClosedShift(msgspec.Struct, frozen=True):
 
 
 class ShiftCorrection(msgspec.Struct, frozen=True):
-    """Payment of an earlier shift with another amount in this shift."""
+    """Payment that an earlier shift counted with another amount."""
 
     client_transaction_id: Annotated[Uuid, Meta(description="its id")]
     terminal: Annotated[str, Meta(description="its terminal")]

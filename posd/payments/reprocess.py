@@ -1,4 +1,4 @@
-"""Derivation of payments again from their record, events and journal. `posd.records.quarantine` uses the result."""
+"""Repeated derivation of a payment from its events and its journal. `posd.records.quarantine` runs it."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ from posd.records.quarantine import MAX_SHOWN, Derivable, Differing, ReprocessRe
 from posd.records.service import CallsInFlight
 from posd.storage.batch import WriteTransaction
 
-#: Derived fields. Times in them are not compared, because a later application has a later time.
+#: Fields that are derived again and compared.
 DERIVED = (
     "phase",
     "type",
@@ -50,7 +50,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A transaction whose stored state differs from the state derived from its record."""
+    """A transaction whose stored state differed from the state derived from its events and journal."""
 
     client_transaction_id: Annotated[Uuid, Meta(description="which")]
     fields: Annotated[tuple[str, ...], Meta(description="changed fields of the record; the names are posd's own")]
@@ -59,10 +59,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class TransactionReport(msgspec.Struct):
-    """What was done.
-
-    `skipped`: transactions from before the journal existed. `differing`: number of transactions that differ.
-    """
+    """Result of reprocessing for payments."""
 
     transactions: Annotated[int, Meta(description="number of records derived again")] = 0
     skipped: Annotated[int, Meta(description="number of records from before the journal")] = 0
@@ -73,7 +70,7 @@ class TransactionReport(msgspec.Struct):
 
 
 def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Transaction]:
-    """Return the kind of record for payments."""
+    """Return the functions that derive payments again."""
     differs = partial(differing, word="reprocessed", outstanding=outstanding)
     incomplete = journal.last_incomplete_rowid
     return Derivable(rows.PAYMENT, differs, inbox.reapply, Applied, Difference, incomplete)
@@ -82,7 +79,7 @@ def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Trans
 def differing(
     db: sqlite3.Connection, stored: Transaction, word: str, outstanding: CallsInFlight
 ) -> tuple[Differing, Callable[[WriteTransaction], object]]:
-    """Return the differences between a payment and its record, and a function that stores the derived values.
+    """Return the differences between a stored payment and the derived one, and a function that stores the derived one.
 
     `word`: reason of the change in the feed.
     """
@@ -94,7 +91,7 @@ def differing(
 
 
 def report(done: ReprocessResult, quarantined: int) -> TransactionReport:
-    """Return the results for payments as a document of the local API."""
+    """Return the result for payments as a document of the local API."""
     return TransactionReport(done.derived, done.skipped, done.applied, done.differences, done.differing, quarantined)
 
 
@@ -131,7 +128,7 @@ def _timeless(outcome: Outcome | None) -> Any:
 
 
 def _without_unasked(stored: Any, derived: Any) -> None:
-    """Remove from the derived outcome the fields that the recording version did not read."""
+    """Set the fields of the derived outcome to None that the version that stored the outcome did not read."""
     if stored is not None and derived is not None:
         for name in ("tip", "currency"):
             if stored[name] is None:
@@ -140,7 +137,7 @@ def _without_unasked(stored: Any, derived: Any) -> None:
 
 
 def derive(db: sqlite3.Connection, stored: Transaction) -> tuple[Transaction, Sequence[StoredEvent], list[Verdict]]:
-    """Derive a transaction again from its events and its journal (blocking). Return also its events and verdicts."""
+    """Derive a transaction again from its events and its journal. Return also the events and their derived verdicts."""
     entries = _start_first(list(journal.entries(db, stored.client_transaction_id)))
     recorded = journal.events(db, stored.client_transaction_id)
     by_id = any(isinstance(item.entry, TakenOver | Resolved) and not item.events_before for item in entries)
@@ -150,10 +147,10 @@ def derive(db: sqlite3.Connection, stored: Transaction) -> tuple[Transaction, Se
 
 
 def _start_first(entries: list[journal.Journaled]) -> list[journal.Journaled]:
-    """Move the result of the start before an entry that was recorded with the id only.
+    """Move the attempt to start before a `TakenOver` or `Resolved` entry.
 
-    A restore appends the record of one file to that of another file, which may have had only the id. In that order the
-    derivation would put the transaction in doubt again.
+    A restore appends the journal of one database to that of another. If the other database had only the id of the
+    payment, its entry comes first, and the derivation would put the transaction in doubt again.
     """
     start = next((at for at, item in enumerate(entries) if isinstance(item.entry, Attempted)), 0)
     taken = next((at for at, item in enumerate(entries) if isinstance(item.entry, TakenOver | Resolved)), start)
@@ -163,7 +160,7 @@ def _start_first(entries: list[journal.Journaled]) -> list[journal.Journaled]:
 
 
 def _beginning(stored: Transaction, rebuilt_from: StoredEvent | None) -> Transaction:
-    """Return the transaction as it was first inserted: by an intent, by a restore, or rebuilt from its first event."""
+    """Return the transaction as it was inserted. `rebuilt_from`: the first event, if the transaction is an orphan."""
     if rebuilt_from is not None:
         event, at = read_event(rebuilt_from.body), parse_iso(stored.created_at)
         return rebuild(event, stored.client_transaction_id, at, stored.answer_unit)

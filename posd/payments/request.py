@@ -43,12 +43,12 @@ from posd.records.request import (
     differing,
 )
 
-#: Largest size of metadata and options together, in bytes. A final event echoes them, and must not exceed its own
-#: limit.
+#: Largest size of metadata and options together, in bytes. A final event echoes them, and must not exceed the limit of
+#: events.
 MAX_FREE_FORM_BYTES = 16 * 1024
-#: Longest sale, in characters.
+#: Longest key of a sale, in characters.
 MAX_SALE_CHARACTERS = 128
-#: Sale in a request.
+#: Key of a sale in a request.
 AskedSale = Annotated[str, Meta(min_length=1, max_length=MAX_SALE_CHARACTERS)]
 
 _LONG_NUMBER = (
@@ -56,13 +56,13 @@ _LONG_NUMBER = (
     "number, or a text"
 )
 
-#: Fields of the terminal's request that options cannot replace.
+#: Fields of the request to the terminal that the till's options cannot replace.
 RESERVED = frozenset(
     {"client_transaction_id", "amount", "metadata", "events_webhook_url", "webhookUrl", "transaction_reference"}
 )
 _RESERVED_IN_ANY_CASE = frozenset(name.casefold() for name in RESERVED)
 
-#: The two ways to name the original.
+#: Fields that name the original. A request has at most one of them.
 REFERENCES = ("transaction_reference", "original")
 
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -76,7 +76,7 @@ _NEED_NONE = " and ".join(f"a {kind}" for kind, row in OPERATIONS.items() if not
 class StartRequest(msgspec.Struct, frozen=True):
     """Parsed request of a till to start an operation.
 
-    `terminal` is None if the till named none. The objects are JSON texts.
+    `terminal` is None if the till named none. `amount`, `metadata` and `options` are JSON texts.
     """
 
     terminal: Annotated[
@@ -188,7 +188,7 @@ class _StartReader(FieldReader):
 def read_start(body: bytes, amounts: AmountsConfig = NOTHING_MORE) -> tuple[StartRequest, tuple[RequestFault, ...]]:
     """Read the body of `PUT /transactions/{id}`. Return the request and its faults.
 
-    Raise Problem malformed_json if it is not JSON. A faulty field has its default value in the request.
+    Raise Problem malformed_json if the body is not JSON. A faulty field has its default value in the request.
     """
     reader = _StartReader(body)
     if not reader.readable:
@@ -217,9 +217,9 @@ def read_start(body: bytes, amounts: AmountsConfig = NOTHING_MORE) -> tuple[Star
 
 
 def _check_reference(reader: _StartReader, request: StartRequest) -> None:
-    """Check the original.
+    """Check whether the request names an original as its operation type requires.
 
-    A derived operation names it in one of two ways. An operation that begins a chain names none.
+    An operation that derives from an original has one of `REFERENCES`. An operation that begins a chain has none.
     """
     given = [name for name in REFERENCES if getattr(request, name) is not None]
     if not OPERATIONS[request.type].originals:
@@ -250,7 +250,7 @@ def _type(reader: FieldReader) -> OperationType:
 def _options(reader: _StartReader) -> bytes:
     given = reader.members.get("options")
     for name in sorted(given if isinstance(given, Object) else ()):
-        # Some JSON readers ignore the case of names, and use the last of several.
+        # Some JSON parsers ignore the case of names, and use the last one.
         if name.casefold() not in _RESERVED_IN_ANY_CASE:
             continue
         reader.fault(f"/options/{name}", "is set by posd from the request itself and cannot be replaced")
@@ -275,8 +275,8 @@ def _amount(reader: FieldReader, kind: OperationType, rules: AmountsConfig) -> b
 def differing_fields(transaction: Transaction, request: StartRequest, faults: tuple[RequestFault, ...]) -> list[str]:
     """Return the names of the fields in which a repeated call differs from the recorded request.
 
-    The request of an orphan is unknown, so the call is compared with an operator's data about it. `not_after` is not
-    compared.
+    The till's request of an orphan is unknown, so the call is compared with an operator's data about the orphan.
+    `not_after` is not compared.
     """
     if transaction.orphan and not transaction.total:
         return []
@@ -287,7 +287,7 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
     recorded = transaction
     if transaction.original is not None:
         recorded = msgspec.structs.replace(transaction, transaction_reference=None)  # posd looked up this reference
-    # An earlier version accepted long numbers.
+    # An earlier version accepted long numbers, so such a fault is no difference.
     found = [fault for fault in faults if fault.path != "/not_after" and fault.message != _LONG_NUMBER]
     names = set(differing(request, recorded, found, but=("not_after", *ADDITIONAL)))
     if request.additional != recorded.repeat and "body" not in names and names.isdisjoint(ADDITIONAL):
@@ -295,12 +295,12 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
     return sorted(names)
 
 
-#: An operator's data about a payment, compared with its known data.
+#: Fields of an operator's data about a payment that are compared with the stored ones.
 COMPARED = ("terminal", "type", "amount")
 
 
 class PaymentFacts(msgspec.Struct, frozen=True):
-    """Data about a payment from an operator or a till. Missing values are None and `{}`."""
+    """Data about a payment from an operator or a till. Missing values are None, a missing amount `{}`."""
 
     terminal: str | None
     type: OperationType | None
@@ -310,7 +310,7 @@ class PaymentFacts(msgspec.Struct, frozen=True):
 
 
 def contradicted(transaction: Transaction, facts: PaymentFacts) -> Iterator[str]:
-    """Yield the fields in which `facts` contradicts the record. Amounts are compared by their sums."""
+    """Yield the fields in which `facts` contradicts the stored payment. Amounts are compared by their sums."""
     if facts.terminal not in (None, transaction.terminal):
         yield "terminal"
     if None not in (facts.type, transaction.type) and facts.type is not transaction.type:
@@ -321,11 +321,10 @@ def contradicted(transaction: Transaction, facts: PaymentFacts) -> Iterator[str]
 
 
 def start_body(transaction: Transaction, callback_url: str, unit: AmountUnit = "main") -> bytes:
-    """Return the body of the request that starts a transaction. The body has the fields of the type, and the till's
-    objects verbatim.
+    """Return the body of the request that starts a transaction.
 
-    `unit`: unit of the amount on the wire; the caller has checked that the amount fits it. The only value from an event
-    is the original's reference.
+    The till's metadata and options are in it verbatim. `unit`: the terminal's unit of amounts. The caller has checked
+    that the amount fits the unit. Only one value can come from an event: the reference of the original.
 
     Source: terminal API, Start request.
     """
@@ -345,12 +344,12 @@ def start_body(transaction: Transaction, callback_url: str, unit: AmountUnit = "
 Decision = Released | Resolved | Dismissed
 
 
-#: Prefix of the descriptions of a lost payment's data.
+#: Beginning of the descriptions of the fields about a lost payment.
 _LOST = "of a payment that a restore lost: "
 
 
 class Resolution(Signed, frozen=True):
-    """Operator's decision how a payment ended. For a payment that a restore lost, also data about the payment."""
+    """Operator's decision about how a payment ended, with the payment's data if a restore lost the payment."""
 
     result: Annotated[Result, Meta(description="how")]
     transaction_reference: Annotated[ChosenUuid | None, Meta(description="the acquirer's, of an approval alone")] = None
@@ -373,7 +372,7 @@ class Acknowledgement(Signed, frozen=True):
     code: Annotated[AttentionCode, Meta(description="which")]
 
 
-#: Decision, and the operator's data about the payment.
+#: Decision, and the operator's data about the payment, if any.
 DecidedPayment = tuple[Decision, PaymentFacts | None]
 
 
@@ -396,7 +395,7 @@ def _acknowledge(reader: FieldReader, operator: str, note: str, uid: int | None)
     return Dismissed(operator, note, uid, reader.choice("code", list(AttentionCode))), None
 
 
-#: Calls of operators' decisions.
+#: Name of a call with an operator's decision -> reader and type of its body.
 DECISIONS: Mapping[str, DecisionRow[DecidedPayment]] = {
     "release": (lambda _reader, operator, note, uid: (Released(operator, note, uid), None), Signed),
     "resolve": (_resolve, Resolution),

@@ -1,4 +1,7 @@
-"""SQL for the rows of transactions: one insert, one guarded update. `payments.record` changes the dependent rows."""
+"""SQL for the rows of transactions, leases, unread approvals, known searches and metadata words.
+
+Only `payments.record` inserts and updates rows of transactions.
+"""
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -67,15 +70,15 @@ COLUMNS, SELECT = PAYMENT.columns, PAYMENT.select
 get, by_rowid, update = PAYMENT.get, PAYMENT.by_rowid, PAYMENT.update
 _transaction = PAYMENT.read
 
-#: Condition of the index of open transactions. Every final transaction has an outcome.
+#: SQL condition for open transactions, as in their index. Every final transaction has an outcome.
 OPEN = "outcome IS NULL"
-#: Only few transactions are open. Without the name of the index SQLite may scan all transactions of a terminal.
+#: The query names the index, because SQLite might otherwise scan all transactions of a terminal.
 _SELECT_OPEN = f"{SELECT} INDEXED BY transactions_open WHERE {OPEN}"
 _SELECT_ENDED = (
     f"{SELECT} INDEXED BY transactions_newest WHERE created_at >= ? AND created_at < ? AND phase = 'final'"
     " ORDER BY created_at, client_transaction_id"
 )
-#: Payments of a terminal, newest first. A terminal that declines all can have any number.
+#: The newest payments of a terminal. The limit is for a terminal with many payments of which none is wanted.
 _NEWEST_OF = (
     "SELECT client_transaction_id AS id, phase, answer_unit, outcome, attention, final_event FROM transactions"
     " INDEXED BY transactions_terminal WHERE terminal = ? ORDER BY created_at DESC LIMIT 1000"
@@ -88,7 +91,7 @@ _SELECT_WITH_BODIES = (
 
 
 def beginning(db: sqlite3.Connection, prefix: str, limit: int) -> list[Transaction]:
-    """Return the first transactions whose id has this beginning, sorted by id."""
+    """Return the first transactions whose id begins with `prefix`, sorted by id."""
     where, parameters = pages.beginning("client_transaction_id", prefix)
     query = f"{SELECT} WHERE {where} ORDER BY client_transaction_id LIMIT ?"
     return [_transaction(row) for row in db.execute(query, (*parameters, limit))]
@@ -109,7 +112,7 @@ def latest_start(db: sqlite3.Connection) -> str | None:
 
 
 def newest_answer_unit(db: sqlite3.Connection, terminal: str) -> AmountUnit | None:
-    """Return the amount unit of the newest payment of a terminal with a known one, or None."""
+    """Return the unit of a terminal's amounts, from its newest payment with a known unit, or None."""
     query = f"SELECT answer_unit FROM ({_NEWEST_OF}) WHERE answer_unit IS NOT NULL LIMIT 1"  # noqa: S608 - of this file
     row = db.execute(query, (terminal,)).fetchone()
     return row[0] if row else None
@@ -118,9 +121,9 @@ def newest_answer_unit(db: sqlite3.Connection, terminal: str) -> AmountUnit | No
 def get_with_bodies(
     db: sqlite3.Connection, client_transaction_id: str, event_id: str
 ) -> tuple[Transaction | None, int | None, list[bytes]]:
-    """Return the data for the handling of an event, with one statement if possible.
+    """Return a transaction, its `journal.NEWEST`, and the bodies of its events with this `event_id`.
 
-    The data is the transaction, its `journal.NEWEST`, and the bodies that were recorded with this `event_id`.
+    This is one query, unless the events are scattered.
     """
     rows = db.execute(_SELECT_WITH_BODIES, (event_id, client_transaction_id)).fetchall()
     if not rows:
@@ -135,13 +138,13 @@ def get_with_bodies(
 
 
 def insert(unit: WriteTransaction, transaction: Transaction) -> None:
-    """Insert a new transaction. Only `payments.record` calls it, and `update`."""
+    """Insert a new transaction and the words of its metadata."""
     PAYMENT.insert(unit, transaction)
     keep_words(unit.db, transaction.client_transaction_id, transaction.created_at, transaction.metadata)
 
 
 def keep_search(unit: WriteTransaction, transaction: Transaction) -> None:
-    """Record a search without new results: only its time, without a history row."""
+    """Store the time of a search that had the same result as the one before, without a journal entry."""
     unit.db.execute(
         "UPDATE transactions SET last_search = ? WHERE client_transaction_id = ?",
         (*PAYMENT.stored(transaction, "last_search"), transaction.client_transaction_id),
@@ -169,17 +172,17 @@ def open_on(db: sqlite3.Connection, terminal: str) -> Iterator[Transaction]:
 
 
 def of_sale(db: sqlite3.Connection, sale: str) -> Iterator[Transaction]:
-    """Yield the transactions of a sale, newest first. A till may send the same sale with every payment."""
+    """Yield the transactions of a sale, newest first. There may be many: a till can send one key with every payment."""
     return where(db, "sale = ? ORDER BY created_at DESC, client_transaction_id DESC", (sale,))
 
 
 def where(db: sqlite3.Connection, condition: str, parameters: tuple[Any, ...]) -> Iterator[Transaction]:
-    """Yield the transactions of an SQL condition, with its order and limit."""
+    """Yield the transactions that meet an SQL condition. `condition` may end with ORDER BY and LIMIT."""
     return map(_transaction, db.execute(f"{SELECT} WHERE {condition}", parameters))
 
 
 def to_ask_once(db: sqlite3.Connection) -> list[Transaction]:
-    """Return ended transactions that broke the lifecycle and for which posd has not searched."""
+    """Return the ended transactions with the attention `illegal_transition` for which posd has not searched."""
     where = "phase = 'final' AND last_search IS NULL AND instr(attention, '\"illegal_transition\"') > 0"
     query = f"{SELECT} INDEXED BY transactions_to_ask_once WHERE {where}"
     return [_transaction(row) for row in db.execute(query)]
@@ -189,9 +192,9 @@ def to_ask_once(db: sqlite3.Connection) -> list[Transaction]:
 
 
 class IndexScan(msgspec.Struct, frozen=True):
-    """Scan: a table and its index, the condition of the entries, and the join to the transactions.
+    """Scan of one index. `entries`: table and index. `own`: condition on its entries. `join`: join to `transactions`.
 
-    `at` and `identity`: the columns by which it is sorted.
+    `at` and `identity`: the columns by which the scan is sorted.
     """
 
     entries: str
@@ -219,7 +222,7 @@ def has_word(walk: IndexScan, words: Sequence[str]) -> Condition:
 
 
 def count(db: sqlite3.Connection, walk: IndexScan, most: int) -> int:
-    """Return the number of entries of a scan. `most`: number at which the count stops."""
+    """Return the number of entries of a scan, at most `most`."""
     where, parameters = walk.own
     query = f"SELECT count(*) FROM (SELECT 1 FROM {walk.entries} WHERE {where} LIMIT ?)"  # noqa: S608 - of this file
     found: int = db.execute(query, (*parameters, most)).fetchone()[0]
@@ -275,7 +278,7 @@ def give_up_lease(unit: WriteTransaction, terminal: str, client_transaction_id: 
 
 
 def give_up_leases(unit: WriteTransaction, client_transaction_id: str) -> None:
-    """Free every terminal that the transaction holds, even a wrong one."""
+    """Free every terminal that the transaction holds, even if it is not the transaction's own terminal."""
     unit.db.execute("DELETE FROM leases WHERE client_transaction_id = ?", (client_transaction_id,))
 
 
@@ -293,11 +296,11 @@ def give_up_ended_leases(unit: WriteTransaction) -> None:
     )
 
 
-# Approvals that no program has read.
+# Approvals that no client has read.
 
 
 def add_unread(unit: WriteTransaction, client_transaction_id: str) -> None:
-    """Record that no program has read the approval of a payment."""
+    """Record that no client has read the approval of a payment."""
     unit.db.execute("INSERT OR IGNORE INTO unread_approvals VALUES (?)", (client_transaction_id,))
 
 
@@ -308,7 +311,7 @@ def remove_unread(unit: WriteTransaction, client_transaction_ids: Iterable[str])
 
 
 def unread(db: sqlite3.Connection) -> dict[str, bool]:
-    """Return the payments with an unread approval, and whether each has the attention."""
+    """Return id -> whether it has the attention `outcome_unread`, of the payments with an unread approval."""
     query = (
         "SELECT client_transaction_id, instr(attention, ?) > 0 FROM unread_approvals"
         " JOIN transactions USING (client_transaction_id)"
@@ -317,10 +320,10 @@ def unread(db: sqlite3.Connection) -> dict[str, bool]:
     return {identity: bool(told) for identity, told in found}
 
 
-# Searches that have found a transaction, so they are known to work. This is a condition of the proof.
+# Searches that have found a transaction, so they are known to work (`payments.missing_proof`, condition 6).
 
-#: Number of found transactions stored for each search. With two, at least one is another transaction than the present
-#: one.
+#: Number of found transactions that are stored for each search. Of two, at least one is another transaction than the
+#: one in doubt.
 REMEMBERED = 2
 
 
@@ -344,7 +347,7 @@ def search_found_another(db: sqlite3.Connection, terminal: str, search: str, cli
 
 
 def search_control(db: sqlite3.Connection, terminal: str) -> str | None:
-    """Return the newest transaction that a terminal ended, for a trial of the search."""
+    """Return the id of a terminal's newest transaction that the acquirer decided, to try the search on it, or None."""
     row = db.execute(
         f"SELECT id FROM ({_NEWEST_OF}) WHERE phase = 'final'"  # noqa: S608 - of this file
         " AND outcome ->> 'status' IN ('APPROVAL', 'DECLINED') LIMIT 1",
@@ -353,14 +356,14 @@ def search_control(db: sqlite3.Connection, terminal: str) -> str | None:
     return row[0] if row else None
 
 
-#: Approvals of a terminal, to check its next approval.
+#: Largest number of a terminal's approvals that are read for the check of an approval.
 RECENT_APPROVALS = 20
 
 
 def approvals(db: sqlite3.Connection, terminal: str, *, but: str) -> list[bytes]:
-    """Return the events of a terminal's newest approvals, without the last approval.
+    """Return the final events of a terminal's newest approvals. `but`: id of a payment to omit.
 
-    Omit approvals with open attentions, and those that arrived after the end of their payment.
+    Omit approvals with the attention `approval_unlikely`, and approvals that superseded another outcome.
     """
     found = db.execute(
         f"SELECT body FROM ({_NEWEST_OF}) JOIN events ON seq = final_event"  # noqa: S608 - of this file
@@ -372,7 +375,7 @@ def approvals(db: sqlite3.Connection, terminal: str, *, but: str) -> list[bytes]
     return [row[0] for row in found]
 
 
-# Words of the till's metadata, by which lists find their transactions (`posd.base.canonical_json`).
+# Words of the till's metadata, by which a list finds transactions (`posd.base.canonical_json`).
 
 _KEEP = "INSERT OR IGNORE INTO transaction_words (word, at, id) VALUES (?, ?, ?)"
 _DROP = "DELETE FROM transaction_words WHERE word = ? AND at = ? AND id = ?"

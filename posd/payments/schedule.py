@@ -1,26 +1,26 @@
 """Time of the next search for a transaction, in seconds of the monotonic clock (architecture, Doubt).
 
-A `TransactionWatch` is the reconciler's data about one transaction. Elapsed time decides no outcome: after a silence
-posd searches, and informs an operator.
+A `TransactionWatch` is the reconciler's data about one transaction. Elapsed time decides no outcome. If the terminal
+sends nothing for some time (a silence), posd searches for the transaction, which then gets an attention:
 
-| the transaction is                              | silence after which posd searches   | reported as          |
-| ----------------------------------------------- | ----------------------------------- | -------------------- |
-| in doubt                                        | the grace                           | `in_doubt`           |
-| acknowledged, no event yet                      | the grace                           | `no_callback`        |
-| waiting for the card or the PIN                 | `stall`                             | `stalled`            |
-| at the acquirer (APPROVAL_REQUESTED)            | `stall_after_request`               | `stalled`            |
+| the transaction is                   | silence before the search (setting) | attention     |
+| ------------------------------------ | ----------------------------------- | ------------- |
+| in doubt                             | `first_event_grace_seconds`         | `in_doubt`    |
+| acknowledged, without an event       | `first_event_grace_seconds`         | `no_callback` |
+| waiting for the card or the PIN      | `stall_seconds`                     | `stalled`     |
+| at the acquirer (APPROVAL_REQUESTED) | `stall_after_request_seconds`       | `stalled`     |
 
 If this machine has lost the address in the callback URL, no event can arrive. Then posd searches often enough for a
-waiting till, and does not report the silence.
+waiting till, and the attention is `stalled` instead of `no_callback`.
 
 After a till's abort, the terminal may send no further event. So posd searches within seconds, until an event or a
 search shows the end or APPROVAL_REQUESTED.
 
-posd also searches for some time for a transaction that an operator closed. A report of the terminal overrides the
-decision, and its events can be lost.
+After an operator has closed a transaction, posd searches for it for some time. A report of the terminal overrides the
+decision, and events of the terminal can be lost.
 
 A search runs at once after a restart, at a gap, when the terminal is reachable again, and on an operator's request.
-posd repeats the search with backoff after a failure, and while the transaction is silent or in doubt.
+posd repeats the search with growing pauses after a failure, and while the transaction is silent or in doubt.
 """
 
 from typing import Literal
@@ -40,21 +40,21 @@ MAX_BACKOFF_SECONDS = 300.0
 CLOSED_SECONDS = 3600.0
 #: Minimum pause between two searches for a closed transaction, because no till waits for them.
 CLOSED_PAUSE_SECONDS = 30.0
-#: Longest pause between two searches if events cannot arrive, because a cashier waits for the outcome.
+#: Longest pause between two searches if events cannot arrive. A cashier waits for the outcome.
 LOST_PAUSE_SECONDS = 30.0
-#: Number of searches with that pause. These searches take half an hour, longer than any customer needs. Then the usual
-#: pauses apply.
+#: Number of searches with at most that pause, which take half an hour. No customer waits longer. Then the usual longest
+#: pause applies.
 LOST_TRIES = 60
-#: Seconds after a possibly accepted abort until the search, because a cashier waits for the result.
+#: Seconds between a possibly accepted abort and the search. A cashier waits for the result.
 ABORTED_SECONDS = 3.0
 #: Largest fraction by which a pause is lengthened at random. The jitter spreads the searches after an outage.
 JITTER = 0.25
-#: Number of doublings after which every pause exceeds the longest one.
+#: Number of doublings after which a pause of any length exceeds the longest pause.
 _MAX_DOUBLINGS = 16
 
 
 class TransactionWatch(msgspec.Struct, frozen=True):
-    """Data about one transaction; times are seconds of the monotonic clock."""
+    """Data about one transaction. Times are seconds of the monotonic clock."""
 
     terminal: str
     phase: Phase
@@ -63,7 +63,7 @@ class TransactionWatch(msgspec.Struct, frozen=True):
     called_back: bool = False  # an event has arrived
     aborting: bool = False  # see `Trail.aborting`
     callback_lost: bool = False  # this machine lost the address of its callback URL, so events cannot arrive
-    told: bool = False  # the silence was reported
+    told: bool = False  # the limit of the silence has passed, and a search was planned for it
     search_at: float | None = None
     wanted: bool = False  # the search was requested, not caused by silence, so one reply is enough
     tries: int = 0
@@ -71,19 +71,19 @@ class TransactionWatch(msgspec.Struct, frozen=True):
 
     @property
     def silence(self) -> Literal[AttentionCode.NO_CALLBACK, AttentionCode.STALLED]:
-        """Attention code for a silence. A lost address explains the silence, so there is none."""
+        """Attention for a silence. After a lost address, missing events are no reason for `no_callback`."""
         return AttentionCode.STALLED if self.called_back or self.callback_lost else AttentionCode.NO_CALLBACK
 
 
 def silence_limit(watch: TransactionWatch, limits: ReconcileConfig) -> float:
-    """Return how long the transaction may be silent before a search, in seconds."""
+    """Return for how long the terminal may send nothing before posd searches, in seconds."""
     if watch.phase is Phase.IN_DOUBT or not (watch.called_back or watch.callback_lost):
         return limits.first_event_grace_seconds
     return limits.stall_after_request_seconds if watch.status is APPROVAL_REQUESTED else limits.stall_seconds
 
 
 def due(watch: TransactionWatch, limits: ReconcileConfig) -> float | None:
-    """Return the time of the next action, or None. While the start call runs, only a requested search counts."""
+    """Return the time of the next search, or None. While the start call runs, only a requested search counts."""
     if watch.phase is Phase.STARTING:
         return watch.search_at
     silent = None if watch.told else watch.quiet_since + silence_limit(watch, limits)
@@ -91,7 +91,7 @@ def due(watch: TransactionWatch, limits: ReconcileConfig) -> float | None:
 
 
 def search_now(watch: TransactionWatch, now: float) -> TransactionWatch:
-    """Plan a search for now, however short the silence was."""
+    """Plan a requested search for the time `now`."""
     return msgspec.structs.replace(watch, search_at=now, wanted=True)
 
 
@@ -119,7 +119,8 @@ def after_change(
 ) -> TransactionWatch:
     """Return the watch after a change.
 
-    `event`: whether the change is an event. `gap`: whether the event shows that another event is missing.
+    `event`: whether the change is an event. `gap`: whether the event shows that another one is missing. `aborting`: see
+    `Trail.aborting`.
     """
     if aborting is not watch.aborting:
         watch = msgspec.structs.replace(watch, aborting=aborting)
@@ -142,7 +143,7 @@ def after_change(
 
 
 def overdue(watch: TransactionWatch, limits: ReconcileConfig, now: float) -> TransactionWatch | None:
-    """Return the watch of an unreported silence above its limit, or None."""
+    """Return the watch with a search for now if a silence has just exceeded its limit, else None."""
     if watch.phase is Phase.STARTING or watch.told or now < watch.quiet_since + silence_limit(watch, limits):
         return None
     return msgspec.structs.replace(watch, told=True, search_at=now)
@@ -151,7 +152,7 @@ def overdue(watch: TransactionWatch, limits: ReconcileConfig, now: float) -> Tra
 def answered(
     watch: TransactionWatch, result: SearchResult, limits: ReconcileConfig, now: float, jitter: float
 ) -> TransactionWatch:
-    """Plan the next search after the result of one. `jitter`: 0 to 1."""
+    """Plan the next search after the result of a search. `jitter`: random number from 0 to 1."""
     again = watch.told or watch.callback_lost or watch.aborting or watch.phase is Phase.IN_DOUBT
     if not again and not (watch.wanted and result is SearchResult.NO_ANSWER):
         return msgspec.structs.replace(watch, search_at=None, wanted=False, tries=0)
@@ -163,21 +164,21 @@ def answered(
 
 
 def _least(watch: TransactionWatch, limits: ReconcileConfig) -> float:
-    """Return the least pause before a search, in seconds."""
+    """Return the shortest pause before a search, in seconds."""
     grace = limits.first_event_grace_seconds
     if watch.until is not None:
         return max(grace, CLOSED_PAUSE_SECONDS)
     return min(grace, ABORTED_SECONDS) if watch.aborting else grace
 
 
-# The two rounds of the proof that a transaction never started (`payments.missing_proof`, conditions 4 and 5). The
-# rounds are in memory, by the monotonic clock. A restart and a change of phase reset them.
+# The two rounds of the proof that a transaction never started (`payments.missing_proof`, conditions 4 and 5). A round
+# is an abort and a search after it. The rounds are only in memory. A restart and a change of phase reset them.
 
 
 class NotStartedProof(msgspec.Struct, frozen=True):
-    """Times at which the aborts and searches of the proof were sent, on the monotonic clock; None: not yet sent.
+    """Times at which the aborts and searches of the proof were sent, in seconds of the monotonic clock.
 
-    `settle` in seconds.
+    A time is None until a reply counts. `settle`: minimum seconds from the first search to the second abort.
     """
 
     settle: float
@@ -188,7 +189,7 @@ class NotStartedProof(msgspec.Struct, frozen=True):
 
     @property
     def second_due(self) -> float | None:
-        """Time after which aborts count for the second round."""
+        """Time from which an abort counts for the second round, or None during the first round."""
         return None if self.first_none is None else self.first_none + self.settle
 
     @property

@@ -1,4 +1,4 @@
-"""Search for a transaction on a terminal, and record of its result (architecture, Doubt)."""
+"""Search for a transaction on a terminal. The result is recorded on the transaction (architecture, Doubt)."""
 
 import sqlite3
 from collections import Counter
@@ -19,10 +19,10 @@ from posd.payments.wire import NotAnEvent, TransactionEvent
 from posd.records.service import RecordService, ServiceParts
 from posd.storage.batch import WriteTransaction
 
-#: Why an element with our id does not count.
+#: Why an element with the searched id is not used.
 FOREIGN = "it found a payment of another merchant, or of a terminal not in the fleet"
 
-#: Why a reply is not stored.
+#: Why the result of a search is not stored.
 TOO_MUCH = "its terminal has sent more today than posd keeps (events_of_terminal)"
 
 log = structlog.get_logger("posd.searching")
@@ -32,7 +32,7 @@ AskedDevice = tuple[str, str | None]
 
 
 class Searching(RecordService):
-    """Sender of searches. The reconciler ensures one at a time for each terminal."""
+    """Sender of searches. The reconciler sends one search at a time to each terminal."""
 
     def __init__(self, parts: ServiceParts, merchant_id: str, approval_checks: ApprovalChecks) -> None:
         super().__init__(parts)
@@ -42,24 +42,21 @@ class Searching(RecordService):
         self.results = Counter(dict.fromkeys(map(str, SearchResult), 0))
 
     def confirmed(self, terminal: str) -> bool:
-        """Whether an operator has vouched for the search and the abort of a terminal.
-
-        Otherwise their replies are no proof.
-        """
+        """Whether an operator vouches for the search and the abort of a terminal, so that their replies are proof."""
         return all(self.confirmed_row(terminal, name) for name in ("search", "abort"))
 
     def confirmed_row(self, terminal: str, operation: str) -> bool:
-        """Whether an operator has vouched for an operation of a terminal."""
+        """Whether an operator vouches for an operation of a terminal."""
         known = self._fleet.get(terminal)
         return known is not None and known.vouched(operation)
 
     def reachable(self, terminal: str) -> bool:
-        """Whether the last call or probe of a terminal succeeded, or there was none yet."""
+        """Whether a terminal has an address at which the last call or probe did not fail."""
         known = self._fleet.get(terminal)
         return known is not None and known.addresses.may_answer
 
     def found_another(self, db: sqlite3.Connection, terminal: str, client_transaction_id: str) -> bool:
-        """Whether the search on this terminal has found another transaction."""
+        """Whether the search on this terminal has ever found another transaction than this one."""
         return terminal in self._fleet and rows.search_found_another(
             db, terminal, self._name(terminal), client_transaction_id
         )
@@ -70,7 +67,7 @@ class Searching(RecordService):
         return f"{row.method} {row.path} {row.pointer}{' paged' if row.paged else ''}".rstrip()
 
     def reached(self, transaction: Transaction, asked: AskedDevice | None) -> bool:
-        """Whether the device that was asked is the one that received the start. Another device may claim its serial."""
+        """Whether the device that was asked is the one that received the start. Another device may have its address."""
         if asked is None or transaction.sent_to is None:
             return False
         return self._fleet.of(transaction.terminal).addresses.was_same_device(transaction.sent_to, *asked)
@@ -78,9 +75,9 @@ class Searching(RecordService):
     async def search(
         self, client_transaction_id: str, terminal: str
     ) -> tuple[Transaction | None, Answer, AskedDevice | None]:
-        """Search for a transaction, and record the result. Return the changed transaction, the reply, and the device.
+        """Search for a transaction, and record the result. Return the changed transaction, the result, and the device.
 
-        Raise StorageUnavailable or CommitUncertain if the result could not be recorded. The caller then repeats the
+        Raise StorageUnavailable or CommitUncertain if the result could not be recorded. Then the caller repeats the
         search.
         """
         answer, asked = await self.ask(client_transaction_id, terminal)
@@ -102,9 +99,9 @@ class Searching(RecordService):
         return after, answer, asked
 
     async def known_to_work(self, terminal: str, client_transaction_id: str) -> bool:
-        """Return whether this search has found another transaction of the terminal.
+        """Return whether the search on a terminal has ever found another transaction than this one.
 
-        If it has not, try it on the newest transaction that the terminal ended at the acquirer.
+        If it has not, try the search on the terminal's newest transaction that the acquirer decided.
         """
         if terminal not in self._fleet:
             return False
@@ -123,7 +120,7 @@ class Searching(RecordService):
     async def ask(self, client_transaction_id: str, terminal: str) -> tuple[Answer, AskedDevice | None]:
         """Search without recording the result.
 
-        Return the reply and the device, because an announced device may be another one.
+        Return the result and the device that was asked. It can be another device than the one that received the start.
         """
         if (known := self._fleet.get(terminal)) is None:
             return SearchFailed(f"terminal {terminal} is not in the fleet"), None
@@ -149,7 +146,10 @@ class Searching(RecordService):
         return self._welcome(answer, terminal), asked
 
     def _welcome(self, answer: Answer, terminal: str) -> Answer:
-        """Drop elements of another merchant or of a terminal outside the fleet, as for events."""
+        """Return the result without elements of another merchant, or of a terminal outside the fleet.
+
+        Events of these are refused too.
+        """
         if not isinstance(answer, SearchHit):
             return answer
         ours = answer.kept(partial(self._is_ours, terminal))
@@ -164,7 +164,7 @@ class Searching(RecordService):
 
     def _is_ours(self, terminal: str, event: TransactionEvent | NotAnEvent) -> bool:
         if isinstance(event, NotAnEvent):
-            return True  # the element has our id, and an operator should see that it is unreadable
+            return True  # an operator should see that an element with the searched id is unreadable
         if not self._is_of_merchant(event):
             return False
         serial = event.serial_number  # an unreadable serial or merchant is empty
@@ -195,7 +195,7 @@ class Searching(RecordService):
         return after
 
     def _is_too_much(self, before: Transaction, answer: SearchHit) -> bool:
-        """Whether the terminal has used its storage budget of today. The end of an open payment is always stored."""
+        """Whether a result exceeds the terminal's quota of stored data. The end of an open payment is always stored."""
         ends = before.outcome is None and any(
             isinstance(event, TransactionEvent) and event.status in FINAL_WORDS for event in answer.events
         )

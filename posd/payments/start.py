@@ -1,13 +1,14 @@
 """Start of a payment, in six steps (architecture, Steps of a payment), and operators' decisions about payments.
 
-1. A known id is answered from its record. Calls with the same id run one after the other.
+1. A call with a known id is answered from the database. Calls with the same id run one after the other.
 2. The request is checked. A refused request records nothing and sends nothing.
 3. The intent and the terminal's lease are recorded in one commit, with every guard against a double payment.
 4. The request is sent, once.
 5. The reply is judged, and the result is recorded.
-6. A crash between two steps leaves `starting` on disk. The next daemon changes it to `in_doubt` (`payments.record`).
+6. A crash between steps 3 and 5 leaves the phase `starting`. The next daemon changes it to `in_doubt`
+   (`payments.record`).
 
-Each call runs as a task of its own, so a till that disconnects changes nothing.
+Each call runs as a task of its own, so a till that disconnects does not stop it.
 """
 
 from collections.abc import Callable
@@ -55,10 +56,10 @@ from posd.terminals.attempt import Attempt, CallFailed, Replied, cut, size_of
 from posd.terminals.identity import Trusted
 from posd.terminals.terminal import FleetTerminal, TerminalRequest
 
-#: Number of bytes of an acknowledgement that are kept. An acknowledgement may echo the till's metadata.
+#: Largest number of stored bytes of an acknowledgement, which may echo the till's metadata.
 MAX_REPLY_BYTES = 64 * 1024
 
-#: Codes of the problems that refuse a start.
+#: Problem codes of a refused start.
 REFUSALS = (
     *starts.REFUSALS,
     "terminal_busy",
@@ -86,10 +87,11 @@ class SendDeadline(msgspec.Struct, frozen=True):
 
 
 class StartRoute(msgspec.Struct, frozen=True):
-    """Destination of a request, its callback URL, and its deadline (None: no deadline).
+    """Address, callback URL and deadline of a request to start a payment.
 
-    `config` and `row`: the configuration by which the request was checked. `trusted`: the terminal's new trust record
-    after the request, or None without a change. `problem`: why there is no destination.
+    `config` and `row`: the configuration by which the request was checked. `base_url`: address of the terminal, or None
+    if the request cannot be sent; then `problem` has the reason. `trusted`: the trust record that the request creates,
+    or None if it creates none. `until`: None without a deadline.
     """
 
     terminal: FleetTerminal
@@ -121,11 +123,10 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         amounts: AmountsConfig = NOTHING_MORE,
         on_called_back_at: Callable[[str], None] = lambda _host: None,
     ) -> None:
-        """`zone`: the merchant's time zone, whose calendar determines the kind of a void. `amounts`: the configured
-        limits.
+        """`zone`: the merchant's time zone. Its calendar days decide whether a void is a cancellation or a refund.
 
-        `approval_checks`: source of the currencies of a terminal. `on_called_back_at`: called with the address of this
-        machine in a callback URL after it is recorded.
+        `approval_checks` knows the currencies of a terminal. `amounts`: `[amounts]` of the configuration.
+        `on_called_back_at`: called after an intent is recorded, with this machine's address in its callback URL.
         """
         super().__init__(parts, parts.quotas.payments, StartRequest())
         self._parts = parts
@@ -134,10 +135,10 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         self._approval_checks = approval_checks
         self._amounts = amounts
         self._on_called_back_at = on_called_back_at
-        self._newest: dict[str, Transaction] = {}  # id -> the newest intent, until its start is judged
+        self._newest: dict[str, Transaction] = {}  # id -> intent of the newest call, until the attempt is judged
 
     async def drain(self, seconds: float) -> None:
-        """Start nothing more. Wait some seconds for open calls, then stop waiting for their replies.
+        """Refuse new starts. Wait some seconds for open calls, and then cancel their requests to terminals.
 
         A start without a reply is judged as a lost reply, and the judgement is committed.
         """
@@ -155,7 +156,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         return read_start(body, self._amounts)
 
     async def _draft(self, identity: str, request: StartRequest, faults: Faults) -> tuple[Transaction, StartRoute]:
-        """Return the checked request and its destination. Raise Problem; then nothing is recorded."""
+        """Return the transaction to record, and its route. Raise Problem; then nothing is recorded."""
         check(faults, "cannot start")
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
         config, row = terminal.config, terminal.rows[request.type]
@@ -165,7 +166,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         self._require_sendable(config, request)
         until = self._until(request.not_after)
         way = await self._way(identity, terminal, config, row, until)
-        self._refuse_draining()  # the daemon may be stopping since
+        self._refuse_draining()  # posd may have begun to stop during the steps above
         at = iso(self._now())
         draft = Transaction(
             client_transaction_id=identity,
@@ -188,7 +189,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         return draft, way
 
     async def _decimals(self, identity: str, terminal: str) -> int:
-        """Return the number of decimal places that an amount may have: as configured, else that of the currency."""
+        """Return how many decimal places an amount may have: the configured number, else that of the currency."""
         if self._amounts.decimals is not None:
             return self._amounts.decimals
         checks = self._approval_checks
@@ -211,7 +212,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             )
 
     def _require_sendable(self, config: TerminalConfig, request: StartRequest) -> None:
-        """Raise Problem if the request cannot be signed, or must not be sent to the terminal at this time."""
+        """Raise Problem if calls to the terminal are signed, and this one cannot be signed, or the clock is unsure."""
         if config.auth == "none":
             return
         amount = on_wire(request.amount, config.amount_unit)
@@ -225,7 +226,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             )
 
     async def _terminal_of_original(self, identity: str, request: StartRequest) -> str | None:
-        """Return the terminal of the original, or None if it is not in the fleet."""
+        """Return the terminal of the original, or None if it is unknown or not in the fleet."""
         if request.original is None and request.transaction_reference is None:
             return None
         named = partial(chains.named, original=request.original, reference=request.transaction_reference)
@@ -233,9 +234,9 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         return original.terminal if original is not None and original.terminal in self._fleet else None
 
     def _until(self, moment: datetime | None) -> SendDeadline | None:
-        """Raise Problem expired if the deadline has passed.
+        """Return the deadline for a `not_after`, or None without one.
 
-        Raise Problem clock_unsure if posd does not trust the clock.
+        Raise Problem expired if the deadline has passed, and clock_unsure if posd does not trust the clock.
         """
         if moment is None:
             return None
@@ -253,7 +254,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         """Raise Problem if the deadline has passed."""
         now = self._now()
         if until.passed(now, self._parts.elapsed()):
-            # An earlier call may have sent it, so advice to use a new id could charge twice.
+            # After a restore, an earlier call may have sent this id. Then advice to use a new id could charge twice.
             self._parts.refuse_unseen()
             raise Problem(
                 "expired",
@@ -272,7 +273,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         row: OperationRow,
         until: SendDeadline | None,
     ) -> StartRoute:
-        """Return the destination of the request, and the callback URL."""
+        """Return the route of the request. Look up the address, and choose the callback URL."""
         base_url, problem = await destination(terminal, self.cannot)
         trusted, callback_url, callback_host = None, "", None
         if base_url is not None:
@@ -286,7 +287,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         return StartRoute(terminal, config, row, base_url, trusted, problem, callback_url, callback_host, until)
 
     async def _run(self, drafted: tuple[Transaction, StartRoute]) -> tuple[Transaction, bool]:
-        """Do steps 3 to 5."""
+        """Run steps 3 to 5 of the start. Return the transaction, and whether this call recorded it."""
         draft, way = drafted
         identity = draft.client_transaction_id
         self._newest[identity] = draft
@@ -298,7 +299,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             except CommitUncertain as error:
                 uncertain = error
             else:
-                if request is None:  # the id was recorded before: a callback may have created an orphan
+                if request is None:  # the id exists: a callback has created an orphan meanwhile
                     return transaction, False
                 attempt = await self._send(transaction, request, way.until)
         if uncertain is not None:
@@ -367,7 +368,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         return transaction, request
 
     def _refuse_changed(self, transaction: Transaction, way: StartRoute) -> None:
-        """Raise Problem if a reload has changed the terminal since the check. The device may have another serial."""
+        """Raise Problem if a reload has changed the terminal since the check. The device may have a new serial."""
         terminal, row = way.terminal, way.terminal.rows[transaction.type or OperationType.CHARGE]
         if not terminal.in_fleet or (terminal.config, row) != (way.config, way.row):
             raise Problem(
@@ -377,13 +378,13 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             )
 
     def _has_left(self, way: StartRoute, serial: str) -> bool:
-        """Return whether the configuration took the address of `way` from a terminal. In the cloud all share it."""
+        """Return whether a terminal is not configured at the address of `way`. In the cloud all share one address."""
         known = self._fleet.get(serial)
         moved = known is None or known.config.base_url not in ("", way.base_url)
         return way.terminal.addresses.on_lan and moved
 
     def _request(self, transaction: Transaction, way: StartRoute) -> TerminalRequest:
-        """Return the one request that starts it."""
+        """Return the one request that starts a transaction."""
         operation = transaction.type or OperationType.CHARGE
         body = start_body(transaction, way.callback_url, way.config.amount_unit)
         return way.terminal.request(operation, transaction.sent_to or "", body)
@@ -394,7 +395,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         terminal = request.terminal
 
         def connected(certificate: str | None) -> None:
-            """Last check before bytes of the request reach the network."""
+            """Check the deadline for the last time, just before the request is written."""
             if until is not None and until.passed(self._now(), self._parts.elapsed()):
                 raise CallFailed(f"its not_after, {iso(until.moment)}, had passed when the terminal could take it")
             terminal.note_start(request.base_url, certificate)
@@ -402,7 +403,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         crash_point("start.before_send")
         attempt = await terminal.call(request, written=partial(_written, transaction), connected=connected)
         crash_point("start.replied")
-        if isinstance(attempt, Replied) and attempt.status < 300:  # a refusal is final, so the whole reply is judged
+        if isinstance(attempt, Replied) and attempt.status < 300:  # a refusal ends the payment, so judge all of it
             attempt = cut(attempt, MAX_REPLY_BYTES)
         self._quotas.keep_event(terminal.serial, size_of(attempt))
         return attempt
@@ -410,7 +411,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
     # 5. The reply is judged, and the result is recorded.
 
     async def _conclude(self, transaction: Transaction, way: StartRoute, attempt: Attempt) -> Transaction | None:
-        """Commit the judgement of the attempt; None if the intent did not reach the disk. Raise the store's errors."""
+        """Commit the judgement of the attempt, and return the result of `_record_attempt`. Raise the store's errors."""
         identity, sent_to = transaction.client_transaction_id, transaction.sent_to
         start = JudgedStart.of(Attempted(attempt, way.row.errors_in_2xx), identity)
         proved = way.terminal.addresses.proved(sent_to) if sent_to is not None else None
@@ -434,7 +435,10 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         now: datetime,
         proved: Trusted | None,
     ) -> Transaction | None:
-        """Record the judgement of the attempt; None if the intent did not reach the disk."""
+        """Record the judgement of the attempt. Return the transaction.
+
+        Return None if the intent did not reach the disk, or a later call has started the id.
+        """
         before = rows.get(unit.db, transaction.client_transaction_id)
         if before is None or self._newest.get(transaction.client_transaction_id) is not transaction:
             return None

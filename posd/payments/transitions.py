@@ -1,6 +1,6 @@
-"""Transitions of a transaction: by an event, by the reply to its start, by a search, by a decision.
+"""Transitions of a transaction: by an event, by the reply to its start, by a search, by an operator's decision.
 
-Each function is pure: it returns the changed transaction. The caller stores the change in the same commit as its cause.
+Each function returns the changed transaction. The caller stores it in the same commit as the cause of the change.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,10 +43,10 @@ class RepeatedEvent(Enum):
     REUSED = auto()  # the same event_id with other content
 
 
-#: Attentions for a silence. An event closes them.
+#: Attentions of a terminal that sends no events. An event closes them.
 _SILENCES = (AttentionCode.STALLED, AttentionCode.NO_CALLBACK)
 
-#: Verdicts on recorded events. A repeat is not recorded.
+#: Kinds of events that are recorded. A repeated event is not recorded.
 New = Literal[RepeatedEvent.NEW, RepeatedEvent.REUSED]
 
 
@@ -55,8 +55,8 @@ def recognise(
 ) -> RepeatedEvent:
     """Compare an event with those recorded with the same `event_id` in its transaction.
 
-    An event is a repeat if its bytes are equal, or if all parsed members equal those of the first event. A terminal may
-    send an event again with another counter of attempts. `read` parses them.
+    An event is a repeat if its bytes are equal, or if all parsed members equal those of the first recorded one. (A
+    terminal may send an event again with another counter of attempts.) `read` parses the bytes of an event.
 
     Source: terminal API, Events.
     """
@@ -75,7 +75,7 @@ def _agree(body: bytes, other: bytes, read: Callable[[bytes], TransactionEvent])
 def limit_of_events(trail: Trail, event: TransactionEvent, *, seen: New, recorded: int) -> Limit | None:
     """Return the limit that an event exceeds, or None. `recorded`: number of recorded events.
 
-    Final events have an additional budget. An urgent event is never limited.
+    Final events have a further limit, which begins after the limit of events. An urgent event has no limit.
     """
     if recorded < EVENTS_OF_TRANSACTION.value or urgent(trail, event, seen=seen):
         return None
@@ -86,7 +86,7 @@ def limit_of_events(trail: Trail, event: TransactionEvent, *, seen: New, recorde
 
 
 def urgent(trail: Trail, event: TransactionEvent, *, seen: New) -> bool:
-    """Whether an event is the first of its state. Such an event is always kept. There are seven states."""
+    """Whether an event is the first one with its state. Such an event is always stored. There are only seven states."""
     known = STATUSES.get(event.status) is not None
     return known and seen is RepeatedEvent.NEW and all(status != event.status for _, status in trail.edges)
 
@@ -94,9 +94,9 @@ def urgent(trail: Trail, event: TransactionEvent, *, seen: New) -> bool:
 def advance(
     transaction: Transaction, event: TransactionEvent, *, seen: New, now: datetime
 ) -> tuple[Transaction, Verdict]:
-    """Apply an authentic event of this transaction. The caller drops repeated events.
+    """Apply an authentic event of this transaction. Return the changed transaction, and the verdict on the event.
 
-    Return the changed transaction and the verdict on the event.
+    The caller drops repeated events.
     """
     before = transaction
     transaction = _hear(transaction, event.serial_number, "an event arrived from", now)
@@ -119,7 +119,7 @@ def advance(
 def rebuild(
     event: TransactionEvent, client_transaction_id: str, now: datetime, answer_unit: AmountUnit | None = "main"
 ) -> Transaction:
-    """Build the transaction of an authentic event that the database does not know (orphan)."""
+    """Return a transaction (an orphan) for an authentic event whose id is not in the database."""
     orphan = Transaction(
         client_transaction_id=client_transaction_id,
         terminal=event.serial_number,
@@ -141,8 +141,8 @@ def rebuild(
 def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime) -> Transaction:
     """Apply the judgement of the one start request (architecture, Steps of a payment).
 
-    An event can arrive before the reply and overrides it: a refusal is final only without an authentic event, and an
-    acknowledgement never reopens a final transaction.
+    An event can arrive before the reply, and overrides it. So a refusal ends the transaction only if no event has
+    arrived, and an acknowledgement never reopens a transaction that the terminal has ended.
     """
     before = transaction
     heard = transaction.heard
@@ -169,7 +169,7 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
 
 
 def doubt(transaction: Transaction, reason: str, now: datetime) -> Transaction:
-    """Put a transaction in doubt, because its request may have reached the terminal."""
+    """Put a transaction in doubt. `reason`: why its request may have reached the terminal."""
     transaction = _set(transaction, phase=Phase.IN_DOUBT)
     return attend(
         transaction,
@@ -180,24 +180,24 @@ def doubt(transaction: Transaction, reason: str, now: datetime) -> Transaction:
 
 
 def interrupted(transaction: Transaction, now: datetime) -> Transaction:
-    """Put a transaction in doubt that a daemon left in phase `starting`. The request may have been sent."""
+    """Put a transaction in doubt, because an earlier daemon stopped while it sent the request."""
     return _touch(doubt(transaction, "posd was interrupted while it sent the request", now), transaction, now)
 
 
 def quarantined(transaction: Transaction, reason: str, now: datetime, serial: str | None = None) -> Transaction:
     """Record that an authentic callback of this transaction was refused and is in quarantine.
 
-    The callback's token proves that the request reached a terminal, even if posd had inferred otherwise. `serial`:
-    serial of that terminal, if it is outside the fleet.
+    The callback's token proves that the request reached a terminal, even if posd had inferred otherwise. `serial`: the
+    serial in the callback, if that terminal is outside the fleet.
     """
     after = _hear(transaction, serial, "an event of it arrived from", now)
     return _touch(_unusable(after, "a callback of this payment could not be used", reason, now), transaction, now)
 
 
 def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transaction:
-    """Apply the result of a search. A reported state is applied like an event; nothing else is proof.
+    """Apply the result of a search. A state that was found is applied like an event.
 
-    The results "none" and "no answer" change no outcome here: see `posd.payments.schedule`.
+    The results "none" and "no answer" change no outcome here. `payments.schedule` counts them.
     """
     after = transaction
     if isinstance(answer, SearchHit):
@@ -211,7 +211,7 @@ def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transac
 
 
 def silent(transaction: Transaction, code: AttentionCode, seconds: float, now: datetime) -> Transaction:
-    """Record silence of some seconds: `no_callback` before the first event, `stalled` after it."""
+    """Raise an attention because the terminal has sent nothing for some seconds. `code`: `no_callback` or `stalled`."""
     words = {
         AttentionCode.NO_CALLBACK: "acknowledged the payment, but no event of it has come",
         AttentionCode.STALLED: f"has been silent since {transaction.status}",
@@ -221,7 +221,7 @@ def silent(transaction: Transaction, code: AttentionCode, seconds: float, now: d
 
 
 def proved(transaction: Transaction, evidence: Sequence[Evidence], now: datetime) -> Transaction:
-    """Conclude not_started from the full proof, unless the terminal has sent anything about the transaction."""
+    """End a transaction in doubt as `not_started` by the full proof, unless the terminal has sent anything about it."""
     if transaction.phase is not Phase.IN_DOUBT or transaction.heard:
         return transaction
     failure = Failure(
@@ -234,7 +234,7 @@ def proved(transaction: Transaction, evidence: Sequence[Evidence], now: datetime
 
 
 def released(transaction: Transaction, now: datetime) -> Transaction:
-    """Free the terminal by decision of an operator or a till; the transaction stays open."""
+    """Free the terminal by the decision of an operator or a till. The transaction stays open."""
     detail = f"a person freed terminal {transaction.terminal}; whether the customer was charged is still open"
     return _touch(attend(_set(transaction, released=True), AttentionCode.RELEASED, now, detail), transaction, now)
 
@@ -242,7 +242,7 @@ def released(transaction: Transaction, now: datetime) -> Transaction:
 def resolved(
     transaction: Transaction, result: Result, operator: str, note: str, reference: str | None, now: datetime
 ) -> Transaction:
-    """Close an open transaction by an operator's decision; a later report of the terminal supersedes it."""
+    """End an open transaction by an operator's decision. A later report of the terminal supersedes the decision."""
     evidence = Evidence(kind=EvidenceKind.OPERATOR, at=iso(now), operator=operator, note=note)
     failure = None
     if result is Result.NOT_STARTED:
@@ -252,7 +252,7 @@ def resolved(
 
 
 def overrun(transaction: Transaction, now: datetime) -> Transaction:
-    """Record that the terminal sends more events than posd stores."""
+    """Raise an attention because the terminal sends more events than posd stores."""
     detail = (
         f"terminal {transaction.terminal} sent more events than posd keeps of one payment or in one day. Further "
         "ones are refused for now. The end of the payment is still recorded, and posd asks the terminal for it"
@@ -266,7 +266,7 @@ def dismissed(transaction: Transaction, code: AttentionCode, now: datetime) -> T
 
 
 def unlikely(transaction: Transaction, reasons: Sequence[str], *, by_sum: bool, now: datetime) -> Transaction:
-    """Record that an approval contradicts its request. The approval counts, and an operator has to compare both."""
+    """Raise an attention because an approval contradicts its request. The approval counts."""
     detail = (
         f"approved, but {'; '.join(reasons)}. It counts as the terminal says; compare it with the slip before the "
         f"customer leaves. If each approval of terminal {transaction.terminal} shows this, its settings are wrong"
@@ -276,7 +276,7 @@ def unlikely(transaction: Transaction, reasons: Sequence[str], *, by_sum: bool, 
 
 
 def unread(transaction: Transaction, now: datetime) -> Transaction:
-    """Record that no client has read the approval for ten minutes."""
+    """Raise an attention because no client has read the approval for ten minutes."""
     detail = (
         "approved, and for ten minutes no program has read that: the till may not have booked it. Book it there "
         "before the customer is asked to pay again; this clears when a program reads it"
@@ -285,7 +285,7 @@ def unread(transaction: Transaction, now: datetime) -> Transaction:
 
 
 def touched(transaction: Transaction, now: datetime) -> Transaction:
-    """Record that a terminal has the transaction: an authentic callback began, or an abort was accepted."""
+    """Record that a terminal has the transaction: an authentic callback began, or an abort found it running."""
     return _touch(_set(transaction, heard=True), transaction, now)
 
 
@@ -314,12 +314,12 @@ def address_back(transaction: Transaction, now: datetime) -> Transaction:
 
 
 def disputed(transaction: Transaction, detail: str, now: datetime) -> Transaction:
-    """Record an identity conflict of the terminal. During it, nothing is sent for the transaction."""
+    """Raise an attention because the terminal has an identity conflict, during which nothing is sent to it."""
     return _touch(attend(transaction, AttentionCode.IDENTITY_CONFLICT, now, detail), transaction, now)
 
 
 def taken_over(transaction: Transaction, reason: str, now: datetime) -> Transaction:
-    """Put a transaction in doubt whose record in the replaced file could not be read completely."""
+    """Put a transaction in doubt of which a restore has little more than the id (`TakenOver`)."""
     detail = f"{reason}; the fate of this payment is not known here: compare it with the till and the acquirer"
     doubtful = doubt(_set(transaction, heard=True), reason, now)
     return attend(doubtful, AttentionCode.ORPHAN, now, detail)
@@ -330,7 +330,7 @@ def _touch(transaction: Transaction, before: Transaction, now: datetime) -> Tran
 
 
 def _note(transaction: Transaction, event: TransactionEvent, step: Step, now: datetime) -> Transaction:
-    """Raise and close the attentions for the addition of an event to the trail."""
+    """Raise and close attentions after an event was added to the trail."""
     transaction = _note_strange(transaction, event, step, now)
     if step.gap:
         return attend(transaction, AttentionCode.GAP, now, _hole(event, step.trail))
@@ -356,7 +356,7 @@ def _note_strange(transaction: Transaction, event: TransactionEvent, step: Step,
 
 
 def _note_damage(transaction: Transaction, what: str, damaged: Sequence[str], now: datetime) -> Transaction:
-    """Raise an attention for an event or element with damaged parts."""
+    """Raise an attention if an event, or an element of a search, has damaged parts. `what`: its name in the text."""
     if not damaged:
         return transaction
     detail = (
@@ -375,10 +375,13 @@ def _hole(event: TransactionEvent, trail: Trail) -> str:
 
 
 def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime) -> Transaction:
-    """Record that a terminal has the transaction, and whether it is the terminal that was asked."""
+    """Record that a terminal has the transaction, and raise an attention if it is not the terminal that was asked.
+
+    `serial`: the serial that the terminal reported.
+    """
     if not transaction.heard:
         transaction = _set(transaction, heard=True)
-    # The reply may have no serial. After a restore, the terminal that was asked may be unknown.
+    # A reply may have no serial. After a restore, posd may not know which terminal was asked.
     if not serial or transaction.terminal in (serial, ""):
         return transaction
     return attend(
@@ -390,9 +393,9 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
 
 
 def _bears_id(transaction: Transaction, answer: SearchFailed, now: datetime) -> Transaction:
-    """Record an element that has our id but is no usable answer. Unreadable data never changes an outcome.
+    """Record that a search found an element with the transaction's id that cannot be used (`SearchFailed.bears_id`).
 
-    The proof that an open transaction never started is then impossible.
+    Then the proof that an open transaction never started is impossible. Unreadable data never changes an outcome.
     """
     if not answer.unreadable:
         transaction = _hear(transaction, answer.serial_number, "a search found it on", now)
@@ -404,7 +407,7 @@ def _bears_id(transaction: Transaction, answer: SearchFailed, now: datetime) -> 
 
 
 def _found(transaction: Transaction, event: TransactionEvent | NotAnEvent, now: datetime) -> Transaction:
-    """Apply one element of a search's reply that has our id."""
+    """Apply one element of a search's reply that has the transaction's id."""
     if isinstance(event, NotAnEvent):
         return _unusable(transaction, "a search found this payment in an unusable form", str(event), now)
     transaction = _hear(transaction, event.serial_number, "a search found it on", now)
@@ -428,7 +431,7 @@ def _unusable(transaction: Transaction, what: str, reason: str, now: datetime) -
 def _settle(
     transaction: Transaction, event: TransactionEvent, verdict: Verdict, source: Source, now: datetime
 ) -> Transaction:
-    """Apply an event to the transaction, according to the verdict."""
+    """Change the transaction by an event, or an element of a search, according to the verdict."""
     match verdict:
         case Verdict.APPLIED:
             return _apply(transaction, event, source, now)
@@ -439,7 +442,7 @@ def _settle(
 
 
 def _apply(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Transaction:
-    """Move the transaction forward by an applied state."""
+    """Move the transaction to the state in an event or in an element of a search."""
     if event.reading_type not in (None, transaction.reading_type):
         transaction = _set(transaction, reading_type=event.reading_type)
     if transaction.type is None:
@@ -460,11 +463,12 @@ _BEFORE_CANCELED = (Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED)
 
 
 def _disprove(transaction: Transaction, news: str, now: datetime, *, moved: bool = False) -> Transaction:
-    """Withdraw an outcome that was inferred from the reply to the start, if a later input contradicts it.
+    """Withdraw an inferred outcome, or an operator's, if a report of a terminal contradicts it.
 
-    `not_started` is withdrawn by any report of a terminal. A cancellation in the reply is withdrawn by a report that
-    the payment went on. An operator's `canceled` or `rejected` is withdrawn if the acquirer was asked, because the
-    acquirer then decides (terminal API, Lifecycle). `moved`: whether the state is new to the transaction.
+    Any report withdraws `not_started`. A report that the payment went on withdraws a cancellation that was inferred
+    from the reply to the start. APPROVAL_REQUESTED withdraws an operator's `canceled` or `rejected`, because the
+    acquirer then decides (terminal API, Lifecycle). `news`: the reported state, or words for another report. `moved`:
+    whether the state is new to the transaction.
     """
     outcome = transaction.outcome
     if outcome is None:

@@ -1,25 +1,27 @@
-"""Wire codec: parses a terminal's bytes into events and acknowledgements (terminal API, Acknowledgement).
+"""Parser of events and acknowledgements of terminals (terminal API, Acknowledgement).
 
-Events and acknowledgements have different shapes and are parsed separately. An event is parsed leniently, member by
-member. An approval must not be lost because of a damaged byte, a number in a string, or an object of another shape. The
-raw bytes are the record. This table shows the consequence of each unreadable member:
+Events and acknowledgements have different forms and are parsed separately. An event is parsed leniently, member by
+member. An approval must not be lost because of a damaged byte, a number in a string, or an object of another form. The
+raw bytes are stored too. A body that is no event goes to the quarantine, and posd searches for the transaction. This
+table shows what happens if a member of an event cannot be read:
 
-| member                   | needed for                          | where it cannot be read                             |
-| ------------------------ | ----------------------------------- | --------------------------------------------------- |
-| `status`                 | everything                          | no event: quarantine, and a search                  |
-| `client_transaction_id`  | its transaction                     | that of the callback address, whose token proves    |
-|                          |                                     | it; another id, or two: no event                    |
-| `terminal.serial_number` | whether the terminal asked answers  | the token was given to that terminal alone; two of  |
-|                          |                                     | them, or a payment not known here: no event         |
-| `event_id`               | to know a repetition                | the digest of the bytes                             |
-| `merchant_id`            | whether it is of another merchant   | not compared                                        |
-| `occurred_at`            | the day of a void                   | its arrival                                         |
-| `transaction_reference`  | to undo it                          | none: `missing_reference`                           |
-| all others               | to show it                          | none; in a text U+FFFD                              |
+| member                   | use                                | if it cannot be read                                 |
+| ------------------------ | ---------------------------------- | ---------------------------------------------------- |
+| `status`                 | state of the transaction           | the body is no event                                 |
+| `client_transaction_id`  | id of the transaction              | the id of the callback address, as its token proves; |
+|                          |                                    | with another id, or with two, the body is no event   |
+| `terminal.serial_number` | to check which terminal sends it   | not checked, because the token belongs to the        |
+|                          |                                    | terminal; with two serials, or for an unknown        |
+|                          |                                    | payment, the body is no event                        |
+| `event_id`               | to recognise a repeated event      | the digest of the bytes                              |
+| `merchant_id`            | to refuse another merchant's event | not compared                                         |
+| `occurred_at`            | the day of a void                  | the time of arrival                                  |
+| `transaction_reference`  | to void or capture the payment     | None, and the attention `missing_reference`          |
+| all others               | shown                              | None, or a text with U+FFFD                          |
 
-A search has no callback address, so an element is matched only by its id, which must be complete. The state of an
-element may be in the acquirer's answer instead (`read_element`). Some members were seen with two names, in snake_case
-and in camelCase. Both names are read; two different values count as a contradiction.
+A search has no callback address, so an element of its reply is matched only by its id, which must be complete. The
+state of an element may be in the acquirer's answer instead (`read_element`). Some terminals write a member in
+snake_case, and others in camelCase. Both names are read. Two different values count as a contradiction.
 
 Source: terminal API, Events.
 """
@@ -58,10 +60,10 @@ class RawResponse(msgspec.Struct, frozen=True):
 
 
 class TransactionEvent(msgspec.Struct, frozen=True):
-    """A transaction event (terminal API, Events). `status` and `previous_status` are the wire's words, known or not.
+    """A transaction event (terminal API, Events). `status` and `previous_status`: words of the terminal, known or not.
 
-    Unreadable `occurred_at`, `merchant_id`, `client_transaction_id` and serial are empty. An unreadable `event_id` is
-    derived from the bytes (`digest`). `damaged`: names of the unreadable parts.
+    Unreadable `occurred_at`, `merchant_id`, `client_transaction_id` and `serial_number` are empty. `digest` replaces an
+    unreadable `event_id`. `damaged`: names of the unreadable parts.
     """
 
     event_id: str
@@ -83,8 +85,7 @@ class TransactionEvent(msgspec.Struct, frozen=True):
 
 
 class StartAcknowledgement(msgspec.Struct, frozen=True):
-    """The immediate reply to an async call. An acknowledgement has camelCase names and another `event_id`, and is never
-    parsed as an event.
+    """The immediate reply to a start. It has other names than an event, and is never parsed as one.
 
     Source: terminal API, Acknowledgement.
     """
@@ -97,8 +98,8 @@ class StartAcknowledgement(msgspec.Struct, frozen=True):
 def read_event(body: bytes) -> TransactionEvent:
     """Read a transaction event. Raise NotAnEvent, whose message names the field.
 
-    An event needs a readable status, and a readable id of its transaction or serial of its terminal. None of these
-    values may be contradictory. `damaged` lists other unreadable parts.
+    An event needs a readable status, and the readable id of its transaction or the readable serial of its terminal.
+    None of these may have two values.
     """
     members, damaged = _members_of(body)
     return _read(body, members, damaged, members.get("status"))
@@ -107,8 +108,8 @@ def read_event(body: bytes) -> TransactionEvent:
 def read_element(body: bytes, *, paged: bool = False) -> TransactionEvent:
     """Read an element of a search's reply as an event. Raise NotAnEvent.
 
-    Without `status`, the `transaction_status` in its acquirer's answer counts. `paged`: the element's own
-    `transaction_status` counts too.
+    Without a `status`, the `transaction_status` in the acquirer's answer counts. `paged`: a `transaction_status` of the
+    element itself counts too.
     """
     members, damaged = _members_of(body)
     status = members.get("status")
@@ -130,7 +131,7 @@ def _members_of(body: bytes) -> tuple[Object, frozenset[Place]]:
 
 
 def _read(body: bytes, members: Object, damaged: frozenset[Place], status: Any) -> TransactionEvent:
-    """Read an event. `status`: its state. Raise NotAnEvent."""
+    """Read an event from its members. `status`: the value of its status. Raise NotAnEvent."""
     read = _LenientReader(set(damaged))
     terminal = _under_one(read.object(members, "terminal"), "serial_number", "serialNumber")
     if not _text(members, "client_transaction_id") and not _text(terminal, "serial_number"):
@@ -164,9 +165,10 @@ def digest(body: bytes) -> str:
 
 
 def read_acknowledgement(members: Object, *, inner: bool = True) -> StartAcknowledgement | None:
-    """Parse an acknowledgement at the top level, or in the member `object`. Both places were seen.
+    """Read an acknowledgement at the top level of a reply, or in its member `object`. Terminals use both places.
 
-    Without `inner`, only the top level and one name of the serial are read, as in earlier versions.
+    Without `inner`, read only the top level and one name of the serial, as earlier versions did. Return None if the
+    values contradict each other.
     """
     parts = (members, _object(members, "object")) if inner else (members,)
     operations = [_object(part, "operation") for part in parts]
@@ -192,18 +194,18 @@ def read_acknowledgement(members: Object, *, inner: bool = True) -> StartAcknowl
 
 
 def _echoed(*parts: Object) -> tuple[str, ...]:
-    """Return the ids in a reply. An id that is not a text never equals ours."""
+    """Return the ids in a reply. An id that is not a text never equals the id of a transaction."""
     echoes = [part.get("client_transaction_id") for part in parts]
     return tuple(
         (_text(part, "client_transaction_id") or "").lower()
         for part, echo in zip(parts, echoes, strict=True)
-        # A damaged id does not make it another's reply, because only this request used the connection.
+        # A damaged id is omitted. The reply is to this request, because no other request used the connection.
         if echo not in (None, "") and not (isinstance(echo, str) and UNREADABLE in echo)
     )
 
 
 def _status(value: Any) -> str:
-    """Return the status, the only required member. Raise NotAnEvent."""
+    """Return the status. Raise NotAnEvent if it is no readable text."""
     if not isinstance(value, str) or not value or UNREADABLE in value:
         raise NotAnEvent(CallbackResult.NO_STATUS)
     if len(value) > MAX_TEXT:
@@ -211,12 +213,12 @@ def _status(value: Any) -> str:
     return value
 
 
-#: Member with the state in the acquirer's answer.
+#: States that the acquirer's answer can have.
 _ACQUIRERS_WORDS = (Status.APPROVAL, Status.DECLINED)
 
 
 def _acquirers_word(members: Object, *, paged: bool) -> Any:
-    """Return the state in the acquirer's answer of an element. Return None if there is no state, or two."""
+    """Return the state in the acquirer's answer or, in a page, in the element itself. None if both contradict."""
     name = "transaction_status"
     response = _EMPTY if "raw_response" in members.repeated else _object(members, "raw_response")
     places = (response, members) if paged else (response,)
@@ -239,9 +241,9 @@ def _object(members: Object, name: str) -> Object:
 
 
 def _under_one(members: Object, name: str, other: str) -> Object:
-    """Return an object in which a member with two possible names has the first name.
+    """Return an object in which a member that can have two names has the first one.
 
-    Two values count as a repeated name.
+    If both names are there with different values, the first name counts as repeated.
     """
     if other not in members:
         return members
@@ -274,9 +276,9 @@ def _text(members: Mapping[str, Any], name: str) -> str | None:
 
 
 class _LenientReader:
-    """Lenient reader of an event's members. The reader records the unreadable members.
+    """Lenient reader of an event's members. `damaged`: paths of the unreadable members.
 
-    Each unreadable member is recorded with its object and its path.
+    In the methods, `members` is the object that has the member, and `place` is the path of the member in the event.
     """
 
     def __init__(self, damaged: set[Place]) -> None:
@@ -293,7 +295,7 @@ class _LenientReader:
         return _EMPTY
 
     def text(self, members: Object, *place: str) -> str | None:
-        """Return a text to be shown. A number becomes its digits, and unreadable parts become U+FFFD."""
+        """Return a text to be shown. A number becomes its digits. Unreadable parts are U+FFFD."""
         value = self._one(members, place)
         if value is None:
             return None
@@ -304,7 +306,7 @@ class _LenientReader:
         return None
 
     def whole(self, members: Object, *place: str) -> str | None:
-        """Return a text for comparisons or look-ups. An incomplete text is returned as empty."""
+        """Return a text for comparisons or look-ups, or None if it is missing or incomplete."""
         value = members.get(place[-1])
         if not members.repeated:  # the usual case
             if value is None:
@@ -336,7 +338,7 @@ class _LenientReader:
         return digest(body)
 
     def amount(self, members: Object, *place: str) -> Decimal | None:
-        """Return an amount."""
+        """Return an amount, or None if it is missing or no amount."""
         value = self._one(members, place)
         if value is None:
             return None
@@ -346,21 +348,21 @@ class _LenientReader:
         return amount
 
     def _one(self, members: Object, place: tuple[str, ...]) -> Any:
-        """Return the member at the end of a path, or None if the name occurs twice."""
+        """Return the value of a member. Return None if it is missing, or has two values."""
         if members.repeated and place[-1] in members.repeated:
             self.damaged.add(place)
             return None
         return members.get(place[-1])
 
     def _note(self, value: Any, place: tuple[str, ...]) -> None:
-        """Record an unreadable value at this path, unless the value is empty."""
+        """Record that the value at a path is unreadable, unless it is empty."""
         if _something(value):
             self.damaged.add(place)
 
 
 _EMPTY = Object()
 
-#: Values of a terminal that count as missing.
+#: Values that count as missing.
 _NOTHING: tuple[Any, ...] = ("", [], {})
 
 

@@ -57,7 +57,7 @@ def content(status: str, previous: str | None = None, reference: str = "r-1", **
 
 
 def final_of(data: bytes) -> tuple[str, ...]:
-    """Return the final state and the reference of an event, or (). An event has at most one final."""
+    """Return a text with the final state and the reference of an event, or () if the event is not final."""
     event = read(data)
     if event.status not in FINALS:
         return ()
@@ -66,7 +66,7 @@ def final_of(data: bytes) -> tuple[str, ...]:
 
 
 def event(data: bytes) -> Input:
-    """Return an event that arrives for the first time."""
+    """Return the input of an event that arrives for the first time."""
     read_event = read(data)
 
     def apply(transaction: Transaction) -> Transaction:

@@ -1,4 +1,4 @@
-"""The downtimes of the listener that need a person, and the time until a person is no longer needed (spec 6.2)."""
+"""Downtimes of the listener: which need a person, and until when (terminal API, Delivery)."""
 
 from datetime import UTC, datetime, timedelta
 

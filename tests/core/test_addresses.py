@@ -41,7 +41,7 @@ def codes(transaction: Transaction) -> set[str]:
     return {item.code for item in transaction.attention}
 
 
-def test_a_lost_address_is_reported_with_its_meaning_and_the_cure() -> None:
+def test_a_lost_address_is_reported_with_its_meaning_and_the_remedy() -> None:
     lost = address_lost(running(), OLD, NOW)
     attention = there(lost.attention_of(AttentionCode.ADDRESS_CHANGED))
     assert attention.detail == (
@@ -102,7 +102,7 @@ def test_searches_are_frequent_enough_for_a_waiting_person_after_any_reply(phase
     assert pauses[-2:] == [MAX_BACKOFF_SECONDS] * 2
 
 
-def test_the_limit_of_silence_is_that_of_a_waiting_terminal() -> None:
+def test_without_callbacks_a_silence_counts_as_stalled_after_the_usual_limit() -> None:
     assert (callback_lost().silence, silence_limit(callback_lost(), LIMITS)) == (AttentionCode.STALLED, 300.0)
     assert silence_limit(callback_lost(Phase.IN_DOUBT, None), LIMITS) == LIMITS.first_event_grace_seconds
     assert overdue(callback_lost(), LIMITS, 399.0) is None
@@ -126,7 +126,7 @@ def test_an_event_ends_a_search_that_a_person_requested() -> None:
     assert not after_change(waiting, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=True, gap=False).wanted
 
 
-def test_searches_begin_with_the_end_of_the_start() -> None:
+def test_searches_begin_when_the_start_has_ended() -> None:
     beginning = callback_lost(Phase.STARTING, None)
     calm = msgspec.structs.replace(beginning, callback_lost=False)
     assert after_change(calm, Phase.ACTIVE, ACKNOWLEDGED, 120.0, event=False, gap=False).search_at is None
@@ -134,6 +134,6 @@ def test_searches_begin_with_the_end_of_the_start() -> None:
     assert due(after_change(beginning, Phase.ACTIVE, ACKNOWLEDGED, 120.0, event=False, gap=False), LIMITS) == 120.0
 
 
-def test_after_the_return_of_the_address_one_reply_is_enough() -> None:
+def test_after_the_return_of_the_address_one_reply_ends_the_searches() -> None:
     item = TransactionWatch("SN-1", Phase.ACTIVE, ACKNOWLEDGED, quiet_since=100.0, wanted=True)
     assert answered(item, SearchResult.FOUND, LIMITS, 120.0, 0.0).search_at is None

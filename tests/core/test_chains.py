@@ -134,7 +134,7 @@ def _after(original: OperationType) -> list[OperationType]:
     return [kind for kind in DERIVED if (original, kind) in FITS]
 
 
-#: Rule for an approved sibling -> text of the page.
+#: Rule for a second operation of one original -> text in docs/reference/api.md.
 PAGE = {
     FREE: "allowed",
     REPEAT: 'with `"additional": true`, else `{code}`',
@@ -142,7 +142,7 @@ PAGE = {
 }
 
 
-def test_the_page_has_the_table() -> None:
+def test_the_page_of_the_api_has_the_table_of_second_operations() -> None:
     rows = ["| asked for | approved before | |", "| --- | --- | --- |"]
     for (kind, before), rule in APPROVED_BEFORE.items():
         code = "already_derived" if kind is before else "chain_conflict"

@@ -38,7 +38,7 @@ KEPT = StoredClock(NOON, NOON)
 
 
 def at(ahead: timedelta = timedelta(), elapsed: float = 0.0) -> ClockReading:
-    """Return a reading of the clocks. `ahead`: time of the wall clock since noon. `elapsed`: seconds of the other clock
+    """Return a reading of the clocks. `ahead`: time of the wall clock since noon. `elapsed`: seconds of the boot clock
     since the reference.
     """
     return ClockReading(NOON + ahead, 1000.0 + elapsed)
@@ -164,7 +164,7 @@ def test_the_clock_is_confirmed_by_sufficient_evidence() -> None:
         assert rules.witness(kernel, silent) is None
 
 
-def test_witnesses_are_read_only_if_they_can_change_the_result() -> None:
+def test_the_evidence_for_a_clock_is_read_only_if_it_can_change_the_result() -> None:
     asked = {found: rules.asks(found, at(), KEPT) for found in Doubt}
     assert asked == {found: bool(by) for found, by in ENDED_BY.items()}
     assert not rules.asks(None, at(), None)
@@ -203,7 +203,7 @@ def test_the_confirmed_time_never_goes_back_and_never_exceeds_the_clock(
         assert before.confirmed <= kept.confirmed <= kept.highest == wall
 
 
-def test_a_person_corrects_the_highest_time() -> None:
+def test_after_a_persons_confirmation_an_earlier_clock_is_trusted() -> None:
     back = at(-5 * DAY)
     assert rules.doubt(back, KEPT, at(), BUILT, LIMIT) is Doubt.BEHIND
     kept = rules.by_person(back, BUILT)

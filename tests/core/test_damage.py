@@ -63,7 +63,7 @@ _REFERENCE = range(EVENT.index(REFERENCE.encode()), EVENT.index(REFERENCE.encode
 
 
 def _was_json(data: bytes) -> bool:
-    """Return whether the whole event is readable, with all members that the terminal API marks "always"."""
+    """Return whether the whole event is readable, with the text of every member that posd needs."""
     try:
         members = decode(data)
         texts = [members[name] for name in ("event_id", "occurred_at", "merchant_id", "client_transaction_id")]

@@ -240,7 +240,7 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def test_the_page_has_every_text() -> None:
+def test_the_integration_guide_has_every_text() -> None:
     page = Path(__file__).parents[2] / "docs" / "guides" / "integration.md"
     assert f"\n\n{table()}\n\n" in page.read_text(), table()
 

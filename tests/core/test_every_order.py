@@ -1,4 +1,4 @@
-"""Every order, duplication and loss of the events, for every path in the spec's table.
+"""Every order, duplication and loss of the events, for every path in the terminal API's table (Lifecycle).
 
 The reply to the start, an unusable callback and the results of searches arrive at any position. Each walk completely
 covers one of these cases:

@@ -95,7 +95,7 @@ def test_a_list_without_a_payment_is_refused(content: bytes) -> None:
     assert "without --ids" in said
 
 
-def test_a_list_is_limited() -> None:
+def test_a_list_of_ids_with_too_many_lines_is_refused() -> None:
     content = b"\n" * (MOST_LINES - 1) + f"{ONE}\n".encode()
     assert len(read(content)) == 1
     (said,) = refusal(content + b"\n")

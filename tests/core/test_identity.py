@@ -1,4 +1,4 @@
-"""The addresses of a terminal that posd may use, for every situation, compared with the promises of design 13.2."""
+"""The addresses of a terminal that posd may use, for every situation, compared with the promises."""
 
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -68,7 +68,7 @@ def test_a_pinned_or_proven_device_may_move() -> None:
 UNPROVEN = [seen for seen in ALL if not (seen.pinned or seen.proven)]
 
 
-def test_without_proof_a_new_claim_is_followed_only_in_one_case() -> None:
+def test_without_proof_a_new_claim_is_followed_only_if_it_is_alone_and_the_old_address_is_lost() -> None:
     followed = [seen for seen in UNPROVEN if judge(seen) is UsableAddress.NEW]
     assert followed
     for seen in followed:
@@ -87,7 +87,7 @@ def test_the_trusted_address_is_used_only_if_no_other_device_may_be_the_terminal
             ), seen
 
 
-def test_the_best_claim_is_used_only_if_it_exists_and_no_claim_was_ever_trusted() -> None:
+def test_if_no_address_was_ever_trusted_a_single_claim_is_used_and_two_claims_conflict() -> None:
     for seen in UNPROVEN:
         if seen.old is LastTrusted.NEVER:
             several = seen.claimants == 2
@@ -149,7 +149,7 @@ def test_a_device_with_another_serial_asks_for_a_corrected_configuration() -> No
     assert "posd terminals identity SN-1 --base-url URL" in str(decide.command)
 
 
-def test_a_persons_decision_is_distinguished_from_posds_own_notes() -> None:
+def test_a_persons_decision_is_distinguished_from_posds_own_records() -> None:
     assert not Trusted("http://a", Proof.NONE, "t").decided
     assert Trusted("http://a", Proof.NONE, "t", operator="Ana").decided
 

@@ -1,4 +1,4 @@
-"""The table of moves, compared with the spec's table of transitions, and gaps."""
+"""The table of moves, compared with the terminal API's table of states (Lifecycle), and gaps."""
 
 import itertools
 
@@ -46,7 +46,7 @@ def test_both_tables_have_every_state_and_every_event() -> None:
 
 
 @every(("state", "event"), EVERY_PAIR, ids=str)
-def test_each_state_with_each_event_is_decided_as_in_the_spec(state: Status | None, event: Status) -> None:
+def test_each_state_with_each_event_is_decided_as_in_the_terminal_api(state: Status | None, event: Status) -> None:
     move = MOVES[state][event]
     if state in FINALS:
         assert move is Move.AFTER_FINAL
@@ -115,8 +115,8 @@ def test_invented_states_cannot_grow_a_trail_without_end_or_hide_a_known_state()
 
 
 A, L, F = Verdict.APPLIED, Verdict.LATE, Verdict.AFTER_FINAL
-#: Moves that break the spec's table. X: an end after a request to the acquirer. Y: a request to the acquirer after such
-#: an end.
+#: Moves that break the terminal API's table. X: an end after a request to the acquirer. Y: a request to the acquirer
+#: after such an end.
 X, Y = "applied, illegal", "after_final, illegal"
 
 #: State -> verdict for each state that a search reports. The verdicts are the same as for events, but the present state

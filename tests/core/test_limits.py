@@ -36,7 +36,7 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def test_the_page_has_every_limit() -> None:
+def test_the_page_of_limits_has_every_limit() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "resource-limits.md"
     assert f"\n\n{table()}\n\n" in page.read_text(), table()
 

@@ -64,7 +64,7 @@ def test_the_evidence_has_both_rounds_in_order_by_the_wall_clock() -> None:
     assert evidence(begun, 100.0, datetime(2026, 1, 1, 12, 0, 40, tzinfo=UTC)) == pieces[:2]
 
 
-def test_after_a_report_of_the_payment_a_person_is_asked_for_nothing_else() -> None:
+def test_after_a_report_of_the_payment_that_report_is_the_only_named_reason() -> None:
     for facts in EVERY:
         if facts.heard:
             assert missing(facts) == (ProofCode.WAS_ACKNOWLEDGED,)
@@ -73,7 +73,7 @@ def test_after_a_report_of_the_payment_a_person_is_asked_for_nothing_else() -> N
 @pytest.mark.parametrize("probes", [False, True])
 @pytest.mark.parametrize("abortable", [False, True])
 @pytest.mark.parametrize("control", [None, "0b6e"])
-def test_each_missing_proof_names_the_cure(probes: bool, abortable: bool, control: str | None) -> None:
+def test_each_missing_proof_names_the_remedy(probes: bool, abortable: bool, control: str | None) -> None:
     told = ProofContext("7f3c", "SN-1", 60.0, probes, abortable, control)
     for facts in EVERY:
         for item in explained(facts, told):

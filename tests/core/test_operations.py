@@ -32,7 +32,7 @@ def test_every_type_has_a_row_and_a_path_in_the_profile() -> None:
 def test_every_type_is_in_the_client_the_simulator_both_languages_and_the_vectors_of_counting(
     kind: OperationType,
 ) -> None:
-    """The vectors are counted by posd and by head office's SQL, which would leave out an unknown type in silence."""
+    """posd and head office's SQL count the vectors. The SQL would omit an unknown type without an error."""
     method = kind.replace("-", "_")
     assert hasattr(Posd, method)
     assert hasattr(AsyncPosd, method)
@@ -57,7 +57,7 @@ def test_every_type_is_in_the_client_the_simulator_both_languages_and_the_vector
         (REFUND, None, {CHARGE, CAPTURE}, False),
     ],
 )
-def test_the_table_has_the_rules_of_the_spec_and_of_the_local_api(
+def test_the_table_has_the_rules_of_the_terminal_api_and_of_the_local_api(
     kind: OperationType, wire: str | None, originals: set[OperationType], takes_newest: bool
 ) -> None:
     row = OPERATIONS[kind]

@@ -261,7 +261,7 @@ def test_only_an_approved_void_is_a_cancellation_or_a_refund(until: str | None, 
 
 
 def test_each_attention_code_is_used_by_a_rule() -> None:
-    """No other test shows a new code that no rule raises."""
+    """No other test fails if no rule raises a new code."""
     files = (path.read_text("utf-8") for path in Path(model.__file__).parent.glob("*.py") if path.name != "model.py")
     raised = re.findall(r"AttentionCode\.([A-Z_]+)", "\n".join(files))
     assert set(raised) == set(model.AttentionCode.__members__)

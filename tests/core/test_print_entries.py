@@ -108,7 +108,7 @@ ANY = st.sampled_from(
 
 
 @given(st.lists(ANY, max_size=12))
-def test_the_promises_hold_for_any_entries_and_the_journal_gives_the_same_job(entries: list[Entry]) -> None:
+def test_for_any_entries_the_first_report_counts_and_the_journal_gives_the_same_job(entries: list[Entry]) -> None:
     states = walk(starting(), tuple(entries))
     stated = None
     for job in states:

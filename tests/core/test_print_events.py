@@ -1,4 +1,4 @@
-"""The wire format of the print channel (spec 2.3). The replies are not documented, so posd reads replies leniently."""
+"""The wire format of printing. The vendor does not document the replies, so posd reads them leniently."""
 
 import json
 

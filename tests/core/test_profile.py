@@ -41,7 +41,7 @@ def test_the_table_has_every_operation_and_confirms_only_the_charge(access_mode:
     assert [operation for operation, row in table.items() if row.confirmed] == ["charge"]
 
 
-def test_charge_is_the_row_of_the_spec() -> None:
+def test_charge_has_the_row_of_the_terminal_api() -> None:
     for edition in EDITIONS.values():
         assert edition["local"]["charge"] == OperationRow("POST", "/terminal/v1/async/charge", confirmed=True)
         assert edition["cloud"]["charge"] == OperationRow(

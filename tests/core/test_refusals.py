@@ -219,7 +219,7 @@ def test_an_encrypted_refusal_may_come_from_the_acquirer(status: int, kind: type
     assert doubt is None or "the acquirer may have been asked; its body cannot be opened" in doubt.detail
 
 
-def test_a_stored_reply_keeps_whether_it_was_sealed() -> None:
+def test_a_stored_reply_keeps_whether_it_was_encrypted() -> None:
     for attempt in (Replied(422, b"x", sealed=True), Replied(422, b"x")):
         written = msgspec.json.encode(attempt)
         assert (b"sealed" in written) is attempt.sealed

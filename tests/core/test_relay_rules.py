@@ -164,7 +164,7 @@ def test_a_message_has_the_place_of_the_next_message(message: messages.AnyMessag
     assert (document["v"], document["kind"]) == (1, messages.kind(message))
 
 
-def test_a_place_is_read_by_its_own_member() -> None:
+def test_the_place_with_a_check_code_is_used_if_it_exists() -> None:
     assert (Position(A, 4).after, Position(A, 4, "4-5f3a9c01").after) == ("4", "4-5f3a9c01")
 
 

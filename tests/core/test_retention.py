@@ -90,7 +90,7 @@ def test_only_a_different_end_is_a_contradiction(result: Result, status: str) ->
 
 @pytest.mark.parametrize("result", Result)
 @pytest.mark.parametrize("kind", ["charge", None])
-def test_the_reply_cannot_be_mistaken_for_not_charged(result: Result, kind: str | None) -> None:
+def test_the_reply_about_a_removed_payment_cannot_be_mistaken_for_not_charged(result: Result, kind: str | None) -> None:
     problem = Pruned("id", "SN-1" if kind else "", kind, result, "2026-11-20").refusal()
     assert (problem.code, problem.status, problem.extra["result"]) == ("pruned", 410, result)
     document = problem.document()

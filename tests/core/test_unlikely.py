@@ -152,7 +152,7 @@ def test_a_request_from_the_future_is_not_reported() -> None:
     assert unlikely(transaction, approval(), USD, NOW) is None
 
 
-def test_everything_is_reported_in_one_attention_and_nothing_else_changes() -> None:
+def test_all_unlikely_values_are_reported_in_one_attention_and_nothing_else_changes() -> None:
     event = approval("0.01", currency="COP", kind="VOID", at="2020-01-01T00:00:00Z")
     after, _ = advance(asked(), event, seen=RepeatedEvent.NEW, now=NOW)
     assert [item.code for item in after.attention if item.code is AttentionCode.AMOUNT_DIFFERS]
@@ -166,7 +166,7 @@ def test_everything_is_reported_in_one_attention_and_nothing_else_changes() -> N
     assert (said.outcome, said.phase) == (after.outcome, after.phase)
 
 
-def test_a_smaller_difference_is_still_reported() -> None:
+def test_a_smaller_difference_of_the_amount_keeps_its_own_attention() -> None:
     event = approval("100.00", currency="COP")
     after, _ = advance(asked(), event, seen=RepeatedEvent.NEW, now=NOW)
     found = Unlikely(*there(unlikely(after, event, USD, NOW)))

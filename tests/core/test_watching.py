@@ -120,7 +120,7 @@ def test_a_change_without_a_new_state_does_not_end_a_silence() -> None:
     assert after_change(old, Phase.ACTIVE, ACK, 500.0, event=False, gap=True) is old
 
 
-def test_a_later_change_does_not_remove_an_earlier_event() -> None:
+def test_after_a_change_without_an_event_an_earlier_event_still_counts() -> None:
     assert after_change(watch(called_back=True), Phase.ACTIVE, CARD, 500.0, event=False, gap=False).called_back
 
 

@@ -1,4 +1,4 @@
-"""Abort: the request to the transaction's terminal, and the wait for the outcome (design 6; spec 3.1)."""
+"""Abort: the request to the transaction's terminal, and the wait for the outcome."""
 
 import asyncio
 import os

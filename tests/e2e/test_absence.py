@@ -1,4 +1,4 @@
-"""A webhook listener that was down during open payments, or that got another address (spec 6.2)."""
+"""A webhook listener that was down during open payments, or that got another address (terminal API, Delivery)."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ async def waiting(counter: Shop) -> Payment:
 
 
 def backdate(posd: Daemon, seconds: float) -> None:
-    """Move the times of a stopped daemon back: the times in the records, and the time of the touched file."""
+    """Move the times of a stopped daemon back: the times in its records, and the time of the file that it touches."""
     at = datetime.now(UTC) - timedelta(seconds=seconds)
     with closing(sqlite3.connect(posd.database)) as db, db:
         db.execute("UPDATE changes SET at = ?", (iso(at),))

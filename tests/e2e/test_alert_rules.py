@@ -52,7 +52,7 @@ def without_series(expression: str, found: dict[str, Family]) -> list[str]:
 
 
 def answers(series: dict[str, str], label: str, kind: str, words: list[str], alternative: str) -> bool:
-    """Return whether a series meets a condition on a label, with this alternative."""
+    """Return whether a series meets a condition on a label. `alternative`: the only one of the words to try."""
     is_one = any(re.fullmatch(word, series.get(label, "")) for word in words)
     return not is_one if kind.startswith("!") else re.fullmatch(alternative, series.get(label, "")) is not None
 

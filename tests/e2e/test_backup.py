@@ -153,9 +153,6 @@ async def test_after_a_disaster_and_a_restore_nothing_is_sent_twice(own: Shop, h
     assert not [line for line in daemon.lines if line["event"] == "store.restored"]
 
 
-# backup
-
-
 # Damage that posd finds at its start.
 
 
@@ -171,7 +168,9 @@ def set_trail(database: Path) -> None:
 
 
 def damage_numbers(database: Path) -> None:
-    """Damage the used numbers of a database without a witness file. posd reads them to know whether it is new."""
+    """Damage the used numbers of a database, and remove its witness. Then posd reads the numbers to know whether the
+    database is new.
+    """
     lose(database, ".witness")
     destroy(database, "sqlite_sequence")
 
@@ -213,7 +212,9 @@ async def left() -> AsyncIterator[Path]:
 @pytest.mark.parametrize(
     "damage", some(DAMAGED, "truncated", "empty", "the used numbers", "gone", "a backup put there by hand")
 )
-async def test_a_damaged_database_is_refused_with_commands_for_the_cure(left: Path, home: Path, damage: str) -> None:
+async def test_a_damaged_database_is_refused_with_the_commands_of_the_remedy(
+    left: Path, home: Path, damage: str
+) -> None:
     harm, words = DAMAGED[damage]
     shutil.copytree(left, home, ignore=shutil.ignore_patterns("run"), dirs_exist_ok=True)
     posd = Daemon(home, (left / "config.toml").read_text().replace(str(left), str(home)))

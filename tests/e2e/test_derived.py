@@ -102,7 +102,7 @@ async def test_of_many_simultaneous_tills_one_succeeds(
     await winner.finish()
 
 
-# The basket
+# The sale
 
 
 async def test_an_obstacle_in_the_chain_is_reported_before_an_obstacle_of_the_sale(

@@ -132,7 +132,7 @@ async def shown(shop: Shop, serial: str) -> dict[str, Any]:
 
 
 async def test_a_callback_that_names_another_terminal_changes_nothing_of_that_terminal(shop: Shop) -> None:
-    """Only the terminal that was asked can answer (design 1, promise 5)."""
+    """Only the terminal that was asked can answer (architecture, Promises)."""
     asked, other = await shop.started(), shop.payment().serial
     before = await shown(shop, other)
     strange = {"serial_number": other, "brand": "Strange", "model": "Strange"}

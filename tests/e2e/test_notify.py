@@ -210,7 +210,7 @@ async def test_a_passed_socket_with_changed_permissions_is_corrected_at_a_start(
 
 
 @pytest.mark.slow
-async def test_a_passed_socket_of_another_program_is_refused_with_the_cure(home: Path) -> None:
+async def test_a_passed_socket_of_another_program_is_refused_with_the_remedy(home: Path) -> None:
     with passed_socket(home / "elsewhere" / "till.sock") as (entering, descriptor):
         issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         posd = Daemon(home, toml(home, ""), entering=entering, passing=(descriptor,))

@@ -202,14 +202,13 @@ async def refused(shop: Shop) -> Payment:
 
 
 async def unsent(shop: Shop) -> Payment:
-    """Return a payment that counts as not sent. A proxy has received the request."""
+    """Return a payment that counts as not sent, because the connection was refused."""
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     number = int(payment.serial.removeprefix("SN-"))
     await shop.terminal.unplug(number)
     assert (await payment.put()).json["outcome"]["evidence"][0]["kind"] == "unsent"
     await shop.terminal.plug_in(number)
-    # No terminal has the payment's callback URL, except a terminal that runs a payment of the same id.
     return payment
 
 

@@ -1,4 +1,4 @@
-"""After a restart posd searches for every open payment, floods no terminal, and loses no till (design 6 and 10)."""
+"""After a restart posd searches for every open payment, floods no terminal, and loses no till."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ MAX_CALLS = 8
 #: Limit of a stop in seconds. The promise is 3 seconds on an idle machine. A fault would delay the stop by 20 seconds
 #: or more.
 STOP_SECONDS = 12.0
-#: A probe that times out on a busy machine would cause a search later. Probes are therefore switched off.
+#: A probe that times out on a busy machine would cause a search later. The time-out is therefore long.
 PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 30\n"
 BY_ANA = {"operator": "Ana", "note": "the display says so"}
 

@@ -1,4 +1,4 @@
-"""When posd searches by itself: after a doubt, a silence, a gap, or the return of a terminal (design 6)."""
+"""When posd searches by itself: after a doubt, a silence, a gap, or the return of a terminal."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -192,6 +192,3 @@ async def test_a_terminal_that_is_reachable_again_gets_a_search_at_once(shop: Sh
     shop.terminal.start = acknowledging(payment.serial)
     assert (await following.put()).status == 201
     assert (await shop.daemon.outcome(payment.identity))["result"] == "approved"
-
-
-# posd sends one call at a time.

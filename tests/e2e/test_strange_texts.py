@@ -1,4 +1,4 @@
-"""posd shows texts of strangers as text in each command, the log, the metrics, and the report (docs/architecture.md).
+"""posd shows texts of strangers as text in each command, the log, the metrics, and the report (architecture, Rules).
 Terminals, a till, an operator and a device outside the fleet send texts that try to forge output. A new command needs a
 row in the table, or a test fails.
 """

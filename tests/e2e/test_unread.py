@@ -158,7 +158,7 @@ async def test_a_response_without_the_outcome_clears_nothing(shop: Shop) -> None
     assert payment.identity in {item["client_transaction_id"] for item in listed}
 
 
-async def test_a_till_disconnected_before_the_response_has_not_read_it(shop: Shop) -> None:
+async def test_a_till_disconnected_before_the_response_has_not_read_the_outcome(shop: Shop) -> None:
     payment = await shop.started()
     waiting = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}/outcome")
     shown = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}")
@@ -169,7 +169,7 @@ async def test_a_till_disconnected_before_the_response_has_not_read_it(shop: Sho
     assert payment.identity in await unread(shop)
 
 
-async def test_a_waiting_till_has_read_it(shop: Shop) -> None:
+async def test_a_waiting_till_has_read_the_outcome(shop: Shop) -> None:
     payment = await shop.started()
     waiting = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}/outcome")
     await payment.approve()

@@ -1,5 +1,5 @@
-"""Voids: the body, and the distinction between cancellation and refund (spec 3.1, rule 3). posd compares the terminal's
-times of both approvals by the merchant's calendar.
+"""Voids: the body, and the distinction between cancellation and refund (terminal API, Reversal). posd compares the
+terminal's times of both approvals by the merchant's calendar.
 """
 
 import json

@@ -64,7 +64,7 @@ IN_FLIGHT_OF_USER = Limit("in_flight_of_user", 6 * MIB, "bytes at one time", "al
 FREE_FOR_EXTRAS = Limit("free_for_extras", 64 * MIB, "bytes free on the disk, or a 100th of a small one", "posd")
 FREE_FOR_PAYMENTS = Limit("free_for_payments", 16 * MIB, "bytes free on the disk, or a 200th of a small one", "posd")
 
-#: In the order of the table.
+#: All limits, in the order of the table.
 ALL = tuple(item for item in list(globals().values()) if isinstance(item, Limit))
 
 #: On a small disk, this part of the disk's size replaces the limit: a 100th and a 200th.

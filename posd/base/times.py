@@ -40,7 +40,7 @@ def in_utc(moment: datetime) -> datetime:
     """Return a time in UTC, limited to the calendar."""
     try:
         return moment.astimezone(UTC)
-    except (OverflowError, ValueError):  # ValueError: of a time without an offset, as local time
+    except (OverflowError, ValueError):  # ValueError: a time without an offset counts as local time
         return FIRST if moment.year == 1 else LAST
 
 

@@ -57,13 +57,13 @@ HASTE_SECONDS = 0.005
 #: or garbage collection, and short enough that forgotten streams do not accumulate. Progress restarts the time. The
 #: kernel counts in pieces of up to 32 KiB, so smaller progress may not be visible.
 TAKE_SECONDS = 30.0
-#: Seconds in which a disconnected slow reader can read the remaining data. Then the connection is aborted. The same
+#: Seconds in which a slow reader that was cut off can read the remaining data. Then the connection is aborted. The same
 #: time applies to the remaining data of any response after which the connection ends.
 LINGER_SECONDS = 60.0
 #: Longest TLS handshake, in seconds. The handshake of a terminal takes much less than a second, and an incomplete
 #: handshake must not occupy a place longer.
 TLS_HANDSHAKE_SECONDS = 10.0
-#: Longest shutdown of a TLS connection, in seconds. The shutdown is shorter than the longest stop.
+#: Longest shutdown of a TLS connection, in seconds: shorter than the longest stop of posd.
 TLS_SHUTDOWN_SECONDS = 0.3
 #: Number of bytes that are read before the app requests them. asyncio stores up to twice as much, and for terminals
 #: also a TLS record. With a smaller value, a refused body of megabytes is not read in time, and the terminal receives a
@@ -393,7 +393,7 @@ class HttpConnection(TCPServer):
                 await self.writer.drain()
         except SlowReader:
             raise
-        except (OSError, RuntimeError):  # if a client still sends, its TLS error is an OSError
+        except (OSError, RuntimeError):  # under TLS, also if the client still sends
             await self._gone()
 
     def abort(self) -> None:

@@ -35,7 +35,7 @@ OWN_NAMES = (
 
 
 def is_own(path: Path, database: Path) -> bool:
-    """Return whether posd itself uses a path beside its database, or a folder above that path."""
+    """Return whether a path is one of posd's own names beside its database, or below one of them."""
     place = Path(os.path.realpath(path.parent)) / path.name
     for at in (database, Path(os.path.realpath(database))):
         folder = Path(os.path.realpath(at.parent))

@@ -384,7 +384,7 @@ class DatabaseWriter:
         self._placed = OpenFiles(path)
         self._is_damaged = False  # whether the damage was logged
         self.moved: str | None = None  # sentence about a file that was not in its place at the newest check
-        self._saved = False  # the content of a log without a name is in the database file
+        self._saved = False  # whether the content of a log that lost its name was written back
         self.error: str | None = None  # error of the newest commit, None if it succeeded
         self._slice_seconds = SLICE_SECONDS
         self.commit_seconds = Histogram(COMMIT_BOUNDS)
@@ -569,7 +569,7 @@ class DatabaseWriter:
             return
         async with self._turn:
             if self._trusted and self.moved is None:
-                # all pages are still in the log, and the next attempt follows
+                # after a failure all pages are still in the log, and a later attempt follows
                 with suppress(Exception):
                     await self._checkpoint(write_back)
 

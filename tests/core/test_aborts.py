@@ -110,7 +110,7 @@ ANSWERS: dict[str, Entry] = {
     ],
     ids=str,
 )
-def test_an_abort_that_may_have_been_accepted_counts_until_the_acquirer_is_asked_or_the_end(
+def test_a_payment_counts_as_aborting_until_the_acquirer_is_asked_or_the_payment_ends(
     inputs: tuple[Entry | Status, ...], *, aborting: bool
 ) -> None:
     after = starting()

@@ -200,7 +200,7 @@ def test_a_payment_is_abortable_until_the_acquirer_is_asked(
     assert along(starting(), *path).abortable is abortable
 
 
-def test_no_abort_after_an_event_shows_a_request_to_the_acquirer_or_another_device() -> None:
+def test_no_abort_is_sent_once_an_event_shows_a_request_to_the_acquirer_or_another_device() -> None:
     asked = apply(along(starting(), *PATH[:2]), "TERMINAL_WARMING_UP", REQUESTED)
     assert not asked.abortable
     assert not conclude_start(starting(), StartAccepted("SN-OTHER"), NOW).abortable

@@ -42,7 +42,7 @@ def test_an_unreadable_event_id_is_replaced_by_a_digest_of_the_bytes() -> None:
 
 
 @pytest.mark.parametrize("field", ["event_id", "previous_status", "occurred_at", "merchant_id"])
-def test_a_field_with_two_values_has_none(field: str) -> None:
+def test_a_field_with_two_values_has_no_value(field: str) -> None:
     data = body(IDENTITY, "APPROVAL", "APPROVAL_REQUESTED")
     event = read_event(data[:-1] + f', "{field}": "other"}}'.encode())
     assert (event.status, event.damaged) == ("APPROVAL", (field,))

@@ -1,4 +1,4 @@
-"""The addresses of a terminal that posd may use, for every situation, compared with the promises."""
+"""The address of a terminal that posd uses, in every situation."""
 
 from dataclasses import asdict, dataclass, replace
 from itertools import product

@@ -1,5 +1,5 @@
-"""Times of polls for print jobs. Polls are frequent at first, then rare. posd does not poll after the end, and does not
-poll an unreachable terminal.
+"""Times of polls for print jobs. Polls are frequent at first, then rare. posd does not poll after the end, and polls an
+unreachable terminal more and more rarely.
 """
 
 import msgspec

@@ -120,7 +120,7 @@ def test_the_texts_of_a_terminal_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"null", b'{"failure": 7, "object": []}', b"\xff" * 50])
-def test_a_reply_without_an_error_has_none(body: bytes) -> None:
+def test_no_error_is_read_from_a_reply_without_one(body: bytes) -> None:
     assert read_envelope(body) is None
 
 

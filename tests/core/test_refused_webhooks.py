@@ -76,7 +76,7 @@ def test_a_body_is_dropped_only_if_the_terminal_sends_it_again_or_nothing_was_re
     assert all(row.attention for row in CallbackResult if row.reason.en)
 
 
-def test_an_unreadable_body_keeps_its_reason_without_what_caused_it() -> None:
+def test_the_error_of_an_unreadable_body_keeps_its_reason_without_its_cause() -> None:
     with pytest.raises(UnreadableBody) as caught:
         read_event(b"\xff")
     alone = caught.value.alone()

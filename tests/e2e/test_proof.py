@@ -210,7 +210,7 @@ async def daemons() -> AsyncIterator[dict[str, list[Shop]]]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def tried(request: pytest.FixtureRequest, daemons: dict[str, list[Shop]]) -> dict[str, Payment]:
-    """Payments of all selected cases, run at the same time. posd searches again after the time of a proof."""
+    """Run all selected cases at the same time. Return their payments after the time of a proof and further searches."""
     wanted = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
     cases = {name: case for name, case in CASES.items() if name in wanted}
     payments = await asyncio.gather(*(bring_about(case, daemons[case.daemon].pop()) for case in cases.values()))

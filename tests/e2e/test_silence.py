@@ -99,7 +99,7 @@ async def test_within_the_grace_a_doubt_is_not_searched_for(shop: Shop) -> None:
     assert (document["next_step"], document["last_search"]) == ("wait", None)
 
 
-async def test_an_acknowledgement_without_an_event_raises_no_callback(counter: Shop) -> None:
+async def test_an_acknowledgement_without_an_event_raises_the_attention_no_callback(counter: Shop) -> None:
     payment = await counter.started()
     counter.terminal.search = answering(200, b"[]")
     document = await payment.until(lambda it: "no_callback" in attention(it))
@@ -118,7 +118,9 @@ async def test_an_acknowledgement_without_an_event_raises_no_callback(counter: S
     ("status", "seconds"),
     [("TERMINAL_ACKNOWLEDGED", STALL), ("CARD_PRESENTED", STALL), ("APPROVAL_REQUESTED", STALL_AFTER_REQUEST)],
 )
-async def test_a_silence_raises_stalled_and_causes_a_search(counter: Shop, status: str, seconds: float) -> None:
+async def test_a_silence_raises_the_attention_stalled_and_causes_a_search(
+    counter: Shop, status: str, seconds: float
+) -> None:
     payment = await counter.started()
     await on_the_way(payment, status)
     began = now()

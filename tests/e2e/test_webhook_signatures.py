@@ -43,7 +43,7 @@ class Two:
         return self.daemon.config.replace("127.0.0.1:0", f"127.0.0.1:{self.daemon.port}")
 
     async def started(self, shop: Shop) -> Payment:
-        """Return an acknowledged payment of the terminal."""
+        """Return an acknowledged payment of the shop's terminal."""
         payment = Payment(shop, str(uuid4()), shop.terminal.serial)
         assert (await payment.put()).status == 201
         return payment
@@ -107,7 +107,7 @@ async def test_an_event_is_applied_only_with_the_right_signature_and_is_never_lo
     ]
     assert f'terminal {SIGNING} has webhook_signature = "wh-secret-body-hex"' in reasons[0]
 
-    # posd also refuses a body that names the terminal without signatures.
+    # posd also refuses an unsigned body that names the other terminal, which needs no signature.
     other = body(payment.identity, "APPROVAL", None, PLAIN)
     assert await shops.deliver(payment, other) == 403
     # posd finds the refused events by the search.

@@ -163,7 +163,7 @@ async def test_an_acknowledged_mark_is_not_raised_again_for_the_same_address(tmp
         await here.store.write(lambda unit: move(unit, before, closed, Recorded("acknowledge"), CallsInFlight()))
         later = await here.add(payment(GONE))
         async with looking(here):
-            await here.until(later, lost)  # posd records this payment later and reads it later
+            await here.until(later, lost)  # posd has read the older payment before this one
         assert (await here.get(marked)).attention == ()
         assert await here.words(marked) == ["address_changed"]
 

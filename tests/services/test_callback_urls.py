@@ -33,7 +33,9 @@ async def test_the_newest_key_makes_tokens_and_older_ones_stay_valid() -> None:
     ("advertise_host", "netloc"),
     [("", "127.0.0.1:8443"), ("pos.shop.example", "pos.shop.example:8443"), ("2001:db8::1", "[2001:db8::1]:8443")],
 )
-async def test_the_address_faces_the_terminal_unless_one_is_configured(advertise_host: str, netloc: str) -> None:
+async def test_the_callback_address_is_reachable_from_the_terminal_unless_one_is_configured(
+    advertise_host: str, netloc: str
+) -> None:
     url = await CallbackUrls((NEW,), advertise_host, 8443).url(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
     assert (urlsplit(url).scheme, urlsplit(url).netloc) == ("https", netloc)
 

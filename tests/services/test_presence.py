@@ -181,7 +181,9 @@ async def test_a_file_that_cannot_be_written_blocks_nothing(machine: Machine) ->
 async def test_a_boot_has_one_id_even_if_the_unit_must_pass_it(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, hidden: bool
 ) -> None:
-    """A service may not be able to read the file. Without the variable all boots would have the same id."""
+    """A service may not be able to read the kernel's file with the id. Without the variable of the unit, all boots
+    would then have the same id.
+    """
     seen = presence.BOOT_ID.read_text("ascii").strip()
     unit = (Path(__file__).parents[2] / "systemd" / "posd.service").read_text()
     assert ("ProcSubset=pid" in unit) <= (f"Environment={presence.BOOT_ID_VARIABLE}=%b" in unit)

@@ -109,7 +109,7 @@ async def test_a_cancelled_search_leaves_its_turn_to_the_next() -> None:
         await some_turns(5)
         waiting.cancel()
         await some_turns(5)
-    given.cancel()  # nothing has run since the block ended
+    given.cancel()  # the end of the block gave the turn to this task, which has not run since
     await some_turns(5)
     assert line.had == ["c"]
     await line.end("c")
@@ -123,7 +123,7 @@ async def test_a_search_cancelled_when_a_place_becomes_free_takes_no_turn() -> N
     async with line.turns.turn(always):
         waiting, last = line.join("a"), line.join("b")
         await some_turns(5)
-        waiting.cancel()  # the task has not resumed when the block ends
+        waiting.cancel()  # the task has not processed the cancellation when the block ends
     await some_turns(5)
     assert line.had == ["b"]
     await line.end("b")

@@ -207,7 +207,7 @@ async def test_a_sent_abort_stays_recorded_despite_a_disk_fault(inside: Inside) 
 @pytest.mark.parametrize("start", [pay, print_it])
 async def test_a_start_with_an_uncertain_commit_is_not_sent(inside: Inside, start: Start) -> None:
     identity = str(uuid4())
-    # The test captures the log, because the log would also go to a file.
+    # The test captures the log, because the log may go to a file, and no file can grow on this disk.
     with capture_logs(), broken_disk(inside.database), pytest.raises(Problem) as refused:
         await start(inside, identity)
     assert refused.value.code == "storage_unavailable", "posd has read the database again, and the start is not in it"

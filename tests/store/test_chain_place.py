@@ -398,7 +398,7 @@ def test_a_void_is_a_cancellation_until_the_shops_midnight_after_the_approval(oc
             assert chains.place(records.unit, other, ZONE, NOTHING_MORE)[0].same_day_until is None
 
 
-def test_a_refusal_names_only_some_of_many(records: Book) -> None:
+def test_a_refusal_names_only_some_of_many_blocking_operations(records: Book) -> None:
     many = ", ".join(f"f{number}=refund of a for 0.01" for number in range(counting.MAX_SHOWN + 1))
     chain = Chain(records, f"a=charge, {many}")
     with pytest.raises(Problem) as raised:

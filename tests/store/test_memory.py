@@ -1,4 +1,4 @@
-"""SQLite frees memory in a pause after many changes. SQLite's own count is compared, on a real file."""
+"""SQLite frees memory in a pause after many changes. The test reads SQLite's own count of its memory."""
 
 import _sqlite3
 import asyncio

@@ -94,7 +94,7 @@ def test_every_earlier_schema_has_its_database() -> None:
 
 
 @pytest.mark.parametrize("version", sorted(RELEASED))
-def test_the_database_has_that_schema_and_every_kind_of_record(version: int, tmp_path: Path) -> None:
+def test_the_database_of_each_schema_has_every_kind_of_record(version: int, tmp_path: Path) -> None:
     path = unpack(version, tmp_path / "posd.db")
     assert RELEASED[version].stat().st_size < 50_000
     with closing(sqlite3.connect(path)) as db:

@@ -26,7 +26,7 @@ EXECUTABLE = sys.executable
 
 #: Variables that the interpreter, the loader or the C library read at the start of a process.
 AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "FAKETIME")
-#: Variables of AT_START without an effect, because the streams always use UTF-8.
+#: Variables of AT_START that a fork applies itself when it opens its streams.
 SAID_ANYWAY = {"PYTHONIOENCODING", "PYTHONUNBUFFERED"}
 
 #: Name of the audit event of a start.

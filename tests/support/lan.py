@@ -32,7 +32,7 @@ from tests.support.webhooks import Answer, parse
 
 #: Every time-out of the listener under test, in seconds.
 SHORT = 0.25
-#: Limit of a wait in seconds. The real time-outs of the daemon are longer.
+#: Limit of a wait in seconds, shorter than the daemon's real time-outs.
 PATIENCE = 30.0
 KEY = bytes(32)
 

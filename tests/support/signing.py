@@ -1,5 +1,5 @@
-"""A client that signs its calls to a terminal. The client is written from the vectors and the document. The client
-shares no code with the daemon or the simulator, so that tests find errors in both.
+"""A client that signs its calls to a terminal. The client is written from the vectors and the vendor's description. The
+client shares no code with the daemon or the simulator, so that tests find errors in both.
 """
 
 import hashlib

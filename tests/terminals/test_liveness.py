@@ -137,7 +137,7 @@ async def test_routine_checks_of_a_fleet_begin_together(
     serials = [f"SN-{number}" for number in range(20)]
     visits, fleet = Visits(terminal), fleet_of(tmp_path, terminal, configured=True, serials=serials)
     async with looking(fleet, every=1.5) as liveness:
-        await asyncio.sleep(0)  # the task runs
+        await asyncio.sleep(0)  # the task of the checks runs to its first wait
         times = {timer.when() for timer in liveness._timers.values()}
         assert len(liveness._timers) == len(serials)
         assert len(times) <= 5  # the pauses differ by 0.3 s
@@ -153,7 +153,7 @@ async def test_a_terminal_with_an_open_payment_is_checked(tmp_path: Path, termin
 async def test_without_a_reason_there_is_no_check_and_no_timer(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
     async with looking(fleet) as liveness:
-        await asyncio.sleep(0)  # the task runs
+        await asyncio.sleep(0)  # the task of the checks runs to its first wait
         fleet.heard_from("SN-1", AT)
         assert liveness._timers == {}
 
@@ -161,7 +161,7 @@ async def test_without_a_reason_there_is_no_check_and_no_timer(tmp_path: Path, t
 async def test_a_new_payment_causes_a_check(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     visits, busy = Visits(terminal), set[str]()
     async with looking(fleet_of(tmp_path, terminal, configured=True), busy=busy) as liveness:
-        await asyncio.sleep(0)  # the task runs
+        await asyncio.sleep(0)  # the task of the checks runs to its first wait
         assert liveness._timers == {}
         busy.add("SN-1")
         liveness.changed("SN-1")
@@ -171,7 +171,7 @@ async def test_a_new_payment_causes_a_check(tmp_path: Path, terminal: ScriptedTe
 async def test_a_new_address_causes_a_check(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     visits, fleet = Visits(terminal), fleet_of(tmp_path, terminal, configured=False)
     async with looking(fleet, busy={"SN-1"}) as liveness:
-        await asyncio.sleep(0)  # the task runs
+        await asyncio.sleep(0)  # the task of the checks runs to its first wait
         assert liveness._timers == {}
         fleet.of("SN-1").trust(Trusted(terminal.base_url, Proof.NONE, AT))
         await visits.at_least(2)
@@ -184,7 +184,7 @@ async def test_an_event_moves_no_timer_and_delays_the_check(
     visits = Visits(terminal)
     fleet = fleet_of(tmp_path, terminal, configured=True)
     async with looking(fleet, busy={"SN-1"}) as liveness:
-        await asyncio.sleep(0)  # the task runs
+        await asyncio.sleep(0)  # the task of the checks runs to its first wait
         timer = liveness._timers["SN-1"]
         fleet.heard_from("SN-1", AT)
         assert liveness._timers["SN-1"] is timer

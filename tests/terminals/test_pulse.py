@@ -31,7 +31,7 @@ def test_routine_checks_happen_together_and_at_most_a_pause_after_the_last(last:
     assert last + QUIET - TOGETHER_SECONDS < at <= last + QUIET
 
 
-def test_a_short_pause_is_not_changed() -> None:
+def test_a_check_with_a_short_pause_does_not_wait_for_the_common_time() -> None:
     assert ProbeState(101.0, 60.0).due(busy=False) == 161.0
 
 

@@ -164,7 +164,7 @@ async def test_a_refused_terminal_gets_no_byte_and_the_reason_says_what_to_do(sh
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=str)
-async def test_the_list_of_terminals_says_the_same(shop: Shop, case: str) -> None:
+async def test_the_list_of_terminals_shows_the_reason_too(shop: Shop, case: str) -> None:
     await shop.start(case)
     known = (await shop.posd.call("GET", f"/terminals/{serial(case)}")).json
     assert known["reachable"] is False

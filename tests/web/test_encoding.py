@@ -12,7 +12,7 @@ from posd.calls.streams import message
 
 
 def written(write: Callable[[], bytes], *, texts: bool) -> bytes:
-    """Return the response of a call with this choice."""
+    """Return what `write` returns in a call that asks for amounts as texts, or as numbers."""
 
     def call() -> bytes:
         choose_encoding(texts=texts)

@@ -24,7 +24,7 @@ def test_histograms_are_cumulative_and_end_with_the_count() -> None:
     assert samples["posd_storage_commit_seconds_sum", ()] == pytest.approx(21.65)
 
 
-def test_labels_are_escaped_numbers_exact_and_missing_values_left_out() -> None:
+def test_labels_are_escaped_and_numbers_are_exact_and_missing_values_are_left_out() -> None:
     samples = {'a"b\\c\nd': 1.5, "plain": 1_700_000_000_123}
     without = [("posd_connections", {}), ("posd_disk_free_bytes", None)]
     text = render(FAMILIES, iter([("posd_terminal_reachable", samples), *without]))

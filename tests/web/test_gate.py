@@ -125,7 +125,7 @@ def test_a_connection_with_a_valid_token_uses_no_budget(gate: AdmissionGate) -> 
         assert place is not None
         place.prove()
         place.leave()
-        place.leave()  # the gate makes one call, and the server makes one call
+        place.leave()  # the gate calls it when it cuts the connection, and the server when the connection has ended
     assert len(admitted(gate, STRANGE)) == STRANGER
 
 

@@ -215,7 +215,9 @@ async def test_a_client_that_never_reads_again_is_disconnected(house: House, mon
         await house.empty()
         assert house.held() == 0
         found: list[Message] = []
-        with suppress(ConnectionError, asyncio.IncompleteReadError):  # the kernel's bytes end within a message
+        with suppress(
+            ConnectionError, asyncio.IncompleteReadError
+        ):  # the bytes in the kernel's buffer end within a message
             async for item in messages(slow.reader):
                 found.append(item)  # noqa: PERF401 - the test also needs the lines before an error
     assert numbers(found) == list(range(1, len(found) + 1))
@@ -233,7 +235,7 @@ async def test_an_idle_stream_is_cut_off_if_the_client_does_not_read_its_heartbe
         if reads:
             received = b""
             async with asyncio.timeout(PATIENCE):
-                while received.count(b":\n\n") < 25:  # the number of heartbeats is larger than the time limit permits
+                while received.count(b":\n\n") < 25:  # a client that reads nothing is cut off earlier
                     received += await reader.reader.read(4096)
             assert house.context.streams.ended["feed", "cut_off"] == 0
             assert house.context.streams.open["feed"] == 1
@@ -286,8 +288,8 @@ async def test_a_response_that_the_client_does_not_read_ends_its_connection(
 async def test_a_client_that_reads_a_large_response_slowly_gets_all_of_it(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader may be very slow. In this test each check finds two facts: the time has passed, and the client has
-    read bytes.
+    """The reader may be very slow. At each check of this test the time is over, but the client has read bytes since the
+    previous check.
     """
     looks = iter(range(10**9, 0, -1))
     monkeypatch.setattr(connection, "TAKE_SECONDS", 0.0)
@@ -577,7 +579,7 @@ async def test_the_place_of_a_removed_change_stays_valid(house: House) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "12", "12-5f3a9c01", "start"])
-def test_a_place_is_written_as_it_is_read(text: str) -> None:
+def test_a_place_is_written_in_the_form_in_which_it_was_read(text: str) -> None:
     assert str(FeedPosition.parse(text)) == text
 
 

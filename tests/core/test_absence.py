@@ -96,7 +96,9 @@ def test_the_check_says_how_long_how_many_and_what_to_do(item: Absence, left: in
     ("last_sign", "seconds"),
     [(NOON - timedelta(days=7), 7 * 86_400.0), (NOON + timedelta(hours=1), None), (None, 720.0)],
 )
-def test_the_times_are_shown_by_the_present_clock(last_sign: datetime | None, seconds: float | None) -> None:
+def test_the_times_of_a_downtime_are_shown_by_the_present_clock(
+    last_sign: datetime | None, seconds: float | None
+) -> None:
     """At the start the clock is five years behind. A minute later a person corrects the clock."""
     found = EndedAbsence(absence(seconds=None if last_sign else 720.0, a=None), 1000.0, last_sign, None)
     now = found.now(NOON + timedelta(seconds=60), 1060.0)

@@ -38,7 +38,7 @@ def test_no_other_text_is_a_token(text: str) -> None:
     assert verify([KEY], Channel.TRANSACTION, IDENTITY, text) == (text == mine)
 
 
-def test_the_path_needs_no_escaping() -> None:
+def test_the_path_of_a_callback_needs_no_escaping() -> None:
     mine = token(KEY, Channel.TRANSACTION, IDENTITY)
     assert path(Channel.TRANSACTION, IDENTITY, mine) == f"/webhooks/transactions/{IDENTITY}/{mine}"
     assert len(mine) == 43

@@ -118,7 +118,7 @@ HISTORY = [
 ]
 
 
-def test_a_payment_is_read_from_its_record() -> None:
+def test_the_observations_of_a_payment_are_read_from_its_record() -> None:
     canceled = document("canceled", "TERMINAL_CANCELED", "event")
     assert payment(canceled, HISTORY, ["found"], Decimal(1)) == CANCELED
     # A payment that only a search has ended has no callback. The terminal has not reported a payment that an operator
@@ -137,7 +137,7 @@ def test_a_payment_is_read_from_its_record() -> None:
         assert read.exact is exact
 
 
-def test_a_print_job_is_read_from_its_record() -> None:
+def test_the_observations_of_a_print_job_are_read_from_its_record() -> None:
     job = {"print_job_id": "job", "status": "COMPLETED", "decided_by": "webhook"}
     taken = {"kind": "attempt", "judgement": "accepted"}
     assert print_job({"status": "PENDING", "print_job": job}, [taken]) == ProvedPrintJob("job", True, "COMPLETED", True)

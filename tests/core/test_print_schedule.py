@@ -73,7 +73,7 @@ def test_after_an_unusable_webhook_a_job_is_polled_soon_and_with_a_pause() -> No
     assert schedule.soon(asked, 99).poll_at == asked.poll_at, "the poll is due without the webhook"
 
 
-def test_a_request_during_a_poll_counts_for_the_next_poll() -> None:
+def test_a_poll_requested_during_a_poll_is_made_afterwards() -> None:
     plan = schedule.begin(True, LIMITS, 0)
     asking = schedule.asking(plan, 2)
     assert (asking.poll_at, asking.asked_at) == (schedule.NEVER, 2)

@@ -118,7 +118,7 @@ def test_the_reply_names_the_terminals_own_id() -> None:
     ],
     ids=["starting", "in_doubt", "orphan"],
 )
-def test_any_id_is_accepted_until_a_reply_names_the_id(job: PrintJob) -> None:
+def test_any_id_is_accepted_until_a_report_has_the_terminals_own_id(job: PrintJob) -> None:
     assert belongs(job, "T-9")
     job = model.take(job, JobReport("PENDING", "T-9"), DecidedBy.WEBHOOK, NOW)
     assert (job.phase, job.terminal_job_id) == ("active", "T-9")

@@ -34,7 +34,7 @@ def test_a_strange_text_is_shown_in_one_line(text: str) -> None:
         ("\ud800\U000e0041", r"\ud800\udb40\udc41"),
     ],
 )
-def test_a_shown_text_has_its_escapes(text: str, written: str) -> None:
+def test_unprintable_characters_are_shown_as_escapes(text: str, written: str) -> None:
     assert shown(text) == written
 
 

@@ -476,7 +476,7 @@ async def test_the_witness_contains_only_the_needed_data(own: Shop) -> None:
         assert secret not in content
 
 
-async def test_a_print_job_is_not_refused(own: Shop) -> None:
+async def test_a_print_job_is_not_refused_after_the_database_went_back(own: Shop) -> None:
     daemon = own.daemon
     await own.started()
     await daemon.kill()

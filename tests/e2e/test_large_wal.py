@@ -64,7 +64,7 @@ async def test_a_program_that_prevents_truncation_is_named_until_it_ends(
         assert (found["status"], found["reason"]) == ("degraded", "large_log")
         assert f"(process {pid}) reads the database without end" in found["detail"]
         assert found["todo"].endswith(f"fuser -v {log}")
-        terminal.start = nowhere  # posd doctor connects to the terminal
+        terminal.start = nowhere  # the terminal needs a script, because posd doctor connects to it
         doctor = await asyncio.to_thread(command, "doctor", config=posd.config_file)
         assert f"(process {pid}) reads the database without end" in " ".join(doctor.stdout.split())
     terminal.start = None

@@ -123,7 +123,7 @@ async def test_a_terminal_with_unusable_events_does_not_fill_the_quarantine(own:
     posd, payment = own.daemon, await own.started()
     before, most = stored(posd), limits.QUARANTINE_OF_TERMINAL.value
     async with line(posd) as lane:
-        size = MIB - limits.EVENT_BYTES  # bodies of this size reach the limit of bytes exactly at `most`
+        size = MIB - limits.EVENT_BYTES  # with the bytes that posd counts in addition, each body counts as 1 MiB
         bodies = [(b"x%d" % number).ljust(size) for number in range(most // MIB + 4)]
         statuses = await lane.all(payment, bodies)
         assert set(statuses) == {400, 429}

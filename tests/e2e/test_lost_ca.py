@@ -58,7 +58,7 @@ def put_another(posd: Daemon) -> None:
     issue.init(files(posd).certificate.parent, names=["localhost"], addresses=["127.0.0.1"])
 
 
-async def test_a_lost_folder_is_reported_and_no_ca_replaces_it(seen: Daemon, home: Path) -> None:
+async def test_a_lost_folder_of_certificates_is_reported_and_no_new_ca_is_made(seen: Daemon, home: Path) -> None:
     made = files(seen)
     shutil.copytree(made.certificate.parent, home / "copy")
     lose(seen)

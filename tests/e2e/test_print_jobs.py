@@ -169,7 +169,7 @@ async def test_an_id_in_upper_case_is_the_same_job(printer: Printer) -> None:
     assert (await late.resolve()).json["print_job_id"] == other.identity
 
 
-async def test_a_wait_returns_the_end(printer: Printer) -> None:
+async def test_a_call_that_waits_returns_the_end_of_the_job(printer: Printer) -> None:
     job = await printer.job().started()
     waiting = asyncio.create_task(job.outcome())
     early = await printer.daemon.call("GET", f"/print-jobs/{job.identity}/outcome?timeout=0")

@@ -119,7 +119,7 @@ async def test_the_webhook_of_another_job_is_refused_and_shown(printer: Printer)
     assert (await job.get())["attention"] == []
 
 
-async def test_the_terminals_own_id_is_mapped(printer: Printer) -> None:
+async def test_a_webhook_may_name_the_job_by_the_id_from_the_terminals_reply(printer: Printer) -> None:
     own = f"T-{uuid4()}"
     job = await printer.job(start=answering(202, {"printJobId": own})).started()
     assert (await job.get())["terminal_job_id"] == own

@@ -103,7 +103,7 @@ async def test_invalid_calls_of_prune_are_refused(shop: Shop, content: Any, path
     assert (await daemon.call("POST", "/prune", {})).json["code"] == "forbidden"
 
 
-async def test_posd_prune_removes_and_reports(home: Path) -> None:
+async def test_posd_prune_removes_old_records_and_reports_their_number(home: Path) -> None:
     async with open_shop(home) as shop:
         paid = await shop.started()
         await paid.approve()

@@ -109,7 +109,7 @@ def test_an_invalid_key_file_is_reported_and_kept(tmp_path: Path, text: str) -> 
     assert path.read_text() == text
 
 
-def test_a_credential_replaces_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_credential_of_systemd_replaces_the_key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "credentials").mkdir()
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
     mine = load_keys(tmp_path / "mine.key", may_make=True)

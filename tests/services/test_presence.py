@@ -138,7 +138,7 @@ async def test_a_listener_that_cannot_accept_counts_as_down(machine: Machine) ->
         assert (absence.cause, absence.seconds) == ("deaf", 13 * BEAT_SECONDS)
 
 
-async def test_the_file_is_touched_while_payments_are_open_and_shortens_the_downtime(machine: Machine) -> None:
+async def test_the_alive_file_is_touched_while_payments_are_open_and_shortens_the_downtime(machine: Machine) -> None:
     async with machine.daemon() as (store, presence):
         await machine.pay(store)
         for _ in range(20):
@@ -166,7 +166,7 @@ async def test_a_clock_corrected_after_a_boot_is_used(machine: Machine) -> None:
         assert (absence.cause, absence.seconds) == ("stopped", 3620)
 
 
-async def test_a_file_that_cannot_be_written_blocks_nothing(machine: Machine) -> None:
+async def test_an_alive_file_that_cannot_be_written_blocks_nothing(machine: Machine) -> None:
     machine.alive.mkdir()
     async with machine.daemon() as (store, presence):
         await machine.pay(store)

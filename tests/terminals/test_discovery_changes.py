@@ -146,7 +146,9 @@ async def test_a_terminal_lost_without_a_goodbye_is_detected_and_gets_a_search_w
         assert terminal.searches == []
         await terminal.plug_in()
         await shown(posd, serial, reachable=True, reason=None)
-        async with asyncio.timeout(PATIENCE_SECONDS):  # without this setting the first search would come after minutes
+        async with asyncio.timeout(
+            PATIENCE_SECONDS
+        ):  # without the terminal's return the first search would come after minutes
             await terminal.searched.wait()
 
 

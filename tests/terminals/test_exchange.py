@@ -245,7 +245,7 @@ async def test_a_long_response_is_cut_off_and_its_connection_closed(terminal: Sc
             while not writer.is_closing():
                 writer.write(b"x" * 65536)
                 await writer.drain()
-                await asyncio.sleep(0)  # an ended TLS connection takes all bytes at once
+                await asyncio.sleep(0)  # `drain` does not wait on a TLS connection that has ended
         cut_off.set()
 
     terminal.instead = talk

@@ -373,7 +373,7 @@ async def test_a_request_to_upgrade_changes_nothing(house: House) -> None:
     client.writer.close()
 
 
-async def test_connect_is_refused(house: House) -> None:
+async def test_the_method_connect_is_refused(house: House) -> None:
     assert statuses(await house.talk(head("posd:1", method="CONNECT") + request("/"))) == [501]
     assert house.heard == []
 

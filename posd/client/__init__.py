@@ -16,10 +16,9 @@ no other part of posd. The package loads httpx2 only when a client is created.
 
 from typing import TYPE_CHECKING, Any
 
-from posd.client.calls import Payment, Posd, Print
+from posd.client.calls import Amount, Payment, Posd, Print
 from posd.client.connection import DEFAULT_SOCKET
 from posd.client.documents import ForeignAnswer, OutcomeUnknown, PosdError, Problem, Unreachable
-from posd.client.operations import Amount, Effect, Paid, Reserved, Reversed
 from posd.client.states import (
     Approved,
     Attention,
@@ -28,6 +27,7 @@ from posd.client.states import (
     Check,
     Declined,
     Display,
+    Effect,
     Evidence,
     Failure,
     FeedChange,
@@ -35,9 +35,12 @@ from posd.client.states import (
     Notice,
     NotStarted,
     Outcome,
+    Paid,
     PrintJob,
     Receipt,
     Rejected,
+    Reserved,
+    Reversed,
     State,
     StillOpen,
     StillPrinting,

@@ -8,45 +8,9 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
-from posd.client import calls, plans
-from posd.client.calls import PaymentCalls, PrintCalls, Reads, Starts
-from posd.client.connection import (
-    client_options,
-    is_stream,
-    lost,
-    misread,
-    not_a_stream,
-    probe,
-    reply_of,
-    request_options,
-    stream_options,
-    transport_options,
-)
+from posd.client import calls, connection, plans, states
+from posd.client.calls import Id, PaymentCalls, PrintCalls, Reads, Starts
 from posd.client.documents import OutcomeUnknown, PosdError, Problem
-from posd.client.operations import Id, Operations, Paid, Reserved, Reversed
-from posd.client.plans import (
-    RETRY_SECONDS,
-    Call,
-    OnNotice,
-    Place,
-    Plan,
-    R,
-    Reply,
-    StreamItem,
-    transaction_path,
-)
-from posd.client.states import (
-    Change,
-    E,
-    FeedChange,
-    Health,
-    Outcome,
-    PrintJob,
-    State,
-    Terminal,
-    Transaction,
-    Version,
-)
 from posd.client.store import StoredPayment
 
 if TYPE_CHECKING:
@@ -63,30 +27,30 @@ class AsyncConnection:
         import httpx2
 
         self.socket = socket
-        transport = httpx2.AsyncHTTPTransport(**transport_options(socket, kept))
-        self._http = httpx2.AsyncClient(transport=transport, **client_options(language))
+        transport = httpx2.AsyncHTTPTransport(**connection.transport_options(socket, kept))
+        self._http = httpx2.AsyncClient(transport=transport, **connection.client_options(language))
 
     async def close(self) -> None:
         """Close the HTTP client."""
         await self._http.aclose()
 
-    async def call(self, call: Call) -> Reply:
+    async def call(self, call: plans.Call) -> plans.Reply:
         """Make one call. Raise Problem or Unreachable."""
-        return reply_of(self.socket, call, await self.request(call))
+        return connection.reply_of(self.socket, call, await self.request(call))
 
-    async def request(self, call: Call) -> "httpx2.Response":
+    async def request(self, call: plans.Call) -> "httpx2.Response":
         """Make one call, and return its response. Raise Unreachable."""
         import httpx2
 
         if call.pause:
             await asyncio.sleep(call.pause)
-        probe(self.socket)
+        connection.probe(self.socket)
         try:
-            return await self._http.request(**request_options(call))
+            return await self._http.request(**connection.request_options(call))
         except httpx2.TransportError as error:
-            raise lost(self.socket, error, call.seconds) from error
+            raise connection.lost(self.socket, error, call.seconds) from error
 
-    async def run(self, plan: Plan[T]) -> T:
+    async def run(self, plan: plans.Plan[T]) -> T:
         """Run a plan: make its calls, and return its result."""
         reply = None
         try:
@@ -105,29 +69,33 @@ class AsyncConnection:
         except ValueError as error:
             if reply is None:
                 raise
-            raise misread(self.socket, error, reply) from error
+            raise connection.misread(self.socket, error, reply) from error
 
-    async def stream(self, path: str, after: int | str = 0) -> AsyncGenerator[StreamItem, None]:
+    async def stream(self, path: str, after: int | str = 0) -> AsyncGenerator["httpx2.ServerSentEvent", None]:
         """Yield the server-sent events of `path` after a number or id, until posd ends the stream.
 
         Raise Problem or Unreachable. A broken stream also raises Unreachable.
         """
         import httpx2
 
-        probe(self.socket)
+        connection.probe(self.socket)
         try:
-            async with self._http.sse(**stream_options(path, after)) as source:
-                if not is_stream(source.response):
-                    raise not_a_stream(self.socket, source.response.status_code, await source.response.aread())
+            async with self._http.sse(**connection.stream_options(path, after)) as source:
+                if not connection.is_stream(source.response):
+                    raise connection.not_a_stream(
+                        self.socket, source.response.status_code, await source.response.aread()
+                    )
                 async for item in source:
-                    yield StreamItem(item.id, item.event, item.data)
+                    yield item
         except httpx2.TransportError as error:
-            raise lost(self.socket, error) from error
+            raise connection.lost(self.socket, error) from error
 
-    async def follow(self, place: Place[R]) -> AsyncGenerator[tuple[StreamItem, R | None], None]:
+    async def follow(
+        self, place: plans.Place[plans.R]
+    ) -> AsyncGenerator[tuple["httpx2.ServerSentEvent", plans.R | None], None]:
         """Yield the items of a stream without end, over restarts of posd, each with its new content or None."""
         while True:
-            pause = RETRY_SECONDS  # posd ended the stream because it is stopping
+            pause = plans.RETRY_SECONDS  # posd ended the stream because it is stopping
             try:
                 async with aclosing(self.stream(place.path, place.resume)) as items:
                     async for item in items:
@@ -141,12 +109,14 @@ class AsyncConnection:
 Answer: TypeAlias = Coroutine[Any, Any, T]
 
 
-class AsyncPayment(PaymentCalls[Answer[Transaction], Answer[Outcome[E]], Answer[bool]], Generic[E]):
+class AsyncPayment(
+    PaymentCalls[Answer[states.Transaction], Answer[states.Outcome[states.E]], Answer[bool]], Generic[states.E]
+):
     """Handle of a payment that was started, or may have been (see `PaymentCalls`)."""
 
     _posd: "AsyncPosd"
 
-    async def watch(self) -> AsyncGenerator[Change | State | Outcome[E], None]:
+    async def watch(self) -> AsyncGenerator[states.Change | states.State | states.Outcome[states.E], None]:
         """Yield the terminal's events and the payment's states, from the beginning, and finally the outcome.
 
         The stream continues over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
@@ -155,7 +125,7 @@ class AsyncPayment(PaymentCalls[Answer[Transaction], Answer[Outcome[E]], Answer[
         try:
             async with aclosing(self._posd.connection.follow(place)) as items:
                 async for item, change in items:
-                    if item.name == plans.OUTCOME_ITEM:
+                    if item.event == plans.OUTCOME_ITEM:
                         break
                     if change is not None:
                         yield change
@@ -164,20 +134,25 @@ class AsyncPayment(PaymentCalls[Answer[Transaction], Answer[Outcome[E]], Answer[
         yield await self.outcome()
 
 
-class AsyncPrint(PrintCalls[Answer[PrintJob]]):
+class AsyncPrint(PrintCalls[Answer[states.PrintJob]]):
     """Handle of a print job that was started, or may have been."""
 
 
 class AsyncPosd(
-    Starts[Answer[AsyncPayment], Answer[AsyncPrint]],
-    Operations[Answer[AsyncPayment[Paid]], Answer[AsyncPayment[Reserved]], Answer[AsyncPayment[Reversed]]],
+    Starts[
+        Answer[AsyncPayment],
+        Answer[AsyncPayment[states.Paid]],
+        Answer[AsyncPayment[states.Reserved]],
+        Answer[AsyncPayment[states.Reversed]],
+        Answer[AsyncPrint],
+    ],
     Reads[
-        AsyncIterator[Transaction],
-        AsyncIterator[PrintJob],
-        Answer[list[Terminal]],
-        Answer[Terminal],
-        Answer[Health],
-        Answer[Version],
+        AsyncIterator[states.Transaction],
+        AsyncIterator[states.PrintJob],
+        Answer[list[states.Terminal]],
+        Answer[states.Terminal],
+        Answer[states.Health],
+        Answer[states.Version],
     ],
 ):
     """Client of the daemon behind one Unix socket: `socket`, else the socket in POSD_SOCKET, else /run/posd/till.sock.
@@ -216,37 +191,30 @@ class AsyncPosd(
         return AsyncPrint(self, calls.print_job_id(id))
 
     async def feed(
-        self, after: int | str = plans.START, *, on_notice: OnNotice | None = None
-    ) -> AsyncGenerator[FeedChange, None]:
+        self, after: int | str = plans.START, *, on_notice: plans.OnNotice | None = None
+    ) -> AsyncGenerator[states.FeedChange, None]:
         """Yield every recorded change of every payment and print job after a place, without end.
 
         The stream continues over restarts of posd, without repetition or gap, if the till stores the `place` of the
         last change. `on_notice` is called if changes may be missing (after removal by retention, or a restored backup).
         Raise Problem.
         """
-        place = Place(self.socket, "/feed", FeedChange, after, self.on_away, on_notice)
+        place = plans.Place(self.socket, "/feed", states.FeedChange, after, self.on_away, on_notice)
         async with aclosing(self.connection.follow(place)) as items:
             async for _, change in items:
                 if change is not None:
                     yield replace(change, place=place.resume)
 
-    def _run(self, plan: Plan[Any]) -> Any:
+    def _run(self, plan: plans.Plan[Any]) -> Any:
         return self.connection.run(plan)
 
-    async def _begin(self, payment: StoredPayment, stored_at: datetime | None) -> AsyncPayment:
+    async def _begin(self, payment: StoredPayment, stored_at: datetime | None) -> Any:
         stored = self.store and self.store(payment)
         if isinstance(stored, Awaitable):
             stored = await stored
-        stored_at = stored.stored_at if isinstance(stored, StoredPayment) else stored_at
-        call = Call("PUT", transaction_path(payment.id), body=payment.body)
-        plan = plans.begin(self.socket, call, Transaction, self.patience, self.on_away, stored_at)
-        return AsyncPayment(self, payment.id, await self.connection.run(plan), stored_at)
+        return await self._run(self._begin_stored(payment, stored, stored_at))
 
-    async def _begin_print(self, identity: str, call: Call) -> AsyncPrint:
-        plan = plans.begin(self.socket, call, PrintJob, self.patience, self.on_away)
-        return AsyncPrint(self, identity, await self.connection.run(plan))
-
-    async def _rows(self, call: Call, member: str, kind: type[R]) -> AsyncIterator[R]:
+    async def _rows(self, call: plans.Call, member: str, kind: type[plans.R]) -> AsyncIterator[plans.R]:
         cursor: str | None = ""
         while cursor is not None:
             paged = replace(call, params={**call.params, "cursor": cursor}) if cursor else call

@@ -12,34 +12,19 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from types import TracebackType
-from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Generic, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast
 from uuid import UUID
 
-from posd.client import plans
+from posd.client import plans, states
 from posd.client.connection import Connection, socket_path
 from posd.client.documents import OutcomeUnknown, PosdError, Problem
-from posd.client.operations import Amount, Id, Json, Operations, Paid, Reserved, Reversed
-from posd.client.plans import (
-    Away,
-    Call,
-    Handle,
-    OnAway,
-    OnNotice,
-    Place,
-    Plan,
-    R,
-    Show,
-    get,
-    metadata_filters,
-    moment,
-    post,
-    print_job_path,
-    put,
-    terminal_path,
-    transaction_path,
-)
-from posd.client.states import Change, E, FeedChange, Health, Outcome, PrintJob, State, Terminal, Transaction, Version
 from posd.client.store import Store, StoredPayment
+
+Id: TypeAlias = UUID | str
+Json: TypeAlias = Mapping[str, object]
+#: An amount: its parts, or one sum as `subtotal_iva0`.
+Number: TypeAlias = Decimal | int | str
+Amount: TypeAlias = Number | Mapping[str, Number | Mapping[str, Number]]
 
 # Amounts. Amounts are checked before a call by the same rules as in posd: exact numbers, known members, a sum above 0.
 
@@ -137,6 +122,9 @@ def print_job_id(given: str) -> str:
 # `Awaitable[Transaction]`.
 
 AnyOne = TypeVar("AnyOne", covariant=True)
+PaidOne = TypeVar("PaidOne", covariant=True)
+ReservedOne = TypeVar("ReservedOne", covariant=True)
+ReversedOne = TypeVar("ReversedOne", covariant=True)
 Printed = TypeVar("Printed", covariant=True)
 Payments = TypeVar("Payments", covariant=True)
 PrintJobs = TypeVar("PrintJobs", covariant=True)
@@ -156,8 +144,27 @@ API_NAMES: Mapping[str, str] = {"page_size": "limit"}
 CONVERSIONS: Mapping[str, Callable[[Any], object]] = {
     "original": transaction_id,
     "transaction_reference": str,
-    "not_after": moment,
+    "not_after": plans.moment,
 }
+
+
+class StartFields(TypedDict, total=False):
+    """Arguments of each call that starts a payment, besides its id and amount (see `Starts`)."""
+
+    terminal: str | None
+    sale: str | None
+    metadata: Json | None
+    options: Json | None
+    additional: bool
+    repeat: bool  # an older name
+    not_after: datetime | None
+
+
+class DerivedFields(StartFields, total=False):
+    """Arguments of each call that starts an operation on another payment. A call names that payment in one way."""
+
+    original: Id | None
+    transaction_reference: Id | None
 
 
 class ListFilters(TypedDict, total=False):
@@ -186,8 +193,8 @@ class PrintFilters(ListFilters, total=False):
     external_reference: str | None
 
 
-class Starts(ABC, Generic[AnyOne, Printed]):
-    """Calls that start a payment or a print job.
+class Starts(ABC, Generic[AnyOne, PaidOne, ReservedOne, ReversedOne, Printed]):
+    """Calls that start a payment or a print job, with one method for each operation type.
 
     `id`: a UUID that the till has created **and stored** before the call (the client's `store` does that). A repeated
     call with the same id never starts a second payment. `amount`: the parts (`iva`, `subtotal_iva`, `subtotal_iva0`,
@@ -209,7 +216,7 @@ class Starts(ABC, Generic[AnyOne, Printed]):
         socket: str | os.PathLike[str] | None = None,
         *,
         patience: float = plans.PATIENCE_SECONDS,
-        on_away: OnAway | None = None,
+        on_away: plans.OnAway | None = None,
         amount_members: Collection[str] = (),
         store: Store | None = None,
         language: str | None = None,
@@ -229,9 +236,24 @@ class Starts(ABC, Generic[AnyOne, Printed]):
     def _begin(self, payment: StoredPayment, stored_at: datetime | None) -> Any:
         """Store a payment and make the call that starts it. `stored_at`: time of the first storage, if known."""
 
+    def _begin_stored(self, payment: StoredPayment, stored: object, stored_at: datetime | None) -> plans.Plan[Any]:
+        """Make the call that starts a payment. `stored`: result of the till's `store`."""
+        first = stored if isinstance(stored, StoredPayment) else replace(payment, stored_at=stored_at)
+        handle = self.transaction(replace(first, id=payment.id))
+        call = plans.Call("PUT", plans.transaction_path(payment.id), body=payment.body)
+        return plans.begin(handle, call, states.Transaction, self.patience, self.on_away)
+
     @abstractmethod
-    def _begin_print(self, identity: str, call: Call) -> Printed:
-        """Make the call that starts a print job."""
+    def _run(self, plan: plans.Plan[Any]) -> Any:
+        """Run a plan. Return its result, or an awaitable of the result."""
+
+    @abstractmethod
+    def transaction(self, id: Id | StoredPayment) -> Any:  # noqa: A002 - the field's name
+        """Return the handle of a payment by its id, or as stored, without a call to posd."""
+
+    @abstractmethod
+    def printed(self, id: str) -> Any:  # noqa: A002 - the field's name
+        """Return the handle of a print job by its id, without a call to posd."""
 
     def _start(
         self, kind: str, given: Id, amount: Amount | None, fields: Mapping[str, object], names: type, *, whole: bool
@@ -242,8 +264,38 @@ class Starts(ABC, Generic[AnyOne, Printed]):
         for name, convert in CONVERSIONS.items():
             if known.get(name) is not None:
                 known[name] = convert(known[name])
-        body = put("", {"type": kind, "amount": parts, **known}).body
+        # A repeated call must have the same bytes, so the order of the members is fixed.
+        first = {"type": kind, "amount": parts, "original": None, "transaction_reference": None}
+        body = plans.put("", {**first, **known}).body
         return self._begin(StoredPayment(identity, body, datetime.now(UTC)), None)
+
+    def charge(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> PaidOne:  # noqa: A002 - the field's name
+        """Charge a card."""
+        return cast(PaidOne, self._start("charge", id, amount, fields, StartFields, whole=False))
+
+    def pre_auth(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> ReservedOne:  # noqa: A002
+        """Reserve an amount on a card, to capture it later."""
+        return cast(ReservedOne, self._start("pre-auth", id, amount, fields, StartFields, whole=False))
+
+    def re_auth(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> ReservedOne:  # noqa: A002
+        """Change the amount that a pre-authorization reserves."""
+        return cast(ReservedOne, self._start("re-auth", id, amount, fields, DerivedFields, whole=False))
+
+    def capture(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> PaidOne:  # noqa: A002
+        """Charge the amount that a pre-authorization reserves, or a part of that amount."""
+        return cast(PaidOne, self._start("capture", id, amount, fields, DerivedFields, whole=False))
+
+    def post_tip(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> PaidOne:  # noqa: A002
+        """Add a tip to an approved charge."""
+        return cast(PaidOne, self._start("post-tip", id, amount, fields, DerivedFields, whole=False))
+
+    def void(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> ReversedOne:  # noqa: A002
+        """Reverse a charge, a capture or a pre-authorization. No amount is needed."""
+        return cast(ReversedOne, self._start("void", id, amount, fields, DerivedFields, whole=True))
+
+    def refund(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> ReversedOne:  # noqa: A002
+        """Refund a charge or a capture, or only a part of it (`amount`)."""
+        return cast(ReversedOne, self._start("refund", id, amount, fields, DerivedFields, whole=True))
 
     def start(self, payment: StoredPayment) -> AnyOne:
         """Start a stored payment, or return it if it was started.
@@ -266,14 +318,15 @@ class Starts(ABC, Generic[AnyOne, Printed]):
 
         `id`: 1 to 64 characters of A-Z, a-z, 0-9, '.', '_' and '-'.
         """
-        identity = print_job_id(id)
+        handle = self.printed(id)
         fields = {
             "document": document,
             "terminal": terminal,
             "external_reference": external_reference,
             "reprint_of": reprint_of,
         }
-        return self._begin_print(identity, put(print_job_path(identity), fields))
+        call = plans.put(plans.print_job_path(handle.id), fields)
+        return cast(Printed, self._run(plans.begin(handle, call, states.PrintJob, self.patience, self.on_away)))
 
 
 class Reads(ABC, Generic[Payments, PrintJobs, Terminals, OneTerminal, OneHealth, OneVersion]):
@@ -285,18 +338,18 @@ class Reads(ABC, Generic[Payments, PrintJobs, Terminals, OneTerminal, OneHealth,
 
     socket: str
     patience: float
-    on_away: OnAway | None
+    on_away: plans.OnAway | None
 
     @abstractmethod
-    def _run(self, plan: Plan[Any]) -> Any:
+    def _run(self, plan: plans.Plan[Any]) -> Any:
         """Run a plan. Return its result, or an awaitable of the result."""
 
     @abstractmethod
-    def _rows(self, call: Call, member: str, kind: type[Any]) -> Any:
+    def _rows(self, call: plans.Call, member: str, kind: type[Any]) -> Any:
         """Yield the rows of a list, from its first page on."""
 
-    def _away(self, passing: Callable[[PosdError], bool] = plans.is_away) -> Away:
-        return Away(self.patience, self.on_away, passing)
+    def _away(self, passing: Callable[[PosdError], bool] = plans.is_away) -> plans.Away:
+        return plans.Away(self.patience, self.on_away, passing)
 
     def terminals(self, *, everything: bool = False, check: bool = False) -> Terminals:
         """Return the terminals of the fleet.
@@ -304,30 +357,35 @@ class Reads(ABC, Generic[Payments, PrintJobs, Terminals, OneTerminal, OneHealth,
         With `everything`, also return announced terminals outside the fleet. With `check`, posd first probes the
         terminals that have no recent probe.
         """
-        call = get("/terminals", {"all": everything or None, "check": check or None})
-        return cast(Terminals, self._run(plans.whole(call, "terminals", Terminal, self._away())))
+        call = plans.get("/terminals", {"all": everything or None, "check": check or None})
+        return cast(Terminals, self._run(plans.whole(call, "terminals", states.Terminal, self._away())))
 
     def terminal(self, serial: str) -> OneTerminal:
         """Return one terminal. Raise Problem."""
-        return cast(OneTerminal, self._run(plans.one(get(terminal_path(serial)), Terminal, self._away())))
+        return cast(
+            OneTerminal, self._run(plans.one(plans.get(plans.terminal_path(serial)), states.Terminal, self._away()))
+        )
 
     def health(self) -> OneHealth:
         """Return the health of posd. A posd whose health is failing replies too."""
-        return cast(OneHealth, self._run(plans.one(plans.HEALTH, Health, self._away())))
+        return cast(OneHealth, self._run(plans.one(plans.HEALTH, states.Health, self._away())))
 
     def version(self) -> OneVersion:
         """Return the version of posd."""
-        return cast(OneVersion, self._run(plans.one(get("/version"), Version, self._away())))
+        return cast(OneVersion, self._run(plans.one(plans.get("/version"), states.Version, self._away())))
 
     def transactions(self, **filters: Unpack[PaymentFilters]) -> Payments:
         """Yield the payments that match."""
-        metadata = metadata_filters(filters.pop("metadata", None))
-        call = get("/transactions", _known(filters, PaymentFilters) | metadata)
-        return cast(Payments, self._rows(call, "transactions", Transaction))
+        metadata = plans.metadata_filters(filters.pop("metadata", None))
+        call = plans.get("/transactions", _known(filters, PaymentFilters) | metadata)
+        return cast(Payments, self._rows(call, "transactions", states.Transaction))
 
     def print_jobs(self, **filters: Unpack[PrintFilters]) -> PrintJobs:
         """Yield the print jobs that match."""
-        return cast(PrintJobs, self._rows(get("/print-jobs", _known(filters, PrintFilters)), "print_jobs", PrintJob))
+        return cast(
+            PrintJobs,
+            self._rows(plans.get("/print-jobs", _known(filters, PrintFilters)), "print_jobs", states.PrintJob),
+        )
 
 
 def _known(given: Mapping[str, object], names: type) -> dict[str, object]:
@@ -340,14 +398,14 @@ def _known(given: Mapping[str, object], names: type) -> dict[str, object]:
     return {API_NAMES.get(name, name): given[name] for name in names.__annotations__ if name in given}
 
 
-class PaymentCalls(Handle[Transaction], Generic[OneState, Ending, Known]):
+class PaymentCalls(plans.Handle[states.Transaction], Generic[OneState, Ending, Known]):
     """A payment that was started, or may have been.
 
     If the till drops the handle, the payment continues, and its id gives a new handle. No call of a handle starts
     anything.
     """
 
-    def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Ending:
+    def outcome(self, timeout: float | None = None, *, show: plans.Show | None = None) -> Ending:
         """Wait for the outcome, over restarts of posd, without limit or for `timeout` seconds. It starts nothing.
 
         `show` is called with each new text for the cashier (`display`), including the last one. If an operator has to
@@ -369,9 +427,9 @@ class PaymentCalls(Handle[Transaction], Generic[OneState, Ending, Known]):
 
     def state(self) -> OneState:
         """Return its state. Raise Problem; raise Unreachable if posd is away or cannot read it."""
-        return cast(OneState, _look(self, transaction_path(self.id), Transaction))
+        return cast(OneState, _look(self, plans.transaction_path(self.id), states.Transaction))
 
-    def _state(self, call: Call, *, once: bool = False) -> OneState:
+    def _state(self, call: plans.Call, *, once: bool = False) -> OneState:
         """Make a call that returns the transaction. With `once`, do not repeat the call if posd may have read it."""
         return cast(OneState, self._posd._run(plans.changed(call, self._posd._away(), self, once=once)))
 
@@ -381,11 +439,11 @@ class PaymentCalls(Handle[Transaction], Generic[OneState, Ending, Known]):
         Raise Problem (`past_point_of_no_return`, `already_final`, `not_abortable`, `nothing_running`,
         `terminal_offline`) or Unreachable.
         """
-        return self._state(post(transaction_path(self.id, "/abort")))
+        return self._state(plans.post(plans.transaction_path(self.id, "/abort")))
 
     def reconcile(self) -> OneState:
         """Search on the terminal for the outcome now. posd also searches on its own."""
-        return self._state(post(transaction_path(self.id, "/reconcile")))
+        return self._state(plans.post(plans.transaction_path(self.id, "/reconcile")))
 
     def release(self, operator: str, note: str) -> OneState:
         """Free the payment's terminal, by an operator's decision. The payment stays open.
@@ -418,15 +476,15 @@ class PaymentCalls(Handle[Transaction], Generic[OneState, Ending, Known]):
         return self._decide("/acknowledge", code=code, operator=operator, note=note)
 
     def _decide(self, call: str, **fields: Any) -> OneState:
-        return self._state(post(transaction_path(self.id, call), fields), once=True)
+        return self._state(plans.post(plans.transaction_path(self.id, call), fields), once=True)
 
 
-class PrintCalls(Handle[PrintJob], Generic[OneState]):
+class PrintCalls(plans.Handle[states.PrintJob], Generic[OneState]):
     """A print job that was started, or may have been."""
 
     def state(self) -> OneState:
         """Return its state. Raise Problem; raise Unreachable if posd is away or cannot read it."""
-        return cast(OneState, _look(self, print_job_path(self.id), PrintJob))
+        return cast(OneState, _look(self, plans.print_job_path(self.id), states.PrintJob))
 
     def outcome(self, timeout: float | None = None) -> OneState:
         """Wait for the end of the job, over restarts of posd, without limit or for `timeout` seconds.
@@ -438,21 +496,21 @@ class PrintCalls(Handle[PrintJob], Generic[OneState]):
         return cast(OneState, self._posd._run(plan))
 
 
-def _look(handle: Handle[R], path: str, kind: type[R]) -> Any:
+def _look(handle: plans.Handle[plans.R], path: str, kind: type[plans.R]) -> Any:
     """Read the state of a handle. Wait while posd cannot read its database."""
     posd = handle._posd
-    return posd._run(plans.look(posd.socket, get(path), kind, posd._away(plans.passes), handle))
+    return posd._run(plans.look(posd.socket, plans.get(path), kind, posd._away(plans.passes), handle))
 
 
 # The sync client.
 
 
-class Payment(PaymentCalls[Transaction, Outcome[E], bool], Generic[E]):
+class Payment(PaymentCalls[states.Transaction, states.Outcome[states.E], bool], Generic[states.E]):
     """Handle of a payment that was started, or may have been (see `PaymentCalls`)."""
 
     _posd: "Posd"
 
-    def watch(self) -> Generator[Change | State | Outcome[E], None, None]:
+    def watch(self) -> Generator[states.Change | states.State | states.Outcome[states.E], None, None]:
         """Yield the terminal's events and the payment's states, from the beginning, and finally the outcome.
 
         The stream continues over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
@@ -460,7 +518,7 @@ class Payment(PaymentCalls[Transaction, Outcome[E], bool], Generic[E]):
         place = plans.watched(self._posd.socket, self.id, self._posd.on_away)
         try:
             for item, change in self._posd.connection.follow(place):
-                if item.name == plans.OUTCOME_ITEM:
+                if item.event == plans.OUTCOME_ITEM:
                     break
                 if change is not None:
                     yield change
@@ -469,14 +527,20 @@ class Payment(PaymentCalls[Transaction, Outcome[E], bool], Generic[E]):
         yield self.outcome()
 
 
-class Print(PrintCalls[PrintJob]):
+class Print(PrintCalls[states.PrintJob]):
     """Handle of a print job that was started, or may have been."""
 
 
 class Posd(
-    Starts[Payment, Print],
-    Operations[Payment[Paid], Payment[Reserved], Payment[Reversed]],
-    Reads[Iterator[Transaction], Iterator[PrintJob], list[Terminal], Terminal, Health, Version],
+    Starts[Payment, Payment[states.Paid], Payment[states.Reserved], Payment[states.Reversed], Print],
+    Reads[
+        Iterator[states.Transaction],
+        Iterator[states.PrintJob],
+        list[states.Terminal],
+        states.Terminal,
+        states.Health,
+        states.Version,
+    ],
 ):
     """Client of the daemon behind one Unix socket: `socket`, else the socket in POSD_SOCKET, else /run/posd/till.sock.
 
@@ -512,36 +576,29 @@ class Posd(
         return Print(self, print_job_id(id))
 
     def feed(
-        self, after: int | str = plans.START, *, on_notice: OnNotice | None = None
-    ) -> Generator[FeedChange, None, None]:
+        self, after: int | str = plans.START, *, on_notice: plans.OnNotice | None = None
+    ) -> Generator[states.FeedChange, None, None]:
         """Yield every recorded change of every payment and print job after a place, without end.
 
         The stream continues over restarts of posd, without repetition or gap, if the till stores the `place` of the
         last change. `on_notice` is called if changes may be missing (after removal by retention, or a restored backup).
         Raise Problem.
         """
-        place = Place(self.socket, "/feed", FeedChange, after, self.on_away, on_notice)
+        place = plans.Place(self.socket, "/feed", states.FeedChange, after, self.on_away, on_notice)
         for _, change in self.connection.follow(place):
             if change is not None:
                 yield replace(change, place=place.resume)
 
-    def _run(self, plan: Plan[Any]) -> Any:
+    def _run(self, plan: plans.Plan[Any]) -> Any:
         return self.connection.run(plan)
 
-    def _begin(self, payment: StoredPayment, stored_at: datetime | None) -> Payment:
+    def _begin(self, payment: StoredPayment, stored_at: datetime | None) -> Any:
         stored = self.store and self.store(payment)
         if isinstance(stored, Awaitable):
             raise TypeError(f"`store` has stored nothing yet, it returned {stored!r}: that is for AsyncPosd")
-        stored_at = stored.stored_at if isinstance(stored, StoredPayment) else stored_at
-        call = Call("PUT", transaction_path(payment.id), body=payment.body)
-        plan = plans.begin(self.socket, call, Transaction, self.patience, self.on_away, stored_at)
-        return Payment(self, payment.id, self.connection.run(plan), stored_at)
+        return self._run(self._begin_stored(payment, stored, stored_at))
 
-    def _begin_print(self, identity: str, call: Call) -> Print:
-        plan = plans.begin(self.socket, call, PrintJob, self.patience, self.on_away)
-        return Print(self, identity, self.connection.run(plan))
-
-    def _rows(self, call: Call, member: str, kind: type[R]) -> Iterator[R]:
+    def _rows(self, call: plans.Call, member: str, kind: type[plans.R]) -> Iterator[plans.R]:
         cursor: str | None = ""
         while cursor is not None:
             paged = replace(call, params={**call.params, "cursor": cursor}) if cursor else call

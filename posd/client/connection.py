@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from posd.client import documents
 from posd.client.documents import ForeignAnswer, PosdError, Problem, Unreachable, problem_of
-from posd.client.plans import RETRY_SECONDS, Call, Place, Plan, R, Reply, StreamItem
+from posd.client.plans import RETRY_SECONDS, Call, Place, Plan, R, Reply
 
 if TYPE_CHECKING:
     import httpx2
@@ -293,7 +293,7 @@ class Connection:
                 raise
             raise misread(self.socket, error, reply) from error
 
-    def stream(self, path: str, after: int | str = 0) -> Iterator[StreamItem]:
+    def stream(self, path: str, after: int | str = 0) -> Iterator["httpx2.ServerSentEvent"]:
         """Yield the server-sent events of `path` after a number or id, until posd ends the stream.
 
         Raise Problem or Unreachable. A broken stream also raises Unreachable.
@@ -305,14 +305,13 @@ class Connection:
             with self._http.sse(**stream_options(path, after)) as source:
                 if not is_stream(source.response):
                     raise not_a_stream(self.socket, source.response.status_code, source.response.read())
-                for item in source:
-                    yield StreamItem(item.id, item.event, item.data)
+                yield from source
         except httpx2.TransportError as error:
             raise lost(self.socket, error) from error
 
     def follow(
         self, place: Place[R], before: Callable[[], None] | None = None
-    ) -> Iterator[tuple[StreamItem, R | None]]:
+    ) -> Iterator[tuple["httpx2.ServerSentEvent", R | None]]:
         """Yield the items of a stream without end, over restarts of posd, each with its new content or None.
 
         `before` is called each time before the stream is opened. An exception of `before` counts as an exception of the

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from posd.client import documents
@@ -36,6 +36,9 @@ from posd.client.states import (
     Transaction,
     read_outcome,
 )
+
+if TYPE_CHECKING:
+    import httpx2
 
 # Calls as values.
 
@@ -67,15 +70,6 @@ class Reply:
     status: int
     body: Any
     raw: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class StreamItem:
-    """One server-sent event: id (the newest id so far), name, and data as text."""
-
-    id: str
-    name: str
-    data: str
 
 
 HEALTH = Call("GET", "/health", also={503})  # a posd whose health is failing reports the reasons
@@ -339,16 +333,15 @@ def whole(call: Call, member: str, kind: type[R], away: Away) -> Plan[list[R]]:
     return rows
 
 
-def begin(
-    socket: str, call: Call, kind: type[R], patience: float, on_away: OnAway | None, stored_at: datetime | None = None
-) -> Plan[R]:
-    """Start something, and return its state (see `start`)."""
+def begin(handle: Handle[R], call: Call, kind: type[R], patience: float, on_away: OnAway | None) -> Plan[Handle[R]]:
+    """Start the payment or print job of a handle, and return the handle with the state (see `start`)."""
     try:
-        reply = yield from start(socket, call, patience, on_away, unsent_patience=patience)
+        reply = yield from start(handle._posd.socket, call, patience, on_away, unsent_patience=patience)
     except Problem as problem:
-        problem.compare(stored_at)
+        problem.compare(handle._stored_at)
         raise
-    return kind.read(documents.document(reply.body))
+    handle._newest = kind.read(documents.document(reply.body))
+    return handle
 
 
 def start(
@@ -477,7 +470,7 @@ class Place(Generic[R]):
         self._unnumbered = unnumbered
         self._last: R | None = None
 
-    def take(self, item: StreamItem) -> R | None:
+    def take(self, item: "httpx2.ServerSentEvent") -> R | None:
         """Return the content of a new item, or None for a repeated or irrelevant item.
 
         Raise ForeignAnswer if the item does not follow the API.
@@ -486,13 +479,13 @@ class Place(Generic[R]):
         notice = found = None
         try:
             source = documents.decode(item.data) if item.data else None
-            if (kind := self._unnumbered.get(item.name)) is not None:
+            if (kind := self._unnumbered.get(item.event)) is not None:
                 last, self._last = self._last, kind.read(documents.document(source))
                 return None if self._last == last else self._last
             if not isinstance(source, Mapping) or not isinstance(seq := source.get("seq"), int):
                 return None
-            if item.name in OWN_NAMES:
-                notice = Notice.read(source) if item.name == NOTICE_ITEM else None
+            if item.event in OWN_NAMES:
+                notice = Notice.read(source) if item.event == NOTICE_ITEM else None
             elif seq > self._seq:
                 found = self._kind.read(documents.document(source))
         except ValueError as error:

@@ -18,13 +18,13 @@ from posd.cli.app.output import Output
 from posd.cli.explain.catalogue import choose, language, say, translate
 from posd.client.connection import Connection, probe
 from posd.client.documents import ForeignAnswer, Problem, Unreachable, decode, encode
-from posd.client.plans import REPLY_SECONDS, RETRY_SECONDS, Call, Reply, StreamItem
+from posd.client.plans import REPLY_SECONDS, RETRY_SECONDS, Call, Reply
 
 # Local API for the commands: `posd.client`'s connection, called by method and path.
 #
 # Commands show posd's words unchanged, also those of a newer posd, so they use documents and bytes instead of types.
 
-__all__ = ["Api", "Call", "ForeignAnswer", "Problem", "Reply", "StreamItem", "Unreachable", "decode"]
+__all__ = ["Api", "Call", "ForeignAnswer", "Problem", "Reply", "Unreachable", "decode"]
 
 #: Longest wait for the start of posd while the service manager holds its socket, in seconds.
 START_SECONDS = 4.0

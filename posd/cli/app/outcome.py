@@ -180,7 +180,7 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
         place = Place(socket, f"{path}/events", Arrived, 0, told)
         try:
             for item, event in api.follow(place, before=look):
-                if item.name == plans.OUTCOME_ITEM:
+                if item.event == plans.OUTCOME_ITEM:
                     break
                 if event is not None:
                     updates.put(event)

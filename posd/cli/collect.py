@@ -268,8 +268,9 @@ def _tried(output: Output, work: Coroutine[Any, Any, T]) -> T:
     import psycopg
 
     from posd.collect.collector import words_of
-    from posd.collect.store import WrongTables, is_of_the_data
-    from posd.relay.stream import ServerTooOld, StreamAway
+    from posd.collect.store import is_of_the_data
+    from posd.relay.messages import OperatorNeeded
+    from posd.relay.stream import StreamAway
 
     def failure(error: Exception, code: ExitCode, *more: str) -> Failure:
         raw = msgspec.json.encode({"ok": False, "error": words_of(error)})
@@ -277,8 +278,8 @@ def _tried(output: Output, work: Coroutine[Any, Any, T]) -> T:
 
     try:
         return asyncio.run(work)
-    except (WrongTables, ServerTooOld) as error:
-        raise failure(error, ExitCode.USAGE) from error
+    except OperatorNeeded as error:
+        raise failure(error, ExitCode.USAGE, error.todo) from error
     except StreamAway as error:
         raise failure(error, ExitCode.UNREACHABLE, error.todo) from error
     except psycopg.Error as error:

@@ -15,7 +15,6 @@ from typing import Final
 
 import psycopg
 import structlog
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
@@ -34,13 +33,14 @@ from posd.base.exposition import (
 from posd.collect import questions
 from posd.collect.questions import FleetSummary
 from posd.collect.reading import LaneMessage
-from posd.collect.store import CollectorStore, ParsedBatch, WrongTables, parsed
+from posd.collect.store import CollectorStore, ParsedBatch, parsed
 from posd.config import Config
 from posd.config.schema import CollectConfig
 from posd.logs import output
 from posd.relay import process
+from posd.relay.messages import OperatorNeeded
 from posd.relay.process import EXIT_CONFIGURATION, EXIT_DONE, Pauses
-from posd.relay.stream import ServerError, ServerTooOld, StreamAway, client_of, old_version
+from posd.relay.stream import NatsClient, StreamAway, client_of
 
 # Counters of a collector, values of all lanes, and the metrics of both (table: docs/reference/metrics.md).
 #
@@ -126,14 +126,11 @@ KEPT_SECONDS = 14 * 86_400.0
 class StreamConsumer:
     """Consumer of the stream, on one connection. Every method raises StreamAway."""
 
-    def __init__(self, client: Client, config: CollectConfig, server_error: ServerError) -> None:
-        url = client.connected_url
-        self._server_error = server_error
+    def __init__(self, client: NatsClient, config: CollectConfig) -> None:
+        self.client = client
         self._jetstream = client.jetstream(timeout=10)
         self._stream = config.stream
         self._bound: JetStreamContext.PullSubscription | None = None
-        self.server = f"{url.hostname}:{url.port}" if url is not None else ""
-        self.old = old_version(client)
 
     async def make(self, replicas: int) -> list[str]:
         """Create the stream and the consumer if they are missing. Return the names of those created."""
@@ -179,8 +176,8 @@ class StreamConsumer:
     async def take(self, seconds: float = WAIT_SECONDS) -> list[Msg]:
         """Return the next messages. The list is empty if no message arrives within the wait."""
         with _away("messages cannot be taken"), suppress(TimeoutError):
-            if self._server_error.done():  # the only response to a forbidden acknowledgement
-                raise NatsError(self._server_error.result())
+            if self.client.server_error.done():  # the only response to a forbidden acknowledgement
+                raise NatsError(self.client.server_error.result())
             if self._bound is None:
                 self._bound = await self._jetstream.pull_subscribe_bind(durable=DURABLE, stream=self._stream)
             return await self._bound.fetch(BATCH, timeout=seconds)
@@ -208,9 +205,9 @@ def _read(message: Msg) -> LaneMessage:
 
 @asynccontextmanager
 async def connected(config: CollectConfig) -> AsyncIterator[StreamConsumer]:
-    """Connect for the block. Raise StreamAway, ServerTooOld."""
-    async with client_of(config, "posd collect", INBOX) as (client, server_error):
-        yield StreamConsumer(client, config, server_error)
+    """Connect for the block. Raise StreamAway, OperatorNeeded."""
+    async with client_of(config, "posd collect", INBOX) as client:
+        yield StreamConsumer(client, config)
 
 
 @contextmanager
@@ -244,7 +241,7 @@ class Collector:
     _source: StreamConsumer | None = None
 
     async def run(self) -> None:
-        """Collect until cancelled. Raise WrongTables."""
+        """Collect until cancelled. Raise OperatorNeeded."""
         pauses = Pauses(FIRST_PAUSE, MOST_PAUSE)
         while True:
             pauses.begin()
@@ -258,7 +255,7 @@ class Collector:
                 await asyncio.sleep(wait)
 
     async def once(self, *, forever: bool = False, from_start: bool = False) -> CollectorCounters:
-        """Store all messages. Return the counters. Raise WrongTables, StreamAway, psycopg.Error."""
+        """Store all messages. Return the counters. Raise OperatorNeeded, StreamAway, psycopg.Error."""
         async with (
             await psycopg.AsyncConnection.connect(self.config.dsn, autocommit=True) as connection,
             connected(self.config) as source,
@@ -268,9 +265,9 @@ class Collector:
             if from_start:
                 await source.begin_again()
             if forever:
-                log.info("collect.connected", host=source.server, database=connection.info.dbname)
-                if source.old is not None:
-                    log.warning("collect.old_server", version=source.old)
+                log.info("collect.connected", host=source.client.address, database=connection.info.dbname)
+                if source.client.old_version is not None:
+                    log.warning("collect.old_server", version=source.client.old_version)
             self._source, self.counts.connected = source, True
             try:
                 await self._take(source, store, forever)
@@ -345,7 +342,7 @@ async def _run(config: Config) -> int:
             await collector.run()
     except asyncio.CancelledError:  # cancelled by a signal
         log.info("collect.stopped")
-    except (WrongTables, ServerTooOld) as error:
+    except OperatorNeeded as error:
         log.error("collect.refused", error=str(error))  # noqa: TRY400 - the message is complete
         return EXIT_CONFIGURATION
     return EXIT_DONE

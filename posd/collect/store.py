@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from posd.base.operations import OPERATIONS
 from posd.collect import reading
 from posd.collect.reading import KEPT_BYTES, ChangeRow, LaneMessage, RejectedMessage
-from posd.relay.messages import AnyMessage, Begin, Changes, Lost, StateMessage
+from posd.relay.messages import AnyMessage, Begin, Changes, Lost, OperatorNeeded, StateMessage
 
 #: Version of the tables of this program. Each file in `tables` upgrades the tables from the previous version.
 VERSION = 6
@@ -43,10 +43,6 @@ def is_of_the_data(error: Exception) -> bool:
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
         return error.sqlstate[:2] in OF_THE_DATA
     return isinstance(error, psycopg.DataError | UnicodeError)  # the error was found before the data was sent
-
-
-class WrongTables(Exception):
-    """Database without tables, or with tables of another version."""
 
 
 class ParsedMessage(NamedTuple):
@@ -114,7 +110,7 @@ class CollectorStore:
     async def prepare(self, *, init: bool = False) -> bool:
         """Check the tables. With `init`, create or upgrade them, and return whether this was needed.
 
-        Raise WrongTables.
+        Raise OperatorNeeded for missing tables, or tables of another version.
         """
         # The compilation of a query (JIT) takes seconds, longer than each of these queries.
         await self.connection.execute("SET jit = off")
@@ -122,20 +118,20 @@ class CollectorStore:
             await self.connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
             ((there,),) = await self._rows("SELECT to_regclass('posd.schema_version') IS NOT NULL")
             if not there and not init:
-                raise WrongTables("the database has no tables of posd: make them with posd collect --init")
+                raise OperatorNeeded("the database has no tables of posd: make them with posd collect --init")
             ((found,),) = await self._rows("SELECT max(version) FROM posd.schema_version") if there else [(0,)]
             if found > VERSION:
-                raise WrongTables(f"the tables are of version {found}, and this posd supports version {VERSION}")
+                raise OperatorNeeded(f"the tables are of version {found}, and this posd supports version {VERSION}")
             if found < VERSION and not init:
                 words = f"the tables are of version {found}, this posd needs version {VERSION}"
-                raise WrongTables(f"{words}: bring them up to date with posd collect --init")
+                raise OperatorNeeded(f"{words}: bring them up to date with posd collect --init")
             for version in range(found + 1, VERSION + 1):
                 await self.connection.execute((files("posd.collect") / "tables" / f"{version}.sql").read_bytes())
                 await self.connection.execute("INSERT INTO posd.schema_version (version) VALUES (%s)", (version,))
             lacking = set(EFFECTS).difference(await self._rows("SELECT * FROM posd.operations"))
             if lacking and not init:
                 kinds = ", ".join(sorted(kind for kind, *_ in lacking))
-                raise WrongTables(f"the tables do not count {kinds}: bring them up to date with posd collect --init")
+                raise OperatorNeeded(f"the tables do not count {kinds}: bring them up to date with posd collect --init")
             async with self.connection.cursor() as cursor:
                 await cursor.executemany(_OPERATIONS, list(lacking))
         return bool(found < VERSION or lacking)

@@ -169,12 +169,16 @@ def position(message: AnyMessage) -> Position:
 PLACE_UNKNOWN = "place_unknown"
 
 
-class RelayStopped(Exception):
-    """Failure that an operator must resolve. `todo`: the next step."""
+class OperatorNeeded(Exception):
+    """Failure that ends the process, because an operator must resolve it. `todo`: the next step.
 
-    def __init__(self, detail: str, todo: str) -> None:
+    `is_setup`: the servers or tables are wrong, so that the exit code is that of a wrong configuration.
+    """
+
+    def __init__(self, detail: str, todo: str = "", *, is_setup: bool = False) -> None:
         super().__init__(detail)
         self.todo = todo
+        self.is_setup = is_setup
 
 
 _OTHER_LANE = (
@@ -193,7 +197,7 @@ def following(position: Position | None, page: Page, *, begin: bool, **head: Any
     Return None if all changes were sent. `head`: merchant, lane and time of the message. `begin`: whether the operator
     has decided that the lane begins again after the loss of its database.
 
-    Raise RelayStopped if the feed cannot continue from the last message.
+    Raise OperatorNeeded if the feed cannot continue from the last message.
     """
     first, *_ = page.databases
     if position is None:
@@ -202,7 +206,7 @@ def following(position: Position | None, page: Page, *, begin: bool, **head: Any
     if at is None:
         if begin:
             return _begin(first, Previous(position.database_id, position.seq), head)
-        raise RelayStopped(
+        raise OperatorNeeded(
             f"the last message on this lane's subject is of the database {position.database_id}, which this "
             "lane's feed does not know",
             _OTHER_LANE,
@@ -210,14 +214,14 @@ def following(position: Position | None, page: Page, *, begin: bool, **head: Any
     here = page.databases[at]
     newer = page.databases[at + 1] if at + 1 < len(page.databases) else None
     if newer is None and position.seq > here.end:
-        raise RelayStopped(
+        raise OperatorNeeded(
             f"the last message on this lane's subject goes up to change {position.seq} of this database, which itself "
             f"has only {here.end}",
             _GONE_BACK,
         )
     unknown = any(notice["code"] == PLACE_UNKNOWN for notice in page.notices)
     if unknown and here.first_seq <= position.seq <= here.end:
-        raise RelayStopped(
+        raise OperatorNeeded(
             f"change {position.seq} of this database is another one than the last that was sent under that number",
             _GONE_BACK,
         )

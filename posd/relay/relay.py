@@ -32,13 +32,13 @@ from posd.relay.messages import (
     Begin,
     Changes,
     Lost,
+    OperatorNeeded,
     Page,
     Position,
-    RelayStopped,
     StateMessage,
 )
 from posd.relay.process import EXIT_CONFIGURATION, EXIT_DONE, Pauses
-from posd.relay.stream import LaneStream, MessageTooLarge, ServerTooOld, StreamAway, SubjectMoved, connected
+from posd.relay.stream import LaneStream, StreamAway, SubjectMoved, connected
 
 # Counters of the relay, and its metrics. docs/reference/metrics.md has the same table.
 
@@ -205,7 +205,7 @@ class Relay:
         return f"posd.{self.merchant}.{self.lane}"
 
     async def run(self) -> None:
-        """Send until cancelled. Raise RelayStopped."""
+        """Send until cancelled. Raise OperatorNeeded."""
         while True:
             self._pauses.begin()
             try:
@@ -226,9 +226,7 @@ class Relay:
         self._away_since = self._away_since if self._away_since is not None else now
         if now - self._away_since < self.config.state_seconds:
             return
-        with suppress(
-            StreamAway, SubjectMoved, ServerTooOld, RelayStopped
-        ):  # the next attempt to reach posd repeats this call
+        with suppress(StreamAway, SubjectMoved, OperatorNeeded):  # the next attempt to reach posd repeats this call
             async with self._connected() as stream:
                 sequence, last = await stream.last()
                 known = self._position(last) is not None  # and of this lane
@@ -241,13 +239,13 @@ class Relay:
                 self._away_since = math.inf  # until it is back
 
     async def once(self, *, forever: bool = False) -> None:
-        """Send all changes, over one connection. Raise RelayStopped, StreamAway, Unreachable, Problem."""
+        """Send all changes, over one connection. Raise OperatorNeeded, StreamAway, Unreachable, Problem."""
         await self.feed.version()  # while posd is unreachable, the servers of head office are not contacted
         self._away_since = None
         async with self._connected() as stream:
-            log.info("relay.connected", detail=stream.server, host=self.subject)
-            if stream.old is not None:
-                log.warning("relay.old_server", version=stream.old)
+            log.info("relay.connected", detail=stream.client.address, host=self.subject)
+            if stream.client.old_version is not None:
+                log.warning("relay.old_server", version=stream.client.old_version)
             self._pauses.is_news("")  # log that earlier failures are resolved
             self.counts.connected = True
             try:
@@ -287,11 +285,10 @@ class Relay:
                 await self._wait(page.databases[-1].end)
                 continue
             data = messages.encode(message)
-            try:
-                sequence = await stream.publish(data, sequence)
-            except MessageTooLarge as error:
-                self._shorten(message, error)
+            if not stream.fits(data):
+                self._shorten(message)
                 continue
+            sequence = await stream.publish(data, sequence)
             self._published(message, len(data))
             position = messages.position(message)
 
@@ -304,19 +301,19 @@ class Relay:
         return sequence, position
 
     async def _from(self, seq: int, position: Position | None) -> Position | None:
-        """Return the operator's new position if the subject belongs to this lane. Raise RelayStopped."""
+        """Return the operator's new position if the subject belongs to this lane. Raise OperatorNeeded."""
         databases = (await self.feed.page(str(seq - 1))).databases
         if position is not None and all(item.database_id != position.database_id for item in databases):
             return position
         if seq > databases[-1].end + 1:
-            raise RelayStopped(
+            raise OperatorNeeded(
                 f"--from {seq}: this lane's feed goes up to {databases[-1].end}", "Give a number up to that"
             )
         of = next((item for item in reversed(databases) if item.first_seq <= seq), databases[0])
         return Position(of.database_id, seq - 1)
 
     def _position(self, last: bytes | None) -> Position | None:
-        """Return the position in the last message, or None without a message. Raise RelayStopped."""
+        """Return the position in the last message, or None without a message. Raise OperatorNeeded."""
         if last is None:
             return None
         try:
@@ -324,19 +321,19 @@ class Relay:
         except ValueError as error:
             if self.begin:
                 return None
-            raise RelayStopped(
+            raise OperatorNeeded(
                 f"the last message on {self.subject} is none of a relay: {error}",
                 "Find out who can publish there, and remove the message (nats stream rmm)",
             ) from error
         if (message.merchant, message.lane) != (self.merchant, self.lane):
-            raise RelayStopped(
+            raise OperatorNeeded(
                 f"the last message on {self.subject} is of the lane {message.merchant}.{message.lane}",
                 "Find out who can publish there, and remove the message (nats stream rmm)",
             )
         return messages.position(message)
 
     async def _next(self, position: Position | None, page: Page, as_of: str) -> AnyMessage | None:
-        """Return the next message, or None if there is nothing to send. Raise RelayStopped."""
+        """Return the next message, or None if there is nothing to send. Raise OperatorNeeded."""
         message = messages.following(position, page, begin=self.begin, **self._head())
         if message is None:
             assert position is not None  # noqa: S101 - without a message there is always a step
@@ -379,13 +376,13 @@ class Relay:
             place=page.place,
         )
 
-    def _shorten(self, message: AnyMessage, error: MessageTooLarge) -> None:
-        """Halve the number of changes in later messages. Raise RelayStopped if a message had only one change."""
+    def _shorten(self, message: AnyMessage) -> None:
+        """Halve the number of changes in later messages. Raise OperatorNeeded if a message had only one change."""
         if not isinstance(message, Changes) or len(message.changes) == 1:
-            raise RelayStopped(
+            raise OperatorNeeded(
                 f"the NATS server accepts no message as large as change {messages.position(message).seq}",
                 "Raise max_payload of the server (docs/guides/fleet.md)",
-            ) from error
+            )
         self._most = len(message.changes) // 2
 
     def _published(self, message: AnyMessage, size: int) -> None:
@@ -439,12 +436,9 @@ async def _run(config: Config, lane: str, once: bool, restart_at: int | None, be
                 await relay.run()
     except asyncio.CancelledError:  # cancelled by a signal
         log.info("relay.stopped")
-    except RelayStopped as error:
+    except OperatorNeeded as error:
         log.error("relay.refused", error=str(error), detail=error.todo)  # noqa: TRY400 - the message is complete
-        return EXIT_REFUSED
-    except ServerTooOld as error:
-        log.error("relay.refused", error=str(error), detail="Upgrade the servers, or use one alone")  # noqa: TRY400
-        return EXIT_CONFIGURATION
+        return EXIT_CONFIGURATION if error.is_setup else EXIT_REFUSED
     except (StreamAway, Unreachable, Problem) as error:
         log.error("relay.away", error=str(error), detail=getattr(error, "todo", None))  # noqa: TRY400
         return EXIT_UNREACHABLE

@@ -17,6 +17,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from posd.base import tls_contexts
 from posd.config.schema import NatsConfig
+from posd.relay.messages import OperatorNeeded
 
 # Login with a file of NATS credentials: a user's JWT, and the seed of the key that signs the server's nonce.
 #
@@ -94,29 +95,44 @@ class SubjectMoved(Exception):
     """Error if another message is the last one. Nothing was stored."""
 
 
-class MessageTooLarge(Exception):
-    """Error if the server accepts no message of that size. Nothing was stored."""
+class NatsClient(Client):
+    """Connection to one NATS server, without reconnection.
 
-
-class ServerTooOld(Exception):
-    """Server on which the fence does not work."""
-
-
-#: First error that the server sends outside of responses, such as a missing permission. Such a call has no response.
-ServerError = asyncio.Future[str]
-
-
-def words_of(error: Exception, server_error: ServerError) -> str:
-    """Return the server's error if there is one, else the given error."""
-    said = server_error.result() if server_error.done() else ""
-    return said or str(error) or type(error).__name__
-
-
-class _Client(Client):
-    """NATS client that refuses a server without TLS at a tls: address.
-
-    The library's client would accept such a server, and send the password unencrypted.
+    The client refuses a server without TLS at a tls: address. The library's client would accept such a server, and send
+    the password unencrypted.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: First error that the server sends outside of responses, such as a missing permission. Such a call has no
+        #: response.
+        self.server_error: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def record(self, error: Exception) -> None:
+        """Record an error of the server."""
+        if not self.server_error.done():
+            self.server_error.set_result(str(error))
+
+    def words_of(self, error: Exception) -> str:
+        """Return the server's error if there is one, else the given error."""
+        said = self.server_error.result() if self.server_error.done() else ""
+        return said or str(error) or type(error).__name__
+
+    @property
+    def address(self) -> str:
+        """Address of the server."""
+        url = self.connected_url
+        return f"{url.hostname}:{url.port}" if url is not None else ""
+
+    @property
+    def old_version(self) -> str | None:
+        """Version of a server before `FENCE_HOLDS`, else None.
+
+        With it the fence works only with a single replica and without a power loss.
+        """
+        match = re.match(r"(\d+)\.(\d+)\.(\d+)", str(self._server_info.get("version", "")))
+        found = tuple(int(part) for part in match.groups()) if match else (0,)
+        return ".".join(map(str, found)) if found < FENCE_HOLDS else None
 
     def _connect_command(self) -> bytes:
         server = self._current_server
@@ -126,25 +142,13 @@ class _Client(Client):
 
 
 class LaneStream:
-    """One lane's subject, over one connection to one server, without reconnection."""
+    """One lane's subject, over one connection."""
 
-    def __init__(self, client: Client, stream: str, subject: str, server_error: ServerError) -> None:
-        self._client = client
+    def __init__(self, client: NatsClient, stream: str, subject: str) -> None:
+        self.client = client
         self._jetstream = client.jetstream(timeout=ANSWER_SECONDS)
         self._stream = stream
         self._subject = subject
-        self._server_error = server_error
-
-    @property
-    def server(self) -> str:
-        """Address of the server."""
-        url = self._client.connected_url
-        return f"{url.hostname}:{url.port}" if url is not None else ""
-
-    @property
-    def old(self) -> str | None:
-        """Version of the server, if the fence has limits with it (see `old_version`)."""
-        return old_version(self._client)
 
     async def last(self) -> tuple[int, bytes | None]:
         """Read the last message. Return its number in the stream, which a publish must contain, and its data. Return
@@ -160,15 +164,13 @@ class LaneStream:
             raise self._away("the last message cannot be read", error) from error
         return found.seq or 0, found.data or b""
 
-    async def publish(self, data: bytes, expected: int) -> int:
-        """Publish after the message with a number.
+    def fits(self, data: bytes) -> bool:
+        """Return whether the server accepts a message of that size, with headers, which the client does not count."""
+        return len(data) + HEADER_BYTES <= self.client.max_payload
 
-        Return the new number. Raise SubjectMoved, MessageTooLarge, StreamAway.
-        """
+    async def publish(self, data: bytes, expected: int) -> int:
+        """Publish after the message with a number. Return the new number. Raise SubjectMoved, StreamAway."""
         headers = {EXPECTED: str(expected)}
-        # Including the headers, which the client does not count.
-        if len(data) + HEADER_BYTES > self._client.max_payload:
-            raise MessageTooLarge
         try:
             stored = await self._answer(
                 self._jetstream.publish(self._subject, data, headers=headers, stream=self._stream)
@@ -184,7 +186,7 @@ class LaneStream:
     async def _answer(self, request: Coroutine[Any, Any, T]) -> T:
         """Wait for a response. End the wait at an error of the server, because then no response follows."""
         answer = asyncio.ensure_future(request)
-        ends: set[asyncio.Future[Any]] = {answer, self._server_error}
+        ends: set[asyncio.Future[Any]] = {answer, self.client.server_error}
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
@@ -198,8 +200,8 @@ class LaneStream:
             words = f"{error.description or error} ({error.err_code})"
             todo = "Make room in the stream, or raise its limit; the lane keeps its changes until then"
             return StreamAway(f"{what}: {words}", todo if error.err_code == FULL else "")
-        words = words_of(error, self._server_error)
-        if not self._client.is_connected:
+        words = self.client.words_of(error)
+        if not self.client.is_connected:
             return StreamAway(f"{what}: {words}")
         return StreamAway(
             f"{what}: {words}",
@@ -210,16 +212,17 @@ class LaneStream:
 
 @asynccontextmanager
 async def connected(config: NatsConfig, subject: str, inbox: str) -> AsyncIterator[LaneStream]:
-    """Connect a lane to one of the servers for the block. Raise StreamAway, ServerTooOld."""
-    async with client_of(config, subject, inbox) as (client, server_error):
-        yield LaneStream(client, config.stream, subject, server_error)
+    """Connect a lane to one of the servers for the block. Raise StreamAway, OperatorNeeded."""
+    async with client_of(config, subject, inbox) as client:
+        yield LaneStream(client, config.stream, subject)
 
 
 @asynccontextmanager
-async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[tuple[Client, ServerError]]:
-    """Connect to one of the servers for the block. Raise StreamAway, ServerTooOld.
+async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[NatsClient]:
+    """Connect to one of the servers for the block. Raise StreamAway.
 
-    A broken connection is not restored, because an earlier write could then be sent later.
+    Raise OperatorNeeded for a server of a cluster on which the fence does not work. A broken connection is not
+    restored, because an earlier write could then be sent later.
     """
     try:
         options = login(config)  # read them each time, because certificates are renewed
@@ -227,24 +230,25 @@ async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[
         raise StreamAway(f"cannot log in: {error}") from error
     errors: list[str] = []
     for url in random.sample(config.servers, len(config.servers)):
-        client, server_error = _Client(), asyncio.get_running_loop().create_future()
-
-        async def record(error: Exception, first: ServerError = server_error) -> None:
-            if not first.done():
-                first.set_result(str(error))
-
+        client = NatsClient()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await client.connect(url, error_cb=record, inbox_prefix=inbox, name=name, **ONCE, **options)
+                await client.connect(url, error_cb=client.record, inbox_prefix=inbox, name=name, **ONCE, **options)
             break
         except (NatsError, TimeoutError, OSError, ValueError) as error:
             await _end(client)
-            errors.append(f"{url}: {words_of(error, server_error)}")
+            errors.append(f"{url}: {client.words_of(error)}")
     else:
         raise StreamAway("; ".join(errors))
     try:
-        check_version(client)
-        yield client, server_error
+        if client.old_version is not None and client._server_info.get("cluster"):
+            raise OperatorNeeded(
+                f"the NATS server is {client.old_version} and part of a cluster: before 2.9.21 a stream of several "
+                "replicas can store two messages for one place",
+                "Upgrade the servers, or use one alone",
+                is_setup=True,
+            )
+        yield client
     finally:
         await _end(client)
 
@@ -273,26 +277,3 @@ def login(config: NatsConfig) -> dict[str, Any]:
             context.load_cert_chain(config.certificate, config.private_key)
         options["tls"] = context
     return options
-
-
-def check_version(client: Client) -> None:
-    """Raise ServerTooOld for a server of a cluster on which the fence does not work."""
-    found = _version(client)
-    if found < FENCE_HOLDS and client._server_info.get("cluster"):
-        raise ServerTooOld(
-            f"the NATS server is {'.'.join(map(str, found))} and part of a cluster: before 2.9.21 a stream of "
-            "several replicas can store two messages for one place"
-        )
-
-
-def old_version(client: Client) -> str | None:
-    """Return the version of a server on which the fence works only with a single replica and without a power loss, else
-    "".
-    """
-    found = _version(client)
-    return ".".join(map(str, found)) if found < FENCE_HOLDS else None
-
-
-def _version(client: Client) -> tuple[int, ...]:
-    found = re.match(r"(\d+)\.(\d+)\.(\d+)", str(client._server_info.get("version", "")))
-    return tuple(int(part) for part in found.groups()) if found else (0,)

@@ -16,7 +16,8 @@ from posd.base.times import iso
 from posd.collect import collector as metrics
 from posd.collect import questions
 from posd.collect.reading import LaneMessage
-from posd.collect.store import CollectorStore, WrongTables, parsed
+from posd.collect.store import CollectorStore, parsed
+from posd.relay.messages import OperatorNeeded
 from tests.cli.processes import Done, posd
 from tests.collect.life import BEGAN, LaneLife, as_messages, life
 from tests.collect.postgres import Postgres
@@ -299,7 +300,7 @@ async def test_tables_without_the_effect_of_a_type_are_not_used(store: Collector
     await insert_vectors(store)
     await store.connection.execute("DELETE FROM posd.operations WHERE type = 'capture'")
     await store.connection.execute("UPDATE posd.operations SET reverses = false WHERE type = 'refund'")
-    with pytest.raises(WrongTables, match=r"do not count capture, refund: .* --init"):
+    with pytest.raises(OperatorNeeded, match=r"do not count capture, refund: .* --init"):
         await store.prepare()
     assert await store.prepare(init=True)
     await check_vectors(store)

@@ -15,7 +15,8 @@ import pytest
 from posd.base.money import from_wire, read_money
 from posd.collect import questions
 from posd.collect.reading import LaneMessage
-from posd.collect.store import MOST_DATABASES, CollectorStore, WrongTables, in_order, is_of_the_data, parsed
+from posd.collect.store import MOST_DATABASES, CollectorStore, in_order, is_of_the_data, parsed
+from posd.relay.messages import OperatorNeeded
 from tests.collect.life import BEGAN, LaneLife, as_messages, iso, life
 from tests.collect.postgres import Postgres
 from tests.support.needs import needs
@@ -527,7 +528,7 @@ async def test_a_later_report_of_an_outcome_is_not_a_different_change(store: Col
 
 async def test_tables_of_another_version_are_not_changed(store: CollectorStore) -> None:
     await store.connection.execute("UPDATE posd.schema_version SET version = 99")
-    with pytest.raises(WrongTables, match="of version 99"):
+    with pytest.raises(OperatorNeeded, match="of version 99"):
         await store.prepare()
 
 
@@ -557,7 +558,7 @@ async def test_tables_of_an_earlier_version_are_migrated(store: CollectorStore) 
     await store.connection.execute((files("posd.collect") / "tables" / "1.sql").read_bytes())
     await store.connection.execute("INSERT INTO posd.schema_version (version) VALUES (1)")
     await store.connection.execute("INSERT INTO posd.lanes (merchant, lane) VALUES ('m1', 'old')")
-    with pytest.raises(WrongTables, match=r"of version 1, this posd needs version 6: .* --init"):
+    with pytest.raises(OperatorNeeded, match=r"of version 1, this posd needs version 6: .* --init"):
         await store.prepare()
     assert await store.prepare(init=True)
     assert not await store.prepare(init=True), "the migration runs once"

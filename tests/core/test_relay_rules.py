@@ -16,11 +16,11 @@ from posd.relay.messages import (
     Begin,
     Changes,
     Lost,
+    OperatorNeeded,
     Page,
     Position,
     Previous,
     Range,
-    RelayStopped,
     StateMessage,
     waiting,
 )
@@ -69,7 +69,7 @@ LATER = Range(B, 20, 25)
 THINNED = "changes_removed"
 OTHER = "place_unknown"
 
-CASES: dict[str, tuple[Position | None, Page, Step | type[RelayStopped] | None]] = {
+CASES: dict[str, tuple[Position | None, Page, Step | type[OperatorNeeded] | None]] = {
     "there is no message": (None, page(FULL, seqs=range(1, 4)), begins(FULL, None)),
     "there is none, and the file had two ids": (None, page(FULL, LATER), begins(FULL, None)),
     "it has only begun": (Position(A, 0), page(FULL, seqs=range(1, 4)), sends(A, 1, 3)),
@@ -118,15 +118,15 @@ CASES: dict[str, tuple[Position | None, Page, Step | type[RelayStopped] | None]]
         begins(LATER, Previous(A, 3)),
     ),
     "and of the first database": (Position(B, 5), page(LATER), begins(LATER, None)),
-    "more was sent than the database has": (Position(A, 10), page(FULL), RelayStopped),
-    "another change has that number": (Position(A, 5), page(FULL, notices=(OTHER,)), RelayStopped),
-    "a database that the feed does not know": (Position(C, 5), page(SHORT, LATER), RelayStopped),
+    "more was sent than the database has": (Position(A, 10), page(FULL), OperatorNeeded),
+    "another change has that number": (Position(A, 5), page(FULL, notices=(OTHER,)), OperatorNeeded),
+    "a database that the feed does not know": (Position(C, 5), page(SHORT, LATER), OperatorNeeded),
 }
 
 
 @every(("position", "found", "wanted"), CASES.values(), ids=CASES)
 def test_each_situation_has_its_next_message(
-    position: Position | None, found: Page, wanted: Step | type[RelayStopped] | None
+    position: Position | None, found: Page, wanted: Step | type[OperatorNeeded] | None
 ) -> None:
     if isinstance(wanted, type):
         with pytest.raises(wanted, match=r".") as raised:
@@ -139,7 +139,7 @@ def test_each_situation_has_its_next_message(
 def test_a_lane_begins_again_if_a_person_requests_it() -> None:
     assert following(Position(C, 5), page(FULL), begin=True) == begins(FULL, Previous(C, 5))
     # the stream has more changes of this database than the feed
-    with pytest.raises(RelayStopped, match="itself has only 9"):
+    with pytest.raises(OperatorNeeded, match="itself has only 9"):
         following(Position(A, 10), page(FULL), begin=True)
 
 

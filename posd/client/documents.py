@@ -5,7 +5,7 @@ The `never_started` and `next_step` of a `PosdError` tell the till what to do.
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import UTC, datetime
@@ -20,37 +20,31 @@ Document = Mapping[str, Any]
 # Typed fields. Further members of a document are ignored. A missing member raises ValueError.
 
 
-class FromDocument:
-    """Dataclass that `build` fills from a document."""
-
-    __slots__ = ()
-
-    @classmethod
-    def read(cls, source: Document) -> Self:
-        """Read the document. Raise ValueError."""
-        return build(cls, source)
-
-
-def build(kind: type[T], source: Document, **known: Any) -> T:
+def read(kind: type[T], source: object, **known: Any) -> T:
     """Return a dataclass. Each field is read from the member with its name, by the field's type. Raise ValueError.
 
-    A field's metadata may name another `member`. The field `document` is the source itself. A field with a default
-    keeps the default if the member is missing. `known`: values of fields that are not read.
+    A field's metadata may name another `member`, or a function that reads the field (`read`). The field `document` is
+    the source itself. A field with a default keeps the default. `known`: values of fields that are not read.
     """
-    read = {
-        name: source if name == "document" else _value(hint, source.get(member), member)
-        for name, member, hint in _members(kind)  # type: ignore[arg-type]  # a class is hashable
+    whole = document(source)
+    values = {
+        name: whole if name == "document" else take(whole)
+        for name, take in _readers(kind)  # type: ignore[arg-type]  # a class is hashable
         if name not in known
     }
-    return kind(**read, **known)
+    return kind(**values, **known)
 
 
 @functools.cache
-def _members(kind: type[Any]) -> tuple[tuple[str, str, Any], ...]:
-    """Return the read fields of a dataclass: field, member of the document, type."""
+def _readers(kind: type[Any]) -> tuple[tuple[str, Callable[[Document], Any]], ...]:
+    """Return the read fields of a dataclass, and the function that reads each from a document."""
     hints = get_type_hints(kind)
+
+    def reader(name: str, member: str) -> Callable[[Document], Any]:
+        return lambda source: _value(hints[name], source.get(member), member)
+
     return tuple(
-        (each.name, each.metadata.get("member", each.name), hints[each.name])
+        (each.name, each.metadata.get("read") or reader(each.name, each.metadata.get("member", each.name)))
         for each in fields(kind)
         if each.default is MISSING
     )
@@ -69,7 +63,7 @@ def _value(kind: Any, given: object, name: str) -> Any:
         found = [] if given is None else _of(list, given, name)
         return tuple(str(item) if inner[0] is str else _value(inner[0], item, name) for item in found)
     if is_dataclass(kind):
-        return build(kind, document(given))  # type: ignore[arg-type]  # it is a class
+        return read(kind, given)  # type: ignore[arg-type]  # it is a class
     if kind is datetime:
         return datetime.fromisoformat(_of(str, given, name))
     if kind is Decimal:

@@ -14,31 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from posd.client import documents
-from posd.client.documents import (
-    SAME_CALL,
-    ForeignAnswer,
-    FromDocument,
-    OutcomeUnknown,
-    PosdError,
-    Problem,
-    Unreachable,
-    encode,
-)
-from posd.client.states import (
-    Change,
-    Notice,
-    Outcome,
-    PrintJob,
-    State,
-    StillOpen,
-    StillPrinting,
-    Transaction,
-    read_outcome,
-)
+from posd.client import documents, states
+from posd.client.documents import SAME_CALL, ForeignAnswer, OutcomeUnknown, PosdError, Problem, Unreachable, encode
 
 if TYPE_CHECKING:
     import httpx2
+    from _typeshed import DataclassInstance
 
 # Calls as values.
 
@@ -148,7 +129,7 @@ OnAway: TypeAlias = Callable[[PosdError], None]
 Show: TypeAlias = Callable[[str], None]
 
 #: Called with a notice that changes of the feed may be missing.
-OnNotice: TypeAlias = Callable[[Notice], None]
+OnNotice: TypeAlias = Callable[[states.Notice], None]
 
 #: Seconds for which a call is repeated while posd is away: longer than a stop and start of posd.
 PATIENCE_SECONDS = 15.0
@@ -205,7 +186,7 @@ def is_awaited(error: PosdError) -> bool:
 
 
 #: Type that is read from a document.
-R = TypeVar("R", bound=FromDocument)
+R = TypeVar("R", bound="DataclassInstance")
 
 
 class Handle(Generic[T]):
@@ -274,12 +255,14 @@ def steady(call: Call, away: Away, *, once: bool = False) -> Plan[Reply]:
 def one(call: Call, kind: type[R], away: Away, *, once: bool = False) -> Plan[R]:
     """Make a call that returns a document."""
     reply = yield from steady(call, away, once=once)
-    return kind.read(documents.document(reply.body))
+    return documents.read(kind, reply.body)
 
 
-def changed(call: Call, away: Away, handle: Handle[Transaction], *, once: bool = False) -> Plan[Transaction]:
+def changed(
+    call: Call, away: Away, handle: Handle[states.Transaction], *, once: bool = False
+) -> Plan[states.Transaction]:
     """Make a call that returns the transaction."""
-    handle._newest = state = yield from one(call, Transaction, away, once=once)
+    handle._newest = state = yield from one(call, states.Transaction, away, once=once)
     return state
 
 
@@ -296,7 +279,7 @@ def look(socket: str, call: Call, kind: type[R], away: Away, handle: Handle[R]) 
     return state
 
 
-def is_known(socket: str, handle: Handle[Transaction], within: float, away: Away) -> Plan[bool]:
+def is_known(socket: str, handle: Handle[states.Transaction], within: float, away: Away) -> Plan[bool]:
     """Return whether posd knows a transaction. Retry for `within` seconds. Raise OutcomeUnknown, or as `look` does.
 
     The result is False only if posd itself reports `never_started`. After a restore with lost records, the record may
@@ -305,7 +288,7 @@ def is_known(socket: str, handle: Handle[Transaction], within: float, away: Away
     call, end = get(transaction_path(handle.id)), time.monotonic() + within
     while True:
         try:
-            yield from look(socket, call, Transaction, away, handle)
+            yield from look(socket, call, states.Transaction, away, handle)
         except Problem as problem:
             if problem.status == GONE:
                 return True
@@ -323,7 +306,7 @@ def page(call: Call, member: str, kind: type[R], away: Away) -> Plan[tuple[list[
     """Read a page of a list. Return its rows, and the cursor of the next page."""
     reply = yield from steady(call, away)
     body = documents.document(reply.body)
-    rows = [kind.read(documents.document(row)) for row in documents.items(body, member)]
+    rows = [documents.read(kind, row) for row in documents.items(body, member)]
     return rows, documents.maybe(body, "next_cursor")
 
 
@@ -340,7 +323,7 @@ def begin(handle: Handle[R], call: Call, kind: type[R], patience: float, on_away
     except Problem as problem:
         problem.compare(handle._stored_at)
         raise
-    handle._newest = kind.read(documents.document(reply.body))
+    handle._newest = documents.read(kind, reply.body)
     return handle
 
 
@@ -368,40 +351,40 @@ def start(
 
 
 def outcome(
-    handle: Handle[Transaction], timeout: float | None, on_away: OnAway | None, show: Show | None = None
+    handle: Handle[states.Transaction], timeout: float | None, on_away: OnAway | None, show: Show | None = None
 ) -> Plan[Any]:  # an Outcome with the effect type of the started operation
     """Wait for the outcome of a transaction.
 
     The calls start nothing. Raise StillOpen, OutcomeUnknown, or UnknownResult.
     """
 
-    def take(reply: Reply) -> Outcome | None:
+    def take(reply: Reply) -> states.Outcome | None:
         document = documents.document(reply.body)
         if reply.status == 200 and "client_transaction_id" not in document and handle._newest is not None:
             document = {**handle._newest.document, **document}  # an older posd
-        found = read_outcome(document)
+        found = states.read_outcome(document)
         if found is None:
-            handle._newest = Transaction.read(document)
+            handle._newest = documents.read(states.Transaction, document)
         return found
 
     def unknown(problem: Problem) -> PosdError:
         return OutcomeUnknown(handle.id, problem.compare(handle._stored_at))
 
     path = transaction_path(handle.id, "/outcome")
-    return (yield from _wait(handle, path, take, unknown, StillOpen, timeout, on_away, show))
+    return (yield from _wait(handle, path, take, unknown, states.StillOpen, timeout, on_away, show))
 
 
 def print_outcome(
-    socket: str, handle: Handle[PrintJob], timeout: float | None, on_away: OnAway | None
-) -> Plan[PrintJob]:
+    socket: str, handle: Handle[states.PrintJob], timeout: float | None, on_away: OnAway | None
+) -> Plan[states.PrintJob]:
     """Wait for the end of a print job. The calls start nothing. Raise StillPrinting, or as `look` does."""
 
-    def take(reply: Reply) -> PrintJob | None:
-        handle._newest = state = PrintJob.read(documents.document(reply.body))
+    def take(reply: Reply) -> states.PrintJob | None:
+        handle._newest = state = documents.read(states.PrintJob, reply.body)
         return state if state.final else None
 
     path = print_job_path(handle.id, "/outcome")
-    return (yield from _wait(handle, path, take, partial(_failed_look, socket), StillPrinting, timeout, on_away))
+    return (yield from _wait(handle, path, take, partial(_failed_look, socket), states.StillPrinting, timeout, on_away))
 
 
 def _wait(
@@ -480,14 +463,14 @@ class Place(Generic[R]):
         try:
             source = documents.decode(item.data) if item.data else None
             if (kind := self._unnumbered.get(item.event)) is not None:
-                last, self._last = self._last, kind.read(documents.document(source))
+                last, self._last = self._last, documents.read(kind, source)
                 return None if self._last == last else self._last
             if not isinstance(source, Mapping) or not isinstance(seq := source.get("seq"), int):
                 return None
             if item.event in OWN_NAMES:
-                notice = Notice.read(source) if item.event == NOTICE_ITEM else None
+                notice = documents.read(states.Notice, source) if item.event == NOTICE_ITEM else None
             elif seq > self._seq:
-                found = self._kind.read(documents.document(source))
+                found = documents.read(self._kind, source)
         except ValueError as error:
             reason = f"an item of its stream is not as this client knows it: {error}; is it posd, and how new?"
             raise ForeignAnswer(self._socket, reason, status=200, raw=item.data.encode()) from error
@@ -497,7 +480,7 @@ class Place(Generic[R]):
             self._told(notice, seq)
         return found
 
-    def _told(self, notice: Notice, seq: int) -> None:
+    def _told(self, notice: states.Notice, seq: int) -> None:
         if notice.code == PLACE_UNKNOWN:
             self._seq, self.resume = seq, str(seq) if seq else self._first
         if self._on_notice is not None:
@@ -508,10 +491,12 @@ class Place(Generic[R]):
         return _next_try(self._away, error, None)
 
 
-def watched(socket: str, identity: str, on_away: OnAway | None) -> Place[Change | State]:
+def watched(socket: str, identity: str, on_away: OnAway | None) -> Place[states.Change | states.State]:
     """Return the stream position before a transaction's first event."""
     path = transaction_path(identity, "/events")
-    return Place[Change | State](socket, path, Change, 0, on_away, unnumbered={STATE_ITEM: State})
+    return Place[states.Change | states.State](
+        socket, path, states.Change, 0, on_away, unnumbered={STATE_ITEM: states.State}
+    )
 
 
 def _holding(path: str, end: float | None, pause: float, longest: float | None = None) -> Call:

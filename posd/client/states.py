@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeAlias, TypeVar
 
 from posd.client import documents
-from posd.client.documents import SAME_CALL, Document, FromDocument, PosdError
+from posd.client.documents import SAME_CALL, Document, PosdError
 
 # Effects of an operation on the customer's money. The table repeats `posd.base.operations`, because the client imports
 # no other part of posd.
@@ -284,24 +284,20 @@ def read_outcome(source: Document) -> Outcome | None:
     return _read(source, outcome, documents.text(outcome if "next_step" in outcome else source, "next_step"))
 
 
+#: Members of the transaction that an outcome repeats.
+_OF_TRANSACTION = ("client_transaction_id", "type", "terminal", "sale", "amount")
+
+
 def _read(source: Document, outcome: Document, next_step: str) -> Outcome:
     identity = documents.text(source, "client_transaction_id")
     kind = TYPES.get(result := documents.text(outcome, "result"))
     if kind is None:
         raise UnknownResult(identity, result, source)
     older = documents.maybe_document(outcome, "supersedes")
-    return documents.build(
-        kind,
-        outcome,
-        id=identity,
-        type=documents.maybe(source, "type"),
-        terminal=documents.text(source, "terminal"),
-        sale=documents.maybe(source, "sale"),
-        amount=documents.document(source.get("amount")),
-        next_step=next_step,
-        # A corrected outcome has no next step, because posd's next step is for the present outcome.
-        supersedes=None if older is None else _read(source, older, "ask_person"),
-    )
+    whole = {**outcome, **{name: source.get(name) for name in _OF_TRANSACTION}}
+    # A corrected outcome has no next step, because posd's next step is for the present outcome.
+    supersedes = None if older is None else _read(source, older, "ask_person")
+    return documents.read(kind, whole, next_step=next_step, supersedes=supersedes, document=outcome)
 
 
 class UnknownResult(PosdError):
@@ -338,7 +334,7 @@ class MissingProof:
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction(FromDocument):
+class Transaction:
     """State of a transaction.
 
     `phase`: starting, in_doubt, active, final. `status`: the terminal's newest known state, or None. `next_step`: wait,
@@ -397,7 +393,7 @@ class StillOpen(PosdError):
 
 
 @dataclass(frozen=True, slots=True)
-class State(FromDocument):
+class State:
     """State of a payment.
 
     The state is sent at each change, even at a change by time alone (`in_doubt`, `ask_person`).
@@ -411,26 +407,26 @@ class State(FromDocument):
     document: Document = field(repr=False)
 
 
+def _status(source: Document) -> str | None:
+    """Return the status of the terminal's event, or None if it is no text."""
+    status = documents.document(source.get("event")).get("status")
+    return status if isinstance(status, str) else None
+
+
 @dataclass(frozen=True, slots=True)
-class Change(FromDocument):
+class Change:
     """An event of the terminal, with its number, its state (`status`), and posd's judgement (`verdict`)."""
 
     seq: int
     received_at: datetime
-    status: str | None
+    status: str | None = field(metadata={"read": _status})
     verdict: str
     event: Document = field(repr=False)
     document: Document = field(repr=False)
 
-    @classmethod
-    def read(cls, source: Document) -> Self:
-        """Build an item of the event stream. Raise ValueError."""
-        status = documents.document(source.get("event")).get("status")
-        return documents.build(cls, source, status=status if isinstance(status, str) else None)
-
 
 @dataclass(frozen=True, slots=True)
-class FeedChange(FromDocument):
+class FeedChange:
     """A recorded change of a transaction or print job (`kind`, `id`), with its reason, and the state after it."""
 
     seq: int
@@ -449,7 +445,7 @@ class FeedChange(FromDocument):
 
 
 @dataclass(frozen=True, slots=True)
-class Notice(FromDocument):
+class Notice:
     """Notice that changes of the feed may be missing, with the next step (`detail`).
 
     `code`: `changes_removed` (by retention, up to `seq`) or `place_unknown` (a backup or an older copy of the database
@@ -462,7 +458,7 @@ class Notice(FromDocument):
 
 
 @dataclass(frozen=True, slots=True)
-class PrintJob(FromDocument):
+class PrintJob:
     """State of a print job. `status`: PENDING, IN_PROGRESS, COMPLETED, FAILED, or None while it is not accepted.
 
     A final job with `status` None was certainly not accepted (`reason`).
@@ -506,7 +502,7 @@ class StillPrinting(PosdError):
 
 
 @dataclass(frozen=True, slots=True)
-class Terminal(FromDocument):
+class Terminal:
     """A terminal, with its address, whether it is reachable (None: unknown), and the transaction that holds it."""
 
     serial: str
@@ -517,13 +513,8 @@ class Terminal(FromDocument):
     reachable: bool | None
     last_seen: datetime | None
     transaction: str | None
-    in_fleet: bool
+    in_fleet: bool = field(metadata={"read": lambda source: source.get("in_fleet") is not False})
     document: Document = field(repr=False)
-
-    @classmethod
-    def read(cls, source: Document) -> Self:
-        """Read the document. Raise ValueError."""
-        return documents.build(cls, source, in_fleet=source.get("in_fleet") is not False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -535,7 +526,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Health(FromDocument):
+class Health:
     """Health of posd: ok, degraded or failing, by its checks."""
 
     status: str
@@ -544,7 +535,7 @@ class Health(FromDocument):
 
 
 @dataclass(frozen=True, slots=True)
-class Version(FromDocument):
+class Version:
     """Versions of posd, of the API and of the database, and settings of the merchant.
 
     The last three fields are None from an older posd.

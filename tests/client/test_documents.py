@@ -124,7 +124,9 @@ def test_an_approval_has_all_members_of_the_contract() -> None:
 
 def test_an_older_posd_gives_no_display_for_a_till() -> None:
     for document in (transaction(), transaction(display=None)):
-        assert states.Transaction.read(document).display == (document["display"] and Display(**document["display"]))
+        assert documents.read(states.Transaction, document).display == (
+            document["display"] and Display(**document["display"])
+        )
     older = outcome("approved", EVENT)
     del older["display"]
     found = read_outcome(transaction(outcome=older))

@@ -13,7 +13,7 @@ from typing import Any
 
 from posd.cli.app.connection import Api, Call, ForeignAnswer, Problem, Reply, Unreachable
 from posd.client import plans
-from posd.client.documents import FromDocument, PosdError, encode
+from posd.client.documents import PosdError, encode
 from posd.client.plans import Place
 
 #: Seconds between two attempts to reach an unreachable daemon: short for a person, and no load.
@@ -41,7 +41,7 @@ class CurrentState:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived(FromDocument):
+class Arrived:
     """Event of the terminal, an item of the event stream: `{seq, received_at, verdict, event}`."""
 
     document: Mapping[str, Any]

@@ -19,17 +19,10 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy, StreamConfig
-from nats.js.errors import APIError, NotFoundError
+from nats.js.errors import NotFoundError
 
 from posd import __version__
-from posd.base.exposition import (
-    Histogram,
-    Samples,
-    process_table,
-    process_values,
-    render,
-    table,
-)
+from posd.base.exposition import Histogram, Samples, process_table, process_values, render, table
 from posd.collect import questions
 from posd.collect.questions import FleetSummary
 from posd.collect.reading import LaneMessage
@@ -143,7 +136,7 @@ class StreamConsumer:
             num_replicas=replicas,
             allow_direct=True,
         )
-        with _away("cannot make the stream"):
+        with self._away("cannot make the stream"):
             try:
                 await self._jetstream.stream_info(self._stream)
             except NotFoundError:
@@ -158,7 +151,7 @@ class StreamConsumer:
 
     async def begin_again(self) -> None:
         """Reset the consumer, so that every message is delivered again."""
-        with _away("cannot begin the stream again"):
+        with self._away("cannot begin the stream again"):
             await self._jetstream.delete_consumer(self._stream, DURABLE)
             await self._add_consumer()
 
@@ -175,7 +168,7 @@ class StreamConsumer:
 
     async def take(self, seconds: float = WAIT_SECONDS) -> list[Msg]:
         """Return the next messages. The list is empty if no message arrives within the wait."""
-        with _away("messages cannot be taken"), suppress(TimeoutError):
+        with self._away("messages cannot be taken"), suppress(TimeoutError):
             if self.client.server_error.done():  # the only response to a forbidden acknowledgement
                 raise NatsError(self.client.server_error.result())
             if self._bound is None:
@@ -185,16 +178,24 @@ class StreamConsumer:
 
     async def left(self) -> int:
         """Return the number of messages that wait for delivery."""
-        with _away("the consumer cannot be asked"):
+        with self._away("the consumer cannot be asked"):
             found = await self._jetstream.consumer_info(self._stream, DURABLE)
         return (found.num_pending or 0) + (found.num_ack_pending or 0)
 
-    @staticmethod
-    async def done(messages: list[Msg]) -> None:
+    async def done(self, messages: list[Msg]) -> None:
         """Acknowledge messages whose content is on disk."""
-        with _away("messages cannot be acknowledged"):
+        with self._away("messages cannot be acknowledged"):
             for message in messages:
                 await message.ack()
+
+    @contextmanager
+    def _away(self, what: str) -> Iterator[None]:
+        """Raise StreamAway with `what` for an error of the server or of the connection in the block."""
+        try:
+            yield
+        except (NatsError, TimeoutError, OSError) as error:
+            todo = "Check that the stream and its consumer exist (posd collect --init), and the rights of this user"
+            raise self.client.away(what, error, todo) from error
 
 
 def _read(message: Msg) -> LaneMessage:
@@ -208,18 +209,6 @@ async def connected(config: CollectConfig) -> AsyncIterator[StreamConsumer]:
     """Connect for the block. Raise StreamAway, OperatorNeeded."""
     async with client_of(config, "posd collect", INBOX) as client:
         yield StreamConsumer(client, config)
-
-
-@contextmanager
-def _away(what: str) -> Iterator[None]:
-    """Raise StreamAway with `what` for an error of the server or of the connection in the block."""
-    try:
-        yield
-    except APIError as error:
-        raise StreamAway(f"{what}: {error.description or error} ({error.err_code})") from error
-    except (NatsError, TimeoutError, OSError) as error:
-        todo = "Check that the stream and its consumer exist (posd collect --init), and the rights of this user"
-        raise StreamAway(f"{what}: {str(error) or type(error).__name__}", todo) from error
 
 
 log = structlog.get_logger("posd.collect")

@@ -123,14 +123,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     attention: Mapping[str, int] | None = None
 
 
-class Numbered(msgspec.Struct, frozen=True):
-    """Number of a change. Other members of the change are not parsed here."""
-
-    seq: int
-
-
 _MESSAGE: msgspec.json.Decoder[AnyMessage] = msgspec.json.Decoder(AnyMessage)
-_NUMBERED = msgspec.json.Decoder(Numbered)
 encode = msgspec.json.Encoder().encode
 
 
@@ -149,7 +142,7 @@ def kind(message: AnyMessage) -> str:
 
 def number(change: Raw) -> int:
     """Return the number of a change of the feed."""
-    return _NUMBERED.decode(change).seq
+    return int(msgspec.json.decode(change)["seq"])
 
 
 def position(message: AnyMessage) -> Position:

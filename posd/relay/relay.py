@@ -26,17 +26,7 @@ from posd.config import Config
 from posd.config.schema import RelayConfig
 from posd.logs import output
 from posd.relay import messages, process
-from posd.relay.messages import (
-    UNREACHABLE,
-    AnyMessage,
-    Begin,
-    Changes,
-    Lost,
-    OperatorNeeded,
-    Page,
-    Position,
-    StateMessage,
-)
+from posd.relay.messages import OperatorNeeded
 from posd.relay.process import EXIT_CONFIGURATION, EXIT_DONE, Pauses
 from posd.relay.stream import LaneStream, StreamAway, SubjectMoved, connected
 
@@ -109,7 +99,7 @@ log = structlog.get_logger("posd.relay")
 #: Longest wait for a response, in seconds. posd reads a page in milliseconds.
 ANSWER_SECONDS = 30.0
 
-_PAGE = msgspec.json.Decoder(Page)
+_PAGE = msgspec.json.Decoder(messages.Page)
 
 
 class FeedClient:
@@ -130,9 +120,9 @@ class FeedClient:
         await self._pages.close()
         await self._streams.close()
 
-    async def page(self, after: str) -> Page:
+    async def page(self, after: str) -> messages.Page:
         """Read the changes after a number or a place."""
-        found: Page = self._read(await self._get("/feed", self._asked | {"after": after}), _PAGE.decode)
+        found: messages.Page = self._read(await self._get("/feed", self._asked | {"after": after}), _PAGE.decode)
         return found
 
     async def health(self) -> dict[str, str]:
@@ -231,8 +221,10 @@ class Relay:
                 sequence, last = await stream.last()
                 known = self._position(last) is not None  # and of this lane
                 message = messages.decode(last) if known and last is not None else None
-                if isinstance(message, StateMessage) and message.health.get("status") != UNREACHABLE:
-                    told = msgspec.structs.replace(message, at=iso(datetime.now(UTC)), health={"status": UNREACHABLE})
+                if isinstance(message, messages.StateMessage) and message.health.get("status") != messages.UNREACHABLE:
+                    told = msgspec.structs.replace(
+                        message, at=iso(datetime.now(UTC)), health={"status": messages.UNREACHABLE}
+                    )
                     data = messages.encode(told)
                     await stream.publish(data, sequence)
                     self._published(told, len(data))
@@ -292,7 +284,7 @@ class Relay:
             self._published(message, len(data))
             position = messages.position(message)
 
-    async def _stands(self, stream: LaneStream) -> tuple[int, Position | None]:
+    async def _stands(self, stream: LaneStream) -> tuple[int, messages.Position | None]:
         """Return the number of the lane's last message, and its position in the feed, from the stream."""
         sequence, data = await stream.last()
         position = self._position(data)
@@ -300,7 +292,7 @@ class Relay:
             position = await self._from(self.restart_at, position)
         return sequence, position
 
-    async def _from(self, seq: int, position: Position | None) -> Position | None:
+    async def _from(self, seq: int, position: messages.Position | None) -> messages.Position | None:
         """Return the operator's new position if the subject belongs to this lane. Raise OperatorNeeded."""
         databases = (await self.feed.page(str(seq - 1))).databases
         if position is not None and all(item.database_id != position.database_id for item in databases):
@@ -310,9 +302,9 @@ class Relay:
                 f"--from {seq}: this lane's feed goes up to {databases[-1].end}", "Give a number up to that"
             )
         of = next((item for item in reversed(databases) if item.first_seq <= seq), databases[0])
-        return Position(of.database_id, seq - 1)
+        return messages.Position(of.database_id, seq - 1)
 
-    def _position(self, last: bytes | None) -> Position | None:
+    def _position(self, last: bytes | None) -> messages.Position | None:
         """Return the position in the last message, or None without a message. Raise OperatorNeeded."""
         if last is None:
             return None
@@ -332,19 +324,21 @@ class Relay:
             )
         return messages.position(message)
 
-    async def _next(self, position: Position | None, page: Page, as_of: str) -> AnyMessage | None:
+    async def _next(
+        self, position: messages.Position | None, page: messages.Page, as_of: str
+    ) -> messages.AnyMessage | None:
         """Return the next message, or None if there is nothing to send. Raise OperatorNeeded."""
         message = messages.following(position, page, begin=self.begin, **self._head())
         if message is None:
             assert position is not None  # noqa: S101 - without a message there is always a step
             return await self._state(position, page, as_of)
-        return self._cut(message) if isinstance(message, Changes) else message
+        return self._cut(message) if isinstance(message, messages.Changes) else message
 
     def _head(self) -> dict[str, Any]:
         """Return the members that every message has at this moment."""
         return {"merchant": self.merchant, "lane": self.lane, "at": iso(datetime.now(UTC))}
 
-    def _cut(self, message: Changes) -> Changes:
+    def _cut(self, message: messages.Changes) -> messages.Changes:
         """Return the message with only as many of its changes as fit."""
         run = message.changes[: self._most or len(message.changes)]
         size = 0
@@ -358,13 +352,13 @@ class Relay:
         last_seq = message.first_seq + len(run) - 1
         return msgspec.structs.replace(message, last_seq=last_seq, changes=run, place=None)
 
-    async def _state(self, at: Position, page: Page, as_of: str) -> StateMessage | None:
+    async def _state(self, at: messages.Position, page: messages.Page, as_of: str) -> messages.StateMessage | None:
         """Return the message with the state of the lane, if the message is due."""
         health = await self.feed.health()
         due = time.monotonic() - self._state_at >= self.config.state_seconds
         if not due and health == self._health:
             return None
-        return StateMessage(
+        return messages.StateMessage(
             **self._head(),
             database_id=at.database_id,
             last_seq=at.seq,
@@ -376,30 +370,30 @@ class Relay:
             place=page.place,
         )
 
-    def _shorten(self, message: AnyMessage) -> None:
+    def _shorten(self, message: messages.AnyMessage) -> None:
         """Halve the number of changes in later messages. Raise OperatorNeeded if a message had only one change."""
-        if not isinstance(message, Changes) or len(message.changes) == 1:
+        if not isinstance(message, messages.Changes) or len(message.changes) == 1:
             raise OperatorNeeded(
                 f"the NATS server accepts no message as large as change {messages.position(message).seq}",
                 "Raise max_payload of the server (docs/guides/fleet.md)",
             )
         self._most = len(message.changes) // 2
 
-    def _published(self, message: AnyMessage, size: int) -> None:
+    def _published(self, message: messages.AnyMessage, size: int) -> None:
         """Record a published message."""
         self.counts.messages[messages.kind(message)] += 1
         self.counts.bytes += size
         self.restart_at = None  # now the stream has the position
         match message:
-            case Begin(database_id=database_id, previous=previous):
+            case messages.Begin(database_id=database_id, previous=previous):
                 self.begin = False
                 log.info("relay.begun", detail=database_id, before=previous.database_id if previous else None)
-            case Changes(changes=changes):
+            case messages.Changes(changes=changes):
                 self.counts.changes += len(changes)
-            case StateMessage(health=health):
+            case messages.StateMessage(health=health):
                 self._health, self._state_at = dict(health), time.monotonic()
                 self.counts.state_at = time.time()
-            case Lost(from_seq=first, to_seq=last):
+            case messages.Lost(from_seq=first, to_seq=last):
                 self.counts.lost += last - first + 1
                 log.warning("relay.lost", count=last - first + 1, detail=f"{first} to {last}")
 

@@ -118,6 +118,14 @@ class NatsClient(Client):
         said = self.server_error.result() if self.server_error.done() else ""
         return said or str(error) or type(error).__name__
 
+    def away(self, what: str, error: Exception, todo: str) -> StreamAway:
+        """Return the error for a failed request. `todo`: next step if the server refuses it."""
+        if isinstance(error, APIError):
+            full = "Make room in the stream, or raise its limit; the lane keeps its changes until then"
+            words = f"{error.description or error} ({error.err_code})"
+            return StreamAway(f"{what}: {words}", full if error.err_code == FULL else "")
+        return StreamAway(f"{what}: {self.words_of(error)}", todo if self.is_connected else "")
+
     @property
     def address(self) -> str:
         """Address of the server."""
@@ -149,6 +157,10 @@ class LaneStream:
         self._jetstream = client.jetstream(timeout=ANSWER_SECONDS)
         self._stream = stream
         self._subject = subject
+        self._todo = (
+            f"Check whether the stream {stream} exists and takes {subject} (at head office: posd collect --init), and "
+            "whether this lane's credentials allow it (docs/guides/fleet.md)"
+        )
 
     async def last(self) -> tuple[int, bytes | None]:
         """Read the last message. Return its number in the stream, which a publish must contain, and its data. Return
@@ -161,7 +173,7 @@ class LaneStream:
         except NotFoundError:
             return 0, None
         except (NatsError, TimeoutError, OSError) as error:
-            raise self._away("the last message cannot be read", error) from error
+            raise self.client.away("the last message cannot be read", error, self._todo) from error
         return found.seq or 0, found.data or b""
 
     def fits(self, data: bytes) -> bool:
@@ -178,9 +190,9 @@ class LaneStream:
         except APIError as error:
             if error.err_code in WRONG_LAST:
                 raise SubjectMoved(error.description) from error
-            raise self._away("a message was not stored", error) from error
+            raise self.client.away("a message was not stored", error, self._todo) from error
         except (NatsError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
-            raise self._away("a message was not acknowledged", error) from error
+            raise self.client.away("a message was not acknowledged", error, self._todo) from error
         return stored.seq
 
     async def _answer(self, request: Coroutine[Any, Any, T]) -> T:
@@ -194,20 +206,6 @@ class LaneStream:
             return answer.result()
         finally:
             answer.cancel()
-
-    def _away(self, what: str, error: Exception) -> StreamAway:
-        if isinstance(error, APIError):
-            words = f"{error.description or error} ({error.err_code})"
-            todo = "Make room in the stream, or raise its limit; the lane keeps its changes until then"
-            return StreamAway(f"{what}: {words}", todo if error.err_code == FULL else "")
-        words = self.client.words_of(error)
-        if not self.client.is_connected:
-            return StreamAway(f"{what}: {words}")
-        return StreamAway(
-            f"{what}: {words}",
-            f"Check whether the stream {self._stream} exists and takes {self._subject} (at head office: posd collect "
-            "--init), and whether this lane's credentials allow it (docs/guides/fleet.md)",
-        )
 
 
 @asynccontextmanager

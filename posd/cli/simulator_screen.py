@@ -7,7 +7,7 @@ import signal
 import termios
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import click
 import msgspec
@@ -205,26 +205,26 @@ def _hand(words: str, hand: ManualControl) -> _Key:
 
 async def _network(terminal: Simulator) -> None:
     switches = terminal.switchboard
-    await (switches.unplug() if switches.plugged else switches.plug())
+    await switches.set_plugged(not switches.plugged)
 
 
 async def _power(terminal: Simulator) -> None:
-    await (terminal.power_off() if terminal.switchboard.powered else terminal.switchboard.power_on())
+    await (terminal.power_off() if terminal.switchboard.powered else terminal.switchboard.set_powered(True))
 
 
 async def _certificate(terminal: Simulator) -> None:
-    order = list(Certificate)
-    shown = order.index(terminal.certificate or Certificate.OWN)
+    order = get_args(Certificate)
+    shown = order.index(terminal.certificate or "own")
     await terminal.switchboard.show_certificate(order[(shown + 1) % len(order)])
 
 
 KEYS: Mapping[str, _Key] = {
-    "p": _hand("present card", ManualControl.PRESENT_CARD),
-    "i": _hand("insert card", ManualControl.INSERT_CARD),
-    "a": _hand("approve", ManualControl.APPROVE),
-    "d": _hand("decline", ManualControl.DECLINE),
-    "r": _hand("reject", ManualControl.REJECT),
-    "c": _hand("cancel", ManualControl.CANCEL),
+    "p": _hand("present card", "present-card"),
+    "i": _hand("insert card", "insert-card"),
+    "a": _hand("approve", "approve"),
+    "d": _hand("decline", "decline"),
+    "r": _hand("reject", "reject"),
+    "c": _hand("cancel", "cancel"),
     "u": ("unplug, plug", _network),
     "o": ("power off, on", _power),
     "y": ("power cycle", lambda terminal: terminal.power_cycle(POWER_CYCLE_SECONDS)),

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 
@@ -11,14 +11,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from posd.simulator.authentication import encrypt
+from posd.simulator.authentication import encrypt, verify
 from posd.simulator.clock import Clock, cancel
-from posd.simulator.messages import Answer, coded, plain, refusal
+from posd.simulator.messages import Answer, plain, refusal
 from posd.simulator.network import HANG_UP
-from posd.simulator.terminal import Parts, PaymentTerminal
-from posd.simulator.wire import OPERATIONS, AccessMode, Edition, Refused, SimulatedOperation
+from posd.simulator.terminal import PaymentTerminal
+from posd.simulator.wire import OPERATIONS, AccessMode, Edition, Refused, SettingsError, SimulatedOperation
 
 #: Maximum size of a request body, in bytes. A charge with the till's 16 KiB of metadata is much smaller.
 MAX_BODY_BYTES = 1_048_576
@@ -62,14 +62,14 @@ def _paths(edition: Edition) -> Iterator[tuple[str, AccessMode, str, str]]:
 
 
 def _handlers(
-    terminal: PaymentTerminal, parts: Parts, bodies: Mapping[str, list[str]]
+    terminal: PaymentTerminal, bodies: Mapping[str, list[str]]
 ) -> Mapping[str, tuple[_Handler, list[str] | None]]:
     """Return the handler of each call, and the list that stores its bodies."""
 
     def start(operation: SimulatedOperation) -> _Handler:
         return lambda body, mode, _query: terminal.start(body, operation, mode)
 
-    printer = parts.switchboard.printer
+    printer = terminal.switchboard.printer
     return {
         **{operation.name: (start(operation), bodies["requests"]) for operation in OPERATIONS},
         "abort": (lambda _body, _mode, _query: terminal.abort(), None),
@@ -79,18 +79,18 @@ def _handlers(
     }
 
 
-def make_app(terminal: PaymentTerminal, parts: Parts, bodies: Mapping[str, list[str]]) -> Starlette:
+def make_app(terminal: PaymentTerminal, bodies: Mapping[str, list[str]]) -> Starlette:
     """Make the ASGI app. The body of each call is appended to the call's list, as text, before it is checked.
 
     An encrypted body is appended in decrypted form. An unauthenticated body is not appended.
     """
-    settings = parts.settings
+    settings = terminal.settings
 
-    def verify(request: Request, sent: bytes) -> tuple[bytes, bytes | None]:
+    def opened(request: Request, sent: bytes) -> tuple[bytes, bytes | None]:
         try:
-            return settings.verify(request.headers, sent, time.time() + settings.clock_offset)
+            return verify(settings, request.headers, sent, time.time() + settings.clock_offset)
         except Refused as refused:
-            parts.ledger.add(
+            terminal.ledger.add(
                 "unauthorized",
                 method=request.method,
                 path=request.url.path,
@@ -99,39 +99,43 @@ def make_app(terminal: PaymentTerminal, parts: Parts, bodies: Mapping[str, list[
             )
             raise
 
-    async def refuse(_: Request, error: Exception) -> Response:
-        assert isinstance(error, Refused)  # noqa: S101 - registered for this type alone
-        return response(plain(refusal(settings, error)))
-
-    async def refuse_http(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type alone
-        code = f"HTTP_{error.status_code}"
-        refused = response(plain(refusal(settings, Refused(error.status_code, code, error.detail))))
-        refused.headers.update(error.headers or {})
-        return refused
-
     def endpoint(handler: _Handler, kept: list[str] | None, mode: AccessMode) -> Callable[[Request], object]:
-        async def answer(request: Request) -> Response:
+        async def answer(request: Request) -> ASGIApp:
             sent = await read_body(request, MAX_BODY_BYTES, "HTTP_413")
             serial = request.path_params.get("terminal_serial", settings.serial)
             if serial != settings.serial:  # the call never reaches this terminal, and leaves no record
                 raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}")
-            body, key = verify(request, sent)
+            body, key = opened(request, sent)
             if kept is not None:
                 kept.append(body.decode("utf-8", "replace"))
             answered = handler(body, mode, request.query_params)
-            return await _carry_out(_sealed(answered, key), request, parts.clock)
+            return await _carry_out(_sealed(answered, key), request, terminal.clock)
 
         return answer
 
-    handlers = _handlers(terminal, parts, bodies)
-    return Starlette(
-        routes=[
-            Route(PREFIXES[mode] + path, endpoint(*handlers[name], mode), methods=[method])
-            for name, mode, method, path in _paths(settings.edition)
-        ],
-        exception_handlers={Refused: refuse, HTTPException: refuse_http},
-    )
+    handlers = _handlers(terminal, bodies)
+    routes = [
+        Route(PREFIXES[mode] + path, endpoint(*handlers[name], mode), methods=[method])
+        for name, mode, method, path in _paths(settings.edition)
+    ]
+    return served(routes, lambda refused: plain(refusal(settings, refused)))
+
+
+def served(routes: Sequence[Route], refuse: Callable[[Refused], Answer]) -> Starlette:
+    """Make an app. `refuse` returns the reply to a refused call, also to a call without a route.
+
+    A setting or action that the terminal cannot have is a conflict.
+    """
+
+    async def respond(_: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            refused = response(refuse(Refused(error.status_code, f"HTTP_{error.status_code}", error.detail)))
+            refused.headers.update(error.headers or {})
+            return refused
+        conflict = Refused(HTTPStatus.CONFLICT, "NOT_POSSIBLE", str(error))
+        return response(refuse(error if isinstance(error, Refused) else conflict))
+
+    return Starlette(routes=routes, exception_handlers=dict.fromkeys((Refused, SettingsError, HTTPException), respond))
 
 
 def _sealed(answer: Answer, key: bytes | None) -> Answer:
@@ -144,14 +148,14 @@ def _sealed(answer: Answer, key: bytes | None) -> Answer:
     return replace(answer, body=encrypt(key, answer.body))
 
 
-async def _carry_out(answer: Answer, request: Request, clock: Clock) -> Response:
+async def _carry_out(answer: Answer, request: Request, clock: Clock) -> ASGIApp:
     """Return the reply when it is due, even if the caller has disconnected."""
     if answer.waits:
         await _hold(answer, request, clock)
     if answer.fault == "lost":
         request.scope["state"][HANG_UP]()
         return Response()
-    return response(answer, _Cut if answer.fault == "cut" else Response)
+    return _cut(answer) if answer.fault == "cut" else response(answer)
 
 
 async def _hold(answer: Answer, request: Request, clock: Clock) -> None:
@@ -179,13 +183,16 @@ async def _gone(request: Request) -> None:
         pass
 
 
-class _Cut(Response):
-    """Reply that breaks off in the middle of its body, with the connection."""
+def _cut(answer: Answer) -> ASGIApp:
+    """Return the response that breaks off in the middle of its body, with the connection."""
+    whole = response(answer)
 
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": self.body[: len(self.body) // 2], "more_body": True})
+    async def send_half(scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": whole.status_code, "headers": whole.raw_headers})
+        await send({"type": "http.response.body", "body": whole.body[: len(whole.body) // 2], "more_body": True})
         scope["state"][HANG_UP]()
+
+    return send_half
 
 
 async def read_body(request: Request, limit: int, code: str) -> bytes:
@@ -209,11 +216,6 @@ def json_response(value: object) -> Response:
     return response(plain((HTTPStatus.OK, value)))
 
 
-def response(answer: Answer, kind: type[Response] = Response) -> Response:
+def response(answer: Answer) -> Response:
     """Return the HTTP response of a reply."""
-    return kind(answer.body, answer.status, media_type=answer.content_type)
-
-
-def refused_response(refused: Refused) -> Response:
-    """Return the response to a refused call, with status, code and message."""
-    return response(plain(coded(refused.status, refused.code, refused.message)))
+    return Response(answer.body, answer.status, media_type=answer.content_type)

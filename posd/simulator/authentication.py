@@ -16,15 +16,16 @@ import re
 import secrets
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.padding import PKCS7
 
 from posd.simulator import wire
+from posd.simulator.settings import Settings
 from posd.simulator.wire import Refused
 
 #: First integer that is no array index (2³² - 1).
@@ -64,12 +65,9 @@ def number(value: float) -> str:
     if value == 0:
         return "0"
     sign = "-" if value < 0 else ""
-    mantissa, _, power = f"{abs(value)!r}".partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    point = len(whole) + int(power or 0)
-    digits = (whole + fraction).lstrip("0")
-    point -= len(whole + fraction) - len(digits)
-    digits = digits.rstrip("0")
+    _, shortest, exponent = Decimal(repr(value)).normalize().as_tuple()
+    digits = "".join(map(str, shortest))
+    point = len(digits) + int(exponent)
     if point not in _PLAIN:
         tail = f".{digits[1:]}" if len(digits) > 1 else ""
         return f"{sign}{digits[0]}{tail}e{point - 1:+d}"
@@ -92,12 +90,8 @@ def _refuse(word: str) -> float:
     raise ValueError(f"{word} is no JSON")
 
 
-Auth = Literal["none", "hash-encrypt", "hmac"]
-TimestampUnit = Literal["s", "ms"]
-KeyPosition = Literal["last", "first"]
-
 #: Units of a timestamp per second.
-_PER_SECOND: Mapping[TimestampUnit, int] = {"s": 1, "ms": 1000}
+_PER_SECOND = {"s": 1, "ms": 1000}
 #: Maximum number of digits of a timestamp.
 _MAX_DIGITS = 16
 #: Signed text of a call without a body.
@@ -107,87 +101,66 @@ _BLOCK_BYTES = 16
 _PREFIX = "Basic "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheme:
-    """Authentication of calls. `business_code` is the merchant's secret, `serial` the terminal's.
+def verify(settings: Settings, headers: Mapping[str, str], body: bytes, now: float) -> tuple[bytes, bytes | None]:
+    """Return the decrypted body of a call, and the key for its reply. None: the reply is not encrypted.
 
-    `window_seconds`: accepted difference between the timestamp and the terminal's clock. `timestamp_unit`: None: the
-    window of the scheme. `minute_utc_offset`: in minutes.
+    `now` is the terminal's clock, in seconds since the epoch.
+
+    Raise Refused (401) for a missing header, a stale timestamp, an undecryptable body, or a wrong signature.
     """
+    if settings.auth == "none":
+        return body, None
+    signature, timestamp = (headers.get(name, "") for name in ("authorization", "timestamp"))
+    for name, value in (("Authorization", signature), ("timestamp", timestamp)):
+        if not value:
+            raise _refused(f"the header {name} is missing", name)
+    moment = _moment(settings, timestamp)
+    if abs(moment - now) > settings.window_seconds:
+        off = f"{abs(moment - now):.0f} s {'before' if moment < now else 'after'} the terminal's clock"
+        raise _refused(f"the timestamp is {off}; {settings.window_seconds:g} s are accepted", "timestamp")
+    if settings.auth == "hmac":
+        _check_hmac(settings, signature, body)
+        return body, None
+    password = _password(settings, moment)
+    key = f"{timestamp}{settings.key_separator}{password}".encode()[:_KEY_BYTES]
+    clear = decrypt(key, body) if body else EMPTY
+    _check_hash(settings, signature, timestamp, password, clear)
+    return clear if body else b"", key if settings.encrypt_replies else None
 
-    auth: Auth = "none"
-    business_code: str = field(default="", repr=False)
-    serial: str
-    key_separator: str = "___"
-    timestamp_unit: TimestampUnit | None = None
-    key_position: KeyPosition = "last"
-    minute_utc_offset: int = 0
-    window_seconds: float = 300.0
-    encrypt_replies: bool = False
 
-    @property
-    def _per_second(self) -> int:
-        return _PER_SECOND[self.timestamp_unit or ("ms" if self.auth == "hmac" else "s")]
+def _moment(settings: Settings, timestamp: str) -> float:
+    if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MAX_DIGITS):
+        raise _refused("the timestamp is no decimal number", "timestamp")
+    return int(timestamp) / _PER_SECOND[settings.timestamp_unit or ("ms" if settings.auth == "hmac" else "s")]
 
-    def verify(self, headers: Mapping[str, str], body: bytes, now: float) -> tuple[bytes, bytes | None]:
-        """Return the decrypted body of a call, and the key for its reply. None: the reply is not encrypted.
 
-        `now` is the terminal's clock, in seconds since the epoch.
+def _check_hmac(settings: Settings, signature: str, body: bytes) -> None:
+    """Check a signature over the body. Without a body, the signed text is empty or an empty object."""
+    texts = [body] if body else [b"", EMPTY]
+    digests = (hmac.digest(settings.business_code.encode(), text, "sha256") for text in texts)
+    if not any(_same(signature, b64encode(digest).decode()) for digest in digests):
+        raise _refused("the signature is not that of this call", "Authorization")
 
-        Raise Refused (401) for a missing header, a stale timestamp, an undecryptable body, or a wrong signature.
-        """
-        if self.auth == "none":
-            return body, None
-        signature, timestamp = (headers.get(name, "") for name in ("authorization", "timestamp"))
-        for name, value in (("Authorization", signature), ("timestamp", timestamp)):
-            if not value:
-                raise _refused(f"the header {name} is missing", name)
-        moment = self._moment(timestamp)
-        if abs(moment - now) > self.window_seconds:
-            off = f"{abs(moment - now):.0f} s {'before' if moment < now else 'after'} the terminal's clock"
-            raise _refused(f"the timestamp is {off}; {self.window_seconds:g} s are accepted", "timestamp")
-        if self.auth == "hmac":
-            self._check_hmac(signature, body)
-            return body, None
-        password = self._password(moment)
-        key = self._key(timestamp, password)
-        clear = decrypt(key, body) if body else EMPTY
-        self._check_hash(signature, timestamp, password, clear)
-        return clear if body else b"", key if self.encrypt_replies else None
 
-    def _moment(self, timestamp: str) -> float:
-        if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MAX_DIGITS):
-            raise _refused("the timestamp is no decimal number", "timestamp")
-        return int(timestamp) / self._per_second
+def _check_hash(settings: Settings, signature: str, timestamp: str, password: str, clear: bytes) -> None:
+    key = {"key": b64encode(f"{password}{timestamp}".encode()).decode()}
+    try:
+        value = parse_javascript(clear.decode())
+        if not isinstance(value, dict):
+            raise _refused("the decrypted body is not a JSON object", "data")
+        text = stringify_javascript({**value, **key} if settings.key_position == "last" else {**key, **value})
+    except (ValueError, RecursionError) as error:  # with a wrong business code the decrypted bytes are arbitrary
+        raise _refused("the decrypted body is not JSON", "data") from error
+    digest = hashlib.sha512(b64encode(text.encode())).hexdigest()
+    if not _same(signature, _PREFIX + digest):
+        raise _refused("the signature is not that of this call", "Authorization")
 
-    def _check_hmac(self, signature: str, body: bytes) -> None:
-        """Check a signature over the body. Without a body, the signed text is empty or an empty object."""
-        texts = [body] if body else [b"", EMPTY]
-        digests = (hmac.digest(self.business_code.encode(), text, "sha256") for text in texts)
-        if not any(_same(signature, b64encode(digest).decode()) for digest in digests):
-            raise _refused("the signature is not that of this call", "Authorization")
 
-    def _check_hash(self, signature: str, timestamp: str, password: str, clear: bytes) -> None:
-        key = {"key": b64encode(f"{password}{timestamp}".encode()).decode()}
-        try:
-            value = parse_javascript(clear.decode())
-            if not isinstance(value, dict):
-                raise _refused("the decrypted body is not a JSON object", "data")
-            text = stringify_javascript({**value, **key} if self.key_position == "last" else {**key, **value})
-        except (ValueError, RecursionError) as error:  # with a wrong business code the decrypted bytes are arbitrary
-            raise _refused("the decrypted body is not JSON", "data") from error
-        digest = hashlib.sha512(b64encode(text.encode())).hexdigest()
-        if not _same(signature, _PREFIX + digest):
-            raise _refused("the signature is not that of this call", "Authorization")
-
-    def _password(self, moment: float) -> str:
-        """Return the password of the minute in the timestamp of the call."""
-        at = datetime.fromtimestamp(moment, UTC) + timedelta(minutes=self.minute_utc_offset)
-        text = f"{self.business_code}{self.serial}{at:%Y:%m:%d:%H:%M}"
-        return hashlib.md5(text.ljust(32, "0").encode(), usedforsecurity=False).hexdigest()
-
-    def _key(self, timestamp: str, password: str) -> bytes:
-        return f"{timestamp}{self.key_separator}{password}".encode()[:_KEY_BYTES]
+def _password(settings: Settings, moment: float) -> str:
+    """Return the password of the minute in the timestamp of the call."""
+    at = datetime.fromtimestamp(moment, UTC) + timedelta(minutes=settings.minute_utc_offset)
+    text = f"{settings.business_code}{settings.serial}{at:%Y:%m:%d:%H:%M}"
+    return hashlib.md5(text.ljust(32, "0").encode(), usedforsecurity=False).hexdigest()
 
 
 def encrypt(key: bytes, clear: bytes) -> bytes:

@@ -4,10 +4,9 @@ import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
-from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,8 +14,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from posd.simulator.app import json_response, read_body, refused_response
+from posd.simulator.app import json_response, read_body, response, served
 from posd.simulator.clock import Tasks, VirtualClock
+from posd.simulator.messages import Answer, coded, plain
 from posd.simulator.network import Listener, bind, url
 from posd.simulator.scenario import CHOICE, Certificate, Scenario, Story, payments, prints
 from posd.simulator.simulator import Simulator
@@ -150,7 +150,7 @@ def guarded(app: ASGIApp) -> ASGIApp:
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         # A WebSocket has no method, and is not served.
         refused = _why_not(scope.get("method", "GET"), Headers(scope=scope))
-        await (app if refused is None else refused_response(refused))(scope, receive, send)
+        await (app if refused is None else response(_refuse(refused)))(scope, receive, send)
 
     return answer
 
@@ -225,12 +225,12 @@ async def put_paper_in(terminal: Simulator) -> None:
 
 #: Actions on a terminal, by the last part of the path.
 DEEDS: Mapping[str, _Deed] = {
-    **{hand.value: _hand(hand) for hand in ManualControl},
+    **{hand: _hand(hand) for hand in get_args(ManualControl)},
     "scenario": (_body(("name", str | None)), _arm),
-    "unplug": _plain(lambda terminal: terminal.switchboard.unplug()),
-    "plug": _plain(lambda terminal: terminal.switchboard.plug()),
+    "unplug": _plain(lambda terminal: terminal.switchboard.set_plugged(False)),
+    "plug": _plain(lambda terminal: terminal.switchboard.set_plugged(True)),
     "power-off": _plain(Simulator.power_off),
-    "power-on": _plain(lambda terminal: terminal.switchboard.power_on()),
+    "power-on": _plain(lambda terminal: terminal.switchboard.set_powered(True)),
     "power-cycle": (_body(("seconds", _Seconds, POWER_CYCLE_SECONDS)), _power_cycle),
     "move": _plain(lambda terminal: terminal.switchboard.move()),
     "certificate": (
@@ -287,32 +287,24 @@ def _app(terminals: Mapping[str, Simulator], tasks: Tasks) -> ASGIApp:
         terminal = terminal_of(request)
         deed = DEEDS.get(request.path_params["deed"])
         if deed is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_PATH", "GET / lists all calls")
+            raise HTTPException(HTTPStatus.NOT_FOUND)
         body, act = deed
         await act(terminal, tasks, *await _read(request, body))
         return json_response(state_of(terminal))
 
     at = "/terminals/{serial:path}"  # a serial can contain any character, even a slash
-    return guarded(
-        Starlette(
-            routes=[
-                Route("/", show_help),
-                Route("/scenarios", show_scenarios),
-                Route("/clock", show_clock),
-                Route("/clock", advance, methods=["POST"]),
-                Route("/terminals", show_terminals),
-                Route(f"{at}/ledger", show_ledger),
-                Route(f"{at}/prints", show_prints),
-                Route(f"{at}/{{deed}}", do, methods=["POST"]),
-                Route(at, show_terminal),
-            ],
-            exception_handlers={
-                Refused: _refused,
-                SettingsError: _not_possible,
-                HTTPException: _http_error,
-            },
-        )
-    )
+    routes = [
+        Route("/", show_help),
+        Route("/scenarios", show_scenarios),
+        Route("/clock", show_clock),
+        Route("/clock", advance, methods=["POST"]),
+        Route("/terminals", show_terminals),
+        Route(f"{at}/ledger", show_ledger),
+        Route(f"{at}/prints", show_prints),
+        Route(f"{at}/{{deed}}", do, methods=["POST"]),
+        Route(at, show_terminal),
+    ]
+    return guarded(served(routes, _refuse))
 
 
 async def _read(request: Request, kind: type[msgspec.Struct]) -> tuple[Any, ...]:
@@ -324,16 +316,8 @@ async def _read(request: Request, kind: type[msgspec.Struct]) -> tuple[Any, ...]
         raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "WRONG_BODY", str(error)) from error
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)  # noqa: S101 - registered for this type alone
-    return refused_response(error)
-
-
-async def _not_possible(_: Request, error: Exception) -> Response:
-    return refused_response(Refused(HTTPStatus.CONFLICT, "NOT_POSSIBLE", str(error)))
-
-
-async def _http_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type alone
-    code = "UNKNOWN_PATH" if error.status_code == HTTPStatus.NOT_FOUND else f"HTTP_{error.status_code}"
-    return refused_response(Refused(error.status_code, code, f"{error.detail}; GET / lists all calls"))
+def _refuse(refused: Refused) -> Answer:
+    """Return the reply to a refused call, with status, code and message."""
+    if refused.code == "HTTP_404":
+        return plain(coded(refused.status, "UNKNOWN_PATH", "GET / lists all calls"))
+    return plain(coded(refused.status, refused.code, refused.message))

@@ -214,7 +214,7 @@ class QueuedEvent:
     #: Whether the terminal trusts no CA, so that each attempt ends in the TLS handshake. Over plain HTTP this has no
     #: effect.
     distrusted: bool = False
-    #: Number that is unique among the waiting items. `put` sets it.
+    #: Number that is unique among the waiting items. `Sender.submit` sets it.
     number: int = 0
 
     @property
@@ -228,86 +228,37 @@ class QueuedEvent:
         }
 
 
-class Queue:
-    """Waiting events, in the order of `put`.
-
-    Each line of the file is one change: an added or changed item (`put`), or its removal (`done`). The file is emptied
-    when no item waits.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Open or create the journal at `path`. Raise OSError, SettingsError."""
-        #: Number -> item.
-        self.items: dict[int, QueuedEvent] = {}
-        self._journal = Journal(path)
-        try:
-            self._journal.lock()
-        except BlockingIOError as error:
-            self._journal.close()
-            raise SettingsError(f"{path} is in use by another simulator: stop it, or choose another --state") from error
-        self._journal.replay(lambda line: self._apply(**msgspec.json.decode(line)))
-        self._numbers = itertools.count(max(self.items, default=-1) + 1)
-        if not self.items:
-            self._journal.empty()
-
-    def first(self, client_transaction_id: str) -> QueuedEvent | None:
-        """Return the oldest ordered item of a transaction, or None."""
-        items = (item for item in self.items.values() if item.client_transaction_id == client_transaction_id)
-        return next((item for item in items if not item.alone), None)
-
-    def put(self, item: QueuedEvent) -> QueuedEvent:
-        """Append an item. Return it with its number."""
-        item.number = next(self._numbers)
-        self.items[item.number] = item
-        self._record(item)
-        return item
-
-    def attempted(self, item: QueuedEvent, *, at: float) -> None:
-        """Count an attempt that begins at `at`, a moment of the terminal's clock."""
-        item.attempts += 1
-        if item.first_attempt_at is None:
-            item.first_attempt_at = at
-        self._record(item)
-
-    def done(self, item: QueuedEvent) -> None:
-        """Remove an item that was delivered or dropped."""
-        del self.items[item.number]
-        change = {"op": "done", "client_transaction_id": item.client_transaction_id, "number": item.number}
-        self._journal.append(change)
-        if not self.items:
-            self._journal.empty()
-
-    def close(self) -> None:
-        """Close the journal. Waiting items stay in the journal."""
-        self._journal.close()
-
-    def _record(self, item: QueuedEvent) -> None:
-        self._journal.append({"op": "put", **asdict(item)})
-
-    def _apply(self, op: str, number: int, **change: Any) -> None:
-        match op:
-            case "put":
-                self.items[number] = QueuedEvent(number=number, **change)
-            case "done":
-                del self.items[number]
-            case _:
-                raise ValueError(f"{op} is no change of this version")
-
-
 class Sender:
     """Sender with the delivery policy. The sender is persistent, keeps the order within a transaction, and sends
     transactions independently.
 
     Each transaction has a lane. An event marked `alone` has its own lane, as has each event of an unruly sender.
 
+    Each line of the file is one change: an added or changed item (`put`), or its removal (`done`). The file is emptied
+    when no item waits.
+
     Source: terminal API, Delivery.
     """
 
     def __init__(
-        self, queue: Queue, ledger: Ledger, clock: Clock, poster: Poster, *, timeout: float, seed: str, unruly: bool
+        self, path: Path, ledger: Ledger, clock: Clock, poster: Poster, *, timeout: float, seed: str, unruly: bool
     ) -> None:
-        """`timeout`: real seconds for an attempt."""
-        self._queue = queue
+        """Open or create the file of waiting events. `timeout`: real seconds for an attempt.
+
+        Raise OSError. Raise SettingsError if another simulator uses the file.
+        """
+        #: Number -> waiting item, in the order of the submissions.
+        self.waiting: dict[int, QueuedEvent] = {}
+        self._journal = Journal(path)
+        try:
+            self._journal.lock()
+        except BlockingIOError as error:
+            self._journal.close()
+            raise SettingsError(f"{path} is in use by another simulator: stop it, or choose another --state") from error
+        self._journal.replay(lambda line: self._replay(**msgspec.json.decode(line)))
+        self._numbers = itertools.count(max(self.waiting, default=-1) + 1)
+        if not self.waiting:
+            self._journal.empty()
         self._ledger = ledger
         self._clock = clock
         self._poster = poster
@@ -321,13 +272,16 @@ class Sender:
     def start(self) -> None:
         """Send the waiting items, in order within each transaction."""
         self._running = True
-        for item in self._queue.items.values():
+        for item in self.waiting.values():
             self._send(item)
 
     def submit(self, item: QueuedEvent) -> None:
         """Queue an event. The event is in the file on return, and is sent soon after, or after the next start."""
         for each in self._detoured(item) if self._unruly else [item]:
-            self._send(self._queue.put(each))
+            each.number = next(self._numbers)
+            self.waiting[each.number] = each
+            self._put(each)
+            self._send(each)
 
     async def stop(self) -> None:
         """Stop at once, as without power or network. Undelivered items stay queued.
@@ -337,6 +291,27 @@ class Sender:
         self._running = False
         await cancel(self._lanes.values())
         self._lanes.clear()  # a lane that had not begun does not remove itself
+
+    def close(self) -> None:
+        """Close the file. Waiting items stay in it."""
+        self._journal.close()
+
+    def _put(self, item: QueuedEvent) -> None:
+        self._journal.append({"op": "put", **asdict(item)})
+
+    def _replay(self, op: str, number: int, **change: Any) -> None:
+        match op:
+            case "put":
+                self.waiting[number] = QueuedEvent(number=number, **change)
+            case "done":
+                del self.waiting[number]
+            case _:
+                raise ValueError(f"{op} is no change of this version")
+
+    def _first(self, client_transaction_id: str) -> QueuedEvent | None:
+        """Return the oldest ordered item of a transaction, or None."""
+        items = (item for item in self.waiting.values() if item.client_transaction_id == client_transaction_id)
+        return next((item for item in items if not item.alone), None)
 
     def _send(self, item: QueuedEvent) -> None:
         """Start the lane of an item: the lane of its transaction, or its own lane if it is `alone`."""
@@ -349,7 +324,7 @@ class Sender:
             if item.alone:
                 await self._deliver(item)
             else:
-                while (first := self._queue.first(item.client_transaction_id)) is not None:
+                while (first := self._first(item.client_transaction_id)) is not None:
                     await self._deliver(first)
         finally:
             self._lanes.pop(lane, None)
@@ -368,7 +343,11 @@ class Sender:
         reason = await self._attempt(item)
         if reason is not None:
             self._ledger.add("dropped", **item.named, reason=reason)
-        self._queue.done(item)
+        del self.waiting[item.number]
+        change = {"op": "done", "client_transaction_id": item.client_transaction_id, "number": item.number}
+        self._journal.append(change)
+        if not self.waiting:
+            self._journal.empty()
 
     async def _attempt(self, item: QueuedEvent) -> DropReason | None:
         """Send an item until it is delivered. Return the reason if it is dropped, or None."""
@@ -382,12 +361,14 @@ class Sender:
                     return gone
             began = self._clock.now()
             # Record the attempt first, so that a kill does not cause one attempt more.
-            self._queue.attempted(item, at=began)
+            item.attempts += 1
+            item.first_attempt_at = began if item.first_attempt_at is None else item.first_attempt_at
+            self._put(item)
             outcome = await self._poster.post(item.url, item.body.encode(), self._timeout, distrusted=item.distrusted)
             decision = decide(
                 outcome,
                 attempts=item.attempts,
-                elapsed=self._clock.since(began if item.first_attempt_at is None else item.first_attempt_at),
+                elapsed=self._clock.since(item.first_attempt_at),
                 jitter=jitter.random(),
             )
             self._ledger.add(

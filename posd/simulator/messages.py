@@ -24,19 +24,7 @@ import msgspec
 from posd.simulator import wire
 from posd.simulator.scenario import Failure, Fault, Reply, Scenario, draw
 from posd.simulator.settings import Settings
-from posd.simulator.wire import (
-    CHIP,
-    AmountUnit,
-    Edition,
-    Number,
-    PaymentStatus,
-    Processed,
-    Refused,
-    SimulatedOperation,
-    converted,
-    number_fault,
-    to_main,
-)
+from posd.simulator.wire import PaymentStatus, Refused
 
 #: HTTP status and JSON body.
 Usual = tuple[int, Any]
@@ -173,7 +161,7 @@ class ReceivedStart:
     original. `scenario`: the scenario in the metadata, or None.
     """
 
-    operation: SimulatedOperation
+    operation: wire.SimulatedOperation
     client_transaction_id: str
     transaction_reference: str | None
     amount: dict[str, Any] | None
@@ -184,7 +172,7 @@ class ReceivedStart:
 
 
 def read_start(
-    raw: bytes, operation: SimulatedOperation, scenarios: Mapping[str, Scenario], unit: AmountUnit = "main"
+    raw: bytes, operation: wire.SimulatedOperation, scenarios: Mapping[str, Scenario], unit: wire.AmountUnit = "main"
 ) -> ReceivedStart:
     """Parse and check a request body. Amounts in the body are in `unit`.
 
@@ -237,7 +225,7 @@ def read_object(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def _reference(body: dict[str, Any], operation: SimulatedOperation) -> str | None:
+def _reference(body: dict[str, Any], operation: wire.SimulatedOperation) -> str | None:
     if operation.originals:
         return _uuid(body, "transaction_reference")
     if body.get("transaction_reference") is not None:
@@ -252,7 +240,7 @@ def _uuid(body: dict[str, Any], name: str) -> str:
     return value
 
 
-def _amount(body: dict[str, Any], operation: SimulatedOperation, unit: AmountUnit) -> dict[str, Any] | None:
+def _amount(body: dict[str, Any], operation: wire.SimulatedOperation, unit: wire.AmountUnit) -> dict[str, Any] | None:
     amount = body.get("amount")
     if amount in (None, {}) and not operation.needs_amount:
         return None
@@ -266,7 +254,7 @@ def _amount(body: dict[str, Any], operation: SimulatedOperation, unit: AmountUni
                 _check_number(tax_value, f"amount.extra_taxes.{tax}", unit)
         else:
             _check_number(value, f"amount.{name}", unit)
-    return converted(amount, lambda value: to_main(value, unit))
+    return wire.converted(amount, lambda value: wire.to_main(value, unit))
 
 
 def _scenario(metadata: dict[str, Any], scenarios: Mapping[str, Scenario]) -> str | None:
@@ -280,8 +268,8 @@ def _scenario(metadata: dict[str, Any], scenarios: Mapping[str, Scenario]) -> st
     return name
 
 
-def _check_number(value: Any, path: str, unit: AmountUnit) -> None:
-    fault = number_fault(value)
+def _check_number(value: Any, path: str, unit: wire.AmountUnit) -> None:
+    fault = wire.number_fault(value)
     if fault is not None:
         raise invalid(path, fault)
     if unit != "main" and value != int(value):
@@ -362,19 +350,21 @@ def acknowledgement(settings: Settings, start: ReceivedStart, event_id: str) -> 
 def transaction_event(
     settings: Settings,
     start: ReceivedStart,
-    amount: Processed,
+    amount: wire.Processed,
+    rng: Random,
     *,
-    event_id: str,
+    event_id: str | None = None,
     occurred_at: str,
     status: str,
     previous_status: str | None,
     reading_type: str | None,
     failure: Failure | None,
-    raw_response: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """Build the JSON of a transaction event (terminal API, Events)."""
+    """Build the JSON of a transaction event (terminal API, Events). `event_id`: None: a new one."""
+    approved = status == PaymentStatus.APPROVAL
+    raw_response = approval(start, amount.authorized, reading_type, settings.edition, rng) if approved else None
     body: dict[str, Any] = {
-        "event_id": event_id,
+        "event_id": event_id or new_uuid(rng),
         "occurred_at": occurred_at,
         "status": status,
         "merchant_id": settings.merchant_id,
@@ -393,7 +383,7 @@ def transaction_event(
     return body | {name: values[name] for name in conditional if values[name] is not None}
 
 
-def operation(start: ReceivedStart, amount: Processed) -> dict[str, Any]:
+def operation(start: ReceivedStart, amount: wire.Processed) -> dict[str, Any]:
     """Build the operation in the final event (terminal API, Events)."""
     fields: dict[str, Any] = {
         "type": start.operation.reported_as,
@@ -412,7 +402,7 @@ def operation(start: ReceivedStart, amount: Processed) -> dict[str, Any]:
 
 
 def approval(
-    start: ReceivedStart, authorized: Number, reading_type: str | None, edition: Edition, rng: Random
+    start: ReceivedStart, authorized: wire.Number, reading_type: str | None, edition: wire.Edition, rng: Random
 ) -> dict[str, Any]:
     """Build the acquirer's reply to an approved operation: `raw_response` (terminal API, Events).
 
@@ -428,7 +418,7 @@ def approval(
         },
         "authorized_amount": authorized,
         "card_type": "CREDIT",
-        "cvm_type": "PIN" if reading_type == CHIP else "NO_CVM",
+        "cvm_type": "PIN" if reading_type == wire.CHIP else "NO_CVM",
         "franchise": "VISA",
         "gateway_response": {"code": "00", "message": "Approved"},
         "message_fields": {

@@ -37,7 +37,7 @@ from zeroconf import Error, InterfaceChoice, NonUniqueNameException, ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
 
 from posd.simulator.clock import Clock, cancel
-from posd.simulator.delivery import Poster, Queue, QueuedEvent, Sender
+from posd.simulator.delivery import Poster, QueuedEvent, Sender
 from posd.simulator.ledger import Ledger
 from posd.simulator.printer import Printer
 from posd.simulator.scenario import Certificate
@@ -247,48 +247,40 @@ def reachable_addresses(host: str, interfaces: Sequence[str]) -> list[str]:
     return [str(address) for address in sorted(usable, key=lambda address: address.is_loopback)] or [host]
 
 
-class Announcer:
-    """mDNS announcement of the terminal, with its serial as name.
+async def announce(
+    settings: Settings, ledger: Ledger, addresses: list[str], port: int, says_goodbye: Callable[[], bool]
+) -> None:
+    """Announce the terminal over mDNS, with its serial as name, until cancelled.
 
-    The announcement runs in the background, because it takes more than a second.
+    Without multicast on the LAN, the failure is recorded and the terminal continues. `says_goodbye`: whether the end is
+    announced. Without power or network there is no goodbye.
     """
-
-    def __init__(self, settings: Settings, ledger: Ledger, addresses: list[str], port: int) -> None:
-        self._interfaces = settings.mdns_interfaces
-        self._ledger = ledger
-        self._info = ServiceInfo(
-            SERVICE_TYPE,
-            f"{settings.serial}.{SERVICE_TYPE}",
-            port=port,
-            properties={"serial": settings.serial, "brand": settings.brand, "model": settings.model},
-            server=f"terminal-{settings.serial}.local.",
-            parsed_addresses=addresses,
-        )
-        self._zeroconf: AsyncZeroconf | None = None
-        self._registering = asyncio.create_task(self._register())
-
-    async def stop(self, *, goodbye: bool) -> None:
-        """Close the network of a terminal. Without power or network it sends no goodbye."""
-        await cancel([self._registering])
-        if self._zeroconf is not None:
-            registry = self._zeroconf.zeroconf.registry
-            if not goodbye:  # `close` sends the goodbye for registered services
+    info = ServiceInfo(
+        SERVICE_TYPE,
+        f"{settings.serial}.{SERVICE_TYPE}",
+        port=port,
+        properties={"serial": settings.serial, "brand": settings.brand, "model": settings.model},
+        server=f"terminal-{settings.serial}.local.",
+        parsed_addresses=addresses,
+    )
+    zeroconf = None
+    try:
+        for address in settings.mdns_interfaces:
+            _check_local(address)
+        zeroconf = AsyncZeroconf(interfaces=list(settings.mdns_interfaces) or InterfaceChoice.All)
+        await (await zeroconf.async_register_service(info))
+        ledger.add("mdns", result="announced", detail=info.name)
+        await asyncio.Event().wait()
+    except NonUniqueNameException:
+        ledger.add("mdns", result="failed", detail="another terminal with this serial is on the LAN")
+    except (OSError, Error, RuntimeError) as error:
+        ledger.add("mdns", result="failed", detail=f"cannot announce over mDNS: {error}")
+    finally:
+        if zeroconf is not None:
+            registry = zeroconf.zeroconf.registry
+            if not says_goodbye():  # `close` sends the goodbye for registered services
                 registry.async_remove(registry.async_get_service_infos())
-            await self._zeroconf.async_close()
-
-    async def _register(self) -> None:
-        """Announce. Without multicast on the LAN, the failure is recorded and the terminal continues."""
-        try:
-            for address in self._interfaces:
-                _check_local(address)
-            self._zeroconf = AsyncZeroconf(interfaces=list(self._interfaces) or InterfaceChoice.All)
-            await (await self._zeroconf.async_register_service(self._info))
-        except NonUniqueNameException:
-            self._ledger.add("mdns", result="failed", detail="another terminal with this serial is on the LAN")
-        except (OSError, Error, RuntimeError) as error:
-            self._ledger.add("mdns", result="failed", detail=f"cannot announce over mDNS: {error}")
-        else:
-            self._ledger.add("mdns", result="announced", detail=self._info.name)
+            await zeroconf.async_close()
 
 
 def _check_local(address: str) -> None:
@@ -298,60 +290,44 @@ def _check_local(address: str) -> None:
         probe.bind((address, 0))
 
 
-class Certificates:
-    """TLS contexts by certificate: the terminal's own certificate, and certificates that no client should trust.
+def certificate_context(settings: Settings, which: Certificate) -> ssl.SSLContext | None:
+    """Return the TLS context with this certificate: the terminal's own, or a new one that no client should trust.
 
-    The others are generated at first use, and do not change while the process runs.
+    None: the terminal uses plain HTTP. Raise SettingsError.
     """
+    if settings.certificate is None or settings.private_key is None:
+        return None
+    if which == "own":
+        return server_context(settings.certificate, settings.private_key)
+    try:
+        own = x509.load_pem_x509_certificate(settings.certificate.read_bytes())
+        issuer, signer = _issuer(settings)
+    except (OSError, ValueError, TypeError) as error:
+        raise SettingsError(f"no {which} certificate can be made: {error}") from error
+    key = ec.generate_private_key(ec.SECP256R1())
+    if which == "self-signed":
+        issuer, signer = (own.subject, key), None
+    begin = datetime.now(UTC) - timedelta(days=1)
+    if which == "expired":
+        begin -= LIFETIME + EXPIRED_FOR
+    made = _signed(own, key, issuer, begin, wrong_name=which == "wrong-name")
+    return _serving([made, *([signer] if signer else [])], key)
 
-    def __init__(self, certificate: Path, private_key: Path, ca: tuple[Path, Path] | None) -> None:
-        """Load the terminal's own certificate and key. `ca`: certificate and key of its CA; None: generate a CA.
 
-        Raise SettingsError.
-        """
-        self._own = server_context(certificate, private_key)
-        self._certificate = certificate
-        self._ca = ca
-        self._made: dict[Certificate, ssl.SSLContext] = {}
+def _issuer(settings: Settings) -> tuple[_Issuer, x509.Certificate | None]:
+    """Return the CA's name and key, and its certificate if it is an intermediate CA.
 
-    def context(self, which: Certificate) -> ssl.SSLContext:
-        """Return the context with this certificate. Raise SettingsError if the CA cannot be used."""
-        if which is Certificate.OWN:
-            return self._own
-        if which not in self._made:
-            self._made[which] = self._make(which)
-        return self._made[which]
-
-    def _make(self, which: Certificate) -> ssl.SSLContext:
-        try:
-            own = x509.load_pem_x509_certificate(self._certificate.read_bytes())
-            issuer, signer = self._issuer()
-        except (OSError, ValueError, TypeError) as error:
-            raise SettingsError(f"no {which} certificate can be made: {error}") from error
-        key = ec.generate_private_key(ec.SECP256R1())
-        if which is Certificate.SELF_SIGNED:
-            issuer, signer = (own.subject, key), None
-        begin = datetime.now(UTC) - timedelta(days=1)
-        if which is Certificate.EXPIRED:
-            begin -= LIFETIME + EXPIRED_FOR
-        made = _signed(own, key, issuer, begin, wrong_name=which is Certificate.WRONG_NAME)
-        return _serving([made, *([signer] if signer else [])], key)
-
-    def _issuer(self) -> tuple[_Issuer, x509.Certificate | None]:
-        """Return the CA's name and key, and its certificate if it is an intermediate CA.
-
-        Generate a CA if none is given.
-        """
-        if self._ca is None:
-            name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Simulated terminals CA")])
-            return (name, ec.generate_private_key(ec.SECP256R1())), None
-        certificate, private_key = self._ca
-        pem = private_key.read_bytes()
-        key = load_pem_private_key(pem, password=None)
-        signer = x509.load_pem_x509_certificate(pem) if b"BEGIN CERTIFICATE" in pem else None
-        ca = signer or x509.load_pem_x509_certificate(certificate.read_bytes())
-        # A key that cannot sign is refused when it is used.
-        return (ca.subject, key), signer  # type: ignore[return-value]
+    Generate a CA if none is given.
+    """
+    if settings.ca_certificate is None or settings.ca_private_key is None:
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Simulated terminals CA")])
+        return (name, ec.generate_private_key(ec.SECP256R1())), None
+    pem = settings.ca_private_key.read_bytes()
+    key = load_pem_private_key(pem, password=None)
+    signer = x509.load_pem_x509_certificate(pem) if b"BEGIN CERTIFICATE" in pem else None
+    ca = signer or x509.load_pem_x509_certificate(settings.ca_certificate.read_bytes())
+    # A key that cannot sign is refused when it is used.
+    return (ca.subject, key), signer  # type: ignore[return-value]
 
 
 def _signed(
@@ -411,14 +387,14 @@ class Switchboard:
         self._settings = settings
         self._ledger = ledger
         self._clock = clock
-        self._certificates = _certificates(settings)
         #: Certificate for the next connections.
-        self.certificate = Certificate.OWN
+        self.certificate: Certificate = "own"
+        #: TLS contexts by certificate. A generated certificate does not change while the process runs.
+        self._contexts: dict[Certificate, ssl.SSLContext | None] = {"own": certificate_context(settings, "own")}
         self._poster = Poster(client_context(settings.trust), clock)
         self.printer = Printer(settings, ledger, clock, self._poster, seed=seed)
-        self._queue = Queue(settings.state / "queue.jsonl")
         self._sender = Sender(
-            self._queue,
+            settings.state / "queue.jsonl",
             ledger,
             clock,
             self._poster,
@@ -433,7 +409,8 @@ class Switchboard:
         self._port = settings.port
         self._ports: Iterator[int] = itertools.cycle(settings.move_ports or (0,))
         self._listener: Listener | None = None
-        self._announcer: Announcer | None = None
+        self._announcing: asyncio.Task[None] | None = None
+        self._says_goodbye = False
         self._powered = asyncio.Event()
         self._plugged = True
         self._switching = asyncio.Lock()
@@ -451,12 +428,12 @@ class Switchboard:
     @property
     def waiting_events(self) -> int:
         """Number of events that wait for delivery."""
-        return len(self._queue.items)
+        return len(self._sender.waiting)
 
     @property
     def base_url(self) -> str:
         """Base URL of the terminal, without a slash at the end."""
-        return url("http" if self._certificates is None else "https", self._addresses()[0], self._port)
+        return url("http" if self._contexts["own"] is None else "https", self._addresses()[0], self._port)
 
     def submit(self, item: QueuedEvent) -> None:
         """Queue an event. The event is in the file on return. Without power or network it waits."""
@@ -467,7 +444,7 @@ class Switchboard:
         await self.disconnect()
         await self.printer.stop()
         await self._poster.close()
-        self._queue.close()
+        self._sender.close()
         if self._bound is not None:
             self._bound.close()
 
@@ -479,36 +456,20 @@ class Switchboard:
             self._powered.set()
             await self._settle()
 
-    async def unplug(self) -> None:
-        """Disconnect the terminal from the network.
+    async def set_plugged(self, plugged: bool) -> None:
+        """Connect the terminal to the network, or disconnect it.
 
-        Calls are refused, connections end, events wait, and no goodbye is sent.
+        Without network, calls are refused, connections end, events wait, and no goodbye is sent. With it, the terminal
+        announces itself at the same address, and sends its events in order.
         """
-        await self._set_plugged(False)
-
-    async def plug(self) -> None:
-        """Reconnect the terminal to the network, at the same address.
-
-        The terminal announces itself, and sends its events in order.
-        """
-        await self._set_plugged(True)
-
-    async def _set_plugged(self, plugged: bool) -> None:
         async with self._one_at_a_time():
             if self._plugged is not plugged:
                 self._plugged = plugged
                 self._ledger.add("plugged" if plugged else "unplugged")
                 await self._settle()
 
-    async def power_off(self) -> None:
-        """Cut the power. The caller decides about the running payment."""
-        await self._set_powered(False)
-
-    async def power_on(self) -> None:
-        """Restore the power."""
-        await self._set_powered(True)
-
-    async def _set_powered(self, powered: bool) -> None:
+    async def set_powered(self, powered: bool) -> None:
+        """Restore or cut the power. At a cut, the caller decides about the running payment."""
         async with self._one_at_a_time():
             if self.powered is not powered:
                 if powered:
@@ -524,10 +485,10 @@ class Switchboard:
         With 0 it stays off until a person switches it on. The queue, the record of finals and the print jobs stay, as
         over a restart. The running payment continues with its further steps.
         """
-        await self.power_off()
+        await self.set_powered(False)
         if seconds:
             await self._clock.sleep(seconds)
-            await self.power_on()
+            await self.set_powered(True)
         await self._powered.wait()
 
     async def move(self) -> None:
@@ -550,11 +511,12 @@ class Switchboard:
         Raise SettingsError over plain HTTP.
         """
         async with self._one_at_a_time():
-            if which is self.certificate:
+            if which == self.certificate:
                 return
-            if self._certificates is None:
+            if self._contexts["own"] is None:
                 raise SettingsError("this terminal speaks plain HTTP and shows no certificate: leave out --http")
-            self._certificates.context(which)  # it fails here, and not while the terminal refuses calls
+            if which not in self._contexts:  # a failure here does not stop the terminal, which still accepts calls
+                self._contexts[which] = certificate_context(self._settings, which)
             self.certificate = which
             self._ledger.add("certificate", which=which)
             await self._refuse()
@@ -591,12 +553,12 @@ class Switchboard:
         """Listen and announce, unless this is so already. Raise SettingsError."""
         assert self._bound is not None  # noqa: S101 - it is bound at the start
         if self._listener is None:
-            tls = None if self._certificates is None else self._certificates.context(self.certificate)
-            listener = Listener(self._app, tls, clock_offset=self._settings.clock_offset)
+            listener = Listener(self._app, self._contexts[self.certificate], clock_offset=self._settings.clock_offset)
             listener.start(self._bound)
             self._listener = listener
-        if self._settings.mdns and self._announcer is None:
-            self._announcer = Announcer(self._settings, self._ledger, self._addresses(), self._port)
+        if self._settings.mdns and self._announcing is None:
+            work = announce(self._settings, self._ledger, self._addresses(), self._port, lambda: self._says_goodbye)
+            self._announcing = asyncio.create_task(work)
 
     async def _refuse(self) -> None:
         """Close every connection and refuse calls. The address stays bound."""
@@ -614,9 +576,9 @@ class Switchboard:
         self._bound, self._port = bound, bound.getsockname()[1]
 
     async def _stop_announcing(self, *, goodbye: bool = False) -> None:
-        if self._announcer is not None:
-            announcer, self._announcer = self._announcer, None
-            await announcer.stop(goodbye=goodbye)
+        if self._announcing is not None:
+            announcing, self._announcing, self._says_goodbye = self._announcing, None, goodbye
+            await cancel([announcing])
 
     def _addresses(self) -> list[str]:
         return reachable_addresses(self._settings.host, self._settings.mdns_interfaces)
@@ -626,14 +588,3 @@ class Switchboard:
         async with self._switching:
             with self._clock.held():  # it takes real time, so virtual time stops during it
                 yield
-
-
-def _certificates(settings: Settings) -> Certificates | None:
-    if settings.certificate is None or settings.private_key is None:
-        return None
-    ca = (
-        None
-        if settings.ca_certificate is None or settings.ca_private_key is None
-        else (settings.ca_certificate, settings.ca_private_key)
-    )
-    return Certificates(settings.certificate, settings.private_key, ca)

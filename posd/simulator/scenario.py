@@ -7,7 +7,6 @@ determines a value between them.
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
-from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -202,15 +201,15 @@ TerminalAction = Literal[
 ]
 
 
-class Certificate(StrEnum):
-    """The certificate that the terminal shows."""
-
-    OWN = "own"
-    #: From the same CA, with another key. A client that pinned the old certificate does not trust it.
-    CHANGED = "changed"
-    EXPIRED = "expired"
-    SELF_SIGNED = "self-signed"
-    WRONG_NAME = "wrong-name"
+#: Certificate that the terminal shows.
+Certificate = Literal[
+    "own",
+    # From the same CA, with another key. A client that pinned the old certificate does not trust it.
+    "changed",
+    "expired",
+    "self-signed",
+    "wrong-name",
+]
 
 
 class Delivery(Strict, frozen=True):

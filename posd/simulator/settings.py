@@ -2,13 +2,13 @@
 
 import ipaddress
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
 from random import Random
+from typing import Literal
 
-from posd.simulator.authentication import Scheme
 from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, payments, prints
 from posd.simulator.wire import AmountUnit, Edition, SettingsError, number_fault
 
@@ -18,12 +18,16 @@ MAX_SERIAL_BYTES = 63
 MAX_WINDOW_SECONDS = 86_400
 MAX_CLOCK_OFFSET_SECONDS = 366 * 86_400
 
+Auth = Literal["none", "hash-encrypt", "hmac"]
+TimestampUnit = Literal["s", "ms"]
+KeyPosition = Literal["last", "first"]
+
 __all__ = ["MAX_SERIAL_BYTES", "Settings", "SettingsError"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(Scheme):
-    """Settings of a terminal, including those of its `Scheme`.
+class Settings:
+    """Settings of a terminal.
 
     `state`: an existing directory for the queue, the record of finals and the print jobs. Without certificate and
     private_key the terminal speaks plain HTTP. `trust`: CA of the webhook receivers; None: the system's CAs. `speed`
@@ -41,6 +45,10 @@ class Settings(Scheme):
     of seconds by which the terminal's clock is ahead. The terminal's clock checks timestamps, and dates replies and
     events. `amount_unit`: unit of the amounts in requests. `answer_amount_unit`: unit of those in replies and events
     (None: the same).
+
+    `auth`: authentication of the calls. `business_code`: the merchant's secret. `window_seconds`: accepted difference
+    between the timestamp and the terminal's clock. `timestamp_unit`: None: the unit of the scheme. `minute_utc_offset`:
+    in minutes.
     """
 
     state: Path
@@ -74,6 +82,14 @@ class Settings(Scheme):
     amount_unit: AmountUnit = "main"
     answer_amount_unit: AmountUnit | None = None
     currency: str = "USD"
+    auth: Auth = "none"
+    business_code: str = field(default="", repr=False)
+    key_separator: str = "___"
+    timestamp_unit: TimestampUnit | None = None
+    key_position: KeyPosition = "last"
+    minute_utc_offset: int = 0
+    window_seconds: float = 300.0
+    encrypt_replies: bool = False
 
     def __post_init__(self) -> None:
         """Raise SettingsError for an invalid value."""

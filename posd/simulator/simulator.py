@@ -15,7 +15,7 @@ from posd.simulator.network import Switchboard
 from posd.simulator.printer import Printer
 from posd.simulator.scenario import CHOICE, Certificate
 from posd.simulator.settings import Settings
-from posd.simulator.terminal import Parts, PaymentTerminal
+from posd.simulator.terminal import PaymentTerminal
 from posd.simulator.wire import SettingsError
 
 
@@ -77,14 +77,14 @@ class Simulator:
 
     async def power_off(self) -> None:
         """Cut the power: the running payment is lost."""
-        await self.switchboard.power_off()
+        await self.switchboard.set_powered(False)
         await self.terminal.stop()
 
     async def power_cycle(self, seconds: float) -> None:
         """Cut the power for `seconds` of the terminal's time: the running payment is lost."""
         await self.power_off()
         await self.clock.sleep(seconds)
-        await self.switchboard.power_on()
+        await self.switchboard.set_powered(True)
 
     async def __aenter__(self) -> Self:
         try:
@@ -107,13 +107,12 @@ class Simulator:
         stack.push_async_callback(switchboard.close)
         record = Record(settings.state / "transactions.jsonl")
         stack.callback(record.close)
-        parts = Parts(settings, seed, clock, ledger, record, switchboard)
-        self.terminal = terminal = PaymentTerminal(parts)
+        self.terminal = terminal = PaymentTerminal(settings, seed, clock, ledger, record, switchboard)
         stack.push_async_callback(terminal.stop)
         # Stop the network first, so that no call arrives during the stop.
         stack.push_async_callback(switchboard.disconnect, goodbye=True)
         bodies = {"requests": self.requests, "searches": self.searches, "print_requests": self.print_requests}
-        await switchboard.start(make_app(terminal, parts, bodies))
+        await switchboard.start(make_app(terminal, bodies))
         try:
             await terminal.prepare()
         except SettingsError as error:

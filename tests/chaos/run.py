@@ -103,7 +103,7 @@ class Run:
             await terminal.simulator.power_off()
             self.injected[fault.kind] += 1
             await asyncio.sleep(fault.seconds)
-            await terminal.simulator.switchboard.power_on()
+            await terminal.simulator.switchboard.set_powered(True)
 
     async def _kill_till(self, fault: Fault) -> None:
         self.injected[fault.kind] += self.shop.tills[fault.target].kill()

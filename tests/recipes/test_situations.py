@@ -12,7 +12,6 @@ from uuid import uuid4
 import pytest
 
 from posd.client import PaymentStore, StoredPayment
-from posd.simulator.terminal import ManualControl
 from tests.recipes.counter import Counter, open_counter
 from tests.recipes.running import tried
 from tests.support.connections import shut
@@ -271,10 +270,10 @@ async def test_the_cashier_sees_each_step_once_despite_a_restart(counter: Counte
         await counter.daemon.kill()
         await recipe.says("One moment")
         await counter.daemon.start()
-        assert counter.terminal.terminal.hand(ManualControl.PRESENT_CARD)
+        assert counter.terminal.terminal.hand("present-card")
         await counter.pass_time()
         await recipe.says("Asking the bank")
-        assert counter.terminal.terminal.hand(ManualControl.APPROVE)
+        assert counter.terminal.terminal.hand("approve")
         await counter.pass_time()
         assert await recipe.ends() == 0
     # The text of a read card appears only for a moment, so the test compares the other texts.

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from posd.simulator.authentication import Scheme, parse_javascript, stringify_javascript
+from posd.simulator import Settings
+from posd.simulator.authentication import parse_javascript, stringify_javascript, verify
 from posd.simulator.wire import Refused
 from tests.support.signing import Signer
 from tests.support.tables import every
@@ -20,15 +21,17 @@ HMACS = {case["id"]: case for case in VECTORS["hmac"]["cases"]}
 AS_SENT = "alt-decimals-as-sent"
 CODE, SERIAL = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135", "SN-0001"
 NOW = 1_710_000_000.0
+STATE = Path("unused")
 BODY = {"client_transaction_id": "c5a3f3be-9d6f-4d39-8af5-58dbb589af79", "amount": {"subtotal_iva0": 5}}
 
-Call = tuple[Scheme, dict[str, str], bytes, float]
+Call = tuple[Settings, dict[str, str], bytes, float]
 
 
 def hashed(case: dict[str, Any]) -> Call:
     given, out = case["inputs"], case["outputs"]
     milliseconds = case["id"] == "alt-timestamp-ms"
-    scheme = Scheme(
+    scheme = Settings(
+        state=STATE,
         auth="hash-encrypt",
         business_code=given["business_code"],
         serial=given["terminal_serial"],
@@ -44,7 +47,9 @@ def hashed(case: dict[str, Any]) -> Call:
 
 def hmacs(case: dict[str, Any], unit: Any = None) -> Call:
     given, out = case["inputs"], case["outputs"]
-    scheme = Scheme(auth="hmac", business_code=given["business_code"], serial=SERIAL, timestamp_unit=unit)
+    scheme = Settings(
+        state=STATE, auth="hmac", business_code=given["business_code"], serial=SERIAL, timestamp_unit=unit
+    )
     timestamp = out["timestamp_header_s" if unit == "s" else "timestamp_header_ms"]
     headers = {"authorization": out["authorization_base64"], "timestamp": timestamp}
     return scheme, headers, given["body"].encode(), given["timestamp_ms"] / 1000
@@ -53,7 +58,7 @@ def hmacs(case: dict[str, Any], unit: Any = None) -> Call:
 def refused(call: Call) -> str:
     scheme, headers, body, now = call
     with pytest.raises(Refused) as caught:
-        scheme.verify(headers, body, now)
+        verify(scheme, headers, body, now)
     assert (caught.value.status, caught.value.kind, caught.value.code) == (401, "AUTHENTICATION", "AUTH-001")
     assert scheme.business_code not in f"{caught.value.message} {scheme!r}"
     return caught.value.message
@@ -62,7 +67,7 @@ def refused(call: Call) -> str:
 @every("name", HASHED.keys() - {AS_SENT})
 def test_each_encrypted_vector_is_accepted(name: str) -> None:
     scheme, headers, body, now = hashed(HASHED[name])
-    clear, _ = scheme.verify(headers, body, now)
+    clear, _ = verify(scheme, headers, body, now)
     assert clear.decode() == HASHED[name]["inputs"]["plaintext"]
 
 
@@ -70,7 +75,7 @@ def test_each_encrypted_vector_is_accepted(name: str) -> None:
 @every("name", HMACS)
 def test_each_hmac_vector_is_accepted(name: str, unit: Any) -> None:
     scheme, headers, body, now = hmacs(HMACS[name], unit)
-    assert scheme.verify(headers, body, now)[0] == body
+    assert verify(scheme, headers, body, now)[0] == body
 
 
 def test_a_signature_over_the_text_as_sent_is_refused() -> None:
@@ -78,7 +83,7 @@ def test_a_signature_over_the_text_as_sent_is_refused() -> None:
 
 
 SCHEMES = {
-    auth: Scheme(auth=auth, business_code=CODE, serial=SERIAL)
+    auth: Settings(state=STATE, auth=auth, business_code=CODE, serial=SERIAL)
     for auth in ("hash-encrypt", "hmac")  # type: ignore[misc]
 }
 
@@ -87,13 +92,13 @@ SCHEMES = {
 @every("auth", SCHEMES)
 def test_a_clock_that_is_off_by_less_than_the_window_is_accepted(auth: str, seconds: float) -> None:
     signed = Signer(auth, CODE, SERIAL).sign(BODY, NOW)
-    assert json.loads(SCHEMES[auth].verify(lower(signed.headers), signed.content, NOW + seconds)[0]) == BODY
+    assert json.loads(verify(SCHEMES[auth], lower(signed.headers), signed.content, NOW + seconds)[0]) == BODY
 
 
 @every("auth", SCHEMES)
 def test_a_call_without_a_body_is_signed_over_an_empty_object(auth: str) -> None:
     signed = Signer(auth, CODE, SERIAL).sign(None, NOW)
-    assert SCHEMES[auth].verify(lower(signed.headers), b"", NOW)[0] == b""
+    assert verify(SCHEMES[auth], lower(signed.headers), b"", NOW)[0] == b""
 
 
 def lower(headers: dict[str, str]) -> dict[str, str]:

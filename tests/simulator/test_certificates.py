@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from posd.base import tls_contexts
-from posd.simulator.network import Certificates
+from posd.simulator import Settings
+from posd.simulator.network import certificate_context
 from posd.simulator.scenario import Certificate
 from posd.tls import issue
 
@@ -15,18 +16,20 @@ from posd.tls import issue
 @pytest.mark.parametrize(
     ("which", "reason"),
     [
-        (Certificate.OWN, None),
-        (Certificate.CHANGED, None),
-        (Certificate.EXPIRED, "certificate has expired"),
-        (Certificate.WRONG_NAME, "IP address mismatch"),
-        (Certificate.SELF_SIGNED, "self-signed certificate"),
+        ("own", None),
+        ("changed", None),
+        ("expired", "certificate has expired"),
+        ("wrong-name", "IP address mismatch"),
+        ("self-signed", "self-signed certificate"),
     ],
 )
 async def test_a_client_with_the_ca_refuses_each_certificate_for_its_reason(
     tmp_path: Path, which: Certificate, reason: str | None
 ) -> None:
     made = issue.init(tmp_path, names=["localhost"], addresses=["127.0.0.1"])
-    served = Certificates(made.certificate, made.private_key, (made.ca_certificate, made.ca_key)).context(which)
+    files = {"certificate": made.certificate, "private_key": made.private_key}
+    authority = {"ca_certificate": made.ca_certificate, "ca_private_key": made.ca_key}
+    served = certificate_context(Settings(state=tmp_path, **files, **authority), which)
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=served)
     async with server:
         port = server.sockets[0].getsockname()[1]

@@ -171,7 +171,7 @@ async def test_no_web_page_in_a_browser_can_control_the_simulator(developer: Dev
         assert answer.json().get("code") == code, headers
         assert developer.terminal.switchboard.plugged is (code is not None), headers
         assert not any(name.startswith("access-control") for name in answer.headers)
-        await developer.terminal.switchboard.plug()
+        await developer.terminal.switchboard.set_plugged(True)
     asked = {"origin": "https://evil.example", "access-control-request-method": "POST"}
     preflight = await developer.client.request("OPTIONS", f"{developer.url}/terminals/SN%2F1/unplug", headers=asked)
     assert preflight.status_code == 403

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from posd.simulator.clock import VirtualClock
-from posd.simulator.delivery import Poster, Queue, QueuedEvent, Sender
+from posd.simulator.delivery import Poster, QueuedEvent, Sender
 from posd.simulator.ledger import Ledger
 from posd.simulator.network import client_context
 from tests.simulator.conftest import Receiver, Script
@@ -31,9 +31,8 @@ START = 1_780_000_000.0
 class Delivering:
     """Control of a sender, with the arrivals at the receiver and their times."""
 
-    def __init__(self, sender: Sender, queue: Queue, ledger: Ledger, clock: VirtualClock, receiver: Receiver) -> None:
+    def __init__(self, sender: Sender, ledger: Ledger, clock: VirtualClock, receiver: Receiver) -> None:
         self.sender = sender
-        self.queue = queue
         self.ledger = ledger
         self.clock = clock
         self.receiver = receiver
@@ -94,16 +93,16 @@ async def delivering(
     timeout: float = 30.0,
 ) -> AsyncIterator[Delivering]:
     """Run a sender on the queue of this directory. The end of the block is like a power cut."""
-    queue, ledger = Queue(directory / "queue.jsonl"), Ledger()
+    ledger = Ledger()
     poster = Poster(client_context(trust), clock)
-    sender = Sender(queue, ledger, clock, poster, timeout=timeout, seed="policy", unruly=False)
+    sender = Sender(directory / "queue.jsonl", ledger, clock, poster, timeout=timeout, seed="policy", unruly=False)
     sender.start()
     try:
-        yield Delivering(sender, queue, ledger, clock, receiver)
+        yield Delivering(sender, ledger, clock, receiver)
     finally:
         await sender.stop()
         await poster.close()
-        queue.close()
+        sender.close()
 
 
 #: Spec 6.2: statuses after which the terminal retries.

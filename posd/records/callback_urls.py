@@ -39,8 +39,8 @@ _LOST = (
 def load_keys(path: Path, *, may_make: bool) -> tuple[bytes, ...]:
     """Return the callback keys, newest first. Each line of the file has one key of 64 hex digits.
 
-    Create a missing file (mode 0600) if `may_make` is true, which means that the database is new. A systemd credential
-    `callback.key` replaces the file. Raise KeyFileError.
+    Create a missing file (mode 0600) if `may_make` is true, which means that the database is new. If systemd passes a
+    credential `callback.key`, read the keys from that. Raise KeyFileError.
     """
     directory = os.environ.get("CREDENTIALS_DIRECTORY")
     credential = Path(directory) / CREDENTIAL if directory else None
@@ -94,7 +94,7 @@ async def facing(terminal_url: str) -> str:
 
 
 class CallbackUrls:
-    """Creation of callback URLs, and check of their tokens."""
+    """Creation of callback URLs, and check of their tokens. A `subject` is the id of a payment or a print job."""
 
     def __init__(
         self,
@@ -105,21 +105,22 @@ class CallbackUrls:
         listen_host: str = "::",
         facing: Callable[[str], Awaitable[str]] = facing,
     ) -> None:
-        """Apply the configuration. `public_url`: URL of the webhook listener for a cloud service.
+        """`keys`: the callback keys, newest first. `advertise_host`: the configured address in the URLs, or empty.
 
-        `listen_host`: the bound address. If it is a single address, posd does not listen on the others. `facing`:
-        returns this machine's address on the route to a terminal's URL.
+        `public_url`: URL of the webhook listener for terminals in the cloud. `listen_host`: the bound address. If it is
+        a single address, posd does not listen on other addresses. `facing`: returns this machine's address on the route
+        to a terminal's URL.
         """
         self.keys = keys
         self._facing = facing
         self._port = port
         self.use(advertise_host, public_url)
         bound = ipaddress.ip_address(listen_host)
-        # In the system's notation, to compare it with this machine's addresses. Without a scope, as in `facing`.
+        # Written as the system writes addresses, so that the two can be compared. Without a scope, as from `facing`.
         self._bound = "" if bound.is_unspecified else str(bound).partition("%")[0]
 
     def use(self, advertise_host: str, public_url: str) -> None:
-        """Apply the present configuration to URLs that are created later."""
+        """Set the configured address and URL, for callback URLs that are created later."""
         self._advertise_host = advertise_host
         self._public_url = public_url.rstrip("/")
 
@@ -136,8 +137,8 @@ class CallbackUrls:
     ) -> tuple[str, str | None]:
         """Return the URL for one subject, and this machine's address in it, or None if the address is configured.
 
-        The URL has the configured address, or the only bound one, or the address that faces the terminal. For a
-        terminal in the cloud it begins with the public URL. Raise Problem terminal_offline without a route to the
+        The URL has the configured address, else the only bound address, else the address on the route to the terminal.
+        For a terminal in the cloud it begins with the public URL. Raise Problem terminal_offline without a route to the
         terminal.
         """
         path = self.path(channel, subject)

@@ -1,7 +1,7 @@
 """Inbox of callbacks with a valid token: the shared part of payments and print jobs.
 
-The reply follows the commit. An unusable body is stored in the quarantine (`base.replies`), and posd searches on the
-terminal instead.
+The reply follows the commit. An unusable body is stored in the quarantine, and posd asks the terminal about the payment
+or print job. `base.replies` has the replies.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ log = structlog.get_logger("posd.inbox")
 
 
 class UnreadableCallback(msgspec.Struct, frozen=True):
-    """A callback with a valid token that could not be read, with the reply, the reason, and the sender.
+    """A callback with a valid token whose body could not be received, with the reply, the reason and the sender.
 
-    `limit_bytes`: the limit, for a body above it. `detail`: the text of the HTTP parser.
+    `limit_bytes`: the limit that the body exceeds, if that is the reason. `detail`: the error of the HTTP parser.
     """
 
     result: CallbackResult
@@ -46,22 +46,22 @@ class CallbackReceipt(msgspec.Struct, frozen=True):
     result: CallbackResult
     terminal: str | None = None  # the terminal of the record, if known
     verdict: str | None = None
-    states: str | None = None  # the status in the event
-    reason: str | None = None  # why it is unusable
+    states: str | None = None  # the status in the callback
+    reason: str | None = None  # why the callback is unusable
     phase: Phase | None = None
     limit: Limit | None = None  # limit that the callback exceeds
-    kept_of: str | None = None  # owner of the budget for the body
-    updates_terminal: bool = False  # see the record's field
+    kept_of: str | None = None  # sender whose quota the stored body reduces
+    updates_terminal: bool = False  # see `RecordState.updates_terminal`
     asks: bool = False  # whether to query the terminal, because a limit was reached for the first time
 
 
 @dataclass(eq=False)
 class CallbackInbox(Generic[R]):
-    """Committer of callbacks of one kind of record. The committer stores unusable callbacks in the quarantine.
+    """Shared steps of the inbox of payments and of that of print jobs.
 
-    `record` writes an entry. `on_unusable` is called with the id of a record for which posd has to query the terminal.
-    `comes_once`: the terminal does not send the callback again. So posd queries the terminal if nothing could be
-    stored.
+    `record` applies and stores an entry. `on_unusable` is called with the id of a record about which posd has to query
+    the terminal. `comes_once`: whether the terminal sends each callback only once. Then posd queries the terminal if a
+    callback could not be stored.
     """
 
     kind: RecordKind[R, Any]
@@ -75,7 +75,7 @@ class CallbackInbox(Generic[R]):
     repeated: int = field(default=0, init=False)
 
     def committed(self, identity: str, came: ReceivedCallback, receipt: CallbackReceipt) -> None:
-        """Count and log the result of a callback after its commit."""
+        """Log the result of a callback after its commit, and reduce the quota of the sender."""
         terminal = receipt.terminal
         if receipt.updates_terminal and terminal and terminal not in self._known_headers:
             self._known_headers.add(terminal)
@@ -100,7 +100,7 @@ class CallbackInbox(Generic[R]):
     def refuse(
         self, unit: WriteTransaction, identity: str, refusal: RefusedBody, came: ReceivedCallback
     ) -> CallbackReceipt:
-        """Refuse an unusable body, and keep it as the row of its reply says. Runs inside the commit."""
+        """Refuse an unusable body. Store it in the quarantine if its reply requires that. Runs inside the commit."""
         known = self.kind.get(unit.db, identity)
         terminal = known.terminal if known is not None else None
         updates = known is not None and known.updates_terminal
@@ -111,7 +111,7 @@ class CallbackInbox(Generic[R]):
         elif result.keeps == "nothing":  # the terminal sends it again
             sender = None
         elif not quarantine.put(unit, self.kind.channel, identity, reason, came):
-            # The same reason for all later callbacks, because each new reason would be a recorded change.
+            # All later callbacks get the same reason, because each new reason would be stored as a change.
             what = f"{quarantine.MAX_KEPT} callbacks of this {self.kind.noun}"
             reason = f"{what} are in quarantine already; more are not kept"
             sender = None
@@ -122,9 +122,9 @@ class CallbackInbox(Generic[R]):
     async def lose(
         self, identity: str, lost: UnreadableCallback, at: datetime, settled: Callable[[R], bool] = lambda _known: False
     ) -> CallbackResult:
-        """Record an unreadable callback, and query the terminal for its record. Return the reply.
+        """Record an unreadable callback, and query the terminal about the payment or print job. Return the reply.
 
-        `settled`: another unusable callback would only change the reason, so nothing is recorded.
+        `settled`: returns whether another unusable callback would only change the reason. Then nothing is recorded.
         """
 
         def work(unit: WriteTransaction) -> None:
@@ -145,12 +145,12 @@ class CallbackInbox(Generic[R]):
         return lost.result
 
     def take_out(self, unit: WriteTransaction, item: QuarantineEntry, at: datetime) -> None:
-        """Remove an applied body from the quarantine. If it was the last one of its record, record that."""
+        """Remove an applied body from the quarantine. If it was the last one of its subject, store `Reapplied`."""
         if not quarantine.take_out(unit, item) and (known := self.kind.get(unit.db, item.subject)) is not None:
             self.record(unit, known, Reapplied(), at)
 
     def not_stored(self, identity: str, error: Exception) -> CallbackReceipt:
-        """Log that the commit of a callback failed. Return the result."""
+        """Log that the commit of a callback failed. Return the receipt."""
         detail = "the terminal does not send it again; a poll will find it when the disk has room"
         once = self.comes_once
         log.warning(
@@ -158,5 +158,5 @@ class CallbackInbox(Generic[R]):
         )
         if once:
             self.on_unusable(identity)
-        # posd could not read the record, which is not the terminal's fault
+        # `updates_terminal` is true, because posd could not check it, and that is not the terminal's fault.
         return CallbackReceipt(CallbackResult.NOT_STORED, updates_terminal=True)

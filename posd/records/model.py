@@ -37,15 +37,15 @@ class RecordState(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     updated_at: str
     phase: Phase
-    sent_to: str | None = None  # base URL of the device to which the request is sent
-    acknowledged: bool = False  # the terminal replied 2xx to the request
-    heard: bool = False  # the terminal has sent a callback or a result
+    sent_to: str | None = None  # base URL to which the request is sent
+    acknowledged: bool = False  # the terminal accepted the request
+    heard: bool = False  # a terminal has sent something about it, or may have done so before a restore
     attention: tuple[RecordAttention, ...] = ()
     revision: int = 0
 
     @property
     def orphan(self) -> bool:
-        """Whether the record was rebuilt from a callback, so that the till's request is unknown."""
+        """Whether the till's request is unknown here: the record comes from a callback, a restore or an operator."""
         return self.sent_to is None
 
     @property
@@ -69,7 +69,7 @@ S = TypeVar("S", bound=RecordState)
 def attended(record: S, item: RecordAttention) -> S:
     """Return a record with an attention.
 
-    If the attention is already open, keep its start time and set the newer detail.
+    If the record has an attention with this code, its start time stays, and its detail is replaced.
     """
     if (old := record.attention_of(item.code)) is not None:
         item = msgspec.structs.replace(item, since=old.since)
@@ -87,7 +87,7 @@ def clear(record: S, *codes: str) -> S:
 
 
 class DecisionEntry(msgspec.Struct, frozen=True, tag_field="kind"):
-    """Common fields of an operator's decision. `uid` is the user id of the socket peer, None if unknown."""
+    """Common fields of an operator's decision. `uid`: user id of the calling process, None if unknown."""
 
     operator: Annotated[str, Meta(description="who")]
     note: Annotated[str, Meta(description="why")]
@@ -95,7 +95,7 @@ class DecisionEntry(msgspec.Struct, frozen=True, tag_field="kind"):
 
 
 class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind", omit_defaults=True):
-    """An authentic callback was refused. `serial_number`: serial of the sending terminal, if it was the reason."""
+    """An authentic callback was refused. `serial_number`: the serial in the callback, if it was the reason."""
 
     reason: Annotated[str, Meta(description="why")]
     serial_number: str | None = None
@@ -106,8 +106,9 @@ class Reapplied(msgspec.Struct, frozen=True, tag="reapplied", tag_field="kind"):
 
 
 class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind"):
-    """The record was taken over in doubt, from a replaced database, the witness or a list of ids. Nothing else is
-    known.
+    """The record was taken over in doubt, from a replaced database, the witness or a list of ids.
+
+    Only the id and the facts in `reason` are known.
     """
 
     reason: Annotated[str, Meta(description="what is known of it, and the source")]
@@ -118,19 +119,22 @@ def tag(entry: msgspec.Struct | type[msgspec.Struct]) -> str:
     return str(entry.__struct_config__.tag)
 
 
-# Lines that the histories of payments and print jobs share (local API, history).
+# Lines of the history of a payment or a print job (local API, history).
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """Common fields of every line."""
 
-    ENTRIES: ClassVar[tuple[type[msgspec.Struct], ...]] = ()  # the classes of entries have these fields
+    ENTRIES: ClassVar[tuple[type[msgspec.Struct], ...]] = ()  # types of the journal entries with this type of line
 
     at: Annotated[Moment, Meta(description="when")]
 
 
 def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]:
-    """Return the type of history lines for these entries, with the described fields of each kind."""
+    """Return a type of lines for these types of journal entries. It has the fields of an entry with a description.
+
+    `name` and `words`: name and description of the type in the API.
+    """
     literal: Any = Literal
     hints = get_type_hints(entries[0], include_extras=True)
     described = [name for name in entries[0].__struct_fields__ if get_origin(hints[name]) is Annotated]
@@ -141,13 +145,13 @@ def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]
 
 
 def same_fields(kind: type[msgspec.Struct], *sources: object) -> dict[str, Any]:
-    """Return name -> value of the fields of a type that the sources have too. The last source with a name counts."""
+    """Return name -> value of the fields of `kind` that the sources have. The last source with a field counts."""
     pairs = ((name, getattr(source, name, NODEFAULT)) for source in sources for name in kind.__struct_fields__)
     return {name: value for name, value in pairs if value is not NODEFAULT}
 
 
 def own_line(kinds: Iterable[type[Line]], at: str, entry: msgspec.Struct) -> Line:
-    """Return the line of an entry that has its own line type, built by `line_of`."""
+    """Return the line of an entry whose type of line was made by `line_of`."""
     kind: Any = next(kind for kind in kinds if type(entry) in kind.ENTRIES)
     return cast("Line", kind(at=at, kind=tag(entry), **same_fields(kind, entry)))
 
@@ -160,7 +164,7 @@ class IntentLine(Line, frozen=True, kw_only=True):
 
 
 class AttemptLine(Line, frozen=True, kw_only=True):
-    """The attempt to send the request has ended."""
+    """The one attempt to send the request has ended."""
 
     kind: Literal["attempt"] = "attempt"
     judgement: Annotated[
@@ -172,7 +176,7 @@ class AttemptLine(Line, frozen=True, kw_only=True):
 
 
 def facts_of(attempt: Attempt) -> dict[str, Any]:
-    """Return the result of a call to a terminal for a line: the HTTP status, or the reason why there was no reply."""
+    """Return the fields of a line about a call to a terminal: HTTP status, or the reason why there was no reply."""
     if isinstance(attempt, Replied):
         return {"http_status": attempt.status, "reason": None}
     return {"http_status": None, "reason": attempt.reason}
@@ -193,9 +197,9 @@ REAPPLIED_LINE = line_of("ReappliedLine", "Callbacks in quarantine were applied 
 #
 # Retention removes an ended payment or print job without open attentions, with all its inputs and results. posd keeps
 # its id for the life of the database, with terminal, type, result and day. posd never starts that id again. A call
-# about the id returns its result.
+# with the id is refused, and the Problem has the result.
 
-#: Code of the problem for a call with a removed id.
+#: Problem code of a call with a removed id.
 CODE = "pruned"
 
 
@@ -209,7 +213,7 @@ class Pruned(msgspec.Struct, frozen=True):
     ended_on: str
 
     def refusal(self) -> Problem:
-        """Return the problem for a call about a removed payment. A till must not read it as "nothing was charged"."""
+        """Return the problem for a call about a removed payment. It says whether the payment was charged."""
         kind = self.type or "payment"
         paid = self.result == "approved"
         advice = "The customer was charged then: do not charge again for it" if paid else "The customer was not charged"

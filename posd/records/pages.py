@@ -1,7 +1,7 @@
-"""Positions of readers in a list, by a cursor that survives inserts, and in the feed.
+"""Positions of a reader: in a list, by a cursor that stays valid after inserts, and in the feed.
 
-A list is read by the index of its filter, newest first, until the page is full. The SQL names the index, because
-SQLite's planner has no statistics about open records, and would read all records.
+A list is read by the index of its filter, newest first, until the page is full. The SQL names the index, because SQLite
+has no statistics about open records, and would read all records.
 """
 
 import binascii
@@ -18,7 +18,7 @@ from posd.records.model import Phase
 from posd.storage import changes
 from posd.storage.batch import RecordedChange, WriteTransaction
 
-#: Bytes of rows at which a page ends. The size limits the data read for one response.
+#: Size of rows at which a page ends, in bytes. It limits the data that is read for one response.
 PAGE_BYTES = 1024 * 1024
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ Condition = tuple[str, tuple[Any, ...]]
 
 
 def fill(rows: Iterable[T], size: Callable[[T], int], most: int = PAGE_BYTES) -> tuple[list[T], bool]:
-    """Return the rows that fit on a page by their bytes, and whether that limit ended the page."""
+    """Return rows until their size reaches `most`, and whether that limit ended the page."""
     found, count = [], 0
     for row in rows:
         found.append(row)
@@ -57,7 +57,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return self.id is not None and self == type(self)(limit=self.limit, id=self.id)
 
     def conditions(self) -> dict[str, Condition]:
-        """Return filter name -> condition on a row. Conditions on the position are not included."""
+        """Return filter name -> SQL condition on a row, without the conditions on the position (`places`)."""
         conditions: dict[str, Condition] = {}
         if self.phase is not None:
             conditions["phase"] = ("phase = ?", (self.phase,))
@@ -70,7 +70,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return conditions
 
     def places(self, at: str, identity: str) -> list[Condition]:
-        """Return the conditions on the position of a row. `at` and `identity`: the columns by which rows are sorted."""
+        """Return the SQL conditions on the position of a row. `at`, `identity`: columns by which rows are sorted."""
         conditions: list[Condition] = []
         if self.since is not None:
             conditions.append((f"{at} >= ?", (self.since,)))
@@ -85,10 +85,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return self.open or self.phase not in (None, Phase.FINAL)
 
     def index(self) -> str:
-        """Return the name of the index to read, without its table.
-
-        The chosen index is that of the filter that matches fewest rows.
-        """
+        """Return the name of the index to read, without its table: that of the filter that matches the fewest rows."""
         if self._open_ones:
             return "open"
         if self.attention:
@@ -97,8 +94,9 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def beginning(column: str, prefix: str) -> Condition:
-    """Return the condition that a column begins with a text, as a range of its index. No id has a character above
-    `-._0-z`.
+    """Return the condition that an id in a column begins with a text, as a range of the column's index.
+
+    All characters of ids sort before `~`.
     """
     return f"{column} >= ? AND {column} < ?", (prefix, prefix + "~")
 
@@ -110,12 +108,12 @@ def joined(conditions: Iterable[Condition]) -> Condition:
 
 
 def encode_cursor(created_at: str, identity: str) -> str:
-    """Return the position after a row, as an opaque text."""
+    """Return the cursor after a row, a text without a meaning for clients."""
     return urlsafe_b64encode(f"{created_at} {identity}".encode()).decode()
 
 
 def decode_cursor(text: str) -> tuple[str, str]:
-    """Read a cursor. Raise ValueError for a text that posd did not make."""
+    """Return time and id in a cursor. Raise ValueError if the text is no cursor."""
     try:
         created_at, identity = urlsafe_b64decode(text.encode("ascii")).decode("ascii").split(" ")
     except (binascii.Error, UnicodeError, ValueError) as error:
@@ -125,25 +123,25 @@ def decode_cursor(text: str) -> tuple[str, str]:
 
 # Places in the feed, and the check whether a reader can continue from a place without a gap.
 #
-# A place is the number of the last change that a reader has. If an operator puts an older copy of the database in
-# place, numbers are used again (`posd restore` avoids this by continuing above all used numbers). Then number 9000 is
-# another change, and the number alone does not show this. So a place can have a check, computed from its change:
-# `9000-5f3a9c01`. Retention removes the changes of removed records. A mark stores the highest removed number.
+# A place is the number of the last change that a reader has. `posd restore` continues the numbers above all used ones.
+# But if an operator copies an older file over the database, numbers are used again. Then number 9000 is another change,
+# and the number alone does not show this. So a place can have a checksum of its change, called the check:
+# `9000-5f3a9c01`. Retention removes the changes of removed records. A row of `marks` has the highest removed number.
 
-#: Start place of a reader that requests places with checks.
+#: Place before the first change, of a reader that requests places with checks.
 START = "start"
 #: Check of a change that no longer exists.
 NO_CHECK = "00000000"
-#: Kind of the mark with the highest number that retention has removed.
+#: Kind of the row of `marks` with the highest number that retention has removed.
 REMOVED = "feed_removed"
-#: SQLite's largest integer. Largest possible number of a change.
+#: Largest possible number of a change: SQLite's largest integer.
 MAX_SEQ = 2**63 - 1
 
 _TEXT = re.compile(r"(\d{1,19})(?:-([0-9a-f]{8}))?", re.ASCII)
 
 
 class FeedPosition(msgspec.Struct, frozen=True):
-    """Position in the feed: number of a change, or 0 before the first. `check` is empty if only the number is known."""
+    """Place in the feed: number of a change, or 0 before the first. `check` is empty if only the number is known."""
 
     seq: int = 0
     check: str = ""
@@ -170,14 +168,14 @@ class FeedPosition(msgspec.Struct, frozen=True):
 
     @classmethod
     def behind(cls, db: sqlite3.Connection, seq: int) -> "FeedPosition":
-        """Return the place after the change of a number, with a check."""
+        """Return the place after the change with a number, with a check."""
         found = _at(db, seq) if seq else None
         return cls.of(found, checked=True) if found is not None else cls(seq, NO_CHECK if seq else "", checked=True)
 
     def stand(self, db: sqlite3.Connection) -> tuple[bool, int]:
-        """Return whether a place is in this feed, and the number after which to continue.
+        """Return whether this place is in the feed, and the number after which the reader continues.
 
-        If it is not, the reader may have missed changes.
+        If the place is not in the feed, the reader may have missed changes.
         """
         if self.seq == 0:
             return True, 0
@@ -187,7 +185,7 @@ class FeedPosition(msgspec.Struct, frozen=True):
             return same, self.seq if same else 0
         if self.seq > changes.last_seq(db):
             return False, 0  # the place is from a database that was ahead of this one
-        return self.seq <= removed_up_to(db), self.seq  # otherwise the number is between those of two databases
+        return self.seq <= removed_up_to(db), self.seq  # a higher number was skipped by a restore
 
     def __str__(self) -> str:
         if self.checked and not self.seq:
@@ -202,7 +200,7 @@ def removed_up_to(db: sqlite3.Connection) -> int:
 
 
 def note_removed(unit: WriteTransaction, seq: int) -> None:
-    """Record that changes up to this number are removed. Runs inside the commit that removes them."""
+    """Record that retention has removed changes up to this number. Runs inside the commit that removes them."""
     if seq > removed_up_to(unit.db):
         unit.db.execute("DELETE FROM marks WHERE kind = ?", (REMOVED,)).close()
         unit.db.execute(

@@ -23,10 +23,10 @@ from posd.terminals import authentication
 
 log = structlog.get_logger("posd.reprocess")
 
-#: Maximum number of refused bodies of one subject.
+#: Maximum number of stored bodies of one subject (the id of a payment or a print job).
 MAX_KEPT = limits.QUARANTINE_OF_SUBJECT.value
-#: Reason for a body that exceeds another limit. The reason is always the same, because each new reason would be a
-#: recorded change.
+#: Reason for a body that exceeds another limit. It is always the same, because each new reason would be stored as a
+#: change of the payment or print job.
 NOT_KEPT = (
     "it could not be used, and was not kept: its terminal has too many bodies in quarantine today, or the disk "
     "is nearly full. The terminal sends it again"
@@ -57,7 +57,7 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
 def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: ReceivedCallback) -> bool:
     """Store a refused body of an authentic callback, unless equal bytes are stored.
 
-    Return whether the limit allows it.
+    Return False if the limit of its subject is reached, and it is not stored.
     """
     kept, there = unit.db.execute(
         "SELECT count(*), coalesce(max(body = ?), 0) FROM quarantine WHERE channel = ? AND subject = ?",
@@ -70,7 +70,7 @@ def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: R
         (iso(came.at), channel, subject, reason, came.peer, came.body),
     )
     if carried := authentication.signature_headers(came.headers):
-        # Data for the check of a signature: headers of the body with that digest, as Latin-1.
+        # For a later check of the signature: the headers, as Latin-1, and the digest of the body they belong to.
         headers = [(name.decode(), value.decode("latin-1")) for name, value in carried]
         signed = {"of": _digest(channel, subject, came.body), "headers": headers}
         marks.add(unit.db, iso(came.at), marks.SIGNED, signed)
@@ -78,7 +78,7 @@ def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: R
 
 
 def again(db: sqlite3.Connection, item: QuarantineEntry, at: datetime) -> ReceivedCallback:
-    """Return a body of the quarantine as if it arrived now, with the stored headers for its signature."""
+    """Return a body of the quarantine as a callback received at the time `at`, with the stored headers."""
     query = "SELECT detail FROM marks WHERE kind = ? AND detail ->> 'of' = ?"
     found = db.execute(query, (marks.SIGNED, _digest(item.channel, item.subject, item.body))).fetchone()
     headers = msgspec.json.decode(found[0])["headers"] if found else ()
@@ -88,7 +88,7 @@ def again(db: sqlite3.Connection, item: QuarantineEntry, at: datetime) -> Receiv
 
 
 def remove(unit: WriteTransaction, numbers: Sequence[int]) -> None:
-    """Remove bodies from the quarantine, with their stored headers."""
+    """Remove bodies from the quarantine, with their stored headers. `numbers`: ids of the bodies."""
     query = "DELETE FROM quarantine WHERE id IN (SELECT value FROM json_each(?)) RETURNING channel, subject, body"
     gone = [_digest(*row) for row in unit.db.execute(query, (msgspec.json.encode(numbers).decode(),)).fetchall()]
     query = "DELETE FROM marks WHERE kind = ? AND detail ->> 'of' IN (SELECT value FROM json_each(?))"
@@ -103,25 +103,25 @@ _QUARANTINED = "SELECT id, received_at, channel, subject, reason, peer, body FRO
 
 
 def page(db: sqlite3.Connection, after: int, limit: int) -> list[QuarantineEntry]:
-    """Return refused bodies after an id, ascending, at most `limit`."""
+    """Return the bodies with ids above `after`, ascending: at most `limit`, and at most one page by size."""
     rows = db.execute(f"{_QUARANTINED} WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
     return fill((QuarantineEntry(*row) for row in rows), lambda item: len(item.body))[0]
 
 
 def one(db: sqlite3.Connection, identity: int) -> QuarantineEntry | None:
-    """Return one refused body."""
+    """Return the body with an id, or None."""
     row = db.execute(f"{_QUARANTINED} WHERE id = ?", (identity,)).fetchone()
     return QuarantineEntry(*row) if row else None
 
 
 def count(db: sqlite3.Connection) -> int:
-    """Return the number of refused bodies."""
+    """Return the number of bodies in the quarantine."""
     row = db.execute("SELECT count(*) FROM quarantine").fetchone()
     return int(row[0])
 
 
 def take_out(unit: WriteTransaction, item: QuarantineEntry) -> int:
-    """Remove a body that was recorded as an event. Return the number of remaining bodies of its subject."""
+    """Remove a body that was applied. Return the number of remaining bodies of its subject."""
     remove(unit, [item.id])
     row = unit.db.execute(
         "SELECT count(*) FROM quarantine WHERE channel = ? AND subject = ?", (item.channel, item.subject)
@@ -131,10 +131,11 @@ def take_out(unit: WriteTransaction, item: QuarantineEntry) -> int:
 
 # Reprocessing: apply usable bodies of the quarantine, and derive all records again.
 #
-# Inputs (as raw bytes) and the journal are the record. A difference between a derived row and the stored row shows a
-# fault of this version, an earlier version or the disk. The difference is corrected and reported.
+# The row of a record follows from its stored inputs (raw bytes) and its journal. A difference between the derived row
+# and the stored row shows a fault of this version, an earlier version or the disk. The difference is corrected and
+# reported.
 
-#: Number of records read at a time. A payment waits at most for these.
+#: Number of records that are read in one step. A payment waits for one step at most.
 CHUNK = 50
 #: Number of differences that a report shows in full. Further differences are only counted.
 MAX_SHOWN = 500
@@ -144,7 +145,11 @@ Differing = Mapping[str, tuple[Any, Any]]
 
 
 class ReprocessResult(msgspec.Struct):
-    """Result for one kind of record, as documents. `differing`: number of all differences."""
+    """Result for one kind of record.
+
+    `derived`: number of records derived again. `skipped`: number of records from before the journal. `applied` and
+    `differences`: documents of the local API. `differing`: number of records that differed.
+    """
 
     derived: int = 0
     skipped: int = 0
@@ -156,11 +161,11 @@ class ReprocessResult(msgspec.Struct):
 class Derivable(msgspec.Struct, Generic[R], frozen=True):
     """Kind of record that can be derived again from its inputs.
 
-    `differing` returns the differences between a record and its inputs, and a function that stores the derived values.
-    `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict, or raises
-    RefusedBody. `applied` (id in the quarantine, id of the record, verdict) and `difference` (id, fields, before,
-    after) build documents of the local API. `last_incomplete_rowid`: rowid of the last record from before the journal,
-    or 0.
+    `differing` returns the differences between a stored record and the derived one, and a function that stores the
+    derived one. `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict, or
+    raises RefusedBody. `applied` (id in the quarantine, id of the record, verdict) and `difference` (id, fields,
+    before, after) make documents of the local API. `last_incomplete_rowid` returns the rowid of the last record from
+    before the journal, or 0.
     """
 
     kind: RecordKind[R, Any]
@@ -171,14 +176,14 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
     last_incomplete_rowid: Callable[[sqlite3.Connection], int] = lambda _db: 0
 
     def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, str, bool]]:
-        """Return the next records: rowid, id, and whether the row differs from the derived one."""
+        """Return the next records: rowid, id, and whether the stored record differs from the derived one."""
         found = self.kind.by_rowid(db, after, limit)
         return [(rowid, self.kind.id_of(row), bool(self._differing(db, row)[0])) for rowid, row in found]
 
     def correct(self, unit: WriteTransaction, identity: str) -> Differing | None:
-        """Store the derived values and return the differences, or None. Runs inside a commit.
+        """Store the derived record. Return the differences, or None if there are none. Runs inside a commit.
 
-        A record with an unreadable input stays as it is, and its difference has the reason.
+        A record with an unreadable input stays unchanged, and its difference has the reason.
         """
         stored = self.kind.get(unit.db, identity)
         differing, store = self._differing(unit.db, stored) if stored is not None else ({}, None)
@@ -191,21 +196,20 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
     ) -> tuple[Differing, Callable[[WriteTransaction], object] | None]:
         try:
             return self.differing(db, stored)
-        # Damaged data, or an input of a newer version; the other records must still be shown.
+        # Damaged data, or an input of a newer version. The other records must still be derived.
         except ValueError as error:
             return {"record": ("stored", f"cannot be derived, and stays unchanged: {error}")}, None
 
 
 class Reprocessing:
-    """Use case of reprocessing."""
+    """Reprocessing of all kinds of records."""
 
     def __init__(self, store: Store, kinds: Collection[Derivable[Any]]) -> None:
         self._store = store
         self._kinds = {item.kind.channel: item for item in kinds}
 
     async def run(self) -> tuple[Mapping[Channel, ReprocessResult], int]:
-        """Reprocess while payments run. Return the results of each kind, and the number of remaining bodies in
-        quarantine.
+        """Reprocess while payments run. Return the result of each kind, and the number of bodies left in quarantine.
 
         Raise StorageUnavailable or CommitUncertain.
         """

@@ -1,8 +1,7 @@
-"""Quotas: limits of the data that each sender may store (events of terminals, starts of tills), and of the free disk
-space.
+"""Quotas: how much each sender may store (events of terminals, starts of tills), and the free space of the disk.
 
-`posd.base.limits` has the numbers and the reasons. The budget of a sender is checked before a commit, and reduced after
-it. So a refused call costs nothing, and concurrent calls may exceed a budget by a little.
+`posd.base.limits` has the limits and the reasons. A quota is the rest of a limit for one sender. It is checked before a
+commit, and reduced after the commit. So a refused call costs nothing, and concurrent calls may exceed a limit a little.
 """
 
 import math
@@ -21,7 +20,7 @@ from posd.httpd.allowance import Allowance
 
 #: Minimum time between two reports that a user has reached a limit, in seconds. The metric counts every refusal.
 TELL_SECONDS = 3600.0
-#: Maximum number of pairs of user and limit whose last report is stored.
+#: Maximum number of pairs of limit and user for which the time of the last report is kept.
 MAX_TOLD = 1024
 
 log = structlog.get_logger("posd.limits")
@@ -33,7 +32,10 @@ def tell(limit: Limit, **about: int | None) -> None:
 
 
 class LimitCounters:
-    """Counter of reached limits. The counter calls `tell` once an hour. `clock`: monotonic seconds."""
+    """Counter of reached limits. It calls `tell` at most once an hour for a limit and a user.
+
+    `clock`: returns monotonic seconds.
+    """
 
     def __init__(self, tell: Callable[..., None] = tell, clock: Callable[[], float] = monotonic) -> None:
         self.counts = Counter({limit.name: 0 for limit in ALL})
@@ -45,9 +47,10 @@ class LimitCounters:
         self.counts[limit.name] += 1
 
     def note(self, limit: Limit, **about: int | None) -> None:
-        """Count and report a refusal. `about`: fields of the log line that name the sender, `pid` and `uid`.
+        """Count a refusal, and report it if none was reported within an hour.
 
-        Further refusals are reported only after an hour. Under a flood this is called thousands of times a second.
+        `about`: fields of the log line with the sender, `pid` and `uid`. In a flood of calls this function is called
+        thousands of times a second.
         """
         self.count(limit)
         if self._lines.try_take((limit.name, about.get("uid"))):
@@ -55,7 +58,7 @@ class LimitCounters:
 
 
 class Quotas:
-    """Budgets of storage. `space`: returns the free bytes and the size of the database's disk; None: not checked."""
+    """Quotas of all senders. `space`: returns free bytes and size of the database's disk, or None to skip the check."""
 
     def __init__(
         self, space: Callable[[], tuple[int, int] | None] = lambda: None, clock: Callable[[], float] = monotonic
@@ -64,7 +67,7 @@ class Quotas:
         self._space = space
         self._events = of_a_day(limits.EVENTS_OF_TERMINAL, clock)
         self._bodies = of_a_day(limits.QUARANTINE_OF_TERMINAL, clock)
-        #: Limits of calls to a terminal about one payment that a till or a device on the LAN causes.
+        #: Quota of each payment: calls to its terminal that a till or a device on the LAN causes.
         self.calls = Allowance(limits.CALLS_OF_TRANSACTION.value, limits.CALLS_OF_TRANSACTION.value / 60, clock)
         started = partial(self._of_a_day, clock=clock)
         self.payments = started(limits.PAYMENTS_OF_PROCESS, limits.PAYMENTS_OF_USER)
@@ -85,14 +88,11 @@ class Quotas:
         return limits.EVENTS_OF_TERMINAL if self._events.seconds_until(terminal, size + limits.EVENT_BYTES) else None
 
     def keep_event(self, terminal: str, size: int) -> None:
-        """Count a stored event."""
+        """Reduce the quota of a terminal by a stored event."""
         self._events.take(terminal, size + limits.EVENT_BYTES)
 
     def require_calls(self, identity: str, cannot: str) -> None:
-        """Count one call to a terminal about a payment.
-
-        Raise Problem limit_reached.
-        """
+        """Count one call to a terminal about a payment. Raise Problem limit_reached if there were too many."""
         seconds = self.calls.seconds_until(identity)
         if seconds:
             self.reached.note(limits.CALLS_OF_TRANSACTION)
@@ -106,7 +106,7 @@ class Quotas:
         return limits.QUARANTINE_OF_TERMINAL if self._bodies.seconds_until(sender, size + limits.EVENT_BYTES) else None
 
     def keep_body(self, sender: str, size: int) -> None:
-        """Count a stored body."""
+        """Reduce the quota of a sender by a body stored in the quarantine."""
         self._bodies.take(sender, size + limits.EVENT_BYTES)
 
     def short_of(self, limit: Limit) -> bool:
@@ -126,17 +126,17 @@ class Quotas:
 
 
 def sender(terminal: str, *, updates_terminal: bool) -> str:
-    """Return the name of the budget for a callback. Callbacks of ended records have a separate budget."""
+    """Return the name of the sender whose quota a callback uses. Callbacks of ended records have a separate quota."""
     return terminal if updates_terminal else f"{terminal} (ended)"
 
 
 def of_a_day(limit: Limit, clock: Callable[[], float]) -> Allowance:
-    """Return the budgets for a daily limit. A sender starts with a full budget, which refills within a day."""
+    """Return the quotas for a daily limit. A quota is full at first, and refills continuously within a day."""
     return Allowance(limit.value, limit.value / limits.DAY_SECONDS, clock)
 
 
 class SenderQuotas:
-    """Budgets of processes and users for one kind. `has`: text about the action of a sender above its limit."""
+    """Quotas of processes and of users for one kind of data. `has`: words about a sender that has reached its limit."""
 
     def __init__(
         self, reached: LimitCounters, of_process: tuple[Limit, Allowance], of_user: tuple[Limit, Allowance], has: str
@@ -147,27 +147,30 @@ class SenderQuotas:
         self._has = has
 
     def require(self, sender: SocketPeer | None, size: int, cannot: str, *, process_alone: bool = False) -> None:
-        """Raise Problem limit_reached if the budget of a sender has less than `size` bytes."""
+        """Raise Problem limit_reached if a quota of the sender has less than `size` bytes.
+
+        `process_alone`: whether the quota of the user is not used.
+        """
         for (limit, allowance), key in self._of(sender, process_alone):
             seconds = allowance.seconds_until(key, size)
             if seconds and sender is not None:
                 self._reached.note(limit, pid=sender.pid, uid=sender.uid)
-                # Resources in use, which are released individually.
+                # An infinite time means that only a release of used resources refills the quota.
                 seconds = 1.0 if math.isinf(seconds) else seconds
                 raise limit_reached(limit, f"{cannot}: {_whose(sender)} {self._has}", seconds)
 
     def take(self, sender: SocketPeer | None, size: int, *, process_alone: bool = False) -> None:
-        """Count a resource in use."""
+        """Reduce the quotas of a sender by `size` bytes that it uses."""
         for (_, allowance), key in self._of(sender, process_alone):
             allowance.take(key, size)
 
     def give_back(self, sender: SocketPeer | None, size: int, *, process_alone: bool = False) -> None:
-        """Count its release."""
+        """Refill the quotas of a sender by `size` bytes that it has released."""
         for (_, allowance), key in self._of(sender, process_alone):
             allowance.give_back(key, size)
 
     def _of(self, sender: SocketPeer | None, process_alone: bool) -> tuple[tuple[tuple[Limit, Allowance], str], ...]:
-        """Return the budget keys of a sender: the process (if the kernel reports it) and the user."""
+        """Return the quotas of a sender with their keys: of the process, if the kernel reports it, and of the user."""
         if sender is None:
             return ()
         user = (self._user, str(sender.uid))

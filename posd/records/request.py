@@ -1,4 +1,4 @@
-"""Shared parts of the parsers of requests: fields and faults by JSON Pointer, limits, comparison by value."""
+"""Shared code for the bodies of requests: reading of fields, faults with JSON Pointers, limits, comparison."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -23,8 +23,8 @@ MAX_SERIAL_CHARACTERS = 128
 #: Serial number of a terminal in a request.
 AskedSerial = Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)]
 
-#: Maximum number of faults that a response lists. A body of the largest size can have thousands, and the search for the
-#: nearest name of each would block the event loop for seconds.
+#: Maximum number of faults that a response lists. A body of the largest size can have thousands of unknown fields, and
+#: the search for a similar name for each would block the event loop for seconds.
 MAX_FAULTS = 50
 
 #: White space as in the API description (`\S`, ECMA-262). `str.strip` would also remove control characters.
@@ -43,8 +43,9 @@ class RequestFault(msgspec.Struct, frozen=True):
 
 
 def check(faults: Iterable[RequestFault], cannot: str) -> None:
-    """Raise Problem invalid_request with the first faults, if any. `cannot`: text about the refused action ("cannot
-    start").
+    """Raise Problem invalid_request with the first faults, if there are any.
+
+    `cannot`: words about the refused action, such as "cannot start".
     """
     if found := list(islice(faults, MAX_FAULTS)):
         what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in found)
@@ -55,8 +56,8 @@ def check(faults: Iterable[RequestFault], cannot: str) -> None:
 def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> Iterator[RequestFault]:
     """Yield the faults of values that cannot be signed, because the terminal would serialise them differently.
 
-    `parts`: members of the till's request that are sent, as JSON texts by name. `reserved`: names of objects to which
-    the scheme adds a member.
+    `parts`: name -> JSON text of the members of the till's request that are sent. `reserved`: names of those to whose
+    members the authentication adds `OF_THE_SIGNATURE`.
     """
     for name, text in parts.items():
         for place, why in canonical_json.faults(text):
@@ -68,20 +69,18 @@ def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> It
             )
 
 
-#: Member that is signed in addition to those of the request.
+#: Name of the member that the authentication `hash-encrypt` signs with those of the request.
 OF_THE_SIGNATURE = "key"
 
 
 def differing(
     request: msgspec.Struct, recorded: Any, faults: Iterable[RequestFault], but: Collection[str] = ()
 ) -> list[str]:
-    """Return the names of the fields in which a request differs from the recorded one. JSON texts are compared by
-    content.
+    """Return the names of the fields in which a request differs from the recorded one.
 
-    `but`: fields that are not recorded.
-
-    A faulty field counts as different, because the recorded field had no fault. A missing field, even a missing
-    terminal, counts as equal. A body that is no request differs in `body`.
+    `but`: fields that are not recorded. JSON texts are compared by content. A faulty field counts as different, because
+    the recorded field had no fault. A field that is only missing is compared by its default value. A missing terminal
+    counts as equal. A body that is no object differs in `body`.
     """
     found = [fault for fault in faults if not fault.missing]
     if any(fault.path == "" for fault in found):
@@ -96,13 +95,14 @@ def differing(
 
 
 def meaning(value: Any) -> Any:
-    """Return the value of a field for comparison. For a JSON text, it is the content."""
+    """Return the value of a field for comparison. A JSON text (bytes) is decoded."""
     return _comparable(decode(value)) if isinstance(value, bytes) else value
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value that equals another such value only if both JSON values have the same meaning. true does not equal
-    1.
+    """Return a value that equals another such value only if both JSON values have the same meaning.
+
+    In Python True equals 1, but in JSON true and 1 are different.
     """
     match value:
         case dict():
@@ -117,15 +117,16 @@ def _comparable(value: Any) -> Any:
             return value
 
 
-#: Longest name and reason of an operator, in characters.
+#: Longest name of an operator, in characters.
 MAX_OPERATOR_CHARACTERS = 128
 
 
+#: Longest reason of an operator, in characters.
 MAX_NOTE_CHARACTERS = 1024
 
 
 class Signed(msgspec.Struct, frozen=True):
-    """Name and reason of an operator's decision. Name and reason are stored with the user id of the calling process."""
+    """Operator and reason of a decision. Both are stored with the user id of the calling process."""
 
     operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
     note: Annotated[str, Meta(description="why", min_length=1, max_length=MAX_NOTE_CHARACTERS, pattern="\\S")]
@@ -142,8 +143,8 @@ class FieldReader:
     NAME = "call"
 
     def __init__(self, body: bytes, fields: Sequence[str], nothing: str = "nothing was changed") -> None:
-        """Raise Problem malformed_json if the body is not JSON. `nothing`: text about the action that was not done."""
-        #: Value of a missing field (null).
+        """Raise Problem malformed_json if the body is not JSON. `nothing`: words about the action that was not done."""
+        #: Fields of the body by name.
         self.members: Mapping[str, Any] = {}
         self.faults: list[RequestFault] = []
         #: Whether the body is an object, so that its fields can be read.
@@ -216,7 +217,7 @@ class FieldReader:
         return None
 
     def whole(self, name: str, least: int, most: int) -> int | None:
-        """Return an integer from `least` to `most` in any notation, or None if it is missing."""
+        """Return an integer from `least` to `most`, or None if it is missing. 1e3 and 1000.0 are integers too."""
         value = self.members.get(name)
         if value is None:
             return None
@@ -226,7 +227,7 @@ class FieldReader:
         return int(value)
 
     def choice(self, name: str, words: Sequence[Word]) -> Word:
-        """Return one of the allowed words, or the first word if the field is missing."""
+        """Return one of the allowed words. If the field has none of them, record a fault, and return the first word."""
         given = str(self.members.get(name))
         for word in words:
             if word == given:
@@ -245,22 +246,25 @@ class FieldReader:
 
 
 def read_body(kind: type[msgspec.Struct], body: bytes, nothing: str) -> FieldReader:
-    """Return a reader of the fields of a type. Raise Problem malformed_json. `nothing`: the end of its detail."""
+    """Return a reader of a body with the fields of `kind`. Raise Problem malformed_json.
+
+    `nothing`: see `FieldReader`.
+    """
     return FieldReader(body, kind.__struct_fields__, nothing)
 
 
 Decision = TypeVar("Decision")
 
-#: Type of a decision's body, and the constructor of the decision from operator, note and the caller's user id.
+#: Constructor of a decision (from reader, operator, note and the caller's user id), and type of its body.
 DecisionRow = tuple[Callable[[FieldReader, str, str, int | None], Decision], type[Signed]]
 
 
 def read_decision(
     row: DecisionRow[Decision], body: bytes, uid: int | None
 ) -> tuple[Decision, tuple[RequestFault, ...]]:
-    """Read the body of an operator's decision. Return the decision and its faults. Raise Problem.
+    """Read the body of an operator's decision. Return the decision, and the faults of the body. Raise Problem.
 
-    `uid` is the user id of the calling process, None if the kernel did not report it.
+    `uid`: user id of the calling process, or None if the kernel did not report it.
     """
     read, kind = row
     reader = FieldReader(body, kind.__struct_fields__)
@@ -270,7 +274,7 @@ def read_decision(
 
 
 def decided(row: DecisionRow[Decision], body: bytes, uid: int | None, cannot: str) -> Decision:
-    """Return the decision in a body. Raise Problem malformed_json, or invalid_request as `check` does."""
+    """Return the decision in a body. Raise Problem malformed_json or invalid_request. `cannot`: see `check`."""
     decision, faults = read_decision(row, body, uid)
     check(faults, cannot)
     return decision

@@ -30,7 +30,7 @@ Missing = Callable[[], MissingRecords | None]
 class CallsInFlight:
     """Counter of open calls by transaction.
 
-    The counter is changed on the event loop, and is also read by functions of the writer.
+    The counter is changed on the event loop. Code inside a commit reads it too.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class CallsInFlight:
 
 
 class ServiceParts(msgspec.Struct, eq=False):
-    """Shared parts of the use cases. A test may omit parts with a default."""
+    """Shared parts of the use cases. The parts with a default are for tests."""
 
     store: Store
     fleet: Fleet
@@ -64,11 +64,11 @@ class ServiceParts(msgspec.Struct, eq=False):
     chance: Callable[[], float] = lambda: 0.5
     #: Seconds since the boot, including sleep.
     elapsed: Callable[[], float] = clocks.elapsed
-    #: Returns seconds of the monotonic clock.
+    #: Seconds of the monotonic clock.
     seconds: Callable[[], float] = clocks.monotonic
     #: Returns why the wall clock is not trusted now, or None.
     clock_doubt: Callable[[], str | None] = lambda: None
-    #: Raise Problem if an unknown id may have been sent before a restore.
+    #: Raises Problem if a restore may have lost the record of an unknown id (`upkeep.restore_guard`).
     refuse_unseen: Callable[[], None] = lambda: None
     #: Returns the period of records possibly lost by a restore, or None.
     missing: Missing = lambda: None
@@ -90,7 +90,7 @@ class RecordService:
 
 @contextmanager
 def storage_problem(detail: str) -> Iterator[None]:
-    """Raise Problem storage_unavailable for an error of the store, which replaces `{error}` in `detail`."""
+    """Raise Problem storage_unavailable in place of an error of the store. The error replaces `{error}` in `detail`."""
     try:
         yield
     except (StorageUnavailable, CommitUncertain) as error:
@@ -104,7 +104,7 @@ async def decide(
     decision: DecisionEntry,
     work: Callable[[WriteTransaction], R],
 ) -> R:
-    """Commit the result of `work` for an operator's decision. Return the changed record. Raise Problem."""
+    """Commit `work`, which applies an operator's decision. Return the changed record. Raise Problem."""
     crash_point("operator.before_commit")
     with storage_problem(f"not possible now: {{error}}; check the {kind.noun}, and try again. Check the disk"):
         after = await store.write(work)
@@ -133,9 +133,9 @@ def require_attention(record: RecordState, code: str, identity: str) -> None:
 async def take_over(
     kind: RecordKind[R, Any], store: Store, crash: str, work: Callable[[WriteTransaction], list[R]]
 ) -> list[R]:
-    """Commit the result of `work` for the open records, and log these records.
+    """Commit `work`, which recovers and returns the open records. Log and return these records.
 
-    Return them. `crash` is the prefix of the crash points.
+    `crash`: prefix of the names of the crash points.
     """
     crash_point(f"{crash}.before_commit")
     taken_over = await store.write(work)

@@ -1,7 +1,7 @@
 """Shared start of payments and print jobs.
 
 A till's call runs to its end, even if the till does not wait. Calls with one id run one after the other. This module
-also contains the problems that refuse every start.
+also has the Problems that refuse starts of both kinds.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ T = TypeVar("T")
 #: Words for the log, by kind of judgement.
 Names = Mapping[type[Any], str]
 
-#: Codes of the problems that refuse a start of either kind.
+#: Problem codes of refused starts of both kinds.
 REFUSALS = (
     "malformed_json",
     "unknown_terminal",
@@ -61,10 +61,9 @@ Faults = tuple[RequestFault, ...]
 
 
 class Starts(RecordService, Generic[R, Q, D]):
-    """Base of the starts of payments and of print jobs. Calls with one id run one after the other, and a known id is
-    answered from its record.
+    """Base of the starts of payments and of print jobs. A call with a known id is answered from the database.
 
-    Open calls run to their end, even if the till does not wait for them.
+    `R`: type of the record. `Q`: type of the parsed request. `D`: type of the draft, which `_run` records and sends.
     """
 
     kind: RecordKind[R, Any]
@@ -74,7 +73,7 @@ class Starts(RecordService, Generic[R, Q, D]):
     new_id_for: str  # see `require_same`
 
     def __init__(self, parts: ServiceParts, quota: SenderQuotas, unreadable: Q) -> None:
-        """`unreadable`: stands for the request of an unreadable body."""
+        """`unreadable`: value in place of the parsed request if a body cannot be read."""
         super().__init__(parts)
         self._quota = quota
         self._unreadable = unreadable
@@ -90,7 +89,7 @@ class Starts(RecordService, Generic[R, Q, D]):
 
     @abstractmethod
     async def _draft(self, identity: str, request: Q, faults: Faults) -> D:
-        """Check a request. Raise Problem; then nothing is recorded."""
+        """Check a request, and return the draft. Raise Problem; then nothing is recorded."""
 
     @abstractmethod
     async def _run(self, drafted: D) -> tuple[R, bool]:
@@ -107,11 +106,11 @@ class Starts(RecordService, Generic[R, Q, D]):
     async def start(
         self, identity: str, body: bytes, refusal: Problem | None = None, sender: SocketPeer | None = None
     ) -> tuple[R, bool]:
-        """Start a record, or return the known one. The second value tells whether this call started it.
+        """Start a payment or a print job, or return the known record of the id. Raise Problem.
 
-        `refusal`: fault of the call itself. This fault counts only if the id is unknown. `sender`: the calling process,
-        or None if it is not counted. The call runs to its end, even if the till disconnects. Raise Problem. With a 4xx
-        or 503 nothing was sent, and nothing of the call is recorded.
+        Return also whether this call started it. `refusal`: a fault in the parameters of the call, which counts only if
+        the id is unknown. `sender`: the calling process, or None if its data is not limited. The call runs to its end,
+        even if the till disconnects. With a Problem of status 4xx or 503, nothing was sent or recorded.
         """
         call = self._keep(self._start(identity, body, refusal, sender))
         self._calls.setdefault(identity.lower(), set()).add(call)
@@ -129,10 +128,10 @@ class Starts(RecordService, Generic[R, Q, D]):
             del self._calls[identity]
 
     async def recorded(self, identity: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Run `work` about a record. Raise its Problem.
+        """Run `work`, which needs the record of an id. Return its result, or raise its Problem.
 
-        While calls that start the unknown id are open, a Problem `not_found` does not count, because such a call may
-        still send the request. So `work` is repeated when the id is recorded or such a call ends.
+        While a call that starts the id is open, `not_found` is no result, because that call may still record the id.
+        Then `work` is repeated when the id is recorded, or when that call ends.
         """
         if identity.lower() not in self._calls:
             return await work()
@@ -167,7 +166,7 @@ class Starts(RecordService, Generic[R, Q, D]):
                 with of_unknown_id(self._missing, lambda: self._are_others(identity)):
                     if refusal is not None:
                         raise refusal
-                    self._refuse_draining()  # refuse it before any slow step
+                    self._refuse_draining()  # before any slow step
                     draft = await self._draft(identity, request, faults)
                     self._quotas.require_free(self.free, self.cannot)
                     self._quota.require(sender, size, self.cannot)
@@ -225,7 +224,7 @@ class Starts(RecordService, Generic[R, Q, D]):
         return await self._look(identity, look)
 
     async def _look(self, identity: str, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Return the record for a call with an id. Raise Problem."""
+        """Return the result of a read for a call with an id. Raise Problem."""
         try:
             return await self._store.look_up(function)
         except StorageUnavailable as error:
@@ -234,7 +233,10 @@ class Starts(RecordService, Generic[R, Q, D]):
     async def _resolve_uncertain(
         self, identity: str, error: CommitUncertain, conclude: Callable[[NotSent], Awaitable[R | None]]
     ) -> R:
-        """Send nothing, because the intent may not be on disk. If it is, `conclude` records that. Raise Problem."""
+        """Record with `conclude` that nothing was sent, because it is uncertain whether the intent is on disk.
+
+        Return the record, if the intent is on disk. Otherwise raise Problem.
+        """
         log.warning(f"{self.kind.word}.commit_uncertain", **self.kind.named(identity), error=str(error))
         attempt = NotSent("its intent could not be committed with certainty, so it was not sent")
         try:
@@ -254,7 +256,7 @@ class Starts(RecordService, Generic[R, Q, D]):
     async def _settle(self, conclude: Callable[[], Awaitable[object]]) -> None:
         """Try to commit the judgement of an attempt until the store accepts it or posd stops.
 
-        The next daemon recovers the record.
+        If posd stops first, the next daemon recovers the record.
         """
         while not self._draining:
             await asyncio.sleep(RETRY_STORING_SECONDS)
@@ -291,9 +293,9 @@ class Starts(RecordService, Generic[R, Q, D]):
             log.error("posd.internal_error", **self.kind.named(identity), error_id=error_id, exc_info=error)
 
     def _not_known(self, identity: str, why: object) -> Problem:
-        """Return the problem if posd cannot tell whether the request of an id was sent. The till repeats the call.
+        """Return the problem of a call for which posd cannot tell whether the id was sent. The till repeats the call.
 
-        The status is not 503, which would mean that nothing was sent.
+        Its status is not 503, which would mean that nothing was sent.
         """
         kind, error_id = self.kind, secrets.token_hex(8)
         log.warning(f"{kind.word}.not_readable", **kind.named(identity), error=str(why), error_id=error_id)
@@ -308,7 +310,7 @@ class Starts(RecordService, Generic[R, Q, D]):
 async def destination(terminal: FleetTerminal, cannot: str) -> tuple[str | None, Problem | None]:
     """Return the present base URL for a request to a terminal, or the Problem that prevents the request.
 
-    `cannot`: text about the refused action.
+    `cannot`: words about the refused action.
     """
     base_url = await terminal.choose()
     if (dispute := terminal.conflict) is not None:
@@ -332,7 +334,7 @@ def identity_conflict(dispute: OpenConflict, cannot: str) -> Problem:
 
 
 def unavailable(error: object) -> Problem:
-    """Return the problem for an intent that may not be on disk. Nothing was sent."""
+    """Return the problem for an intent that could not be stored. Nothing was sent."""
     return Problem(
         "storage_unavailable",
         f"not possible now: {error}; nothing was sent and nothing recorded. Repeat the same call; if this "
@@ -341,7 +343,7 @@ def unavailable(error: object) -> Problem:
 
 
 def unknown_id(missing: MissingRecords | None) -> dict[str, Any]:
-    """Return the members of a problem about an id that was looked up and is unknown (`base.problems.UNKNOWN_ID`)."""
+    """Return the members of a Problem about an id that is not in the database (`base.problems.UNKNOWN_ID`)."""
     if missing is None:
         return {"never_started": True}
     times = {"records_missing_from": missing.since, "records_missing_until": missing.until}
@@ -349,7 +351,7 @@ def unknown_id(missing: MissingRecords | None) -> dict[str, Any]:
 
 
 def not_here(problem: Problem, missing: MissingRecords | None) -> Problem:
-    """Return the problem of a call about an unknown id."""
+    """Return a Problem `not_found` with the members of `unknown_id`. Return any other Problem unchanged."""
     if problem.code != "not_found":
         return problem
     may_be_lost = "A restore may have lost it: check the slip, the terminal and the bank before you ask for it again"
@@ -359,9 +361,9 @@ def not_here(problem: Problem, missing: MissingRecords | None) -> Problem:
 
 @contextmanager
 def of_unknown_id(missing: Missing, are_others: Callable[[], bool]) -> Iterator[None]:
-    """Add the members of `unknown_id` to each Problem of a call whose id is unknown.
+    """Add the members of `unknown_id` to the Problem of a call whose id is not in the database.
 
-    `are_others`: returns whether another call of the id is open. Then the members are not added.
+    `are_others`: returns whether another call of the id is open. Then nothing is added, because that call may start it.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Kind of record: its columns, the code for its rows, and its tombstones. No other code inserts or updates rows."""
+"""A kind of record (payments or print jobs): its columns, the SQL for its rows, and its tombstones."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -17,11 +17,10 @@ from posd.storage.batch import WriteTransaction
 
 
 class RecordColumn(msgspec.Struct, frozen=True):
-    """Column, with the functions that store and load its value. A function that is None keeps the value. NULL is always
-    None.
+    """Column of a record. `store` and `load` convert a value to the database and back; None: the value is unchanged.
 
-    `fixed`: only the insert writes it. `source`: name of the field that is stored, if it differs from that of the
-    column.
+    NULL is always None. `fixed`: only the insert writes the column. `source`: name of the field that is stored, if it
+    differs from the name of the column.
     """
 
     name: str
@@ -50,7 +49,7 @@ P = TypeVar("P", bound=Pruned | PrunedJob)
 
 
 class RecordKind(Generic[R, P]):
-    """One kind of record: payments or print jobs. Access to its rows, and to the tombstones of its removed records.
+    """Access to the rows of one kind of record, and to the tombstones of its removed records.
 
     The first column is the id.
     """
@@ -68,10 +67,11 @@ class RecordKind(Generic[R, P]):
         noun: str,
         ids_in_any_case: bool = False,
     ) -> None:
-        """`name`: name of the table. The table of the tombstones has this name with `pruned_`. Its columns are the
-        fields of `pruned`, and the first is the id. `word`: prefix of its log events. `id_name`: name of the id in log
-        lines, and `kind` in the feed. `noun`: name of the record in sentences. `ids_in_any_case`: ids that differ only
-        in case are equal.
+        """`name`: name of the table. The table of the tombstones has this name with `pruned_` before it.
+
+        `pruned`: type of the tombstones. Its fields are the columns of their table, and the first one is the id.
+        `word`: prefix of the names of log events. `id_name`: name of the id in log lines, and `kind` in the feed.
+        `noun`: name of a record in sentences. `ids_in_any_case`: ids that differ only in case are equal.
         """
         self.channel, self.word, self.name, self.noun = channel, word, id_name, noun
         self._pruned, self._pruned_table, self._ids_in_any_case = pruned, f"pruned_{name}", ids_in_any_case
@@ -99,7 +99,7 @@ class RecordKind(Generic[R, P]):
         return self._kind(**dict(zip(self._fields, _loaded(self._loads, self._places(row)), strict=True)))
 
     def reader(self, *columns: str) -> Callable[[Sequence[Any]], list[Any]]:
-        """Return the function that loads the values of a row with only these columns."""
+        """Return a function that returns the loaded values of a row that has only these columns."""
         return partial(_loaded, [self._columns[name].load for name in columns])
 
     def get(self, db: sqlite3.Connection, identity: str) -> R | None:
@@ -114,7 +114,7 @@ class RecordKind(Generic[R, P]):
         return found
 
     def by_rowid(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, R]]:
-        """Return the next records after a rowid, in the order of recording."""
+        """Return the next records after a rowid, each with its rowid, in the order of their inserts."""
         return [(row[0], self.read(row[1:])) for row in db.execute(self._select_by_rowid, (after, limit))]
 
     def stored(self, record: R, *columns: str) -> list[Any]:
@@ -128,7 +128,7 @@ class RecordKind(Generic[R, P]):
         unit.db.execute(self._insert, self.stored(record, *self.columns))
 
     def update(self, unit: WriteTransaction, before: R, after: R) -> R:
-        """Update a row from `before` to its new state, and return the new state. Return `before` if both are equal.
+        """Update a row from `before` to `after`. Return the new record, or `before` if both are equal.
 
         Raise StaleState if the row differs from `before`.
         """
@@ -144,7 +144,7 @@ class RecordKind(Generic[R, P]):
         return changed
 
     def as_inserted(self, record: R, **others: Any) -> R:
-        """Return a record as it was inserted, with its fixed columns and the fields in `others`."""
+        """Return a record as it was inserted: its fixed columns, the fields in `others`, and phase `starting`."""
         fixed = {name: getattr(record, name) for name, column in self._columns.items() if column.fixed}
         return self._kind(**fixed, updated_at=record.created_at, phase=Phase.STARTING, **others)
 
@@ -155,7 +155,7 @@ class RecordKind(Generic[R, P]):
             f" WHERE {self._id} = ? AND phase = ? AND revision = ?"
         )
 
-    # Tombstones of removed records, and the words about a record.
+    # Tombstones of removed records, and names of a record.
 
     def named(self, identity: str) -> dict[str, str]:
         """Return the field of a log line with the id of a record."""
@@ -174,7 +174,10 @@ class RecordKind(Generic[R, P]):
             raise found.refusal()
 
     def missing(self, db: sqlite3.Connection, identity: str, cannot: str = "") -> Problem:
-        """Return the problem for a record that was removed, or is unknown."""
+        """Return the problem for an id without a record: removed by retention, or unknown.
+
+        `cannot`: words about the refused action, at the beginning of the text.
+        """
         if (found := self.find_pruned(db, identity)) is not None:
             return found.refusal()
         noun = self.name.replace("_", " ")

@@ -1,4 +1,4 @@
-"""Stored decisions of operators about terminals: the trusted device, and the commissioning.
+"""Stored data about terminals: the trusted address, and the commissioning by an operator.
 
 `terminals.identity` has the rules.
 """
@@ -26,7 +26,7 @@ log = structlog.get_logger("posd.identity")
 
 
 def trusted_ones(db: sqlite3.Connection) -> dict[str, Trusted]:
-    """Return the last trusted device of each terminal."""
+    """Return the newest trust record of each terminal."""
     rows = db.execute(
         f"SELECT terminal, {', '.join(COLUMNS)} FROM terminal_addresses ORDER BY terminal, number"  # noqa: S608
     )
@@ -40,7 +40,7 @@ def _trusted(values: list[Any]) -> Trusted:
 
 
 def put(unit: WriteTransaction, terminal: str, trusted: Trusted) -> None:
-    """Store the new trusted device of a terminal. Runs inside a commit."""
+    """Store a new trust record of a terminal. Runs inside a commit."""
     row = "SELECT number FROM terminal_addresses WHERE terminal = ? ORDER BY number DESC LIMIT 1"
     (number,) = unit.db.execute(row, (terminal,)).fetchone() or (0,)
     unit.db.execute("DELETE FROM terminal_addresses WHERE terminal = ? AND operator IS NULL", (terminal,))
@@ -53,12 +53,12 @@ def put(unit: WriteTransaction, terminal: str, trusted: Trusted) -> None:
 
 
 def proved(unit: WriteTransaction, terminal: str, trusted: Trusted) -> None:
-    """Store that the trusted device has proved its identity. Runs inside a commit."""
+    """Store the proof of the device at the trusted address of a terminal. Runs inside a commit."""
     _set(unit, "proof", trusted.proof, terminal, trusted.base_url)
 
 
 def record_other_identity(unit: WriteTransaction, terminal: str, base_url: str, other_serial: str | None) -> None:
-    """Store the identity that the device at the trusted address reports. Runs inside a commit."""
+    """Store another serial that the device at the trusted address reports, or None. Runs inside a commit."""
     _set(unit, "other_serial", other_serial, terminal, base_url)
 
 
@@ -71,7 +71,7 @@ def _set(unit: WriteTransaction, column: str, value: str | None, terminal: str, 
 
 
 async def decide_identity(store: Store, terminal: FleetTerminal, trusted: Trusted) -> None:
-    """Record an operator's decision which device is the terminal, and trust that device. Raise Problem."""
+    """Store an operator's decision about which device is the terminal, and apply it. Raise Problem."""
     crash_point("identity.before_commit")
     with storage_problem("not possible now: {error}; nothing was decided. Check the disk, and try again"):
         await store.write(partial(put, terminal=terminal.serial, trusted=trusted))
@@ -80,7 +80,7 @@ async def decide_identity(store: Store, terminal: FleetTerminal, trusted: Truste
     log.info("terminal.identity_decided", terminal=terminal.serial, host=trusted.base_url, uid=trusted.uid)
 
 
-# Commissioning: functions that an operator saw working on each terminal.
+# Commissioning: the functions of a terminal that an operator saw working.
 
 
 def commissions(db: sqlite3.Connection) -> dict[str, Commission]:
@@ -89,7 +89,7 @@ def commissions(db: sqlite3.Connection) -> dict[str, Commission]:
 
 
 def _known(detail: str) -> Commission:
-    """Read one. Words of a later version of posd are omitted, because they have no meaning in this version."""
+    """Return a stored commissioning, without functions that only a later version of posd knows."""
     stored = msgspec.json.decode(detail)
     stored["proven"] = [word for word in stored["proven"] if word in set(Part)]
     return msgspec.convert(stored, Commission)
@@ -100,7 +100,7 @@ def _put(unit: WriteTransaction, seen: Commission) -> None:
 
 
 async def record_commission(store: Store, fleet: Fleet, seen: Commission) -> None:
-    """Record the commissioning of a terminal, which replaces an earlier one. Raise Problem."""
+    """Store the commissioning of a terminal, and apply it in place of an earlier one. Raise Problem."""
     with storage_problem("not possible now: {error}; nothing was recorded. Check the disk, and try again"):
         await store.write(partial(_put, seen=seen))
     fleet.commission(seen)

@@ -1,9 +1,10 @@
-"""Content of the witness, a file beside the database with recent starts (architecture, A database that goes back in
-time).
+"""Content of the witness, a file beside the database with recent starts.
 
 Each line has a checksum and a JSON array, so a torn or damaged line does not affect other lines. The file has no
-amounts, no metadata and no references. The file has the sale, so that a sale whose payment was lost is not paid again
-under another id.
+amounts, no metadata and no references. It has the key of the sale, so that a sale whose payment the database has lost
+is not paid again under another id.
+
+Source: architecture, A database that goes back in time.
 """
 
 import zlib
@@ -28,7 +29,7 @@ class StartedPayment(msgspec.Struct, frozen=True):
 class WitnessContents(msgspec.Struct):
     """Content of the file. `seq`: the highest feed number in the file. `unreadable`: the number of damaged lines.
 
-    `torn`: the file ends within a line. `database_id` is None if that line is damaged.
+    `torn`: the file ends within a line. `database_id` is None if the first line is damaged.
     """
 
     database_id: str | None = None
@@ -39,7 +40,7 @@ class WitnessContents(msgspec.Struct):
 
 
 def database_line(database_id: str, seq: int) -> bytes:
-    """Return the first line, with the database, and the feed number up to which the file is complete."""
+    """Return the first line: the identity of the database, and the feed number up to which the file is complete."""
     return _line("database", database_id, seq)
 
 
@@ -60,7 +61,7 @@ def seq_line(seq: int) -> bytes:
 
 
 def whole(database_id: str, seq: int, started: Iterable[StartedPayment]) -> Iterator[bytes]:
-    """Return the lines of a new file. `started` has the oldest first."""
+    """Yield the lines of a new file. `started`: the payments, oldest first."""
     yield database_line(database_id, seq)
     for item in started:
         yield start_line(0, item)
@@ -74,7 +75,7 @@ def _line(*members: Any) -> bytes:
 
 
 def read(content: bytes) -> WitnessContents:
-    """Parse a file. Any part of the file may be damaged."""
+    """Parse the content of a file, of which any part may be damaged."""
     found = WitnessContents()
     *lines, rest = content.split(b"\n")
     found.torn = bool(rest)
@@ -85,7 +86,7 @@ def read(content: bytes) -> WitnessContents:
 
 
 def _take(found: WitnessContents, line: bytes) -> bool:
-    """Add the content of a line. Return False if it is damaged."""
+    """Add the content of a line to `found`. Return False if the line is damaged."""
     checksum, _, text = line.partition(b" ")
     if checksum != b"%08x" % zlib.crc32(text):
         return False
@@ -104,7 +105,7 @@ def _take(found: WitnessContents, line: bytes) -> bool:
             found.started[identity] = msgspec.structs.replace(found.started[identity], result=result)
         case ["end" | "seq", int(seq), *_]:  # an end without a readable start: only the number is used
             pass
-        case _:  # from a later version
+        case _:  # a line of a later version of posd
             return True
     found.seq = max(found.seq, seq)
     return True
@@ -115,9 +116,9 @@ def why_gone_back(
 ) -> str | None:
     """Return as text why a database has gone back in time, or None.
 
-    `identities`: identities of the database, the present one last. `seq`: highest used number of the database.
-    `unknown`: number of payments in the witness that the database does not contain. A restore gives the database a new
-    identity, which the witness of the replaced database does not have.
+    `identities`: identities of the database, the present one last. `seq`: highest feed number of the database.
+    `unknown`: number of payments in the witness that the database does not have. After `posd restore`, the witness has
+    the identity of the replaced database, and that is no fault.
     """
     known = {item.database_id for item in identities}
     if (

@@ -1,10 +1,9 @@
-"""File of the witness: one line for each start, each end and each other change. The file is rewritten from time to
-time.
+"""File of the witness. A line is added for each start, each end and each other change. A large file is rewritten.
 
 No payment waits for a sync of a line. A kill loses nothing, because the kernel has the written lines. A power cut loses
 the lines since the last sync, which follows `SYNC_SECONDS` after the first unsynced line. The loss matters only if the
-database also goes back at the same time. A full disk loses nothing, because the blocks are allocated before the lines.
-A failing disk does not stop payments.
+database also goes back at the same time. A full disk loses nothing, because the blocks of the file are allocated before
+the lines are written. A failing disk does not stop payments.
 """
 
 import asyncio
@@ -27,18 +26,21 @@ SYNC_SECONDS = 60.0
 KEPT = 5000
 #: Size at which the file is rewritten, in bytes. KEPT payments take about half of this size.
 MOST_BYTES = 2 * 1024 * 1024
-#: Bytes allocated beyond that size. These bytes are enough for some hundred payments if the disk has no space for a
-#: rewrite.
+#: Bytes that are allocated beyond that size. If the disk has no space for a rewrite, they are enough for some hundred
+#: payments.
 SPARE_BYTES = MOST_BYTES // 4
 
 log = structlog.get_logger("posd.witness")
 
-#: Function that writes the lines of a new file to the path of an empty file.
+#: Function that writes the lines of a new witness to an empty file at a path.
 Content = Callable[[Path], Awaitable[None]]
 
 
 class WitnessFile:
-    """Call `read` and `open` at the start, `add` for each line, `run` as a task, `close` at the stop."""
+    """Writer of the witness.
+
+    Call `read` and `open` at the start, `add` for each line, run `run` as a task, and call `close` at the stop.
+    """
 
     def __init__(self, path: Path, most_bytes: int = MOST_BYTES, sync_seconds: float = SYNC_SECONDS) -> None:
         self._path = path
@@ -65,9 +67,9 @@ class WitnessFile:
             return None
 
     async def open(self, anew: Content | None = None) -> None:
-        """Open the present file for further lines. Then replace it by a new file. If that fails, replace it later.
+        """Open the present file for further lines. With `anew`, replace it by a new file, now or later.
 
-        No error is raised for an unwritable file. Errors of `anew` are raised.
+        An unwritable file raises no error. Other errors of `anew` are raised.
         """
         try:
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -105,7 +107,7 @@ class WitnessFile:
             await self.keep(content)
 
     async def keep(self, content: Content) -> None:
-        """Run one step of `run`."""
+        """Sync the written lines, or rewrite the file if it is too large or incomplete. One step of `run`."""
         try:
             if self._broken or not self._in_place():
                 await self._replace(content)
@@ -133,7 +135,7 @@ class WitnessFile:
             return False
 
     async def _replace(self, content: Content) -> None:
-        """Rewrite the file, and add the lines that arrive during the rewrite."""
+        """Rewrite the file, with the lines that are added during the rewrite."""
         fresh = self._path.with_name(f"{self._path.name}.new")
         self._meanwhile = []
         descriptor = -1
@@ -158,7 +160,7 @@ class WitnessFile:
         self._close()
         self._descriptor, self._size, self._reserved = descriptor, size, reserved
         self._broken, self._stale, self.error = False, True, None
-        # Sync the folder, because a power cut must not restore the old file. After a restore the old file belongs to
+        # Sync the folder, so that a power cut cannot bring back the old file. After a restore the old file belongs to
         # another database.
         await asyncio.to_thread(files.sync_folder, self._path.parent)
         self._stale = False
@@ -168,7 +170,7 @@ class WitnessFile:
         self.add(line)
         with suppress(OSError):
             os.fdatasync(self._descriptor)
-        self._broken = True  # if a later commit is lost, the next start detects it
+        self._broken = True  # no further line is written
         self._close()
 
     def _close(self) -> None:

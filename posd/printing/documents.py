@@ -70,7 +70,7 @@ class PrintJobPage(msgspec.Struct, frozen=True):
 
 
 class TurnLine(Line, frozen=True, kw_only=True):
-    """The jobs before it in the queue were sent, and its turn came."""
+    """The jobs before it in the queue were sent, and this job is sent next."""
 
     kind: Literal["turn"] = "turn"
     sent_to: Annotated[
@@ -104,7 +104,7 @@ class UnansweredPollLine(Line, frozen=True, kw_only=True):
     answer: Annotated[NoAnswer, Meta(description="what the terminal sent instead of an answer")]
 
 
-#: Types of the lines, in the order of the API's description. Some have the fields of their entry.
+#: Types of the lines, in the order of the API's description. Some have the described fields of their journal entry.
 HISTORY_LINES: tuple[type[Line], ...] = (
     IntentLine,
     TurnLine,
@@ -136,11 +136,11 @@ class PrintHistory(msgspec.Struct, frozen=True):
     ]
 
 
-# Conversion of jobs and rows into documents (local API, Print jobs). The names of fields are the API's.
+# Conversion of jobs and rows into documents (local API, Print jobs). The fields have the names of the API.
 
 
 def job_document(db: sqlite3.Connection | None, job: model.PrintJob) -> PrintJob:
-    """Return the local API's document of a job, without the printed document. Without `db`, reprints are unknown."""
+    """Return the local API's document of a job, without the printed document. With `db` None, omit its reprints."""
     reprints = [] if db is None else rows.reprints(db, job.print_job_id)
     return PrintJob(**same_fields(PrintJob, job) | {"reprints": reprints, "attention": job.shown_attention})
 
@@ -179,7 +179,7 @@ class PrintJobQuery(Filters, frozen=True, kw_only=True):
     external_reference: str | None = None
 
     def index(self) -> str:
-        """Return the index (`Filters.index`)."""
+        """Return the name of the index to read (see `Filters.index`)."""
         return "external_reference" if self.external_reference else super().index()
 
 
@@ -213,7 +213,7 @@ class PrintApplied(msgspec.Struct, frozen=True):
 
 
 class PrintDifference(msgspec.Struct, frozen=True):
-    """A job whose stored state differs from the state derived from its record."""
+    """A job whose stored state differed from the state derived from its journal."""
 
     print_job_id: Annotated[str, Meta(description="which")]
     fields: Annotated[tuple[str, ...], Meta(description="changed fields of the record; the names are posd's own")]
@@ -222,7 +222,7 @@ class PrintDifference(msgspec.Struct, frozen=True):
 
 
 class PrintReport(msgspec.Struct):
-    """Result of reprocessing. `differing`: number of all jobs that differ."""
+    """Result of reprocessing for print jobs."""
 
     print_jobs: Annotated[int, Meta(description="number of records derived again")] = 0
     applied: Annotated[list[PrintApplied], Meta(description="the applied bodies of the quarantine")] = []
@@ -231,5 +231,5 @@ class PrintReport(msgspec.Struct):
 
 
 def report(done: ReprocessResult) -> PrintReport:
-    """Return the results of reprocessing for print jobs as a document of the local API."""
+    """Return the result of reprocessing for print jobs as a document of the local API."""
     return PrintReport(done.derived, done.applied, done.differences, done.differing)

@@ -1,7 +1,7 @@
 """Journal of a print job: every input as received, in order of arrival. `apply` computes its effect.
 
-Only these entries change the state of a job. So the state can be derived again from the first row and the journal:
-`replay`. The journal has the raw bytes of each webhook.
+Only these entries change the state of a job. So `replay` can derive the state again from the first state and the
+journal. The journal has the raw bytes of each webhook.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,9 +20,9 @@ from posd.terminals.attempt import Attempt
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True, tag="turn", tag_field="kind"):
-    """The job is sent next, after it has waited in the queue. `sent_to`: the terminal's address at that time.
+    """The job is sent next, after it has waited in the queue. `sent_to`: the terminal's present address.
 
-    None: that address was unknown, and the job is sent to the earlier address.
+    None: no present address is known, and the job is sent to the address that was known at its start.
     """
 
     sent_to: str | None = None
@@ -31,7 +31,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True, tag="turn", tag_fiel
 class Created(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
     """The one attempt to send the job, as the terminal client reported it. Bodies are base64 in JSON.
 
-    `reads_errors`: whether the recording version read errors (see `wire.judge`).
+    `reads_errors`: whether the version that recorded this read errors (see `wire.judge`).
     """
 
     attempt: Attempt
@@ -56,7 +56,7 @@ class Called(msgspec.Struct, frozen=True, omit_defaults=True, tag="webhook", tag
 
 
 class Polled(msgspec.Struct, frozen=True, tag="poll", tag_field="kind"):
-    """Result of a poll."""
+    """A poll has ended."""
 
     answer: Answer
 
@@ -130,12 +130,12 @@ def repeats(job: PrintJob, body: bytes, recorded: Sequence[bytes], now: datetime
     after = apply(job, Called(body), now)
     if len(recorded) >= MAX_CALLBACKS:
         return (after.decided_by, after.status) == (job.decided_by, job.status)
-    # Payments wait for each commit, so inside it only the status of recorded webhooks is parsed again.
+    # This runs inside a commit, for which payments wait. So only the status of the recorded webhooks is parsed again.
     return after == job and read_status(body) in map(read_status, recorded)
 
 
 def feed_word(entry: Entry) -> str:
-    """Return the feed's word for an entry: `accepted`, `webhook:COMPLETED`, `poll:IN_PROGRESS`, `resolve`."""
+    """Return the feed's word for an entry, such as `accepted`, `webhook:COMPLETED` or `resolve`."""
     match entry:
         case Created(judgement=judgement):
             return NAMES[type(judgement)]
@@ -150,7 +150,7 @@ def feed_word(entry: Entry) -> str:
 
 
 def replay(initial: PrintJob, inputs: Iterable[tuple[datetime, Entry]]) -> PrintJob:
-    """Derive a job again from its beginning and all inputs, in order."""
+    """Derive a job again from its first state and all inputs in order."""
     job = initial
     for at, entry in inputs:
         job = apply(job, entry, at)

@@ -37,7 +37,7 @@ class PrintJobCalls:
     spooler: PrintPoller
 
     async def start_print_job(self, request: Request) -> Response:
-        """`PUT /print-jobs/{id}`: print a document, or return the known job."""
+        """`PUT /print-jobs/{id}`: print a document, or return the job that has this id."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         job, created = await self.printing.start(
             identity, request.state.body, request.state.refusal, request.state.sender
@@ -109,7 +109,10 @@ class PrintJobCalls:
         return await page_response(await self.context.read(read))
 
     async def _look_up(self, identity: str, function: Callable[[sqlite3.Connection, str], T]) -> T:
-        """Return a job. If a call that starts it is open, wait until the job is recorded. Raise Problem."""
+        """Return the result of a read. Raise Problem.
+
+        While a call that starts the job is open, wait until the job is recorded.
+        """
         look = partial(self.context.look_up, lambda db: function(db, identity))
         return await self.printing.recorded(identity, look)
 
@@ -142,7 +145,7 @@ class PrintJobCalls:
 
 ONE = "/v1/print-jobs/{print_job_id}"
 
-#: Codes of calls on one print job.
+#: Problem codes of every call on one print job.
 KNOWN = ("not_found", "pruned", "storage_unavailable")
 
 _NOW = AnswerSpec("the print job after the call", PrintJob)

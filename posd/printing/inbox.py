@@ -1,15 +1,15 @@
 """Inbox of the print channel: the handling of each authentic print webhook (terminal API, Printing).
 
-`base.replies` has the replies. No status makes the terminal send a webhook again. So a poll follows each refusal,
-and the status is only informative.
+`base.replies` has the replies. A terminal never sends a webhook again, whatever the HTTP status of the reply. So posd
+polls the job after it has refused a webhook.
 
-| what is applied                           | what follows                                                 |
-| ----------------------------------------- | ------------------------------------------------------------ |
-| COMPLETED or FAILED of the job            | its end                                                      |
-| another final than the terminal's first   | attention `conflicting_final`                                |
-| PENDING, IN_PROGRESS                      | the same as of a poll's answer; no end                       |
-| a state that posd does not know           | attention `unknown_status`; no end                           |
-| of a job that the database does not know  | the job is rebuilt from it, attention `orphan`               |
+| webhook                                             | effect                                                  |
+| --------------------------------------------------- | ------------------------------------------------------- |
+| COMPLETED or FAILED                                 | the job ends                                            |
+| COMPLETED or FAILED, not as the terminal said first | attention `conflicting_final`                           |
+| PENDING or IN_PROGRESS                              | the terminal has the job, which does not end            |
+| a state that posd does not know                     | attention `unknown_status`; the job does not end        |
+| about a job that is not in the database             | the job is rebuilt from it, with the attention `orphan` |
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class PrintInbox(RecordService):
         self.callbacks = CallbackInbox(rows.PRINT_JOB, parts, rows.record, on_unusable, comes_once=True)
 
     async def receive(self, print_job_id: str, body: bytes, peer: str, headers: Headers = ()) -> CallbackReceipt:
-        """Process the body of a webhook. Return its result and the reply."""
+        """Process the body of a webhook. Return the receipt, which determines the reply."""
         came = ReceivedCallback(body, peer, self._now(), headers)
         try:
             report = await read_apart(read_webhook, body, peer)
@@ -97,9 +97,9 @@ class PrintInbox(RecordService):
     def _refusal(self, known: PrintJob, report: JobReport, came: ReceivedCallback) -> RefusedBody | None:
         """Return why a webhook of a known job is refused, or None.
 
-        The signature is checked with the key of the terminal that was asked. A webhook has no serial, so a webhook of
-        an unknown job is accepted by its address. A webhook with a damaged id belongs to the job of its address, as the
-        token proves.
+        The signature is checked with the key of the terminal that was asked. The signature of a webhook about an
+        unknown job is not checked, because a webhook has no serial. A webhook with a damaged id belongs to the job of
+        its address, as the token proves.
         """
         fault = self._fleet.webhook_fault(known.terminal, came.headers, came.body) if known.terminal else None
         ours = report.job_id is None or belongs(known, report.job_id)
@@ -111,7 +111,7 @@ class PrintInbox(RecordService):
         """Record a webhook and its effect. Runs inside the commit."""
         before, at, body = rows.get(unit.db, identity), came.at, came.body
         if before is None and rows.PRINT_JOB.find_pruned(unit.db, identity) is not None:
-            return CallbackReceipt(CallbackResult.REMOVED)  # a printer's text needs no more
+            return CallbackReceipt(CallbackResult.REMOVED)  # a late report about paper needs no check by an operator
         if before is not None and (refused := self._refusal(before, report, came)) is not None:
             return self.callbacks.refuse(unit, identity, refused, came)
         stored = before or rebuild(report, identity, at)
@@ -133,6 +133,6 @@ def _unreadable(error: NotAPrintEvent) -> RefusedBody:
 
 
 def print_records(inbox: PrintInbox) -> Derivable[PrintJob]:
-    """Return the kind of record for print jobs. Every print job has a journal from its beginning."""
+    """Return the functions that derive print jobs again. Every print job has a complete journal."""
     differs = partial(rows.differing, word="reprocessed")
     return Derivable(rows.PRINT_JOB, differs, inbox.reapply, PrintApplied, PrintDifference)

@@ -1,19 +1,19 @@
 """State of a print job, and its transitions.
 
-A job is sent once. A job is `active` when a proof arrives that the terminal has it. A job is `final` after COMPLETED or
-FAILED from the terminal, by a webhook or by a poll, whichever comes first (`take`). A job is also `final`, without a
+A job is sent once. A job is `active` when it is proved that the terminal has it. A job is `final` after COMPLETED or
+FAILED from the terminal, by a webhook or by a poll, whichever arrives first (`take`). A job is also `final`, without a
 status, if it certainly was not accepted (`conclude`). Otherwise the job stays in doubt and is polled.
 
-Effect of a later report, by the source of the end:
+Effect of a report after the end, by the source of the end (`decided_by`):
 
-| what comes                    | the terminal's word               | refusal, unsent     | operator            |
-| ----------------------------- | --------------------------------- | ------------------- | ------------------- |
-| the same final                | its error is filled in            |                     | the terminal's word |
-| another final                 | `conflicting_final`, first stands | replaced, corrected | replaced, corrected |
-| PENDING, IN_PROGRESS, unknown | nothing                           | open, corrected     | nothing             |
+| report                        | the terminal (webhook, poll)        | refusal, unsent     | operator            |
+| ----------------------------- | ----------------------------------- | ------------------- | ------------------- |
+| the same end                  | a missing error is added            | (not possible)      | replaced            |
+| another end                   | `conflicting_final`, the end stays  | replaced, corrected | replaced, corrected |
+| PENDING, IN_PROGRESS, unknown | none                                | reopened, corrected | none                |
 
-"Corrected" is the attention `outcome_corrected`. Elapsed time never ends a job. A job without an end is shown as stuck,
-and stays open.
+"Replaced": the terminal is the source of the end from then on. "Corrected": the attention `outcome_corrected` is
+raised. Elapsed time never ends a job. A job without an end is shown as stuck, and stays open.
 
 Source: terminal API, Printing.
 """
@@ -82,7 +82,7 @@ class PrintStatus(StrEnum):
 
 FINALS = frozenset({PrintStatus.COMPLETED, PrintStatus.FAILED})
 
-#: A state never goes back, because a reply can be older than a webhook.
+#: Order of the states. A job never goes back to a lower one, because a reply can be older than a webhook.
 RANK: Mapping[PrintStatus | None, int] = {
     None: 0,
     PrintStatus.PENDING: 1,
@@ -105,13 +105,13 @@ class DecidedBy(StrEnum):
 #: Source of the terminal's report.
 Source = Literal[DecidedBy.WEBHOOK, DecidedBy.POLL]
 
-#: Sources of an end: reports of the terminal, and conclusions that the terminal never had the job.
+#: Sources of an end: first reports of the terminal, then conclusions that the terminal never had the job.
 STATED = frozenset({DecidedBy.WEBHOOK, DecidedBy.POLL})
 NOT_ACCEPTED = frozenset({DecidedBy.REFUSAL, DecidedBy.UNSENT})
 
 
 class PrintAttentionCode(StrEnum):
-    """Conditions of a print job that an operator should check. Attentions never end a job."""
+    """Code of an attention of a print job (local API, `attention`)."""
 
     IN_DOUBT = "in_doubt"
     PRINT_STUCK = "print_stuck"
@@ -149,7 +149,7 @@ class PrintJob(RecordState, frozen=True, kw_only=True):
     document: bytes = b"{}"
     reprint_of: str | None = None
     queued: bool = False  # it waits in the queue, and nothing was sent
-    terminal_job_id: str | None = None  # the terminal's own id, if it differs from ours
+    terminal_job_id: str | None = None  # the terminal's own id, if it is not `print_job_id`
     accepted_at: str | None = None  # time since which the terminal certainly has the job
     status: PrintStatus | None = None
     error_code: str | None = None
@@ -172,9 +172,9 @@ def attend(job: PrintJob, code: PrintAttentionCode, now: datetime, detail: str) 
 def belongs(job: PrintJob, named: str) -> bool:
     """Return whether a callback with this id belongs to the job of its token.
 
-    The callback belongs to the job if it has our id, or the known id of the terminal. If no reply has had the
-    terminal's id, any id is accepted. (The webhook may arrive before the reply, or the reply was lost.) The address
-    belongs to this job only, so the token proves the job, and the webhook is never sent again.
+    The callback belongs to the job if it has the till's id, or the terminal's own id of the job. While posd does not
+    know whether the terminal has an own id, any id is accepted: the reply, which can have that id, may arrive later or
+    be lost. The token proves that the address belongs to this job, and the webhook is never sent again.
     """
     return named in (job.print_job_id, job.terminal_job_id) or (job.terminal_job_id is None and not job.acknowledged)
 
@@ -195,14 +195,14 @@ def conclude(job: PrintJob, judgement: Judgement, now: datetime) -> PrintJob:
         case Doubtful(reason=reason) if job.phase is Phase.STARTING:
             job = doubt(job, reason, now)
         case StartRefused() | NotSent() | Doubtful():
-            pass  # a webhook arrived before the reply and has more information
+            pass  # a webhook that arrived before the reply has more information
         case _:
             assert_never(judgement)
     return _touch(job, before, now)
 
 
 def take(job: PrintJob, report: JobReport, source: Source, now: datetime) -> PrintJob:
-    """Apply the terminal's report about the job. The caller has checked that it is about this job."""
+    """Apply a report of the terminal. The caller has checked that the report is about this job."""
     before = job
     job = _set(job, heard=True)
     if report.job_id not in (None, job.print_job_id, job.terminal_job_id):
@@ -211,7 +211,7 @@ def take(job: PrintJob, report: JobReport, source: Source, now: datetime) -> Pri
 
 
 def rebuild(report: JobReport, print_job_id: str, now: datetime) -> PrintJob:
-    """Build the job of an authentic webhook that the database does not know (orphan)."""
+    """Return a job (an orphan) for an authentic webhook whose id is not in the database."""
     orphan = PrintJob(
         print_job_id=print_job_id,
         terminal=None,
@@ -230,7 +230,7 @@ def rebuild(report: JobReport, print_job_id: str, now: datetime) -> PrintJob:
 
 
 def doubt(job: PrintJob, reason: str, now: datetime) -> PrintJob:
-    """Put a job in doubt, because its request may have reached the terminal."""
+    """Put a job in doubt. `reason`: why its request may have reached the terminal."""
     detail = f"cannot tell whether terminal {job.terminal or '(unknown)'} has this print job: {reason}"
     return attend(_set(job, phase=Phase.IN_DOUBT, queued=False), PrintAttentionCode.IN_DOUBT, now, detail)
 
@@ -245,9 +245,9 @@ def interrupted(job: PrintJob, now: datetime, *, in_line: bool) -> PrintJob:
 
 
 def turn(job: PrintJob, sent_to: str | None, now: datetime) -> PrintJob:
-    """Record that the job is about to be sent, and the new destination if the terminal has moved."""
+    """Record that the job is about to be sent. `sent_to`: the terminal's present address, or None if it is unknown."""
     if job.orphan:
-        sent_to = None  # a restore found only the journal, so the till's request is unknown
+        sent_to = None  # a restore found only the journal: the job stays an orphan
     return _touch(_set(job, queued=False, sent_to=sent_to or job.sent_to), job, now)
 
 
@@ -288,7 +288,7 @@ def dismissed(job: PrintJob, code: PrintAttentionCode, now: datetime) -> PrintJo
 
 
 def taken_over(job: PrintJob, reason: str, now: datetime) -> PrintJob:
-    """Put a job in doubt whose record in the replaced file could not be read completely."""
+    """Put a job in doubt of which a restore has little more than the id (`TakenOver`)."""
     doubtful = doubt(_set(job, heard=True), reason, now)
     detail = f"{reason}; the fate of this print job is not known here: look at the paper"
     return _touch(attend(doubtful, PrintAttentionCode.ORPHAN, now, detail), job, now)
@@ -299,7 +299,7 @@ def _touch(job: PrintJob, before: PrintJob, now: datetime) -> PrintJob:
 
 
 def _name(job: PrintJob, named: str | None, now: datetime) -> PrintJob:
-    """Record the terminal's id of the job from the reply. An earlier callback with another id was not for this job."""
+    """Record the terminal's own id of the job from the reply. A callback with another id may be of another job."""
     if named is None:
         return job
     earlier, own = job.terminal_job_id, None if named == job.print_job_id else named
@@ -314,7 +314,7 @@ def _name(job: PrintJob, named: str | None, now: datetime) -> PrintJob:
 
 
 def _accept(job: PrintJob, news: str, now: datetime) -> PrintJob:
-    """Record that the terminal has the job, even if posd inferred otherwise. An end from another source stays."""
+    """Record that the terminal has the job, even if posd inferred that it does not. Any other end of the job stays."""
     if job.decided_by in NOT_ACCEPTED:
         job = _reopen(job, news, now)
     if job.phase is Phase.FINAL:
@@ -364,7 +364,7 @@ def _finish(job: PrintJob, status: PrintStatus, report: JobReport, source: Sourc
 
 
 def _compare(job: PrintJob, status: PrintStatus, report: JobReport, source: Source, now: datetime) -> PrintJob:
-    """Compare a final report with the present end."""
+    """Compare a final report of the terminal with the end that the terminal reported first."""
     if status is not job.status:
         detail = (
             f"the terminal said {job.status} by {job.decided_by}, and then {status} by {source}; the first stands. "

@@ -1,9 +1,8 @@
 """Poller of print jobs. Polling is needed because a print webhook arrives once or never.
 
-The poller receives every change of a job after its COMMIT, and keeps a plan for each open job
-(`posd.printing.schedule`). One task sleeps until the next poll is due, or until a job is open. A
-terminal is polled for one job at a time. While it is unreachable, only one of its jobs is polled, after a growing
-pause.
+The poller receives every change of a job after its COMMIT, and has a plan for each open job
+(`posd.printing.schedule`). One task sleeps until the next poll is due, or until a plan changes. A terminal is polled
+for one job at a time. While a terminal is unreachable, only one of its jobs is polled, after a growing pause.
 
 Source: terminal API, Printing.
 """
@@ -38,11 +37,11 @@ log = structlog.get_logger("posd.print_spooler")
 
 
 class _PollQueue(msgspec.Struct, eq=False):
-    """Open jobs of one terminal."""
+    """Open jobs of one terminal, and the state of their polls."""
 
     jobs: set[str] = msgspec.field(default_factory=set)
     failures: int = 0  # failed polls since the terminal was last reached
-    away_until: float = -NEVER  # end of the pause after such a poll, in which none of the jobs is polled
+    away_until: float = -NEVER  # end of the pause after a failed poll, in which none of the jobs is polled
     asking: asyncio.Task[None] | None = None
 
 
@@ -56,7 +55,7 @@ class PrintPoller(RecordService):
         self._chance = parts.chance
         self._seconds = parts.seconds
         self._plans: dict[str, PollPlan] = {}
-        self._terminals: dict[str, str] = {}  # job -> terminal, also of one outside the fleet: a reload can add it
+        self._terminals: dict[str, str] = {}  # job -> terminal; a terminal outside the fleet can join it by a reload
         self._lines: dict[str, _PollQueue] = {}
         self._telling: dict[asyncio.Task[None], None] = {}
         self._wake = asyncio.Event()
@@ -65,7 +64,7 @@ class PrintPoller(RecordService):
         self.polls = Counter({"answer": 0, "no_answer": 0})
 
     def adopt(self, taken_over: Sequence[PrintJob]) -> None:
-        """Schedule the jobs that an earlier daemon left open. These jobs are polled now, one after the other."""
+        """Plan a poll now for each job that an earlier daemon left open."""
         now, wall = self._seconds(), self._now()
         for job in taken_over:
             age = (wall - parse_iso(job.accepted_at or job.created_at)).total_seconds()
@@ -74,14 +73,14 @@ class PrintPoller(RecordService):
             self._keep(job.print_job_id, job.terminal, schedule.adopt(active, age, told, self._limits, now))
 
     def returned(self, terminal: str) -> None:
-        """Poll the jobs of a terminal that is reachable again, or has another address."""
+        """End the pause of a terminal, because it is reachable again, or has another address."""
         line = self._lines.get(terminal)
         if line is not None and line.failures:
             line.failures, line.away_until = 0, -NEVER
             self._wake.set()
 
     def unusable(self, print_job_id: str) -> None:
-        """Poll a job soon, because one of its webhooks was unusable, and the terminal does not send it again."""
+        """Plan a poll of a job soon, because a webhook of it was unusable, and is not sent again."""
         if (plan := self._plans.get(print_job_id)) is not None:
             self._keep(print_job_id, self._terminals.get(print_job_id), schedule.soon(plan, self._seconds()))
 
@@ -172,7 +171,7 @@ class PrintPoller(RecordService):
         self._plan(identity, terminal, line, due, reached)
 
     def _plan(self, identity: str, terminal: str, line: _PollQueue, due: float, reached: bool | None) -> None:
-        """Plan the next poll after the result of one. `reached` is None if the terminal was not called."""
+        """Plan the next poll after the result of a poll. `reached`: None if the terminal was not called."""
         now, jitter = self._seconds(), self._chance()
         if reached is False:
             line.away_until = schedule.not_reached(line.failures, self._limits, now, jitter)
@@ -226,7 +225,7 @@ class PrintPoller(RecordService):
         return answer, reached
 
     def _tell_stuck(self, now: float) -> float:
-        """Report stuck jobs. Return the time at which the next job is reported as stuck."""
+        """Report the jobs that are stuck at the time `now`. Return the time at which the next job will be stuck."""
         soonest = NEVER
         for identity, plan in list(self._plans.items()):
             at = schedule.stuck_due(plan)

@@ -1,8 +1,9 @@
 """The till's request to print: parsing, checks, comparison, and the body for the terminal (local API, Print jobs).
 
 Every fault is collected with its JSON Pointer. The document belongs to the till and goes to the terminal as the bytes
-that the till wrote. The place of the document in the request is an assumption, which the configuration can replace
-(`print.document_member`). `printJobId`, `externalReference` and `webhookUrl` are published (terminal API, Printing).
+that the till wrote. The terminal API has the members `printJobId`, `externalReference` and `webhookUrl` of the request
+(Printing). It does not have the member for the document, which is an assumption, and can be configured
+(`print.document_member`).
 """
 
 from collections.abc import Mapping
@@ -37,9 +38,9 @@ Decision = Resolved | Dismissed
 
 
 class PrintRequest(msgspec.Struct, frozen=True):
-    """Parsed request to print.
+    """Parsed request of a till to print.
 
-    Checked request: `terminal` is None if the till named none. `document` is JSON text.
+    `terminal` is None if the till named none. `document` is a JSON text.
     """
 
     terminal: Annotated[
@@ -62,7 +63,7 @@ class PrintRequest(msgspec.Struct, frozen=True):
 
 
 class PrintResolution(Signed, frozen=True):
-    """Operator's decision what was printed."""
+    """Operator's decision about how a print job ended."""
 
     result: Annotated[Literal[PrintStatus.COMPLETED, PrintStatus.FAILED], Meta(description="how it ended")]
 
@@ -76,7 +77,7 @@ class PrintAcknowledgement(Signed, frozen=True):
 def read_print(body: bytes) -> tuple[PrintRequest, tuple[RequestFault, ...]]:
     """Read the body of `PUT /print-jobs/{id}`. Return the request and its faults.
 
-    Raise Problem malformed_json if it is not JSON. A faulty field has its default value in the request.
+    Raise Problem malformed_json if the body is not JSON. A faulty field has its default value in the request.
     """
     reader = read_body(PrintRequest, body, "nothing was printed")
     if not reader.readable:
@@ -121,9 +122,8 @@ def differing_fields(job: PrintJob, request: PrintRequest, faults: tuple[Request
 def print_body(job: PrintJob, callback_url: str, document_member: str) -> bytes:
     """Return the body of the request that creates a job.
 
-    The document is the member `document_member`. If that name is empty, the members of the document are added to posd's
-    members, and cannot replace them. `events_webhook_url` is never used, because it belongs to the other channel
-    (terminal API, Printing).
+    `document_member`: name of the member for the document. If it is empty, the members of the document are added to
+    those of posd, and cannot replace these. `events_webhook_url` is for transactions only (terminal API, Printing).
     """
     own: dict[str, Any] = {
         "printJobId": job.print_job_id,
@@ -143,7 +143,7 @@ def _acknowledge(reader: FieldReader, operator: str, note: str, uid: int | None)
     return Dismissed(operator, note, uid, reader.choice("code", list(PrintAttentionCode)))
 
 
-#: Calls of operators' decisions.
+#: Name of a call with an operator's decision -> reader and type of its body.
 DECISIONS: Mapping[str, DecisionRow[Decision]] = {
     "resolve": (_resolve, PrintResolution),
     "acknowledge": (_acknowledge, PrintAcknowledgement),

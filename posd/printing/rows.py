@@ -1,6 +1,6 @@
 """Stored print jobs: their rows, their journal, and the code that changes them. No other code changes print jobs.
 
-A change is an entry of the journal, with a line in the feed and in the log.
+Each change has an entry in the journal, and a line in the feed.
 """
 
 import sqlite3
@@ -63,15 +63,15 @@ COLUMNS = PRINT_JOB.columns
 get, by_rowid, insert, update = PRINT_JOB.get, PRINT_JOB.by_rowid, PRINT_JOB.insert, PRINT_JOB.update
 _job = PRINT_JOB.read
 
-#: The same columns with an empty document, because lists do not show documents.
+#: Query for lists. Its rows have an empty document, because lists do not show documents.
 _SELECT_MANY = PRINT_JOB.select.replace(" document,", " '{}',")
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 
 def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
-    """Return the job with an id, without regard to case, or None.
+    """Return the job with an id in any case, or None.
 
-    Earlier versions accepted two ids that differ only in case. Then the exact id counts.
+    Earlier versions accepted two ids that differ only in case. Then return the job with exactly this id.
     """
     if (found := get(db, print_job_id)) is not None:
         return found
@@ -80,7 +80,7 @@ def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
 
 
 def append(unit: WriteTransaction, print_job_id: str, entry: Entry, at: str) -> None:
-    """Store an entry. The bytes of a webhook are stored with the entry, as received."""
+    """Store an entry. The bytes of a webhook are stored beside the entry, as received."""
     body = entry.body if isinstance(entry, Called) else None
     kept = Called() if isinstance(entry, Called) else entry
     unit.db.execute(
@@ -117,14 +117,14 @@ def reprints(db: sqlite3.Connection, print_job_id: str) -> list[str]:
 
 
 def beginning(db: sqlite3.Connection, prefix: str, limit: int) -> list[PrintJob]:
-    """Return the first jobs whose id has this beginning, sorted by id, without documents."""
+    """Return the first jobs whose id begins with `prefix`, sorted by id, without documents."""
     where, parameters = pages.beginning("print_job_id COLLATE NOCASE", prefix)
     query = f"{_SELECT_MANY} WHERE {where} ORDER BY print_job_id COLLATE NOCASE LIMIT ?"
     return [_job(row) for row in db.execute(query, (*parameters, limit))]
 
 
 def select(db: sqlite3.Connection, index: str, where: str, parameters: tuple[Any, ...], limit: int) -> list[PrintJob]:
-    """Return jobs by index and condition of `posd.printing.documents`, newest first, without documents."""
+    """Return the jobs that meet an SQL condition, newest first, without documents. `index`: the index to read."""
     query = f"{_SELECT_MANY} INDEXED BY print_jobs_{index} WHERE {where}"
     order = "ORDER BY created_at DESC, print_job_id DESC LIMIT ?"
     return [_job(row) for row in db.execute(f"{query} {order}", (*parameters, limit))]
@@ -135,21 +135,21 @@ def select(db: sqlite3.Connection, index: str, where: str, parameters: tuple[Any
 #: `kind` of a print job's lines in the feed.
 KIND = PRINT_JOB.name
 
-#: Entries that are stored even without an effect: results of requests, webhooks, decisions of operators.
+#: Entries that are stored even if they do not change the job: results of requests, webhooks, decisions of operators.
 ALWAYS = (Created, Called, Resolved, Dismissed)
 
 
 class PrintJobChanged(RecordedChange, frozen=True, kw_only=True):
-    """Change of a print job for listeners. `before`: None if unknown."""
+    """Change of a print job for listeners. `before`: None if the job was inserted."""
 
     before: PrintJob | None
     after: PrintJob
 
 
 def record(unit: WriteTransaction, before: PrintJob, entry: Entry, now: datetime) -> PrintJob:
-    """Apply an entry to a job, with its journal row and its line of the feed. Return the changed job.
+    """Apply an entry to a job, and store it in the journal. Return the changed job. Raise StaleState.
 
-    An entry without effect is stored only if it records an action or an input. Raise StaleState.
+    An entry that does not change the job is stored only if it is one of `ALWAYS`.
     """
     after = apply(before, entry, now)
     if after == before and not isinstance(entry, ALWAYS):
@@ -161,7 +161,7 @@ def record(unit: WriteTransaction, before: PrintJob, entry: Entry, now: datetime
 
 
 def begin(unit: WriteTransaction, job: PrintJob, word: str) -> None:
-    """Record a job for the first time. `word`: `intent`, `orphan` or `taken_over`."""
+    """Insert a job. `word`: `intent`, `orphan` or `taken_over`."""
     insert(unit, job)
     _publish(unit, None, job, word, job.updated_at)
 
@@ -175,7 +175,7 @@ def move(unit: WriteTransaction, before: PrintJob, after: PrintJob, word: str) -
 
 
 def note(unit: WriteTransaction, job: PrintJob, word: str, at: str) -> None:
-    """Write a feed line for an action that did not change the job."""
+    """Write a feed line about a job that has not changed."""
     _publish(unit, job, job, word, at)
 
 
@@ -206,7 +206,7 @@ ERRORS = frozenset({PrintAttentionCode.CONFLICTING_FINAL})
 
 
 def tell(change: PrintJobChanged) -> None:
-    """Log the attentions and the end of a change."""
+    """Log the new attentions and the new end of a change."""
     before, after = change.before, change.after
     identity, terminal = after.print_job_id, after.terminal
     known = {item.code for item in before.attention} if before else set()
@@ -231,7 +231,7 @@ def tell(change: PrintJobChanged) -> None:
 
 
 async def recover(store: Store, now: Callable[[], datetime]) -> list[PrintJob]:
-    """Put `starting` jobs in doubt. Jobs that still waited in the queue were certainly not sent, and end.
+    """Put `starting` jobs in doubt. End those that still waited in the queue, because they were not sent.
 
     Return the open jobs, for the poller.
     """
@@ -249,7 +249,7 @@ async def recover(store: Store, now: Callable[[], datetime]) -> list[PrintJob]:
 
 # Derivation of a job again from its journal.
 
-#: Derived fields. Times in them are not compared, because a later application has a later time.
+#: Fields that are derived again and compared.
 DERIVED = (
     "phase",
     "queued",
@@ -267,14 +267,17 @@ DERIVED = (
 def differing(
     db: sqlite3.Connection, stored: PrintJob, word: str
 ) -> tuple[dict[str, tuple[Any, Any]], Callable[[WriteTransaction], object]]:
-    """Return as `payments.reprocess.differing`, for a print job."""
+    """Return the differences between a stored job and the derived one, and a function that stores the derived one.
+
+    `word`: reason of the change in the feed.
+    """
     derived = derive(db, stored)
     after = msgspec.structs.replace(derived, revision=stored.revision)
     return difference(stored, derived), partial(move, before=stored, after=after, word=word)
 
 
 def derive(db: sqlite3.Connection, stored: PrintJob) -> PrintJob:
-    """Derive a job again from its beginning and its journal (blocking)."""
+    """Derive a job again from its first state and its journal."""
     entries = [(parse_iso(at), entry) for at, entry in journal(db, stored.print_job_id)]
     return replay(_beginning(stored, entries[0][1] if entries else None), entries)
 
@@ -293,8 +296,8 @@ def _comparable(job: PrintJob) -> dict[str, Any]:
 
 
 def _beginning(stored: PrintJob, first: Entry | None) -> PrintJob:
-    """Return the job as it was first inserted: by an intent, by a restore, or rebuilt from its first webhook."""
+    """Return the job as it was inserted. `first`: the first entry of its journal."""
     if stored.orphan and isinstance(first, Called):
         return rebuild(read_webhook(first.body), stored.print_job_id, parse_iso(stored.created_at))
-    # Sending sets `sent_to` to the same value. The queue state ended with the first later entry.
+    # The entries of the journal set `sent_to` and `queued` to the stored values again.
     return PRINT_JOB.as_inserted(stored, sent_to=stored.sent_to, queued=stored.queued)

@@ -1,17 +1,16 @@
-"""Time of the next poll of a print job, in seconds of the monotonic clock. The terminal API requires polling
-(Printing).
+"""Time of the next poll of a print job, in seconds of the monotonic clock.
 
 A print webhook arrives once or never. So each open job is polled until its end is known: first after
 `poll_first_seconds`, then after doubled pauses up to `poll_max_seconds`. After `stuck_seconds` without an end, the job
-is polled more slowly, and an attention reports an accepted job. These seconds begin when the terminal accepts the job,
-or in doubt when posd begins to poll.
+is stuck: it is polled more slowly, and a job that the terminal accepted gets an attention. These seconds begin when the
+terminal accepts the job, or for a job in doubt when posd begins to poll.
 
-| the job is       | first poll                              | reported as stuck              |
-| ---------------- | --------------------------------------- | ------------------------------ |
-| starting         | none: the reply decides                 |                                |
-| in doubt         | `poll_first_seconds` after the change   | never: `in_doubt` is reported  |
-| active           | `poll_first_seconds` after the change   | `stuck_seconds` after that     |
-| taken up (start) | at once                                 | after the rest of those        |
+| the job is             | first poll                            | attention `print_stuck`            |
+| ---------------------- | ------------------------------------- | ---------------------------------- |
+| starting               | none, because a reply is awaited      |                                    |
+| in doubt               | `poll_first_seconds` after the change | none, because it has `in_doubt`    |
+| active                 | `poll_first_seconds` after the change | `stuck_seconds` after the change   |
+| from an earlier daemon | at once                               | after the rest of `stuck_seconds`  |
 
 A terminal is polled for one job at a time. While it is unreachable, there is only one poll for all of its jobs, after a
 pause (`not_reached`).
@@ -51,12 +50,15 @@ class PollPlan(msgspec.Struct, frozen=True):
 
 
 def begin(accepted: bool, limits: PrintConfig, now: float) -> PollPlan:
-    """Return the plan for a job that the terminal has just accepted, or that is in doubt since now."""
+    """Return the plan for a job that the terminal has just accepted (`accepted`), or that has just come in doubt."""
     return PollPlan(now + limits.poll_first_seconds, now + limits.stuck_seconds, accepted)
 
 
 def adopt(accepted: bool, age: float, told: bool, limits: PrintConfig, now: float) -> PollPlan:
-    """Return the plan for a job from an earlier daemon, which is polled at once. `age`: seconds by the wall clock."""
+    """Return the plan for a job from an earlier daemon, which is polled at once.
+
+    `age`: seconds by the wall clock since the terminal accepted the job, or since its start.
+    """
     # After the clock was set back, the age is unknown.
     left = limits.stuck_seconds - min(max(age, 0.0), limits.stuck_seconds)
     return PollPlan(now, now + left, accepted, told)
@@ -70,22 +72,22 @@ def accepted(plan: PollPlan, limits: PrintConfig, now: float) -> PollPlan:
 
 
 def soon(plan: PollPlan, now: float) -> PollPlan:
-    """Plan a poll for now, because a callback was unusable. There is a minimum pause between such polls."""
+    """Plan a poll as soon as `CAUSED_PAUSE_SECONDS` after the last one allow, because a webhook was unusable."""
     return msgspec.structs.replace(plan, poll_at=min(plan.poll_at, max(now, plan.asked_at + CAUSED_PAUSE_SECONDS)))
 
 
 def asking(plan: PollPlan, now: float) -> PollPlan:
-    """Record that a poll runs. Requests of `soon` during it are for the next poll."""
+    """Record that a poll runs. A call of `soon` during the poll plans the next one."""
     return msgspec.structs.replace(plan, poll_at=NEVER, asked_at=now)
 
 
 def asked_in_vain(plan: PollPlan, due: float) -> PollPlan:
-    """Record that a poll failed. The poll stays due, and the terminal's pause delays it."""
+    """Record that a poll failed. The poll stays due, but the pause of the terminal delays it."""
     return msgspec.structs.replace(plan, poll_at=due)
 
 
 def answered(plan: PollPlan, limits: PrintConfig, now: float, jitter: float) -> PollPlan:
-    """Plan the next poll after the result of one. `jitter`: 0 to 1."""
+    """Plan the next poll after the result of a poll. `jitter`: random number from 0 to 1."""
     pause = min(limits.poll_max_seconds, limits.poll_first_seconds * 2.0 ** min(plan.tries + 1, _MAX_DOUBLINGS))
     if now >= plan.stuck_at:
         pause = limits.poll_max_seconds * SLOW
@@ -94,7 +96,7 @@ def answered(plan: PollPlan, limits: PrintConfig, now: float, jitter: float) -> 
 
 
 def stuck_due(plan: PollPlan) -> float | None:
-    """Return when a stuck job is reported to an operator, or None."""
+    """Return the time at which the job has to be reported as stuck, or None."""
     return plan.stuck_at if plan.accepted and not plan.told else None
 
 
@@ -109,8 +111,9 @@ def tell_later(plan: PollPlan, limits: PrintConfig, now: float) -> PollPlan:
 
 
 def not_reached(failures: int, limits: PrintConfig, now: float, jitter: float) -> float:
-    """Return the end of the pause for an unreachable terminal. `failures`: failed polls before this one. Each doubles
-    the pause, within the limits for a job.
+    """Return the end of the pause for an unreachable terminal.
+
+    `failures`: number of failed polls before this one. Each doubles the pause, up to `poll_max_seconds`.
     """
     pause = min(limits.poll_max_seconds, limits.poll_first_seconds * 2.0 ** min(failures, _MAX_DOUBLINGS))
     return now + pause * (1 + JITTER * jitter)

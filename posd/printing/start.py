@@ -1,11 +1,13 @@
 """Start of print jobs, with the same promises as for payments, and with a queue (local API, Print jobs).
 
-The intent is committed, the job waits for its turn at the terminal, the request is sent once, and the reply is judged
-and committed. These steps run to their end, even if no till waits. A crash between two steps leaves `starting` on disk.
-The next daemon polls the job and never sends it again. If the job still waited in the queue, nothing was sent.
+The intent is committed, the job waits for its turn at the terminal, the request is sent once, and the judgement of the
+reply is committed. These steps run to their end, even if no till waits. A crash between two steps leaves the phase
+`starting`. The next daemon polls the job and never sends it again. If the job still waited in the queue, the next
+daemon ends it as not sent.
 
-The till receives the job when the terminal has replied. If other jobs are before it, the till receives it in phase
-`starting` within the time of one call to that terminal. If very many jobs are before it, the till receives it at once.
+The till's call ends when the terminal has replied. If other jobs are before it in the queue, the call waits at most for
+the time of one call to the terminal, and then returns the job in phase `starting`. If more than `MAX_HELD` jobs are in
+the queue, the call returns at once.
 """
 
 import asyncio
@@ -40,26 +42,26 @@ from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, ReplyLost
 from posd.terminals.terminal import FleetTerminal
 
-# Turns of print calls to a terminal. There is one call at a time to each terminal, and a few in total.
+# Turns of print calls: one call at a time to each terminal, and `MAX_CALLS` in total.
 #
-# Payments need no turn here and do not wait. Jobs to be sent form a queue. The first job of the queue and a poll
-# alternate, so that neither blocks the other.
+# Payments need no turn and do not wait. The jobs to be sent to a terminal form a queue. The first job of the queue and
+# a poll take turns, so that neither blocks the other.
 
 #: Maximum number of terminals with a print call at the same time, so that a burst does not delay payments.
 MAX_CALLS = 8
-#: Maximum number of waiting jobs over all terminals. Above it, a till has to retry later. Only the id and callback
-#: address of each job are in memory. The document is read from the disk when it is sent.
+#: Maximum number of jobs in the queues of all terminals. Above it, a till has to retry later. Only the id and the
+#: callback URL of each job are in memory. Its document is read from the disk when it is sent.
 MAX_WAITING = 2048
-#: Maximum number of tills that wait for the reply of one terminal. Above it, tills receive a response at once, with the
-#: job in the queue, so that their requests do not stay in memory.
+#: Largest queue of a terminal in which a till's call waits for the reply. With a larger queue, calls return at once, so
+#: that their requests do not stay in memory.
 MAX_HELD = 32
 
 
 class PrintLine:
-    """Calls to one terminal.
+    """Queue of print calls to one terminal.
 
-    `waiting`: number of jobs in the queue, including the one being sent. `failures`: how often the terminal was
-    unreachable, with the reason of the last time. Then the jobs behind in the queue fail too.
+    `waiting`: number of jobs in the queue, including the one that is being sent. `failures`: number of jobs that could
+    not be sent. `failure`: the last reason. After a failure, the jobs that are already in the queue are not sent.
     """
 
     def __init__(self) -> None:
@@ -71,7 +73,7 @@ class PrintLine:
 
 
 class PrintTurns:
-    """Dispenser of turns."""
+    """Turns of the print calls to all terminals."""
 
     def __init__(self) -> None:
         self._lines: dict[str, PrintLine] = {}
@@ -79,11 +81,11 @@ class PrintTurns:
 
     @property
     def waiting(self) -> int:
-        """Number of waiting jobs over all terminals."""
+        """Number of jobs in the queues of all terminals."""
         return sum(line.waiting for line in self._lines.values())
 
     def line(self, terminal: str) -> PrintLine:
-        """Return the calls to a terminal."""
+        """Return the queue of a terminal."""
         return self._lines.setdefault(terminal, PrintLine())
 
     def busy(self, terminal: str) -> bool:
@@ -111,7 +113,7 @@ class PrintTurns:
 def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | None) -> tuple[PrintJob, bool]:
     """Record a new job (inside the commit). Return the record, and whether this call recorded it.
 
-    `problem`: why the job has no destination. Raise this Problem, or Problem unknown_original.
+    `problem`: why the job cannot be sent, or None. Raise it, or Problem unknown_original or pruned.
     """
     if (known := rows.find(unit.db, draft.print_job_id)) is not None:
         return known, False  # a webhook arrived before the call
@@ -132,18 +134,18 @@ def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | No
 
 
 def take_turn(unit: WriteTransaction, identity: str, sent_to: str | None, now: datetime) -> PrintJob | None:
-    """Record that the job is about to be sent to its terminal's present address (inside the commit).
+    """Record that the job is about to be sent (inside the commit). `sent_to`: see `Turn`.
 
     Return the job, or None if it must not be sent any more.
     """
     job = rows.get(unit.db, identity)
     if job is None or job.phase is not Phase.STARTING:
-        return None  # the terminal has sent a callback about it
+        return None  # for example, the terminal has already sent a webhook about it
     return rows.record(unit, job, Turn(sent_to), now)
 
 
 def record_attempt(unit: WriteTransaction, identity: str, attempt: Attempt, now: datetime) -> PrintJob | None:
-    """Record the judgement of the attempt. Return the job, or None if it did not reach the disk."""
+    """Record the judgement of the attempt (inside the commit). Return the job, or None if it is not on disk."""
     found = rows.get(unit.db, identity)
     return rows.record(unit, found, Created(attempt, reads_errors=True), now) if found is not None else None
 
@@ -151,7 +153,7 @@ def record_attempt(unit: WriteTransaction, identity: str, attempt: Attempt, now:
 STOPPING = "posd was stopped before this job's turn to be sent"
 
 
-#: Codes of the problems that refuse a start.
+#: Problem codes of a refused start.
 REFUSALS = (*starts.REFUSALS, "queue_full")
 
 log = structlog.get_logger("posd.printing")
@@ -176,23 +178,23 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
     async def start(
         self, identity: str, body: bytes, refusal: Problem | None = None, sender: SocketPeer | None = None
     ) -> tuple[PrintJob, bool]:
-        """Print a document, or return the known job, as soon as `_wait` allows. See `Starts.start`."""
+        """Print a document, or return the known job, after `_wait`. See `Starts.start`."""
         known, created = await super().start(identity, body, refusal, sender)
         return await self._wait(known), created
 
     def under_way(self, print_job_id: str) -> bool:
-        """Return whether the creation of a job waits in the queue, runs, or is not yet recorded."""
+        """Return whether a job waits in the queue, is being sent, or may not be on disk."""
         return print_job_id in self._deliveries or print_job_id.lower() in self._uncertain
 
     async def drain(self, seconds: float) -> None:
-        """Send nothing more. Send no further jobs, and wait some seconds for running calls."""
+        """Refuse new starts, and send no further jobs. Wait some seconds for open calls."""
         self._draining = True
         await self._finish(seconds)
 
     async def close(self) -> None:
-        """Wait until the remaining calls are judged and recorded.
+        """Wait until the judgements of the remaining jobs are recorded.
 
-        Called after the calls to the terminals were cancelled.
+        Called after the open requests to terminals were cancelled.
         """
         await self._finish()
 
@@ -218,7 +220,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         return rows.record(unit, before, decision, self._now())
 
     async def _wait(self, job: PrintJob) -> PrintJob:
-        """Wait for the end of the delivery for a limited time. Return its state."""
+        """Wait until the job is sent and judged, for a limited time (see the module). Return the job."""
         delivery = self._deliveries.get(job.print_job_id)
         if delivery is None or job.terminal is None or self._turns.line(job.terminal).waiting > MAX_HELD:
             return job
@@ -237,7 +239,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         return rows.find(db, identity)
 
     async def _draft(self, identity: str, request: PrintRequest, faults: Faults) -> tuple[PrintJob, Problem | None]:
-        """Return the requested job, and the Problem if it has no destination.
+        """Return the job to record, and why it cannot be sent, or None.
 
         Raise Problem; then nothing is recorded.
         """
@@ -247,7 +249,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
             beside = auth == "hash-encrypt" and not terminal.rows["print"].document_member
             check(unsignable({"document": request.document}, ("document",) if beside else ()), "cannot print")
         sent_to, problem = await destination(terminal, "cannot print")
-        self._refuse_draining()  # the daemon may be stopping since
+        self._refuse_draining()  # posd may have begun to stop during the steps above
         if self._turns.waiting >= MAX_WAITING:
             raise Problem(
                 "queue_full",
@@ -304,7 +306,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
 
     async def _callback_url(self, job: PrintJob, terminal: FleetTerminal) -> str:
         """Return the callback URL of a job. Raise Problem terminal_offline."""
-        sent_to = job.sent_to or ""  # a job that is to be sent has this field
+        sent_to = job.sent_to or ""  # never empty, because the job is to be sent
         return await self._callback_urls.url(Channel.PRINT, job.print_job_id, sent_to, terminal.config.access_mode)
 
     async def _deliver(
@@ -312,8 +314,8 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
     ) -> PrintJob | None:
         """Send a job in its turn, and commit the judgement of the reply. Return the changed job.
 
-        `job` is None if the job had to wait. Then it is read again when its turn comes. `failures`: those
-        of the terminal when the job joined the queue.
+        `job`: None if the job has to wait. Then it is read from the database when it is sent. `failures`: failures in
+        the queue of the terminal when the job joined it.
         """
         attempt: Attempt | None
         async with self._turns.send(terminal):
@@ -333,7 +335,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
     async def _attempt(
         self, identity: str, terminal: str, job: PrintJob | None, url: str, failures: int
     ) -> Attempt | None:
-        """Send a job in its turn. Return None if it must not be sent any more."""
+        """Send a job, whose turn it is. Return None if it must not be sent any more. Parameters as in `_deliver`."""
         if self._draining:
             return NotSent(STOPPING)
         line = self._turns.line(terminal)

@@ -1,6 +1,6 @@
 """Messages of the terminal about a print job, and the judgement of the attempt to create it (terminal API, Printing).
 
-As for every call, the transport only reports whether anything was written and whether a complete reply arrived.
+The terminal client reports only whether anything was written, and whether a complete reply arrived.
 """
 
 from contextlib import suppress
@@ -17,9 +17,9 @@ from posd.terminals.attempt import Attempt, Doubtful, NotSent, Replied, ReplyLos
 
 #: Longest code or message that is kept, in characters. The raw bytes have the full text.
 MAX_TEXT = 512
-#: Longest id of a job from the terminal, in characters. The id is a part of the path of a poll.
+#: Longest id of a job that is accepted from a terminal, in characters. The path of a poll has the id.
 MAX_JOB_ID = 256
-#: Maximum number of elements of a poll's reply that are read. The poll is for one job.
+#: Maximum number of objects in a poll's reply that are read. A poll is for one job.
 MAX_ELEMENTS = 256
 #: Possible names of the id in replies. The webhook uses `printJobId` (terminal API, Printing).
 ID_NAMES = ("printJobId", "print_job_id", "id")
@@ -32,14 +32,14 @@ class NotAPrintEvent(UnreadableBody):
 
 
 class NoAnswer(msgspec.Struct, frozen=True, tag="no_answer"):
-    """Result of a poll that found nothing about our job. `status`: the HTTP status of the reply, if any."""
+    """Result of a poll that did not give the state of the job. `status`: the HTTP status of the reply, if any."""
 
     reason: Annotated[str, Meta(description="the terminal's answer, in words")]
     status: Annotated[int | None, Meta(description="the terminal's HTTP status, if there was a reply")] = None
 
 
 class PollAnswered(msgspec.Struct, frozen=True, tag="answer"):
-    """Result of a poll that found the state of our job."""
+    """Result of a poll that gave the state of the job."""
 
     report: JobReport
 
@@ -47,7 +47,7 @@ class PollAnswered(msgspec.Struct, frozen=True, tag="answer"):
 Answer = PollAnswered | NoAnswer
 
 
-@lru_cache(maxsize=16)  # cached: a commit needs the same webhook several times
+@lru_cache(maxsize=16)  # a commit reads the same webhook several times
 def read_webhook(body: bytes) -> JobReport:
     """Read a print webhook. Raise NotAPrintEvent, whose message names the field.
 
@@ -78,18 +78,18 @@ def _report(status: str, members: Object, job_id: str | None = None, external_re
 
 
 def read_status(body: bytes) -> str:
-    """Return the state in a webhook that was read before."""
+    """Return the state in a webhook that `read_webhook` has accepted."""
     try:
         return str(_text(decode(bytes(_MEMBERS.decode(body)["status"]))))
-    except (ValueError, RecursionError):  # a part of the reply is damaged
+    except (ValueError, RecursionError):  # a part of the webhook is damaged
         return read_webhook(body).status
 
 
 def judge(attempt: Attempt, *, reads_errors: bool = True) -> Judgement:
     """Judge the one attempt to create a job. `reads_errors` as in `judge_start`.
 
-    The form of the reply is not published (terminal API, Printing). So any 2xx means that the terminal has the job.
-    After a 2xx with an error the terminal may have it, and posd polls.
+    The form of the reply is not published (terminal API, Printing). So any 2xx without an error means that the terminal
+    has the job. After a 2xx with an error the terminal may have the job, and posd polls it.
     """
     said: JobAccepted | Doubtful = JobAccepted()
     if isinstance(attempt, Replied) and attempt.complete:
@@ -98,9 +98,9 @@ def judge(attempt: Attempt, *, reads_errors: bool = True) -> Judgement:
 
 
 def read_poll(attempt: Attempt, job: PrintJob) -> Answer:
-    """Read the result of a poll. The state of the job is in an object, or in a list of objects.
+    """Return the result of a poll. The state of the job is in an object, or in a list of objects.
 
-    A reply without an id is accepted, because the poll contained the job's id. A 404 proves nothing.
+    A single object without an id is accepted, because the poll had the id of the job. A 404 proves nothing.
     """
     match attempt:
         case NotSent(reason=reason) | ReplyLost(reason=reason):

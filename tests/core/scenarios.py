@@ -80,7 +80,6 @@ def event_bodies(path: Path, serial: str = "SN-TEST") -> tuple[bytes, ...]:
 
 
 def read(data: bytes) -> TransactionEvent:
-    """Parse an event."""
     return read_event(data)
 
 

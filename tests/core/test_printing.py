@@ -46,7 +46,7 @@ def active() -> PrintJob:
 
 
 def ended(by: DecidedBy) -> PrintJob:
-    """Return a job that ended by this source. The status is COMPLETED for the terminal and for an operator."""
+    """Return a job that ended by this source. If the terminal or an operator reported the end, it is COMPLETED."""
     match by:
         case DecidedBy.REFUSAL:
             return model.conclude(starting(), StartRefused(422, "no paper"), NOW)

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def abort(payment: Payment) -> Reply:
-    """Request an abort."""
     return await payment.shop.daemon.call("POST", f"/transactions/{payment.identity}/abort")
 
 

@@ -167,4 +167,4 @@ async def test_the_kind_of_a_void_stays_after_a_change_of_the_time_zone(counter:
     await configured_otherwise(counter.daemon, {'timezone = "Pacific/Kiritimati"': zone})
 
 
-# The body.
+# The body of a void.

@@ -53,7 +53,6 @@ class Two:
         return (await deliver(self.daemon, payment.requests[0].callback, content, headers=headers)).status
 
     def job(self, shop: Shop) -> Job:
-        """Return a new print job."""
         return Job(self.daemon, shop.terminal, f"job-{uuid4()}")
 
 

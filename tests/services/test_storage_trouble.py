@@ -234,7 +234,7 @@ async def test_a_possibly_committed_payment_is_neither_confirmed_nor_denied(
         await inside.payments.start(identity, CHARGE)
     assert unsure.value.code == "internal_error", "a 503 would say that nothing is recorded, a 201 that it is"
     assert inside.terminal.requests == []
-    # The call is repeated while posd still settles the first call. The repeated call counts.
+    # The call is repeated while posd still settles the first call. The repeated call starts the payment.
     settling = set(inside.payments._tasks)
     assert settling
     meanwhile: list[Transaction | None] = []

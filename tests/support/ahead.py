@@ -30,7 +30,6 @@ def move(daemon: "Daemon", seconds: float) -> None:
 
 
 def main() -> None:
-    """Run posd."""
     file, *arguments = sys.argv[1:]
     ahead = float(Path(file).read_text())
 

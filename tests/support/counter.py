@@ -110,7 +110,6 @@ class Counter:
         self.until(lambda: self.get("/version") is not None, "posd does not answer")
 
     def kill_daemon(self) -> None:
-        """Kill the daemon."""
         self._end("posd", signal.SIGKILL)
 
     def tidy(self) -> None:
@@ -152,7 +151,6 @@ class Counter:
             return client.post(f"http://{self._controls[serial]}/terminals/{serial}/{deed}", json={})
 
     def transaction(self, identity: str) -> Any:
-        """Return a payment from the local API."""
         return self.get(f"/transactions/{identity}")
 
     def ended(self, identity: str) -> Any:

@@ -143,7 +143,6 @@ class Daemon(Output):
         return code
 
     async def kill(self) -> None:
-        """Kill the process."""
         await self.stop(signal.SIGKILL)
 
     async def end(self, number: signal.Signals = signal.SIGTERM) -> None:
@@ -189,7 +188,6 @@ class Daemon(Output):
         return (await self.call("GET", "/metrics", base="", socket=socket)).body.decode()
 
     async def transaction(self, identity: str) -> Any:
-        """Return a transaction from the local API."""
         return (await self.call("GET", f"/transactions/{identity}")).json
 
     async def outcome(self, identity: str, timeout: float = 60) -> Any:

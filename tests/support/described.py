@@ -52,7 +52,6 @@ class Described:
         self._validators: dict[tuple[str, int, str], Draft202012Validator] = {}
 
     def operations(self) -> Iterator[Schema]:
-        """Yield the operations."""
         for methods in self.document["paths"].values():
             yield from methods.values()
 

@@ -113,11 +113,9 @@ class Forked:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def ended(self, told: bytes) -> None:
@@ -156,7 +154,6 @@ class Process:
             self.stdin.close()
 
     async def wait(self) -> int:
-        """Wait for the end of the process."""
         await asyncio.shield(self._waiting)
         assert self.returncode is not None
         return self.returncode
@@ -173,11 +170,9 @@ class Process:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
 

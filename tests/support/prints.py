@@ -101,7 +101,6 @@ class Job:
         raise AssertionError("the feed ended")
 
     async def history(self) -> list[dict[str, Any]]:
-        """Return the job's history."""
         reply = await self.daemon.call("GET", f"/print-jobs/{self.identity}/history")
         return list(reply.json["history"])
 

@@ -43,7 +43,6 @@ class Output:
         self._news.set()
 
     def add(self, raw: bytes) -> None:
-        """Record a line."""
         try:
             self.lines.append(json.loads(raw))
         except ValueError:

@@ -95,7 +95,7 @@ class Proxy:
         try:
             await self._serve(connection, reader, writer)
         except (OSError, asyncio.CancelledError):
-            # one end has closed, or `stop` was called; asyncio's server would report a cancelled task
+            # one end has closed, or `stop` has cancelled the task, which asyncio's server would report as a fault
             connection.cut()
         finally:
             connection.close()

@@ -14,8 +14,6 @@ _HEADER = struct.Struct("=IiiIQII")
 
 
 class Kind(IntEnum):
-    """Kind of an operation."""
-
     OPEN = 1
     WRITE = 2
     TRUNCATE = 3

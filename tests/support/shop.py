@@ -88,7 +88,6 @@ class Payment:
         return await self.shop.daemon.wait_for(self.identity, what)
 
     async def history(self) -> list[dict[str, Any]]:
-        """Return the payment's history."""
         reply = await self.shop.daemon.call("GET", f"/transactions/{self.identity}/history")
         return list(reply.json["history"])
 

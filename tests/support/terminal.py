@@ -19,8 +19,6 @@ from tests.support.ports import reserve
 
 @dataclass
 class Request:
-    """A received request."""
-
     method: str
     path: str
     headers: dict[str, str]
@@ -136,7 +134,6 @@ ca_file = "{self.ca_file}"
         return sum(1 for request in self.requests if request.method == "POST" and identity in request.body.decode())
 
     def forget_scripts(self) -> None:
-        """Remove all scripts."""
         self.start = self.abort = self.search = self.print_start = self.print_poll = self.instead = None
 
     async def unplug(self, number: int = 0) -> None:

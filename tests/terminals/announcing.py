@@ -16,7 +16,6 @@ def port_of(url: str) -> int:
 
 
 def service(instance: str, port: int, properties: dict[str, str]) -> ServiceInfo:
-    """Return an announcement."""
     return ServiceInfo(
         TYPE,
         f"{instance}.{TYPE}",

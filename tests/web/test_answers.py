@@ -17,7 +17,6 @@ LENGTH = b"content-length"
 
 
 def request(method: str = "GET", version: str = "1.1", *, keep_alive: bool = True) -> RequestHead:
-    """Return the request."""
     return RequestHead(method, b"/", "/", version, [], keep_alive=keep_alive, expects=False)
 
 

@@ -84,7 +84,6 @@ class House:
                 await asyncio.sleep(0.001)
 
     async def connect(self) -> "Client":
-        """Open a connection."""
         return Client(*await asyncio.open_connection("127.0.0.1", self.listener.port))
 
     async def talk(self, data: bytes) -> list[Answer]:
@@ -104,7 +103,6 @@ class Client:
         self.writer = writer
 
     def send(self, data: bytes) -> None:
-        """Send bytes."""
         self.writer.write(data)
 
     async def answer(self) -> Answer:

@@ -52,7 +52,6 @@ JOBS: Mapping[int, tuple[Script | None, str | None]] = {
 
 
 def name(number: int) -> str:
-    """Return the id of a payment."""
     return str(UUID(int=number, version=4))
 
 

@@ -1,5 +1,5 @@
 """The full proof that a transaction never started. The proof takes two rounds, `settle` seconds apart. Each round needs
-both answers."""
+a reply to an abort and a reply to a search."""
 
 import pytest
 from hypothesis import given

@@ -165,6 +165,3 @@ async def test_the_kind_of_a_void_stays_after_a_change_of_the_time_zone(counter:
     await nothing_to_correct(counter.daemon)
     assert await void.get() == before
     await configured_otherwise(counter.daemon, {'timezone = "Pacific/Kiritimati"': zone})
-
-
-# The body of a void.

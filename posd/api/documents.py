@@ -66,7 +66,7 @@ class RestoresSeen(msgspec.Struct, frozen=True):
 class Restores(RestoresSeen, frozen=True):
     """Restores and steps back in time that no operator has confirmed."""
 
-    refusing: Annotated[bool, Meta(description="whether new payments are refused until a person has looked")]
+    refusing: Annotated[bool, Meta(description="whether unknown ids are refused until an operator has checked")]
     transactions: Annotated[
         list[UnknownPayment], Meta(description="payments of which only the id was taken over, oldest first")
     ]
@@ -99,8 +99,8 @@ class Change(msgspec.Struct, frozen=True):
     kind: Annotated[Literal["transaction", "print_job"], OPEN, Meta(description="of what")]
     id: Annotated[str, Meta(description="its client_transaction_id or print_job_id")]
     reason: Annotated[str, Meta(description="cause of the change: a word for people and logs; new words may be added")]
-    phase: Annotated[Phase, Meta(description="its phase since then")]
-    status: Annotated[str | None, Meta(description="its status since then")]
+    phase: Annotated[Phase, Meta(description="the phase after the change")]
+    status: Annotated[str | None, Meta(description="the status after the change")]
     result: Annotated[str | None, Meta(description="of a transaction: the result of its outcome, null before its end")]
     attention: Annotated[tuple[str, ...], Meta(description="the codes of its attentions")]
     terminal: Annotated[str | None, Meta(description="serial number of its terminal, if known")]
@@ -112,13 +112,11 @@ class Change(msgspec.Struct, frozen=True):
 class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the feed."""
 
-    database_id: Annotated[
-        str, Meta(description="id of the database; a new one after each restore, whose numbers start again")
-    ]
-    first_seq: Annotated[int, Meta(description="the first number of this database_id after which there is no gap")]
+    database_id: Annotated[str, Meta(description="id of the database; a restore makes a new one")]
+    first_seq: Annotated[int, Meta(description="from this number on, the numbers of this database_id have no gap")]
     changes: Annotated[list[Change], Meta(description="ascending by seq")]
     next_after: Annotated[int, Meta(description="`after` of the next page")]
-    place: Annotated[str, Meta(description="the same with a check code, which reveals an older copy of the database")]
+    place: Annotated[str, Meta(description="the same with a check value, which reveals an older copy of the database")]
     notices: Annotated[list[Notice], Meta(description="reasons why the reader may have missed changes; usually none")]
     databases: Annotated[
         list[FeedDatabase], Meta(description="each database_id of this database, the present one last")
@@ -129,7 +127,7 @@ class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
     ] = UNSET
     attention: Annotated[
         dict[str, int] | UnsetType,
-        Meta(description="likewise: number of payments and print jobs that need a person, by code of the attention"),
+        Meta(description="as `open`: number of open attentions of payments and print jobs, by code"),
     ] = UNSET
 
 
@@ -139,7 +137,7 @@ class Check(msgspec.Struct, frozen=True):
     status: Annotated[State, Meta(description="`failing`: no payments are possible")]
     detail: Annotated[str, Meta(description="what was found")]
     todo: Annotated[str, Meta(description="what a person should do, empty if nothing")]
-    commands: Annotated[list[RemedyStep], Meta(description="the same step by step, each with its command")]
+    commands: Annotated[list[RemedyStep], Meta(description="the same in steps, each with its command")]
     reason: Annotated[
         str, Meta(description="what was found, as a word for programs; empty if nothing. New words may be added")
     ] = ""
@@ -171,14 +169,14 @@ class Refusals(msgspec.Struct, frozen=True):
 class CertificateCheck(Check, frozen=True, kw_only=True):
     """The check of the certificate."""
 
-    served: Annotated[Served, Meta(description="what the listener shows")]
+    served: Annotated[Served, Meta(description="the certificate that the listener shows")]
     refused_by: Annotated[list[Refusals], Meta(description="devices that refused it within the last day")]
 
 
 class ConfigurationError(msgspec.Struct, frozen=True):
     """One fault of a configuration."""
 
-    file: Annotated[str, Meta(description="in which file")]
+    file: Annotated[str, Meta(description="the file")]
     line: Annotated[int | None, Meta(description="line of the file, null if not known")]
     key: Annotated[str, Meta(description="the key, as in `terminals[1].serial`; empty: the whole file")]
     message: Annotated[str, Meta(description="the mistake, and what to write")]
@@ -213,9 +211,9 @@ class Checks(msgspec.Struct, frozen=True):
     clock: Annotated[Check, Meta(description="whether the clock of this machine can be trusted")]
     configuration: Annotated[Check, Meta(description="whether posd uses the configuration on disk")]
     restore: Annotated[
-        Check, Meta(description="whether the database may have forgotten payments, and a person has confirmed that")
+        Check, Meta(description="whether the database may have lost payments that no operator has checked yet")
     ]
-    identity: Annotated[Check, Meta(description="whether it is clear which device is each terminal")]
+    identity: Annotated[Check, Meta(description="whether posd knows which device is each terminal")]
 
 
 #: States of a check, the best first.
@@ -267,10 +265,10 @@ class Counters(msgspec.Struct, frozen=True):
     """Numbers of records that an operator may have to check."""
 
     open_payments: Annotated[int, Meta(description="payments without an outcome")]
-    in_doubt: Annotated[int, Meta(description="payments that the terminal may or may not have")]
-    attention: Annotated[int, Meta(description="attentions of payments that no person has acknowledged")]
+    in_doubt: Annotated[int, Meta(description="payments in doubt")]
+    attention: Annotated[int, Meta(description="open attentions of payments")]
     open_print_jobs: Annotated[int, Meta(description="print jobs that have not ended")]
-    print_attention: Annotated[int, Meta(description="attentions of print jobs that no person has acknowledged")]
+    print_attention: Annotated[int, Meta(description="open attentions of print jobs")]
     quarantine: Annotated[int, Meta(description="callbacks with a valid address that were refused")]
 
 
@@ -293,9 +291,9 @@ class DaemonStatus(msgspec.Struct, frozen=True):
     configuration: Annotated[ConfigurationState, Meta(description="the configuration in use")]
     clock: Annotated[Check, Meta(description="the check of the clock")]
     certificate: Annotated[CertificateCheck, Meta(description="the check of the certificate")]
-    restore: Annotated[Check, Meta(description="check for forgotten payments")]
+    restore: Annotated[Check, Meta(description="the check of restores")]
     relay: Annotated[None, Meta(description="always null: the relay is a process of its own (posd relay)")]
-    disk: Annotated[Disk, Meta(description="where the database lies")]
+    disk: Annotated[Disk, Meta(description="the file system of the database")]
     backup_at: Annotated[Moment | None, Meta(description="time of the newest backup, null if there is none")]
     counters: Annotated[Counters | None, Meta(description="null if the database cannot be read")]
     terminals: Annotated[list[TerminalStatus], Meta(description="the fleet, as configured")]

@@ -85,7 +85,7 @@ class PruneRequest(msgspec.Struct, frozen=True):
     older_than_days: Annotated[
         int,
         WireFormat(Annotated[int, Meta(ge=0, le=MOST_DAYS)] | None),
-        Meta(description="what ended longer ago; as configured if left out, unless that is 0"),
+        Meta(description="age of the records, counted from their end; if omitted, as configured, unless that is 0"),
     ]
     dry_run: Annotated[bool, Meta(description="only report what would be removed")] = False
 
@@ -135,13 +135,13 @@ WAITING = (
 class Witnesses(msgspec.Struct, frozen=True):
     """Evidence for and against the clock."""
 
-    now: Annotated[Moment, Meta(description="what the clock says")]
+    now: Annotated[Moment, Meta(description="the time that the clock shows")]
     highest: Annotated[Moment | None, Meta(description="the latest trusted time, null before the first")]
     confirmed: Annotated[
-        Moment | None, Meta(description="up to here the time is confirmed: retention goes by it; null before any was")
+        Moment | None, Meta(description="the latest confirmed time, which retention uses; null without any")
     ]
     built: Annotated[Moment, Meta(description="build time of this version")]
-    kernel: Annotated[Kernel, Meta(description="whether a time service sets the clock, according to the kernel")]
+    kernel: Annotated[Kernel, Meta(description="whether a time service controls the clock, according to the kernel")]
     terminals: Annotated[TerminalTimes, Meta(description="times in the terminals' events")]
     max_step_seconds: Annotated[float, Meta(description="the largest usual step (`clock.max_step_seconds`)")]
 
@@ -151,13 +151,13 @@ class ClockState(msgspec.Struct, frozen=True):
 
     sure: Annotated[bool, Meta(description="whether posd trusts it")]
     reason: Annotated[Doubt | None, Meta(description="reason as a word, null if posd trusts the clock")]
-    detail: Annotated[str, Meta(description="the reason for people, empty if posd trusts the clock")]
+    detail: Annotated[str, Meta(description="the reason as a sentence, empty if posd trusts the clock")]
     todo: Annotated[str, Meta(description="what to do, empty if nothing")]
     since: Annotated[Moment | None, Meta(description="the last trusted time, null if posd trusts it now")]
     unsure: Annotated[list[Stretch], Meta(description="earlier times without trust, the newest first")]
     waiting: Annotated[list[str], Meta(description="work that waits until posd trusts the clock")]
-    witnesses: Annotated[Witnesses, Meta(description="the witnesses for and against the clock")]
-    confirmation: Annotated[Confirmation | None, Meta(description="a person's latest confirmation, null without one")]
+    witnesses: Annotated[Witnesses, Meta(description="the evidence for and against the clock")]
+    confirmation: Annotated[Confirmation | None, Meta(description="the latest confirmation by an operator, or null")]
 
 
 class ClockRequest(msgspec.Struct, frozen=True):
@@ -167,7 +167,7 @@ class ClockRequest(msgspec.Struct, frozen=True):
     note: Annotated[
         str | None,
         WireFormat(Annotated[str, Meta(max_length=MAX_NOTE_CHARACTERS)] | None),
-        Meta(description="how it was compared, if there is something to say"),
+        Meta(description="how it was compared; may be empty"),
     ] = None
 
 

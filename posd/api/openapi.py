@@ -310,28 +310,28 @@ def example_name(code: str, calls: str) -> str:
 # The whole description: its introduction, the calls, the schemas, the examples.
 
 WORDS = """\
-HTTP/1.1 and JSON over Unix sockets: posd accepts any host name in a request. Amounts are exact decimals: read them as \
-such, never as binary floats. If you cannot, ask for `amounts=text`, which every call takes. Moments are \
-ISO 8601, UTC. The `detail` of a problem and of an attention is one line of printable characters, to be shown as it \
-is. Other texts of terminals and tills are as they were written: they may hold line breaks and control characters.
+HTTP/1.1 and JSON over Unix sockets. posd accepts any host name in a request. Amounts are exact decimals: read them as \
+decimals, never as binary floats. If you cannot, ask for `amounts=text`, which every call accepts. Times are ISO 8601, \
+in UTC. The `detail` of a problem and of an attention is one line of printable characters: show it unchanged. Other \
+texts of terminals and tills are unchanged, and can contain line breaks and control characters.
 
-`x-posd-socket` says where a call is served: `till` is the till's socket (by default `/run/posd/till.sock`), `admin` \
-that of operators (`/run/posd/admin.sock`), which serves everything, `feed` that of a relay to head office \
-(`/run/posd/feed.sock`), which serves what is marked so and nothing else.
+`x-posd-socket` names the socket of a call. `till` is the till's socket (by default `/run/posd/till.sock`). `admin` is \
+the socket of operators (`/run/posd/admin.sock`), which serves every call. `feed` is the socket of a relay to head \
+office (`/run/posd/feed.sock`), which serves only the calls that name it.
 
-A problem (`application/problem+json`, RFC 9457) has a `code` that never changes its meaning. As the answer to a `PUT` \
-a 4xx or 503 says that this call sent nothing and nothing of it is recorded (after `id_reused` and `pruned` the id has \
-a past of its own). Anything else that is no 2xx, a lost connection too: repeat the same call with the same id. Beside \
-what stands at each call: a path that is not here is answered by `not_found`, a method that a path does not have by \
-`method_not_allowed`, and what is no HTTP/1.1 by a bare status and the end of the connection. HEAD is answered \
-where GET is.
+A problem (`application/problem+json`, RFC 9457) has a `code` that never changes its meaning. If the response to a \
+`PUT` is a 4xx or 503 with a `code`, this call sent and recorded nothing (after `id_reused` and `pruned`, an earlier \
+call used the id). After any other response that is not 2xx, and after a lost connection, repeat the same call with \
+the same id. Every call can also be refused as follows: an unknown path by `not_found`, a wrong method by \
+`method_not_allowed`, and a request that is not HTTP/1.1 by a status without a body, after which posd closes the \
+connection. A path with GET also accepts HEAD.
 
-An enum is closed. Words of `x-extensible-enum` may become more, and so may fields in answers and problem codes: \
-a client must accept them. Nothing else changes under `/v1`.\
+An enum is closed. Later versions may add words to `x-extensible-enum`, fields to responses, and problem codes: a \
+client must accept them. Nothing else changes under `/v1`.\
 """
 
-PRINTING = ("Print jobs", "documents for the printers of the terminals")
-REPORTS = ("Report", "sums of payments, in a span of time or in a shift that a person has closed")
+PRINTING = ("Print jobs", "documents that terminals print")
+REPORTS = ("Report", "sums of payments in a period, or in a shift that an operator closed")
 TAGS = {
     "transactions": ("Transactions", "payments: start once, wait, read, decide"),
     "print-jobs": PRINTING,
@@ -341,7 +341,7 @@ TAGS = {
     "shifts": REPORTS,
 }
 SERVICE = ("Service", "posd itself")
-OPERATORS = ("Operators", "operators' actions on all records")
+OPERATORS = ("Operators", "calls for operators")
 
 
 #: Members that responses repeat unchanged. Blanks in the examples, as most tills and terminals write them.

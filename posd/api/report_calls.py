@@ -22,7 +22,7 @@ from posd.storage.store import Store
 
 #: Maximum number of shifts in a response. Each may have thousands of payments.
 MOST = 20
-LIMIT = Parameter("limit", parameters.whole(1, MOST), "at most so many", default=1)
+LIMIT = Parameter("limit", parameters.whole(1, MOST), "largest number of results", default=1)
 BEFORE = Parameter("before", parameters.whole(1, parameters.MAX_SEQ), "only those before this number", example=8)
 #: Years that a report can contain. Dates near the ends of the calendar would overflow.
 YEARS = range(1970, 9000)
@@ -41,8 +41,8 @@ def _which(text: str) -> int | str:
     return text if text in (OPEN, LAST) else parameters.SEQ.read(text)
 
 
-SINCE = Parameter("since", parameters.MOMENT, "the first moment of the span", example="2026-11-20T05:00:00Z")
-UNTIL = Parameter("until", parameters.MOMENT, "and before then: at most 366 days", example="2026-11-21T05:00:00Z")
+SINCE = Parameter("since", parameters.MOMENT, "beginning of the period", example="2026-11-20T05:00:00Z")
+UNTIL = Parameter("until", parameters.MOMENT, "end, not included: at most 366 days", example="2026-11-21T05:00:00Z")
 SHIFT = Parameter(
     "shift",
     ParameterKind(_which, {"type": "string", "pattern": f"^({OPEN}|{LAST}|[0-9]{{1,19}})$"}),
@@ -51,9 +51,9 @@ SHIFT = Parameter(
 )
 TERMINAL = Parameter("terminal", parameters.TEXT, "only this terminal", example="SN-0001")
 TIMEZONE = Parameter(
-    "timezone", ParameterKind(_zone, {"type": "string"}), "of days and hours; without it, the merchant's", example="UTC"
+    "timezone", ParameterKind(_zone, {"type": "string"}), "zone of days and hours; else the merchant's", example="UTC"
 )
-MEMBER = Parameter("metadata", parameters.TEXT, "the key of a member of the till's metadata to list")
+MEMBER = Parameter("metadata", parameters.TEXT, "key of the till's metadata to list")
 
 
 class ReportCalls(msgspec.Struct, eq=False):

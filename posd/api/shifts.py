@@ -81,9 +81,7 @@ class ShiftRequest(msgspec.Struct, frozen=True):
         WireFormat(Annotated[str, Meta(max_length=MAX_NOTE_CHARACTERS)] | None),
         Meta(description="a note to keep with the shift"),
     ] = None
-    begin: Annotated[bool, Meta(description="begin the first shift now: payments decided before are in no shift")] = (
-        False
-    )
+    begin: Annotated[bool, Meta(description="begin the first shift now: earlier outcomes are in no shift")] = False
     after: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Meta(
@@ -97,7 +95,7 @@ class Shift(msgspec.Struct, frozen=True):
     """A shift that was closed."""
 
     number: Annotated[int, Meta(description="number of the shift; the first one is 1")]
-    closed_at: Annotated[Moment, Meta(description="when, by the clock of this machine; it decides nothing")]
+    closed_at: Annotated[Moment, Meta(description="time by the clock of this machine, for people only")]
     operator: Annotated[str, Meta(description="who closed it")]
     note: Annotated[str, Meta(description="the note, empty if there is none")]
     uid: Annotated[int | None, Meta(description="the user id of the calling process, null if not known")]
@@ -113,7 +111,7 @@ class Shift(msgspec.Struct, frozen=True):
         WireFormat(dict[str, object]),
         Meta(description="its sums by currency, with the members of the report; those of earlier versions have fewer"),
     ]
-    payments: Annotated[list[ShiftPayment], Meta(description="what it has counted")]
+    payments: Annotated[list[ShiftPayment], Meta(description="the counted payments")]
 
     @property
     def open(self) -> dict[str, int]:

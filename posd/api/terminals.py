@@ -55,7 +55,7 @@ class CommissionRequest(Signed, frozen=True):
     proven: Annotated[
         list[Part],
         Meta(
-            description="what was seen working; omitted parts count no more, so an empty list withdraws everything",
+            description="the parts that work; omitted parts no longer count, so an empty list withdraws all",
             max_length=len(Part),
         ),
     ]

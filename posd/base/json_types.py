@@ -519,8 +519,8 @@ class AskedAmount(msgspec.Struct, frozen=True):
     MORE: ClassVar[Any] = Money
 
     iva: Annotated[Money | None, Meta(description="the tax on `subtotal_iva`")] = Decimal(0)
-    subtotal_iva: Annotated[Money | None, Meta(description="what is taxed, without the tax")] = Decimal(0)
-    subtotal_iva0: Annotated[Money | None, Meta(description="what is not taxed")] = Decimal(0)
+    subtotal_iva: Annotated[Money | None, Meta(description="the taxed part, without the tax")] = Decimal(0)
+    subtotal_iva0: Annotated[Money | None, Meta(description="the untaxed part")] = Decimal(0)
     tip: Annotated[Money | None, Meta(description="a tip that the customer has given already")] = None
     extra_taxes: Annotated[ExtraTaxes | None, Meta(description="further taxes")] = None
 
@@ -533,6 +533,6 @@ class Amount(msgspec.Struct, frozen=True):
     MORE: ClassVar[Any] = Exact
 
     iva: Annotated[Exact | msgspec.UnsetType, Meta(description="the tax on `subtotal_iva`")] = msgspec.UNSET
-    subtotal_iva: Annotated[Exact | msgspec.UnsetType, Meta(description="what is taxed")] = msgspec.UNSET
-    subtotal_iva0: Annotated[Exact | msgspec.UnsetType, Meta(description="what is not taxed")] = msgspec.UNSET
+    subtotal_iva: Annotated[Exact | msgspec.UnsetType, Meta(description="the taxed part")] = msgspec.UNSET
+    subtotal_iva0: Annotated[Exact | msgspec.UnsetType, Meta(description="the untaxed part")] = msgspec.UNSET
     extra_taxes: Annotated[dict[str, Exact] | msgspec.UnsetType, Meta(description="further taxes")] = msgspec.UNSET

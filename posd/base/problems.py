@@ -30,10 +30,8 @@ class IdentityClaim(msgspec.Struct, frozen=True):
 class RemedyStep(msgspec.Struct, frozen=True):
     """One step that an operator should take."""
 
-    does: Annotated[str, Meta(description="in words; empty if the command says it")]
-    command: Annotated[
-        str | None, Meta(description="what to type, null if nothing; a person replaces words in capitals")
-    ] = None
+    does: Annotated[str, Meta(description="the step in words; empty if the command says it")]
+    command: Annotated[str | None, Meta(description="command to type, or null; replace the words in capitals")] = None
 
 
 def remedy(steps: Iterable[RemedyStep]) -> str:
@@ -91,7 +89,7 @@ UNKNOWN_ID: Mapping[str, Any] = {
 #: Codes without these members. The id is known, may have become known meanwhile, or was not looked up.
 NOT_OF_UNKNOWN_ID = frozenset({"id_reused", "pruned", "internal_error", "forbidden", "method_not_allowed"})
 
-_TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of the transactions in the way")]}
+_TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of the transactions that prevent it")]}
 
 #: The codes are part of the contract and never change their meaning.
 PROBLEMS: Mapping[str, ProblemRow] = {
@@ -99,14 +97,14 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "invalid_request": ProblemRow(
         422,
         "The request does not match the description",
-        "a body or parameter does not match the description, or is not in it",
+        "the body or a parameter does not match this description",
         FIX_CALL,
         {"errors": Annotated[list[FieldError], Meta(description="everything that is wrong")]},
     ),
     "unknown_terminal": ProblemRow(
         422,
         "The terminal is not in the fleet",
-        "the serial is not in the fleet, or none is named and the fleet has several",
+        "the serial is not in the fleet, or the call names none and the fleet has several",
         FIX_CALL,
         {"fleet": Annotated[list[str], Meta(description="serial numbers of the fleet")]},
     ),
@@ -119,8 +117,8 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "identity_conflict": ProblemRow(
         503,
         "It is not certain which device is the terminal",
-        "several devices claim the serial of the terminal, it moved and cannot prove its identity, or the device "
-        "at its address says that it is another one; a person decides",
+        "several devices claim the serial of the terminal, it moved and cannot prove its identity, or "
+        "the device at its address says that it is another one; an operator decides",
         SAME_CALL,
         {"claims": Annotated[list[IdentityClaim], Meta(description="devices that claim to be the terminal")]},
     ),
@@ -134,7 +132,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "id_reused": ProblemRow(
         409,
         "The id belongs to another request",
-        "the id was used for something else, which stays unchanged",
+        "the id belongs to an earlier request, which stays unchanged",
         ASK_PERSON,
         {"fields": Annotated[list[str], Meta(description="the fields that differ; `body`: the whole body")]},
     ),
@@ -184,20 +182,20 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "unknown_original": ProblemRow(
         422,
         "Nothing can be derived from that original",
-        "the original is not known, not approved, or of an unsuitable type; of a reprint: it is not known",
+        "the original is not known, not approved, or of an unsuitable type; for a reprint: the job is not known",
         FIX_CALL,
     ),
     "restore_unseen": ProblemRow(
         409,
         "The database was restored, or is an older copy",
-        "the database was restored or is an older copy, and does not know the id: it may have been sent before",
+        "the database was restored or is an older copy, and lacks the id: the request may have been sent before",
         ASK_PERSON,
         {
             "since": Annotated[Moment, Meta(description="time of the restore, or of its discovery")],
-            "how": Annotated[str, Meta(description="what happened, and the command with which a person confirms it")],
+            "how": Annotated[str, Meta(description="what happened, and the command that confirms it")],
         },
     ),
-    "not_found": ProblemRow(404, "Not found", "there is no such thing here", FIX_CALL),
+    "not_found": ProblemRow(404, "Not found", "there is no such path, or no record with this id", FIX_CALL),
     "pruned": ProblemRow(
         410,
         "Its record was removed",
@@ -213,13 +211,13 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         optional=True,
     ),
     "past_point_of_no_return": ProblemRow(
-        409, "The acquirer was already asked", "abort: the acquirer was asked; only the outcome can tell"
+        409, "The acquirer was already asked", "abort: the terminal has asked the acquirer; wait for the outcome"
     ),
     "already_final": ProblemRow(
         409,
         "It has already ended",
         "abort, release, resolve: it has ended",
-        extra={"outcome": Annotated[Any, WireFormat("TransactionOutcome | None"), Meta(description="how")]},
+        extra={"outcome": Annotated[Any, WireFormat("TransactionOutcome | None"), Meta(description="the outcome")]},
         optional=True,
         print_extra={"outcome": Annotated[Any, WireFormat("PrintJob | None"), Meta(description="the job")]},
     ),
@@ -229,7 +227,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "clock_unsure": ProblemRow(
         503,
         "The clock of this machine is not trusted",
-        "a call needs the time, and posd does not trust the clock; for payments only `not_after` does",
+        "the call needs the time (`not_after`, signed calls), and posd does not trust the clock",
         SAME_CALL,
     ),
     "not_abortable": ProblemRow(
@@ -239,7 +237,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         409, "A call to the terminal is under way", "resolve, release: a call to the terminal has not returned yet"
     ),
     "not_configured": ProblemRow(
-        501, "Not available", "the terminal does not accept such a call, by the configured profile", FIX_CALL
+        501, "Not available", "the configured profile of the terminal has no such call", FIX_CALL
     ),
     "queue_full": ProblemRow(
         503,
@@ -254,7 +252,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         SAME_CALL,
         {
             "limit": Annotated[str, Meta(description="which one (docs/reference/resource-limits.md)")],
-            "retry_after_seconds": Annotated[int, Meta(description="seconds after which asking again makes sense")],
+            "retry_after_seconds": Annotated[int, Meta(description="repeat the call after this many seconds")],
         },
     ),
     "storage_unavailable": ProblemRow(
@@ -271,13 +269,13 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         FIX_CALL,
     ),
     "method_not_allowed": ProblemRow(405, "Method not allowed", "the path has no such method", FIX_CALL),
-    "request_timeout": ProblemRow(408, "The request took too long", "the body did not come in time", FIX_CALL),
+    "request_timeout": ProblemRow(408, "The request took too long", "the body did not arrive in time", FIX_CALL),
     "payload_too_large": ProblemRow(
         413,
         "The body is too large",
         "the body is too large",
         FIX_CALL,
-        {"limit_bytes": Annotated[int, Meta(description="so much is possible")]},
+        {"limit_bytes": Annotated[int, Meta(description="the largest allowed size")]},
     ),
     "unsupported_media_type": ProblemRow(415, "The body must be JSON", "the body's content type is not JSON", FIX_CALL),
     "internal_error": ProblemRow(

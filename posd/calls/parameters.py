@@ -239,7 +239,7 @@ TRANSACTION_ID = Parameter(
     example="7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11",
 )
 PRINT_JOB_ID = Parameter(
-    "print_job_id", JOB_ID, "an id that the till chose; two that differ by case alone are one", example="receipt-1042"
+    "print_job_id", JOB_ID, "an id that the till chose; upper and lower case are the same", example="receipt-1042"
 )
 SERIAL = Parameter("serial", TEXT, "serial number of a terminal", example="SN-0001")
 QUARANTINE_ID = Parameter("id", whole(1, MAX_SEQ), "its id in the list", example=1)
@@ -256,10 +256,10 @@ SALE = Parameter(
     "sale", ParameterKind(composed, TEXT.schema), "only those of this sale", example="2026-11-20/till-3/1042"
 )
 EXTERNAL_REFERENCE = Parameter("external_reference", TEXT, "only those with this reference", example="ticket 1042")
-ATTENTION = Parameter("attention", FLAG, "`true`: only those that need a person", default=False)
+ATTENTION = Parameter("attention", FLAG, "`true`: only those that an operator should check", default=False)
 SINCE = Parameter("since", MOMENT, "only those created at this time or later", example="2026-11-20T00:00:00Z")
-UNTIL = Parameter("until", MOMENT, "only those created before", example="2026-11-21T00:00:00Z")
-LIMIT = Parameter("limit", whole(1, MAX_LIMIT), "at most so many", default=DEFAULT_LIMIT)
+UNTIL = Parameter("until", MOMENT, "only those created before this time", example="2026-11-21T00:00:00Z")
+LIMIT = Parameter("limit", whole(1, MAX_LIMIT), "largest number of results", default=DEFAULT_LIMIT)
 TOTALS = Parameter(
     "totals",
     FLAG,
@@ -267,8 +267,8 @@ TOTALS = Parameter(
     default=False,
 )
 _BEGINNING = (
-    "only those whose id begins like this: the first by id, on one page; only `limit` may be given with it. An "
-    "exact match comes first"
+    "only those whose id begins with this text, on one page, in the order of their ids; an exact match "
+    "comes first. Only `limit` may be given with it"
 )
 BEGINNING = Parameter(
     "id",
@@ -291,16 +291,16 @@ ANY_METADATA = Parameter(
 FEED_AFTER = Parameter(
     "after",
     PLACE,
-    "only what follows this place: `next_after` or `place` of a page, the id of a message, 0 for the beginning; "
-    "`start` is the beginning too, and asks for ids with a check",
+    "only changes after this place: `next_after` or `place` of a page, the id of a message, or 0 for the "
+    "beginning. `start` also means the beginning, and asks for ids with a check value",
     default=FeedPosition(),
     example="17",
 )
 FEED_WITH = Parameter(
     "with",
     one_of(FeedWith),
-    "adds `outcome` to each change of a payment that had ended by then; `outcome,metadata` adds the till's own "
-    "metadata to it",
+    "adds `outcome` to each change of a payment that had ended by then; `outcome,metadata` also adds the "
+    "till's metadata",
     example="outcome",
 )
 
@@ -312,8 +312,8 @@ ACCEPT_LANGUAGE = Parameter(
     "gives it in `Content-Language`",
     example="es-EC, en;q=0.5",
 )
-LAST_EVENT_ID = Parameter("Last-Event-ID", SEQ, "of a stream: continue after the message with this id", example=17)
-LAST_FEED_ID = Parameter("Last-Event-ID", PLACE, "of a stream: continue after the message with this id", example="17")
+LAST_EVENT_ID = Parameter("Last-Event-ID", SEQ, "for a stream: continue after the message with this id", example=17)
+LAST_FEED_ID = Parameter("Last-Event-ID", PLACE, "for a stream: continue after the message with this id", example="17")
 
 
 # Types of the table's rows: calls, responses, and problems.

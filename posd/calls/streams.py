@@ -61,10 +61,10 @@ class Notice(msgspec.Struct, frozen=True):
     code: Annotated[
         Literal["changes_removed", "place_unknown"],
         OPEN,
-        Meta(description="`changes_removed`: those up to `seq` are incomplete; `place_unknown`: a restore"),
+        Meta(description="`changes_removed`: up to `seq`, by retention; `place_unknown`: not a place of this database"),
     ]
     detail: Annotated[str, Meta(description="its meaning, and what to do; for people")]
-    seq: Annotated[int, Meta(description="up to where changes are removed, or after which the reader goes on")]
+    seq: Annotated[int, Meta(description="number up to which changes are missing, or after which reading continues")]
 
 
 class CutOff(msgspec.Struct, frozen=True):
@@ -81,14 +81,14 @@ class Ended(msgspec.Struct, frozen=True):
     title: Annotated[str, Meta(description="the same for every problem of the code")]
     status: Annotated[int, Meta(description="the HTTP status")]
     detail: Annotated[str, Meta(description="the failed action, the reason, and what to do; for people")]
-    code: Annotated[str, Meta(description="a word for programs")]
+    code: Annotated[str, Meta(description="the code, a word for programs")]
 
 
 #: Messages that end any stream, without an id (docs/guides/streams.md).
 ENDS = (
     StreamMessage("cut_off", CutOff, "the client read nothing for too long: connect again with the last id"),
     StreamMessage("draining", Ended, "posd stops: connect again with the last id"),
-    StreamMessage("problem", Ended, "it cannot go on: connect again with the last id; a refusal then says why"),
+    StreamMessage("problem", Ended, "the stream cannot continue: connect again; the response then has the reason"),
 )
 
 #: Seconds between two comments that show a live connection. Proxies and clients close a silent connection after 30 or

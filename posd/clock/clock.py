@@ -56,7 +56,7 @@ log = structlog.get_logger("posd.clock")
 class Confirmation(msgspec.Struct, frozen=True):
     """An operator's confirmation of the clock, and the state before it."""
 
-    at: Annotated[Moment, Meta(description="what the clock said")]
+    at: Annotated[Moment, Meta(description="the time that the clock showed")]
     operator: Annotated[str, Meta(description="who")]
     note: Annotated[str, Meta(description="the reason, empty if none was given")]
     uid: Annotated[int | None, Meta(description="user id of the calling process, null if not known")]
@@ -73,10 +73,10 @@ class Stretch(msgspec.Struct, frozen=True):
     said_from: Annotated[Moment | None, Meta(description="the earliest time that the clock showed meanwhile")] = None
     said_to: Annotated[
         Moment | None,
-        Meta(description="the latest such time, up to a quarter of an hour too early; records have such timestamps"),
+        Meta(description="the latest time that the clock showed meanwhile, up to 15 minutes too early"),
     ] = None
     set_ahead: Annotated[
-        bool, Meta(description="whether it was set ahead at the end: then it had been behind before `since`, too")
+        bool, Meta(description="whether the clock was set ahead at the end; then it was also behind before `since`")
     ] = False
 
     def saying(self, wall: datetime) -> "Stretch":

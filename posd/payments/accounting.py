@@ -236,20 +236,20 @@ def _member(metadata: bytes, key: str) -> str:
 class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a payment at a change, and its counted amount."""
 
-    result: Annotated[Result, Meta(description="`approved` was charged")]
+    result: Annotated[Result, Meta(description="`approved`: the operation was done")]
     status: Annotated[Status | None, Meta(description="the terminal's final state, null if the outcome has none")]
     decided_by: Annotated[EvidenceKind | None, Meta(description="the basis of the outcome, null if not recorded")]
     corrected: Annotated[bool, Meta(description="whether another outcome was published before it")]
-    type: Annotated[OperationType | None, Meta(description="null if only its events are known, and do not give it")]
+    type: Annotated[OperationType | None, Meta(description="null if only events without a type are known")]
     sale: Annotated[str | None, Meta(description="the till's key of the sale")]
     original: Annotated[Uuid | None, Meta(description="its original, if known here")]
     amount: Annotated[
-        Mapping[str, Decimal | Mapping[str, Decimal]], WireFormat(Amount), Meta(description="what was asked for")
+        Mapping[str, Decimal | Mapping[str, Decimal]], WireFormat(Amount), Meta(description="the requested amount")
     ]
     authorized_amount: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
     tip: Annotated[Exact | None, Meta(description="tip that the cardholder added at the terminal")]
     currency: Annotated[str | None, Meta(description="as in the terminal's final event")]
-    of: Annotated[Of | None, Meta(description="what it moves, null if not known")]
+    of: Annotated[Of | None, Meta(description="what it moves: money or a reservation; null: not known")]
     counted: Annotated[
         Exact | None,
         Meta(description="its amount in totals: negative if money was given back, null if no money moved"),
@@ -261,7 +261,7 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     occurred_at: Annotated[
         str | None, Meta(description="time by the terminal's clock, from its final event; it may be wrong")
     ]
-    decided_at: Annotated[Moment, Meta(description="when posd knew it")]
+    decided_at: Annotated[Moment, Meta(description="time at which posd knew the outcome")]
     metadata: Annotated[
         Annotated[Raw, WireFormat(dict[str, object])] | UnsetType,
         Meta(description="the till's own metadata, if requested"),

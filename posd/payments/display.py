@@ -38,7 +38,7 @@ class DisplayCode(StrEnum):
 class Display(msgspec.Struct, frozen=True):
     """Message that a till may show to its cashier."""
 
-    code: Annotated[DisplayCode, Meta(description="what the text says; with `type` it says all of it")]
+    code: Annotated[DisplayCode, Meta(description="the meaning of the text; with `type` it decides the text")]
     text: Annotated[
         str, Meta(description="one line, in the language of the call's `Accept-Language`, else of the configuration")
     ]

@@ -39,29 +39,29 @@ from posd.records.model import (
 
 Id = Annotated[Uuid, Meta(description="the id that the till chose")]
 Serial = Annotated[str, Meta(description="serial number of its terminal")]
-Operation = Annotated[OperationType | None, Meta(description="null for one that was rebuilt from events without it")]
+Operation = Annotated[OperationType | None, Meta(description="null if only events without a type are known")]
 Sale = Annotated[str | None, Meta(description="the till's key of the sale")]
 AmountAsked = Annotated[
-    Mapping[str, Decimal | Mapping[str, Decimal]], WireFormat(Amount), Meta(description="what was asked for")
+    Mapping[str, Decimal | Mapping[str, Decimal]], WireFormat(Amount), Meta(description="the requested amount")
 ]
 PhaseNow = Annotated[
     Phase,
-    Meta(description="posd's own view; `in_doubt`: posd cannot tell whether it runs or ran. `final` has an outcome"),
+    Meta(description="posd's own view. `in_doubt`: posd cannot tell whether it runs or ran. `final` has an outcome"),
 ]
 NextStepNow = Annotated[
     NextStep,
     Meta(
-        description="the till's next step: `wait`; `done`: it is approved; `new_id_ok`: it ended without a "
-        "charge, pay again under a new id; `ask_person`: a person must check. Before the end never "
-        "pay again"
+        description="the till's next step. `wait`: ask again. `done`: it is approved. `new_id_ok`: it charged "
+        "nothing, and a new payment needs a new id. `ask_person`: an operator has to check it. Never pay "
+        "again before the end"
     ),
 ]
 DisplayNow = Annotated[Display, Meta(description="what the till may show to its cashier")]
 MissingNow = Annotated[
     tuple[MissingProof, ...],
-    Meta(description="in doubt: the missing proofs of `not_started`, and how to get them; empty otherwise"),
+    Meta(description="in doubt: the missing conditions of `not_started`, and how to meet them; else empty"),
 ]
-AttentionNow = Annotated[tuple[Attention, ...], Meta(description="what a person should check")]
+AttentionNow = Annotated[tuple[Attention, ...], Meta(description="what an operator should check")]
 
 
 class Outcome(model.Outcome, frozen=True, kw_only=True):
@@ -79,8 +79,8 @@ class Outcome(model.Outcome, frozen=True, kw_only=True):
     final_event: Annotated[
         Annotated[Raw, WireFormat(dict[str, object])] | None,
         Meta(
-            description="the terminal's final event as received, with `[redacted]` for a callback token; null if "
-            "there is none. In a damaged one U+FFFD or null stands for unreadable parts"
+            description="the terminal's final event as received, with `[redacted]` for a callback token; null "
+            "without one. In a damaged event, unreadable parts are U+FFFD or null"
         ),
     ] = None
 
@@ -108,14 +108,14 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     next_step: NextStepNow
     display: DisplayNow
     abortable: Annotated[bool, Meta(description="whether an abort is possible now")]
-    released: Annotated[bool, Meta(description="a person has freed its terminal")]
+    released: Annotated[bool, Meta(description="an operator or a till has freed its terminal")]
     missing_proof: MissingNow
     amount: AmountAsked
-    metadata: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the till's own, as it wrote it")]
-    options: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the till's own, as it wrote it")]
+    metadata: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="from the till's request, unchanged")]
+    options: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="from the till's request, unchanged")]
     transaction_reference: Annotated[str | None, Meta(description="the acquirer's reference of its original")]
     original: Annotated[Uuid | None, Meta(description="its original, if known here")]
-    derived: Annotated[list[Uuid], Meta(description="the operations on it")]
+    derived: Annotated[list[Uuid], Meta(description="ids of the operations on it")]
     created_at: Annotated[Moment, Meta(description="time of the till's request")]
     updated_at: Annotated[Moment, Meta(description="when it changed last")]
     last_search: Annotated[LastSearch | None, Meta(description="the last search for it, and its result")]
@@ -136,7 +136,7 @@ class State(msgspec.Struct, frozen=True):
 class Event(msgspec.Struct, frozen=True):
     """A recorded event of the terminal."""
 
-    seq: Annotated[int, Meta(description="its number: of one payment, ascending in the order of arrival")]
+    seq: Annotated[int, Meta(description="its number within the payment, in the order of arrival")]
     received_at: Annotated[Moment, Meta(description="when it arrived")]
     verdict: Annotated[str, WireFormat(Verdict), Meta(description="its effect; `applied` changed the transaction")]
     event: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the event as received; see `final_event`")]
@@ -159,7 +159,7 @@ class EventLine(Line, frozen=True, kw_only=True):
     kind: Literal["event"] = "event"
     seq: Annotated[int, Meta(description="its place in `events`")]
     status: Annotated[str, Meta(description="the state in the event, known or not")]
-    verdict: Annotated[str, WireFormat(Verdict), Meta(description="what became of it")]
+    verdict: Annotated[str, WireFormat(Verdict), Meta(description="its effect")]
 
 
 class SearchLine(Line, frozen=True, kw_only=True):
@@ -167,8 +167,8 @@ class SearchLine(Line, frozen=True, kw_only=True):
 
     kind: Literal["search"] = "search"
     result: Annotated[SearchResult, Meta(description="the result")]
-    http_status: Annotated[int | None, Meta(description="the terminal's HTTP status, if it was no acknowledgement")]
-    reason: Annotated[str | None, Meta(description="why it was no acknowledgement")]
+    http_status: Annotated[int | None, Meta(description="the terminal's HTTP status, if the reply was unusable")]
+    reason: Annotated[str | None, Meta(description="why the reply was unusable")]
 
 
 class AbortAnsweredLine(Line, frozen=True, kw_only=True):
@@ -176,7 +176,7 @@ class AbortAnsweredLine(Line, frozen=True, kw_only=True):
 
     kind: Literal["abort_answered"] = "abort_answered"
     answer: Annotated[AbortAnswer, Meta(description="the meaning of the terminal's reply")]
-    http_status: Annotated[int | None, Meta(description="the terminal's, null if no complete reply arrived")]
+    http_status: Annotated[int | None, Meta(description="the terminal's HTTP status, null without a complete reply")]
     reason: Annotated[str | None, Meta(description="why there was no reply")]
 
 
@@ -184,7 +184,7 @@ class SilentLine(Line, frozen=True, kw_only=True):
     """The terminal sent nothing."""
 
     kind: Literal["no_callback", "stalled"]
-    seconds: Annotated[float, Meta(description="for so long")]
+    seconds: Annotated[float, Meta(description="duration of the silence")]
 
 
 #: Types of the lines, in the order of the API's description. Most have the described fields of their journal entry.
@@ -202,10 +202,10 @@ HISTORY_LINES: tuple[type[Line], ...] = (
     AbortAnsweredLine,
     QUARANTINED_LINE,
     SilentLine,
-    line_of("ProofLine", "There is proof that it never started.", entries.ProvedNotStarted),
-    line_of("ReleaseLine", "A person freed its terminal.", entries.Released),
-    line_of("ResolveLine", "A person settled it.", entries.Resolved),
-    line_of("AcknowledgeLine", "A person closed an attention.", entries.Dismissed),
+    line_of("ProofLine", "posd proved that it never started.", entries.ProvedNotStarted),
+    line_of("ReleaseLine", "An operator or a till freed its terminal.", entries.Released),
+    line_of("ResolveLine", "An operator recorded how it ended.", entries.Resolved),
+    line_of("AcknowledgeLine", "An operator closed an attention.", entries.Dismissed),
     line_of("UnlikelyLine", "An approval contradicts its request.", entries.Unlikely),
     line_of(
         "BrokeOffLine",
@@ -226,10 +226,10 @@ HISTORY_LINES: tuple[type[Line], ...] = (
         "Several devices claim to be its terminal: nothing is sent for it.",
         entries.Disputed,
     ),
-    line_of("UndisputedLine", "It is clear again which device is its terminal.", entries.Undisputed),
+    line_of("UndisputedLine", "posd knows again which device is its terminal.", entries.Undisputed),
     line_of(
         "ReadLine",
-        "No program had read its approval for ten minutes, or one has read it now.",
+        "For ten minutes no program had read its approval, or a program has read it now.",
         entries.OutcomeUnread,
         entries.OutcomeRead,
     ),

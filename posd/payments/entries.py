@@ -60,7 +60,7 @@ class Searched(msgspec.Struct, frozen=True, tag="search", tag_field="kind"):
 class AbortRequested(msgspec.Struct, frozen=True, tag="abort_requested", tag_field="kind"):
     """An abort is about to be sent: for a till (`uid`: user id of the till's process), or as a probe of posd."""
 
-    probe: Annotated[bool, Meta(description="posd asks by itself whether anything runs")]
+    probe: Annotated[bool, Meta(description="sent by posd itself, to check whether anything runs")]
     uid: Annotated[int | None, Meta(description="user id of the calling process")] = None
 
 
@@ -101,7 +101,7 @@ class Released(DecisionEntry, frozen=True, tag="release"):
 class Resolved(DecisionEntry, frozen=True, tag="resolve"):
     """An operator recorded the end of the transaction."""
 
-    result: Annotated[Result, Meta(description="how")]
+    result: Annotated[Result, Meta(description="how it ended")]
     transaction_reference: Annotated[
         str | None, WireFormat(Uuid | None), Meta(description="the acquirer's, of an approval")
     ] = None
@@ -119,8 +119,8 @@ class Unlikely(msgspec.Struct, frozen=True, tag="approval_unlikely", tag_field="
     `outcomes.unlikely` finds them when the approval arrives, from the facts known at that time.
     """
 
-    reasons: Annotated[tuple[str, ...], Meta(description="in what")]
-    by_sum: Annotated[bool, Meta(description="whether its sum is wrong, too")] = False
+    reasons: Annotated[tuple[str, ...], Meta(description="the contradictions")]
+    by_sum: Annotated[bool, Meta(description="whether the amount contradicts the request")] = False
 
 
 class CallbackBrokeOff(msgspec.Struct, frozen=True, tag="callback_broke_off", tag_field="kind"):
@@ -146,7 +146,7 @@ class AddressBack(msgspec.Struct, frozen=True, tag="address_back", tag_field="ki
 class Disputed(msgspec.Struct, frozen=True, tag="identity_conflict", tag_field="kind"):
     """The transaction's terminal has an identity conflict."""
 
-    reason: Annotated[str, Meta(description="which, and what to do")]
+    reason: Annotated[str, Meta(description="which devices, and what to do")]
 
 
 class Undisputed(msgspec.Struct, frozen=True, tag="identity_settled", tag_field="kind"):

@@ -50,14 +50,14 @@ DECIDES = ("malformed_json", "already_final", "call_outstanding", *KNOWN)
 
 #: Messages of the stream of a transaction's events.
 EVENTS = (
-    StreamMessage("STATUS", Event, "one event; its event name is its status, and its id is its seq"),
+    StreamMessage("STATUS", Event, "one event of the terminal; the event name is its status, and the id its seq"),
     StreamMessage(
         "state",
         State,
-        "the state of the payment: at the start, and after each change, also by time alone; without an id",
+        "the state of the payment, at the start and after each change, also a change by elapsed time; without an id",
     ),
     StreamMessage("outcome", TransactionOutcome, "the end: the outcome, after which the stream closes"),
-    StreamMessage("notice", streams.Notice, "the reason why the reader gets unexpected events; without an id"),
+    StreamMessage("notice", streams.Notice, "why events may be missing or repeated; without an id"),
     *streams.ENDS,
 )
 
@@ -78,7 +78,7 @@ ROUTES = (
         "Start a payment, once. Repeat the call as often as you like with the same id and body: it is sent once.",
         {
             201: AnswerSpec("started now", Transaction),
-            200: AnswerSpec("was known already, by the same request", Transaction),
+            200: AnswerSpec("already known, by the same request", Transaction),
         },
         start.REFUSALS,
         headers=_SHOWN,
@@ -101,7 +101,7 @@ ROUTES = (
         "Wait for the outcome. The call continues until there is one; after a restart of posd ask again.",
         {
             200: AnswerSpec("the outcome", TransactionOutcome),
-            202: AnswerSpec("`timeout` passed: it is still open, nothing more", Transaction),
+            202: AnswerSpec("`timeout` passed: the payment is still open, and its outcome is not known", Transaction),
         },
         (*KNOWN, "draining"),
         query=(at.TIMEOUT,),
@@ -129,7 +129,7 @@ ROUTES = (
         f"{ONE}/abort",
         "abort_transaction",
         "Ask the terminal to abort. Then wait for the outcome: an approval can be faster. No body.",
-        {202: AnswerSpec("the terminal accepted it, or may have", Transaction)},
+        {202: AnswerSpec("the terminal accepted the abort, or may have accepted it", Transaction)},
         (*abort.REFUSED, *KNOWN),
         headers=_SHOWN,
     ),
@@ -156,8 +156,8 @@ ROUTES = (
         "POST",
         f"{ONE}/resolve",
         "resolve_transaction",
-        "Settle an open payment, or record one that a restore lost, by a person's decision, audited. A later "
-        "word of the terminal supersedes it.",
+        "Record how a payment ended that is open or that a restore lost, by an operator's decision. A "
+        "later report of the terminal overrides it.",
         {200: _NOW},
         ("unknown_terminal", "id_reused", *DECIDES),
         headers=_SHOWN,
@@ -168,7 +168,7 @@ ROUTES = (
         "POST",
         f"{ONE}/acknowledge",
         "acknowledge_transaction",
-        "Close one attention by a person's decision, audited.",
+        "Close one attention that an operator has checked.",
         {200: _NOW},
         ("malformed_json", *KNOWN),
         headers=_SHOWN,

@@ -41,14 +41,12 @@ class Totals(msgspec.Struct, frozen=True):
 
     type: Annotated[OperationType | None, Meta(description="null if the type is not known")]
     result: Annotated[Result | None, Meta(description="null if it is not final")]
-    of: Annotated[Of | None, Meta(description="what they move; null if not known")]
+    of: Annotated[Of | None, Meta(description="what they move: money or a reservation; null: not known")]
     currency: Annotated[str | None, Meta(description="as in the terminals' final events")]
-    count: Annotated[int, Meta(description="how many there are")]
+    count: Annotated[int, Meta(description="number of transactions")]
     amount: Annotated[Exact, Meta(description="requested sum: the sum of `amount` without `tip`")]
-    authorized_amount: Annotated[
-        Exact, Meta(description="what the approved ones took, gave back, reserved or released, as far as known")
-    ]
-    tips: Annotated[Exact, Meta(description="the sum of `tip` of their `amount`")]
+    authorized_amount: Annotated[Exact, Meta(description="sum of the known amounts of approved operations")]
+    tips: Annotated[Exact, Meta(description="the sum of the tips in `amount`")]
 
 
 class TransactionPage(msgspec.Struct, frozen=True):

@@ -73,7 +73,7 @@ class TerminalFailure(msgspec.Struct, frozen=True):
     """Error in the terminal's reply to the call."""
 
     type: Annotated[str | None, Meta(description="its source, such as `TERMINAL`")]
-    code: Annotated[str | None, Meta(description="which, such as `TER-003`")]
+    code: Annotated[str | None, Meta(description="its code, such as `TER-003`")]
     message: Annotated[str | None, Meta(description="in words")]
 
 
@@ -83,19 +83,19 @@ class Failure(msgspec.Struct, frozen=True):
     The reason is that of the final event, or one from posd, with `type` `posd`.
     """
 
-    type: Annotated[str | None, Meta(description="the event's, or `posd`")]
-    code: Annotated[str | None, Meta(description="the event's, or posd's own")]
+    type: Annotated[str | None, Meta(description="the type in the event, or `posd`")]
+    code: Annotated[str | None, Meta(description="the code in the event, or posd's own")]
     message: Annotated[str | None, Meta(description="in words")]
     terminal: Annotated[
         TerminalFailure | None,
-        Meta(description="with `posd`: the terminal's own error, null if it named none; always null in an event's"),
+        Meta(description="if `type` is `posd`: the terminal's own error, null if it named none; else null"),
     ] = None
 
 
 class Receipt(msgspec.Struct, frozen=True):
     """Data for a receipt, from the acquirer's answer."""
 
-    authorization_code: Annotated[str | None, Meta(description="the issuer's")]
+    authorization_code: Annotated[str | None, Meta(description="authorization code of the issuer")]
     franchise: Annotated[str | None, Meta(description="the card's brand")]
     card_type: Annotated[str | None, Meta(description="credit or debit, as the acquirer writes it")]
     cvm_type: Annotated[str | None, Meta(description="how the cardholder was verified")]
@@ -104,9 +104,9 @@ class Receipt(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """How a transaction ended, and the evidence for it."""
 
-    result: Annotated[Result, Meta(description="`approved` was charged; `next_step` gives the till's next step")]
+    result: Annotated[Result, Meta(description="`approved`: it was done. `next_step` says what the till does")]
     status: Annotated[Status | None, Meta(description="the terminal's final state, null if the outcome has none")]
-    transaction_reference: Annotated[str | None, Meta(description="the acquirer's, for a void or a capture")]
+    transaction_reference: Annotated[str | None, Meta(description="the acquirer's reference, for a void or a capture")]
     ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
     failure_reason: Annotated[Failure | None, Meta(description="why it was not approved, if known")]
     reached_acquirer: Annotated[bool | None, Meta(description="whether the acquirer was asked, null if not known")]
@@ -120,8 +120,8 @@ class Outcome(msgspec.Struct, frozen=True):
             "an approved refund: `refund`"
         ),
     ]
-    decided_at: Annotated[Moment, Meta(description="when posd knew it")]
-    evidence: Annotated[tuple[Evidence, ...], Meta(description="what it rests on")]
+    decided_at: Annotated[Moment, Meta(description="time at which posd knew the outcome")]
+    evidence: Annotated[tuple[Evidence, ...], Meta(description="the basis of the outcome")]
     supersedes: "Outcome | None" = None
     tip: Annotated[
         Exact | None, Meta(description="tip that the cardholder added at the terminal, if the final event gives it")

@@ -50,7 +50,7 @@ class Correction(msgspec.Struct, frozen=True):
     """Correction of an amount that an earlier shift has counted."""
 
     shift: Annotated[int, Meta(description="the number of that shift")]
-    was: Annotated[Exact, Meta(description="what it has counted")]
+    was: Annotated[Exact, Meta(description="the amount that it counted")]
     now: Annotated[Exact | None, Meta(description="the present amount, null if it is open again")]
 
 
@@ -58,8 +58,8 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
     """A payment in the report."""
 
     client_transaction_id: Id
-    at: Annotated[Moment, Meta(description="when it counts")]
-    at_by: Annotated[TimeSource, Meta(description="what says so")]
+    at: Annotated[Moment, Meta(description="time at which it counts")]
+    at_by: Annotated[TimeSource, Meta(description="source of that time")]
     terminal: Annotated[str, Meta(description="the terminal of its final event, otherwise that of the request")]
     type: Operation
     kind: Annotated[
@@ -69,59 +69,57 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
             "reservation), `void of unknown`; `correction` of an amount in an earlier shift"
         ),
     ]
-    of: Annotated[Of | None, Meta(description="what it moves; null if not known")]
+    of: Annotated[Of | None, Meta(description="what it moves: money or a reservation; null: not known")]
     section: Annotated[Section, Meta(description="its place in the report; only `counted` is in the totals")]
     phase: Annotated[Phase, Meta(description="posd's own view")]
     status: Annotated[Status | None, Meta(description="the terminal's newest known state")]
     next_step: NextStepNow
     result: Annotated[Result | None, Meta(description="null while it is open, or if only its amount was kept")]
     counted: Annotated[Exact | None, Meta(description="its amount in the totals, null if none")]
-    amount: Annotated[
-        Exact | None, Meta(description="what it moves or would move, negative of a void and a refund; null: not known")
-    ]
+    amount: Annotated[Exact | None, Meta(description="its amount, negative for a void and a refund; null if not known")]
     amount_by: Annotated[Basis, Meta(description="basis of the amount")]
     requested: Annotated[Exact | None, Meta(description="the sum that the till requested")]
     authorized: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
-    parts: Annotated[dict[str, Exact], Meta(description="those of the amount by name, as the till sent them")]
+    parts: Annotated[dict[str, Exact], Meta(description="the parts of the amount by name, as the till sent them")]
     currency: Annotated[str | None, Meta(description="as in the terminal's final event")]
-    brand: Annotated[str | None, Meta(description="brand of the card, of a void or tip its original's")]
+    brand: Annotated[str | None, Meta(description="brand of the card; for a void or tip, that of its original")]
     transaction_reference: Annotated[str | None, Meta(description="the acquirer's")]
     ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
-    authorization_code: Annotated[str | None, Meta(description="the issuer's")]
+    authorization_code: Annotated[str | None, Meta(description="authorization code of the issuer")]
     failure: Annotated[str | None, Meta(description="why it was not approved, in words")]
     sale: Sale
     original: Annotated[Uuid | None, Meta(description="its original, if known here")]
     became: Annotated[
         str | None,
-        Meta(description="of a pre-authorization by now: `held`, `captured`, `released` or `in question`; else null"),
+        Meta(description="now, of a pre-authorization: `held`, `captured`, `released` or `in question`; else null"),
     ]
     created_at: Annotated[Moment, Meta(description="time of the till's request")]
-    decided_at: Annotated[Moment | None, Meta(description="time at which posd knew its end")]
+    decided_at: Annotated[Moment | None, Meta(description="time at which posd knew its outcome")]
     seconds: Annotated[
         Decimal | None, Meta(description="how long the terminal took to report its end, null if it did not")
     ]
-    standing: Annotated[
-        Certainty | None, Meta(description="certainty of its amount; null if it is settled that no money moved")
-    ]
-    in_question: Annotated[bool, Meta(description="true if it is not settled whether money moved")]
+    standing: Annotated[Certainty | None, Meta(description="certainty of its amount; null if no money moved")]
+    in_question: Annotated[bool, Meta(description="whether it may have moved money, and is not settled")]
     differs: Annotated[bool, Meta(description="whether the authorized amount differs from the requested one")]
-    by_person: Annotated[bool, Meta(description="whether a person decided it")]
-    unsure: Annotated[bool, Meta(description="counted by no word of the terminal, or by another than at first")]
+    by_person: Annotated[bool, Meta(description="whether an operator decided it")]
+    unsure: Annotated[bool, Meta(description="whether an operator decided it, or its outcome was corrected")]
     was: Annotated[Result | None, Meta(description="its first outcome, null if it is the same")]
-    clock_wrong: Annotated[bool, Meta(description="whether the terminal gave an impossible time")]
+    clock_wrong: Annotated[bool, Meta(description="whether the terminal reported an impossible time")]
     abortable: Annotated[bool, Meta(description="whether an abort is possible now")]
-    attention: Annotated[tuple[Attention, ...], Meta(description="what a person should check")]
+    attention: Annotated[tuple[Attention, ...], Meta(description="what an operator should check")]
     open_at: Annotated[
         int | UnsetType, Meta(description="of a shift: it was open at the close of the shift of that number")
     ] = UNSET
     changed_since: Annotated[
-        bool | UnsetType, Meta(description="of a closed shift: it stands as it was counted, and ended otherwise since")
+        bool | UnsetType, Meta(description="of a closed shift: shown as counted; its outcome has changed since")
     ] = UNSET
     removed: Annotated[bool | UnsetType, Meta(description="of a closed shift: retention has removed its record")] = (
         UNSET
     )
-    correction: Annotated[Correction | UnsetType, Meta(description="of a shift: what this row sets right")] = UNSET
-    metadata: Annotated[str | UnsetType, Meta(description="the requested member, as text")] = UNSET
+    correction: Annotated[
+        Correction | UnsetType, Meta(description="of a shift: correction of an earlier shift's amount")
+    ] = UNSET
+    metadata: Annotated[str | UnsetType, Meta(description="the value of the requested key, as text")] = UNSET
 
 
 Currency = Annotated[str | None, Meta(description="as in the terminals' final events, null if none gives it")]
@@ -136,16 +134,17 @@ class ReportSum(msgspec.Struct, frozen=True, kw_only=True):
     currency: Currency
     terminal: Annotated[str | UnsetType, Meta(description="serial number, if sums are by terminal")] = UNSET
     type: Annotated[str | UnsetType, Meta(description="`kind` of the payments, if sums are by it")] = UNSET
-    of: Annotated[Of | UnsetType | None, Meta(description="what they move, if sums are by type")] = UNSET
+    of: Annotated[Of | UnsetType | None, Meta(description="money or a reservation, if sums are by type")] = UNSET
     brand: Annotated[str | UnsetType | None, Meta(description="brand of the card, if sums are by it")] = UNSET
     day: Annotated[str | UnsetType, Meta(description="YYYY-MM-DD, if sums are by day")] = UNSET
     hour: Annotated[str | UnsetType, Meta(description="hour of the clock, two digits")] = UNSET
     starts_at: Annotated[
-        Moment | UnsetType | None, Meta(description="of one day: when that hour began, which can come twice; else null")
+        Moment | UnsetType | None,
+        Meta(description="for one day: when that hour began, since it can occur twice; else null"),
     ] = UNSET
     payments: Annotated[int, Meta(description="number of operations that charged")]
     charged: Annotated[Exact, Meta(description="the sum that they charged")]
-    reversals: Annotated[int, Meta(description="number of voids, refunds and corrections that gave back")]
+    reversals: Annotated[int, Meta(description="number of voids, refunds and corrections that gave money back")]
     reversed: Annotated[Exact, Meta(description="the sum that they gave back, negative")]
     total: Annotated[Exact, Meta(description="`charged` and `reversed` together")]
 
@@ -162,8 +161,8 @@ class ReservedSum(msgspec.Struct, frozen=True):
     """Amounts that were reserved or released. Reserved amounts are in no total."""
 
     type: Annotated[str, Meta(description="`kind` of the operations")]
-    became: Annotated[str | None, Meta(description="present states of them")]
-    of: Annotated[Of | None, Meta(description="what they move")]
+    became: Annotated[str | None, Meta(description="their present state")]
+    of: Annotated[Of | None, Meta(description="what they move: money or a reservation")]
     currency: Currency
     number: Annotated[int, Meta(description="how many")]
     amount: Annotated[Exact, Meta(description="their sum; a release is negative")]
@@ -172,12 +171,12 @@ class ReservedSum(msgspec.Struct, frozen=True):
 class CertaintySum(msgspec.Struct, frozen=True):
     """Amounts by certainty. The counted amounts add up to the totals."""
 
-    standing: Annotated[Certainty, Meta(description="how sure")]
+    standing: Annotated[Certainty, Meta(description="certainty of the amounts")]
     currency: Currency
     in_total: Annotated[bool, Meta(description="whether they are in the totals")]
     number: Annotated[int, Meta(description="how many")]
-    amount: Annotated[Exact, Meta(description="as far as it is known")]
-    unknown: Annotated[int, Meta(description="number without a known amount")]
+    amount: Annotated[Exact, Meta(description="their sum, without unknown amounts")]
+    unknown: Annotated[int, Meta(description="number of payments of unknown amount")]
 
 
 class TerminalResults(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +195,7 @@ class Duration(msgspec.Struct, frozen=True):
     """Number of payments in a range of durations."""
 
     least: Annotated[int, Meta(description="seconds")]
-    below: Annotated[int | None, Meta(description="seconds, null for any")]
+    below: Annotated[int | None, Meta(description="upper bound in seconds; null: none")]
     count: Annotated[int, Meta(description="how many")]
 
 
@@ -215,21 +214,21 @@ class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
 
     currencies: Annotated[list[str], Meta(description="currencies of the counted amounts, as the terminals gave them")]
     total: Annotated[
-        ReportSum | None, Meta(description="of everything; null if there are several currencies: see `by_currency`")
+        ReportSum | None, Meta(description="total of all; null with several currencies: see `by_currency`")
     ]
     by_currency: Annotated[list[ReportSum], Meta(description="the totals")]
     by_terminal: Annotated[list[ReportSum], Meta(description="by terminal")]
     by_type: Annotated[list[ReportSum], Meta(description="by kind")]
     by_terminal_and_type: Annotated[list[ReportSum], Meta(description="by terminal and kind")]
     by_brand: Annotated[list[ReportSum], Meta(description="by brand of the card")]
-    by_day: Annotated[list[ReportSum], Meta(description="of the zone; empty for a shift, which is not made of days")]
-    by_hour: Annotated[list[ReportSum], Meta(description="that the clock showed; empty for a shift")]
+    by_day: Annotated[list[ReportSum], Meta(description="by day of the time zone; empty for a shift")]
+    by_hour: Annotated[list[ReportSum], Meta(description="by hour of the day; empty for a shift")]
     by_part: Annotated[list[PartSum], Meta(description="by part of the amounts; they add up to the totals")]
     reserved: Annotated[list[ReservedSum], Meta(description="reservations, which are in no total")]
-    sureness: Annotated[list[CertaintySum], Meta(description="what is certain, and apart from it what is not")]
+    sureness: Annotated[list[CertaintySum], Meta(description="by certainty of the amounts")]
     counts: Annotated[dict[str, int], Meta(description="`section` -> payments")]
     results: Annotated[list[TerminalResults], Meta(description="how operations ended, by terminal")]
-    seconds: Annotated[Durations, Meta(description="how long they took")]
+    seconds: Annotated[Durations, Meta(description="durations of the operations")]
 
 
 class ClosedShift(msgspec.Struct, frozen=True):
@@ -247,7 +246,7 @@ class ShiftCorrection(msgspec.Struct, frozen=True):
     terminal: Annotated[str, Meta(description="its terminal")]
     currency: Currency
     shift: Annotated[int, Meta(description="number of the shift that has counted it before")]
-    was: Annotated[Exact, Meta(description="what that has counted")]
+    was: Annotated[Exact, Meta(description="the amount that it counted")]
     now: Annotated[Exact | None, Meta(description="the present amount, null if it is open again")]
     difference: Annotated[Exact, Meta(description="its amount in these totals")]
 
@@ -270,22 +269,22 @@ class ShiftState(msgspec.Struct, frozen=True, kw_only=True):
 class PaymentReport(ReportTotals, frozen=True, kw_only=True):
     """Sums of the payments of a span of time or of a shift, from one state of the database."""
 
-    since: Annotated[Moment, Meta(description="from then on")]
-    until: Annotated[Moment, Meta(description="before then")]
+    since: Annotated[Moment, Meta(description="beginning of the period")]
+    until: Annotated[Moment, Meta(description="end of the period, not included")]
     timezone: Annotated[str, Meta(description="time zone of its days and hours")]
     terminal: Annotated[str | None, Meta(description="the only terminal in it, null for all")]
     made_at: Annotated[Moment, Meta(description="when it was made")]
     up_to: Annotated[int, Meta(description="the last included change of the feed")]
     shift: Annotated[ShiftState | None, Meta(description="null for a span of time")]
     in_question: Annotated[list[Uuid], Meta(description="payments that may or may not have moved money")]
-    amount_differs: Annotated[list[Uuid], Meta(description="authorized with another amount than was asked for")]
-    unsure: Annotated[list[Uuid], Meta(description="counted by no word of the terminal, or by another than at first")]
-    wrong_clocks: Annotated[list[str], Meta(description="terminals that gave an impossible time")]
-    attention_elsewhere: Annotated[int, Meta(description="payments that need a person and are not in this report")]
+    amount_differs: Annotated[list[Uuid], Meta(description="authorized with another amount than requested")]
+    unsure: Annotated[list[Uuid], Meta(description="payments that an operator decided, or whose outcome was corrected")]
+    wrong_clocks: Annotated[list[str], Meta(description="terminals that reported an impossible time")]
+    attention_elsewhere: Annotated[int, Meta(description="payments outside this report that an operator should check")]
     clock_unsure: Annotated[
-        list[Stretch], Meta(description="times within the span at which posd did not trust the clock")
+        list[Stretch], Meta(description="parts of the period in which posd did not trust the clock")
     ]
     unlisted: Annotated[
-        int, Meta(description=f"payments that are counted and not listed: it lists at most {MOST_LISTED}")
+        int, Meta(description=f"number of counted payments that are not listed; the limit is {MOST_LISTED}")
     ]
     payments: Annotated[list[ReportPayment], Meta(description="in the order of time")]

@@ -82,8 +82,8 @@ class StartRequest(msgspec.Struct, frozen=True):
     terminal: Annotated[
         AskedSerial | None,
         Meta(
-            description="serial number of the terminal; optional if the fleet has exactly one, or if the "
-            "original is known here: then its terminal is used"
+            description="serial number of the terminal; optional if the fleet has exactly one. Without it, posd uses "
+            "the terminal of a known original"
         ),
     ] = None
     type: Annotated[
@@ -98,27 +98,24 @@ class StartRequest(msgspec.Struct, frozen=True):
     ] = b"{}"
     sale: Annotated[
         AskedSale | None,
-        Meta(
-            description="the till's key of the sale, so that two terminals are not charged for one basket; it is "
-            "not sent"
-        ),
+        Meta(description="the till's key of the sale; posd refuses a second payment of it. Not sent to the terminal"),
     ] = None
     metadata: Annotated[
         bytes,
         WireFormat(dict[str, object] | None),
         Meta(
-            description=f"the till's own: sent, echoed and searchable. With `options` at most {MAX_FREE_FORM_BYTES} "
-            f"bytes; at most {MAX_FREE_FORM_DEPTH} levels deep; numbers of at most {MAX_NUMBER_DIGITS} digits "
-            "before and after the point"
+            description=f"data of the till: sent to the terminal, returned and searchable. With `options` at most "
+            f"{MAX_FREE_FORM_BYTES} bytes; at most {MAX_FREE_FORM_DEPTH} levels deep; numbers of at most "
+            f"{MAX_NUMBER_DIGITS} digits before and after the point"
         ),
     ] = b"{}"
     transaction_reference: Annotated[
         ChosenUuid | None,
-        Meta(description=f"the acquirer's reference of the payment that a {_ANY_DERIVED} is for; or `original`"),
+        Meta(description=f"for a {_ANY_DERIVED}: the acquirer's reference of its original; give this or `original`"),
     ] = None
     original: Annotated[
         ChosenUuid | None,
-        Meta(description=f"client_transaction_id of what a {_ANY_DERIVED} is for"),
+        Meta(description=f"for a {_ANY_DERIVED}: client_transaction_id of its original"),
     ] = None
     options: Annotated[
         bytes,
@@ -133,10 +130,10 @@ class StartRequest(msgspec.Struct, frozen=True):
         bool,
         WireFormat(bool | None),
         Meta(
-            description="a further payment of the same `sale`, or from the same original, is intended. For a "
-            "`sale` it permits another one beside an approved or open one: check an open one first. "
-            "For an original it permits one beside an approved one, never beside an open one or "
-            "after a void. It is not for a repeated call"
+            description="`true` allows a further payment of the same `sale`, or a further operation on the same "
+            "original. Of a `sale`, another payment may be approved or open: check an open one first. Of "
+            "an original, another operation may be approved, but none may be open, and no void approved. "
+            "A repeated call does not need it"
         ),
     ] = False
     repeat: Annotated[
@@ -147,9 +144,8 @@ class StartRequest(msgspec.Struct, frozen=True):
         datetime | None,
         WireFormat(Moment | None),
         Meta(
-            description="if the terminal did not get the request by then, it is never sent: so a call that "
-            "waited in a queue does not surprise the next customer. It does not count for a repeated "
-            "call"
+            description="if the terminal has not received the request by then, posd never sends it. So a call that "
+            "waited in a queue does not charge the next customer. It has no effect on a repeated call"
         ),
     ] = None
 
@@ -351,8 +347,10 @@ _LOST = "of a payment that a restore lost: "
 class Resolution(Signed, frozen=True):
     """Operator's decision about how a payment ended, with the payment's data if a restore lost the payment."""
 
-    result: Annotated[Result, Meta(description="how")]
-    transaction_reference: Annotated[ChosenUuid | None, Meta(description="the acquirer's, of an approval alone")] = None
+    result: Annotated[Result, Meta(description="how it ended")]
+    transaction_reference: Annotated[
+        ChosenUuid | None, Meta(description="the acquirer's reference, of an approval")
+    ] = None
     terminal: Annotated[
         AskedSerial | None,
         Meta(
@@ -360,7 +358,7 @@ class Resolution(Signed, frozen=True):
             "`terminal`, `type` and the sum of `amount` must agree with the record"
         ),
     ] = None
-    type: Annotated[OperationType | None, Meta(description=f"{_LOST}if left out `charge`")] = None
+    type: Annotated[OperationType | None, Meta(description=f"{_LOST}its type; `charge` if omitted")] = None
     amount: Annotated[AskedAmount | None, Meta(description=f"{_LOST}required; its sum counts")] = None
     sale: Annotated[AskedSale | None, Meta(description=f"{_LOST}the till's key of the sale")] = None
     original: Annotated[ChosenUuid | None, Meta(description=f"{_LOST}client_transaction_id of its original")] = None

@@ -37,7 +37,7 @@ class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
     terminal: Annotated[
         str | None, Meta(description="serial number of the terminal, null for a job that was rebuilt from a webhook")
     ]
-    external_reference: Annotated[str, Meta(description="the till's own, empty if it gave none")]
+    external_reference: Annotated[str, Meta(description="the till's reference, empty without one")]
     reprint_of: Annotated[str | None, Meta(description="the job that this one reprints")]
     reprints: Annotated[list[str], Meta(description="the jobs that reprint this one")]
     status: Annotated[PrintStatus | None, Meta(description="the terminal's state, null while it has not accepted it")]
@@ -51,14 +51,14 @@ class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Annotated[Moment, Meta(description="time of the till's request")]
     updated_at: Annotated[Moment, Meta(description="when it changed last")]
     decided_by: Annotated[DecidedBy | None, Meta(description="the basis of its end, null until it has one")]
-    attention: Annotated[tuple[PrintAttention, ...], Meta(description="what a person should check")]
+    attention: Annotated[tuple[PrintAttention, ...], Meta(description="what an operator should check")]
 
 
 class AskedPrintJob(msgspec.Struct, frozen=True):
     """Reply of the terminal to a poll of a print job, and the state of the job after it."""
 
     status: Annotated[str | None, Meta(description="the state in the webhook, known or not; null if there is none")]
-    reason: Annotated[str | None, Meta(description="why it is no answer")]
+    reason: Annotated[str | None, Meta(description="why the reply is unusable")]
     print_job: Annotated[PrintJob, Meta(description="the print job after the call")]
 
 
@@ -101,7 +101,7 @@ class UnansweredPollLine(Line, frozen=True, kw_only=True):
     """The terminal was polled, and did not give the state of the job."""
 
     kind: Literal["poll"] = "poll"
-    answer: Annotated[NoAnswer, Meta(description="what the terminal sent instead of an answer")]
+    answer: Annotated[NoAnswer, Meta(description="the unusable reply of the terminal")]
 
 
 #: Types of the lines, in the order of the API's description. Some have the described fields of their journal entry.
@@ -117,11 +117,11 @@ HISTORY_LINES: tuple[type[Line], ...] = (
     WebhookLine,
     PollLine,
     UnansweredPollLine,
-    line_of("StuckLine", "The terminal has had it for a long time without an end.", entries.Stuck),
+    line_of("StuckLine", "The terminal accepted the job long ago, and has not ended it.", entries.Stuck),
     QUARANTINED_LINE,
     REAPPLIED_LINE,
-    line_of("PrintResolveLine", "A person recorded what was printed.", entries.Resolved),
-    line_of("PrintAcknowledgeLine", "A person closed an attention.", entries.Dismissed),
+    line_of("PrintResolveLine", "An operator recorded what was printed.", entries.Resolved),
+    line_of("PrintAcknowledgeLine", "An operator closed an attention.", entries.Dismissed),
     TAKEN_OVER_LINE,
 )
 HISTORY_LINE: Any = Union[HISTORY_LINES]  # noqa: UP007 - of a tuple

@@ -46,7 +46,7 @@ class Created(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
 class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kind"):
     """A daemon started and found the job in phase `starting`. `in_line`: whether the job still waited in the queue."""
 
-    in_line: Annotated[bool, Meta(description="its turn had not come: nothing was sent")]
+    in_line: Annotated[bool, Meta(description="true: the job was still waiting, and nothing was sent")]
 
 
 class Called(msgspec.Struct, frozen=True, omit_defaults=True, tag="webhook", tag_field="kind"):
@@ -64,7 +64,7 @@ class Polled(msgspec.Struct, frozen=True, tag="poll", tag_field="kind"):
 class Stuck(msgspec.Struct, frozen=True, tag="print_stuck", tag_field="kind"):
     """The terminal has had the job for some seconds without an end."""
 
-    seconds: Annotated[float, Meta(description="for so long")]
+    seconds: Annotated[float, Meta(description="time without an end")]
 
 
 class Resolved(DecisionEntry, frozen=True, tag="resolve"):

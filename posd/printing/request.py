@@ -49,7 +49,7 @@ class PrintRequest(msgspec.Struct, frozen=True):
     external_reference: Annotated[
         str,
         WireFormat(Annotated[str, Meta(max_length=MAX_REFERENCE_CHARACTERS)] | None),
-        Meta(description="the till's own; the terminal's webhooks echo it"),
+        Meta(description="the till's reference; the terminal's webhooks repeat it"),
     ] = ""
     document: Annotated[
         bytes,

@@ -111,7 +111,7 @@ class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind")
     Only the id and the facts in `reason` are known.
     """
 
-    reason: Annotated[str, Meta(description="what is known of it, and the source")]
+    reason: Annotated[str, Meta(description="what posd knows about it, and the source")]
 
 
 def tag(entry: msgspec.Struct | type[msgspec.Struct]) -> str:
@@ -171,7 +171,7 @@ class AttemptLine(Line, frozen=True, kw_only=True):
         str,
         Meta(description="what it proves: `acknowledged`, `accepted`, `canceled`, `refused`, `unsent`, `in_doubt`"),
     ]
-    http_status: Annotated[int | None, Meta(description="the terminal's, null if no complete reply arrived")]
+    http_status: Annotated[int | None, Meta(description="the terminal's HTTP status, null without a complete reply")]
     reason: Annotated[str | None, Meta(description="why there was no reply")]
 
 

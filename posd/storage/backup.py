@@ -78,11 +78,11 @@ class BackupStopped(Exception):
 class Written(msgspec.Struct, frozen=True):
     """Complete backup on disk."""
 
-    path: Annotated[str, Meta(description="where it is")]
+    path: Annotated[str, Meta(description="path of the backup")]
     bytes: Annotated[int, Meta(description="its size")]
     transactions: Annotated[int, Meta(description="number of payments in it")]
-    at: Annotated[Moment, Meta(description="of when it is")]
-    synced: Annotated[bool, Meta(description="false: a power cut now could remove its name")]
+    at: Annotated[Moment, Meta(description="time of the backup")]
+    synced: Annotated[bool, Meta(description="false: a power cut now could remove the file")]
 
 
 class Contents(msgspec.Struct, frozen=True):

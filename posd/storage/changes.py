@@ -215,9 +215,7 @@ class FeedDatabase(msgspec.Struct, frozen=True):
     first_seq: Annotated[int, Meta(description="its first number, whether that change is still there or not")]
     last_seq: Annotated[
         int | None,
-        Meta(
-            description="its last number known to this database; a lost database may have given out later ones; or null"
-        ),
+        Meta(description="its last number that this database knows, or null; a lost database may have used later ones"),
     ]
 
 

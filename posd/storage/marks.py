@@ -70,12 +70,12 @@ class Restored(msgspec.Struct, frozen=True):
     replaced: Annotated[str | None, Meta(description="path of the replaced file")]
     old: Annotated[OldFile, Meta(description="how much of the replaced file could be read")]
     taken_over: Annotated[int, Meta(description="payments from the replaced file")]
-    by_id: Annotated[int, Meta(description="those of which only the id could be read")]
+    by_id: Annotated[int, Meta(description="payments of which only the id could be read")]
     print_jobs: Annotated[int, Meta(description="print jobs from the replaced file")] = 0
-    print_jobs_by_id: Annotated[int, Meta(description="those of which only the id could be read")] = 0
+    print_jobs_by_id: Annotated[int, Meta(description="print jobs of which only the id could be read")] = 0
     ids: Annotated[int, Meta(description="number of ids in a list (`posd restore --ids`)")] = 0
     ids_taken_over: Annotated[
-        int, Meta(description="those that nothing else knew; these payments were taken over in doubt")
+        int, Meta(description="ids that only the list had; these payments were taken over in doubt")
     ] = 0
     newest_at: Annotated[Moment | None, Meta(description="the newest change in the backup, null if there is none")] = (
         None
@@ -149,8 +149,8 @@ class GoneBack(msgspec.Struct, frozen=True):
 
     at: Annotated[Moment, Meta(description="when it was found")]
     reason: Annotated[str, Meta(description="how it was found, in words")]
-    taken_over: Annotated[int, Meta(description="payments that the witness had and the database had not")]
-    newest_at: Annotated[Moment | None, Meta(description="the newest change that it had, null if it had none")] = None
+    taken_over: Annotated[int, Meta(description="payments that only the witness had")]
+    newest_at: Annotated[Moment | None, Meta(description="time of the newest change in it, or null")] = None
     latest: Annotated[Moment | None, Meta(description=LATEST)] = None
 
     @property

@@ -1,8 +1,8 @@
 """Known addresses of one terminal, and the address to use. Nothing here makes a connection.
 
-The address comes from the configuration, which overrides announcements, or from an announcement. It may change at any
-time (see `announcements`). A terminal in the cloud is called only at the configured address. Announcements on this
-network do not apply to such a terminal. `identity` has the rules by which one of several addresses may be used.
+An address comes from the configuration or from an announcement. A configured address overrides announcements, whose
+addresses may change at any time (see `announcements`). A terminal in the cloud is called only at the configured
+address. `identity` has the rules for the choice between several addresses.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,7 +47,8 @@ REACHABLE: Mapping[CandidateVerdict, bool | None] = {
 class TerminalAddresses:
     """State of a terminal's addresses.
 
-    `configured`: the configured address, or None for a discovered terminal. The times of the candidates are ISO 8601.
+    `configured`: the configured address, or None for a terminal that is discovered by its announcements. `claims`: the
+    announcements of its serial. `trusted`: the trust record, or None.
     """
 
     def __init__(
@@ -57,9 +58,9 @@ class TerminalAddresses:
         self._now = now
         self._is_open = is_open
         self.trusted: Trusted | None = None
-        #: The last trusted address of a discovered terminal, also while it is not announced.
+        #: The trusted address of a discovered terminal, even while it is not announced.
         self.place: Candidate | None = None
-        #: Base URL of the newest start, and the fingerprint that the device there showed, if any.
+        #: Base URL of the newest start, and the fingerprint of the device's certificate (None without TLS).
         self.started: tuple[str, str | None] | None = None
         self._begin(config)
 
@@ -67,7 +68,7 @@ class TerminalAddresses:
         """Set the configured address (or none), and drop the announcements."""
         self.config = config
         self.on_lan = config.access_mode == "local"
-        #: Whether only a device with the pinned certificate or key is called.
+        #: Whether calls are sent only to a device with the pinned certificate or key.
         self.pinned = config.pin is not None and config.scheme == "https"
         self.configured = Candidate(config.base_url.rstrip("/")) if config.base_url else None
         self.claims = SerialAnnouncements(config.scheme)
@@ -77,7 +78,7 @@ class TerminalAddresses:
         self.announced: Announcement | None = None
 
     def configure(self, config: TerminalConfig) -> None:
-        """Apply a changed configuration. Each address is to be probed again: another certificate may be right."""
+        """Apply a changed configuration. Each address has to be probed again: another certificate may be right now."""
         announcements = self.claims.announcements
         self._begin(config)
         self.place = None
@@ -99,7 +100,7 @@ class TerminalAddresses:
 
     @property
     def use(self) -> UsableAddress | AddressConflict:
-        """The address that may be used in the present state, or the conflict (see `identity`)."""
+        """Which address may be used at present, or the conflict that forbids every address (see `identity`)."""
         chosen = self._chosen
         address = self._address(chosen) if isinstance(chosen, UsableAddress) else None
         if address is None or not self.on_lan or self.other_at(address.base_url) is None:
@@ -109,7 +110,7 @@ class TerminalAddresses:
     def other_at(self, base_url: str) -> OtherTerminal | None:
         """Return the other terminal that is known at an address of this terminal, or None.
 
-        The device's own report takes precedence over announcements, which any device on the network can send.
+        A serial that the device itself reported takes precedence over announcements, which any device can send.
         """
         trusted = self.trusted
         here = trusted is not None and trusted.base_url == base_url
@@ -130,7 +131,7 @@ class TerminalAddresses:
     @property
     def _chosen(self) -> UsableAddress | AddressConflict:
         if self.configured is not None or not self.on_lan:
-            return UsableAddress.CONFIGURED  # it decides alone
+            return UsableAddress.CONFIGURED  # announcements do not matter
         trusted, place, old = self.trusted, self.place, self._old
         same = place.base_url if place is not None and old not in (LastTrusted.SILENT, LastTrusted.LOST) else None
         others = [item for item in self.claims.answering(same) if place is None or item.base_url != place.base_url]
@@ -142,7 +143,7 @@ class TerminalAddresses:
             proved=self._proved,
             decided=trusted is not None and trusted.decided,
             contested=trusted is not None and bool(trusted.turned_down),
-            # the result matters only with exactly one other device
+            # `judge` uses it only with exactly one other device
             is_open=len(others) == 1 and self._is_open(),
         )
 
@@ -157,7 +158,7 @@ class TerminalAddresses:
 
     @property
     def moves_soon(self) -> bool:
-        """Whether another address may be used after some more seconds of silence at the trusted one."""
+        """Whether another address may be used soon, if the trusted address stays silent for some more seconds."""
         return (
             self._old is LastTrusted.SILENT and self.use is UsableAddress.TRUSTED and bool(self.claims.answering(None))
         )
@@ -171,7 +172,7 @@ class TerminalAddresses:
             case UsableAddress.PROVEN:
                 return next(item for item in self.candidates if _proves(item))
             case UsableAddress.TRUSTED:
-                # only while it is announced, or replies
+                # only while this address is announced, or a device replies there
                 place = self.place
                 answers = place is not None and place.verdict is CandidateVerdict.ANSWERS
                 return place if place is not None and (answers or self.claims.find(place.base_url)) else None
@@ -193,7 +194,7 @@ class TerminalAddresses:
 
     @property
     def base_url(self) -> str | None:
-        """The best known address."""
+        """Base URL of the address to use, or None."""
         best = self.best
         return None if best is None else best.base_url
 
@@ -211,7 +212,7 @@ class TerminalAddresses:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """Its possible addresses."""
+        """Possible addresses of the terminal."""
         if self.configured is not None:
             return (self.configured,)
         announced = self.claims.candidates
@@ -221,11 +222,11 @@ class TerminalAddresses:
 
     @property
     def can_be_probed(self) -> bool:
-        """Whether there is a device on this network to probe."""
+        """Whether the terminal has an address on this network that can be probed."""
         return self.on_lan and bool(self.candidates)
 
     def find(self, base_url: str) -> list[Candidate]:
-        """Return the terminal's candidates with this address."""
+        """Return the candidates of the terminal with this base URL."""
         if self.configured is not None:
             return [self.configured] if self.configured.base_url == base_url else []
         here = [self.place] if self.place is not None and self.place.base_url == base_url else []
@@ -233,12 +234,12 @@ class TerminalAddresses:
 
     @property
     def answering(self) -> list[Candidate]:
-        """Its addresses that replied to the last connection."""
+        """Addresses of the terminal at which the last connection succeeded."""
         return [item for item in self.candidates if item.verdict is CandidateVerdict.ANSWERS]
 
     @property
     def has_rivals(self) -> bool:
-        """Whether another device replies as this terminal. Nothing is sent to that device."""
+        """Whether several devices without proof of their identity are reachable under this terminal's serial."""
         return not self.moves_freely and bool(self.claims.rivals)
 
     # Proof that a device is the terminal.
@@ -255,10 +256,9 @@ class TerminalAddresses:
         return Proof.CA if self.must_prove(None) else Proof.NONE
 
     def must_prove(self, base_url: str | None) -> bool:
-        """Return whether an address may be used only with a certificate that has the serial. This is required if an
-        earlier certificate had the serial.
+        """Return whether a device at an address must have a certificate with the serial.
 
-        At a configured address any trusted device may reply.
+        This is required if an earlier certificate had the serial. At a configured address it is not required.
         """
         if self.configured is not None or self.pinned or not self.on_lan:
             return False
@@ -271,7 +271,7 @@ class TerminalAddresses:
         return by_ca and self.place is not None and self.config.ca_file is not None
 
     def claimants(self) -> tuple[Claimant, ...]:
-        """Return the claims to be this terminal, each address once."""
+        """Return the claims to be this terminal, one for each address."""
         announced = self.claims.candidates
         return tuple(
             Claimant(
@@ -284,7 +284,7 @@ class TerminalAddresses:
         )
 
     def describe(self, conflict: AddressConflict, since: str) -> OpenConflict:
-        """Return a conflict with its claims, and the words for an operator."""
+        """Return a conflict with its claims, and the text for an operator."""
         trusted, serial = self.trusted, self.config.serial
         others = tuple(item.base_url for item in self.answering if trusted is None or item.base_url != trusted.base_url)
         here = self.configured or trusted
@@ -296,12 +296,13 @@ class TerminalAddresses:
     def same_device(self, sent_to: str, base_url: str) -> bool | str:
         """Return whether the device at `base_url` is the one that received the newest start, at `sent_to`.
 
-        If a fingerprint is returned, the device is the same if its certificate has that fingerprint.
+        If that depends on its certificate, return the fingerprint that the certificate must have.
 
-        An address alone is no proof, because other devices can get it. A device with the same certificate is the same
+        An address alone is no proof, because another device can get it. A device with the same certificate is the same
         device, even if the configured pin or CA has changed since. The certificate is unknown over plain HTTP, and for
-        a start before a restart of posd. Then a pinned terminal is the same at each address, because no other device is
-        called. Without a pin, an equal address counts as the same device. In the cloud the path has the serial.
+        a start before a restart of posd. Then a pinned terminal counts as the same at each address, because only the
+        pinned device is called. Without a pin, an equal address counts as the same device. In the cloud every start
+        has the same address, and its path has the serial.
         """
         if not self.on_lan:
             return True
@@ -311,14 +312,14 @@ class TerminalAddresses:
         return base_url == sent_to or (self.config.pin is not None and base_url.startswith("https:"))
 
     def was_same_device(self, sent_to: str, base_url: str, certificate: str | None) -> bool:
-        """Return whether the device with this certificate at `base_url` received the newest start."""
+        """Return whether the device at `base_url`, which has this certificate, received the newest start."""
         same = self.same_device(sent_to, base_url)
         return same if isinstance(same, bool) else certificate == same
 
     # Results of connections, and the trust records that a call or an operator creates.
 
     def record(self, base_url: str, verdict: CandidateVerdict, reason: str | None, at: str) -> None:
-        """Record the result of a connection to an address of the terminal. `reason`: why the device does not reply."""
+        """Record the result of a connection to an address of the terminal. `reason`: why it failed, or None."""
         tried = monotonic()
         for candidate in self.find(base_url):
             candidate.verdict, candidate.reason, candidate.checked_at, candidate.tried = verdict, reason, at, tried
@@ -329,14 +330,14 @@ class TerminalAddresses:
                 candidate.silent_since = tried
 
     def to_trust(self, base_url: str) -> Trusted | None:
-        """Return the trust record that a request to that address creates, or None if it changes nothing."""
+        """Return the trust record that a start at an address creates, or None if the address is trusted already."""
         old = self.trusted
         if not self.on_lan or (old is not None and old.base_url == base_url):
             return None
         return Trusted(base_url, self.proof(next(iter(self.find(base_url)), None)), iso(self._now()))
 
     def proved(self, base_url: str) -> Trusted | None:
-        """Return the trust record of a device that has proven its identity for the first time, else None."""
+        """Return the trust record with the proof of the device at an address, or None if it has no new proof."""
         old = self.trusted
         if old is None or old.base_url != base_url or old.proof is Proof.CA or self.proof() is Proof.PINNED:
             return None

@@ -1,9 +1,9 @@
 """Announcements of a terminal, its announced addresses, and the choice between several devices with its serial. No I/O.
 
-mDNS reports everything that a device announces on any interface, such as loopback, link-local and invalid addresses. An
-address is a candidate if it can be a device on this network. Loopback and link-local addresses are candidates only if
-such an interface is configured. A public address is never a candidate. A terminal with a public address needs a
-`base_url`.
+mDNS reports all addresses that a device announces, including loopback, link-local and invalid ones. An address is a
+candidate if it can be of a device on this network. A loopback or link-local address is a candidate only if an interface
+with such an address is configured. A public address is never a candidate. A terminal with a public address needs a
+configured `base_url`.
 """
 
 import ipaddress
@@ -22,10 +22,10 @@ MAX_CANDIDATES = 4
 
 
 def candidates(announced: Iterable[str], chosen: Iterable[str]) -> tuple[str, ...]:
-    """Return the usable addresses in URL form, IPv4 before IPv6, otherwise in the announced order.
+    """Return the usable addresses in URL form: IPv4 before IPv6, otherwise in the announced order.
 
-    `announced`: addresses as text, IPv6 link-local addresses with their scope (`fe80::1%eth0`). Texts that are no
-    addresses are omitted. `chosen`: addresses of the configured interfaces; empty: all interfaces.
+    `announced`: addresses as texts, IPv6 link-local addresses with their scope (`fe80::1%eth0`). A text that is no
+    address is omitted. `chosen`: addresses of the configured interfaces; empty: all interfaces.
     """
     wanted = [address for text in chosen if (address := _read(text)) is not None]
     usable = [address for text in announced if (address := _read(text)) is not None and _usable(address, wanted)]
@@ -63,20 +63,20 @@ def _usable(address: Address, chosen: list[Address]) -> bool:
 #
 # Any device on the network can announce any content. An incomplete or unprintable announcement is ignored.
 
-#: Longest serial, in characters, as in the configuration. A longer one belongs to no terminal of the fleet.
+#: Longest serial in an announcement, in characters. A longer serial cannot be configured.
 MAX_SERIAL = 64
 #: Longest stored brand and model, in characters.
 MAX_TEXT = 128
 
 
 class MalformedAnnouncement(Exception):
-    """Announcement that cannot be one of a terminal. The message is the reason, without a quotation."""
+    """Announcement that is not of a terminal. The message is the reason, and quotes nothing of the announcement."""
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """Announcement of a terminal: `name` is the full instance name in lower case, `seen_at` ISO 8601.
+    """Announcement of a terminal. `name`: the full instance name in lower case. `seen_at`: ISO 8601.
 
-    `hosts`: the announced addresses in URL form, the best first.
+    `hosts`: the usable addresses in URL form, the best first.
     """
 
     name: str
@@ -99,8 +99,8 @@ def read_announcement(
 ) -> Announcement:
     """Return the announcement. Raise MalformedAnnouncement.
 
-    `name` ends with `service_type`. `properties`: content of the TXT record. `announced`: addresses as text. `rules`
-    has the TXT keys of the serial in order, and the addresses of the chosen interfaces.
+    `name` ends with `service_type`. `properties`: content of the TXT record. `announced`: addresses as texts. `rules`
+    has the names in the TXT record that can have the serial, and the addresses of the configured interfaces.
     """
     lowered = {key.lower(): value for key, value in properties.items()}
     serial = _serial(lowered, name.removesuffix(f".{service_type}"), rules.serial_keys)
@@ -113,7 +113,7 @@ def read_announcement(
 
 
 def _serial(properties: Mapping[str, str | None], instance: str, keys: tuple[str, ...]) -> str:
-    """Return the serial: the value of the first TXT key (in any case) with a value, else the instance name."""
+    """Return the serial: the value of the first of `keys` (in any case) that has one, else the instance name."""
     named = ((properties.get(key.lower()) or "").strip() for key in keys)
     serial = next((value for value in named if value), instance)
     if not serial or len(serial) > MAX_SERIAL or not _plain(serial):
@@ -130,12 +130,12 @@ def _plain(text: str) -> bool:
     return text.isprintable() and "\N{REPLACEMENT CHARACTER}" not in text
 
 
-#: HTTP and HTTPS port of terminals. A terminal may announce one and be called at the other.
+#: Usual ports of terminals for HTTP and HTTPS. A terminal may announce one and be configured with the other.
 PORTS_OF_ONE = frozenset({6868, 6869})
 
 
 def is_at(announcement: Announcement, base_url: str) -> bool:
-    """Return whether the announced addresses and port fit a base URL. A host name in the URL is not resolved."""
+    """Return whether a base URL has an announced address and the port. A host name in the URL is not resolved."""
     parts = urlsplit(base_url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     if port != announcement.port and not {port, announcement.port} <= PORTS_OF_ONE:
@@ -150,8 +150,8 @@ def is_at(announcement: Announcement, base_url: str) -> bool:
 #
 # - The order is: replies, not tried yet, unreachable, TLS does not verify. Among equals the newest announcement comes
 #   first, and within one the order of its addresses.
-# - An announcement under a known instance name replaces the previous one. The old addresses stay while they reply and
-# the new ones do not, because the newest announcement may be false.
+# - An announcement under a known instance name replaces the previous one. The old addresses stay while a device replies
+#   there and none replies at the new ones, because the newest announcement may be false.
 # - Two reachable devices with one serial are rivals. The operator has to decide between them.
 
 #: Largest number of claims of one serial, because devices on the LAN can send any number.
@@ -167,7 +167,7 @@ class CandidateVerdict(IntEnum):
     REFUSED = 3
 
 
-#: Order of preference by (result of the last connection, the claim was replaced).
+#: (result of the last connection, whether the claim was replaced) -> rank. The lowest rank is preferred.
 PREFERENCE: Mapping[tuple[CandidateVerdict, bool], int] = {
     (CandidateVerdict.ANSWERS, False): 0,
     (CandidateVerdict.UNCHECKED, False): 1,
@@ -183,10 +183,10 @@ PREFERENCE: Mapping[tuple[CandidateVerdict, bool], int] = {
 class Candidate(msgspec.Struct):
     """One address of one device, and its state.
 
-    `reason`: why the device does not reply, as text. `checked_at` is ISO 8601, and `tried` the same moment in monotonic
-    seconds. `certificate`: SHA-256 fingerprint (hex) of the last certificate that verified there. `proven`: that
-    certificate has the serial. `since`: first announcement or probe of the address, ISO 8601. `silent_since`: monotonic
-    seconds since which no connection succeeded; None if the last connection succeeded.
+    `verdict`: result of the last connection. `reason`: why it failed, as text. `checked_at` and `tried`: its time, as
+    ISO 8601 and in monotonic seconds. `certificate`: SHA-256 fingerprint (hex) of the last verified certificate.
+    `proven`: whether that certificate has the serial. `since`: time of the first announcement or connection, ISO 8601.
+    `silent_since`: time of the first failure since the last success, in monotonic seconds, or None.
     """
 
     base_url: str
@@ -203,7 +203,7 @@ class Candidate(msgspec.Struct):
 class AnnouncedSerial(msgspec.Struct):
     """One announcement of a serial. `replaced`: a newer announcement with the same instance name has other addresses.
 
-    `heard`: False if the interfaces have changed since the last announcement.
+    `heard`: False if this machine's interfaces have changed since the announcement.
     """
 
     announcement: Announcement
@@ -213,7 +213,7 @@ class AnnouncedSerial(msgspec.Struct):
 
     @property
     def best(self) -> Candidate:
-        """The candidate to use for this claim."""
+        """The preferred candidate of the announcement."""
         return min(self.candidates, key=lambda candidate: candidate.verdict)
 
     def has(self, base_url: str | None) -> bool:
@@ -222,12 +222,12 @@ class AnnouncedSerial(msgspec.Struct):
 
     @property
     def service_type(self) -> str:
-        """Service type of the device, such as `_card-terminal._tcp.local.`."""
+        """Announced service type, such as `_card-terminal._tcp.local.`."""
         return ".".join(self.announcement.name.rsplit(".", 4)[1:])
 
     @property
     def certificates(self) -> frozenset[str]:
-        """Fingerprints of the certificates at the candidates."""
+        """Fingerprints of the verified certificates of the candidates."""
         return frozenset(item.certificate for item in self.candidates if item.certificate is not None)
 
 
@@ -247,12 +247,12 @@ class SerialAnnouncements(msgspec.Struct):
 
     @property
     def announcements(self) -> tuple[Announcement, ...]:
-        """Present announcements, in the order of arrival."""
+        """The announcements that were not replaced, in the order of arrival."""
         return tuple(claim.announcement for claim in self._claims if not claim.replaced)
 
     @property
     def best(self) -> tuple[AnnouncedSerial, Candidate] | None:
-        """The preferred claim and its candidate to use, or None without claims."""
+        """The preferred claim and its preferred candidate, or None without claims."""
         claim = next(iter(self), None)
         return None if claim is None else (claim, claim.best)
 
@@ -266,8 +266,9 @@ class SerialAnnouncements(msgspec.Struct):
         return [candidate for candidate in self.candidates if candidate.tried < before]
 
     def decided(self, before: float) -> bool:
-        """Return whether the best candidate is known. The best candidate is known if no untried candidate is newer than
-        one that replied since `before`.
+        """Return whether further probes cannot change the preferred candidate.
+
+        That is so if a candidate replied since `before` (monotonic seconds), and all newer claims were tried since.
         """
         newest_first = reversed(self._claims)
         for claim in sorted(newest_first, key=lambda claim: claim.replaced):
@@ -283,7 +284,7 @@ class SerialAnnouncements(msgspec.Struct):
         return [candidate for candidate in self.candidates if candidate.base_url == base_url]
 
     def announce(self, announcement: Announcement) -> bool:
-        """Add an announcement. Return whether it has an address that is new for its instance name."""
+        """Add an announcement. Return whether it has an address that its instance name did not have before."""
         known = {item.base_url: item for claim in self._claims for item in claim.candidates}
         before = [claim for claim in self._claims if claim.announcement.name == announcement.name]
         urls = [f"{self.scheme}://{host}:{announcement.port}" for host in announcement.hosts]
@@ -301,8 +302,8 @@ class SerialAnnouncements(msgspec.Struct):
                 self._claims.remove(old)
         self._claims.append(claim)
         while len(self._claims) > MAX_CLAIMS:
-            # Keep a candidate whose certificate verified, even if it is silent: the device does not announce itself
-            # again when it returns.
+            # Prefer to keep a claim with a verified certificate, even if its device is silent. When that device is
+            # back, it does not announce itself again.
             least_first = reversed([old for old in self if old is not claim])
             self._claims.remove(min(least_first, key=lambda old: bool(old.certificates)))
         return not here >= set(urls)
@@ -315,15 +316,15 @@ class SerialAnnouncements(msgspec.Struct):
         return gone[-1].announcement if gone else None
 
     def mark_stale(self) -> None:
-        """Mark every claim as not announced on the present network."""
+        """Mark every claim as not announced since this machine's interfaces changed."""
         for claim in self._claims:
             claim.heard = False
 
     def sweep(self) -> list[Announcement]:
-        """Remove, and return, the claims that the probes disproved.
+        """Remove the claims that the probes disproved. Return their announcements.
 
-        A replaced claim is removed if it does not reply or is the same device. A claim that was not announced since the
-        interfaces changed is removed if it is unreachable.
+        A replaced claim is removed if no device replies there, or if its device replies at the newer addresses too. A
+        claim that was not announced since the interfaces changed is removed if no device replies there.
         """
         answering = [claim for claim in self._claims if claim.best.verdict is CandidateVerdict.ANSWERS]
         gone = []
@@ -339,9 +340,9 @@ class SerialAnnouncements(msgspec.Struct):
         return gone
 
     def answering(self, old: str | None) -> list[Candidate]:
-        """Return the best address of each device that replies, the preferred one first.
+        """Return the best address of each device that replies, the preferred device first.
 
-        `old`: an address known to be the terminal's, or None. Other addresses of that device are omitted.
+        `old`: an address that is known to be the terminal's, or None. Further addresses of that device are omitted.
         """
         known = [claim for claim in self if claim.has(old)]
         devices: list[AnnouncedSerial] = []
@@ -353,9 +354,9 @@ class SerialAnnouncements(msgspec.Struct):
 
     @property
     def rivals(self) -> list[Candidate]:
-        """Best addresses of reachable devices at different hosts, the preferred device first. Empty without rivals.
+        """Best address of each reachable device under this serial, the preferred device first.
 
-        The operator has to decide between them.
+        Empty if there is only one device. Otherwise the operator has to decide between the devices.
         """
         reached = [
             claim for claim in self if claim.best.verdict in (CandidateVerdict.ANSWERS, CandidateVerdict.REFUSED)
@@ -371,10 +372,10 @@ def _same_name(one: AnnouncedSerial, other: AnnouncedSerial) -> bool:
 
 
 def _one_device(one: AnnouncedSerial, other: AnnouncedSerial) -> bool:
-    """Return whether both announcements come from one device.
+    """Return whether two announcements are of one device.
 
-    Announcements of two service types with one host are one device, if they have the same certificate or none. Two
-    announcements of one name with the same certificate are one device.
+    They are of one device if they have the same certificate (or none), two service types, and a common host. They are
+    also of one device if they have the same certificate and the same instance name.
     """
     if one is other:
         return True

@@ -1,8 +1,8 @@
 """Result of the one attempt to call a terminal: whether anything was written, and whether a complete reply arrived.
 
-An error in a reply is `{type, code, message, param, object}` (terminal API, Refusals). The error is at the top of the
-reply, in its member `failure`, or in its member `object`. Otherwise `object` has the subject of the error. All three
-are parsed leniently, because the reply is untrusted.
+An error in a reply is `{type, code, message, param, object}` (terminal API, Refusals). A terminal writes the error at
+the top of the reply, in a member `failure`, or in a member `object`. In an error at the top, `object` can describe the
+payment instead. All places are parsed leniently, because a reply is untrusted.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +15,10 @@ import msgspec
 from posd.base.json_types import UNREADABLE, Object, as_text, decoded
 from posd.base.text import shown
 
-#: Longest stored type, code and parameter, and longest stored message, in characters.
+#: Longest stored type, code and `param` of an error, and longest stored message, in characters.
 MAX_WORD, MAX_MESSAGE = 64, 256
 
-#: Longest serial, in characters, as in the configuration. Then the names of its member in an error.
+#: Longest serial, in characters, and the names of the member of an error that has the serial.
 MAX_SERIAL, SERIAL_NAMES = 64, ("serial_number", "serialNumber")
 
 #: Type of an error from the acquirer, and prefix of its codes in older documents.
@@ -30,9 +30,9 @@ BUSY = "TER-003"
 class ErrorEnvelope(msgspec.Struct, frozen=True):
     """Error in a terminal's reply. A field is None if it is missing or not a text.
 
-    `acquirer`: the acquirer may have been asked. `busy`: whether the terminal runs another operation. `certain`: it is
-    an error even with HTTP 2xx, where a code alone proves nothing. `clear`: all readable parts agree. `whole`: clear,
-    with a type and a code. `serial_number`: serial in the error.
+    `acquirer`: whether the acquirer may have been asked. `busy`: whether the terminal runs another operation.
+    `certain`: whether it is an error even in a 2xx reply, where a code alone proves nothing. `clear`: whether all
+    readable parts agree. `whole`: whether it is clear, and has a type and a code. `serial_number`: serial in the error.
     """
 
     type: str | None
@@ -62,7 +62,7 @@ def read_envelope(body: bytes) -> ErrorEnvelope | None:
 
 
 def envelope_in(members: Object) -> ErrorEnvelope | None:
-    """Return the first error in an object that has type and code, else the first that has one of them."""
+    """Return the first error in a reply that has type and code, else the first one that has type or code."""
     found = list(_places(members))
     if not found:
         return None
@@ -99,7 +99,7 @@ def _serial_number(about: Any) -> str | None:
 
 
 def word(members: Mapping[str, Any], name: str, limit: int = MAX_WORD) -> str | None:
-    """Return a text, or the digits of a number. Return None for other values and for an empty text."""
+    """Return a member as a text, or None if it is missing, empty, or neither a text nor a number."""
     return (as_text(members.get(name)) or "")[:limit] or None
 
 
@@ -126,10 +126,10 @@ class NotSent(msgspec.Struct, frozen=True, tag="not_sent"):
 
 
 class Replied(msgspec.Struct, frozen=True, omit_defaults=True, tag="replied"):
-    """A complete reply: Complete reply: HTTP status and body. `complete` is False if the body was cut at the limit.
+    """A reply arrived, with HTTP status and body. `complete`: False if the body was cut at a limit.
 
-    `remark`: a sentence about the reply, such as the clock difference after a refused signed call. `sealed`: the body
-    is encrypted and could not be decrypted.
+    `remark`: a sentence about the reply, such as the clock difference after a refused signed call. `sealed`: whether
+    the body is encrypted and could not be decrypted.
     """
 
     status: int
@@ -149,9 +149,9 @@ Attempt = NotSent | Replied | ReplyLost
 
 
 def cut(attempt: Attempt, most: int) -> Attempt:
-    """Return an attempt with at most `most` bytes of its reply. A remark gives the full size.
+    """Return an attempt with at most `most` bytes of its reply. The remark has the full size.
 
-    The stored attempt is the one that is judged, so a cut reply is not complete.
+    A cut reply is not complete. posd judges the cut reply, because only that is stored and can be judged again.
     """
     if not isinstance(attempt, Replied) or len(attempt.body) <= most:
         return attempt
@@ -160,7 +160,7 @@ def cut(attempt: Attempt, most: int) -> Attempt:
 
 
 def size_of(attempt: Attempt) -> int:
-    """Return the stored bytes of a reply."""
+    """Return the size of the reply in bytes, or 0 without a reply."""
     return len(attempt.body) if isinstance(attempt, Replied) else 0
 
 
@@ -207,14 +207,14 @@ class Doubtful(msgspec.Struct, frozen=True):
     reason: str
 
 
-#: With a 408 the terminal stopped reading, but it may have started the payment.
+#: Statuses 4xx that are no refusal. With a 408 the terminal stopped reading, but it may have started the payment.
 UNDECIDED_CLIENT_ERRORS = frozenset({408})
 #: Statuses of refused authentication. The terminal has not accepted the caller, and sends nothing to the acquirer.
 UNAUTHENTICATED = frozenset({401, 403})
 
 
 def with_remark(words: str, remark: str) -> str:
-    """Append the remark on a reply to a sentence about its meaning."""
+    """Return a sentence about a reply, with the remark on the reply."""
     return f"{words}; {remark}" if remark else words
 
 
@@ -223,8 +223,8 @@ def judge_start(
 ) -> Taken | StartRefused | NotSent | Doubtful:
     """Judge the attempt to start a payment or a print job. `accepted` judges a 2xx reply.
 
-    `reads_errors`: False for records of a version that ignored errors in replies. Such records are judged as by that
-    version, so that an upgrade changes no state.
+    `reads_errors`: False for an attempt that a version which ignored errors in replies has recorded. Such an attempt is
+    judged as that version did, so that an upgrade changes no state.
     """
     match attempt:
         case NotSent():
@@ -251,14 +251,14 @@ def refused(reply: Replied, error: ErrorEnvelope | None) -> StartRefused:
     return StartRefused(reply.status, reply.body.decode("utf-8", "replace")[:MAX_REFUSAL_TEXT], reply.remark, error)
 
 
-# Evidence of a signed call about this machine's clock. The authentication schemes sign the time, and a terminal refuses
-# a time too far from its own clock. The `Date` header of its reply has the time of that clock, in whole seconds (RFC
-# 9110, 6.6.1).
+# Comparison of clocks after a signed call. The authentication signs the time, and a terminal refuses a time that is too
+# far from its own. The `Date` header of its reply has the terminal's time, in whole seconds (RFC 9110, 6.6.1).
 
 
 def clock_ahead(now: datetime, date: str | None) -> int | None:
-    """Return by how many seconds this clock is ahead of a `Date` header (negative: behind), or None if the header is
-    invalid.
+    """Return by how many seconds this clock is ahead of a `Date` header (negative: behind).
+
+    Return None if the header is missing or invalid.
     """
     try:
         theirs = parsedate_to_datetime(date or "")
@@ -268,9 +268,9 @@ def clock_ahead(now: datetime, date: str | None) -> int | None:
 
 
 def clock_remark(status: int, seconds: int | None, window: int) -> str:
-    """Return a sentence about the clock difference after a refused call, or an empty text if it is not the cause.
+    """Return a sentence about the likely cause of a refused signed call, or an empty text.
 
-    `seconds`: from `clock_ahead`. `window`: accepted difference, in seconds.
+    `seconds`: from `clock_ahead`. `window`: accepted clock difference, in seconds.
     """
     if seconds is not None and abs(seconds) > window:
         direction = "ahead of" if seconds > 0 else "behind"

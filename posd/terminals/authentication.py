@@ -1,14 +1,13 @@
 """Authentication of calls to terminals and of their webhooks. No I/O.
 
-The authentication of a call converts a request into the request that is sent.
+An `Authentication` is a function that returns the request to send for a request. The schemes are `hmac_sha256` and
+`hash_encrypt`, chosen by `auth` in the configuration. With each scheme, the configured headers are sent too. A scheme
+receives the request without the headers Host and Content-Length, which follow from URL and body.
 
-The schemes are `hmac_sha256` and `hash_encrypt`, chosen by `auth` in the configuration (`settings`). The configured
-headers are sent with each scheme. A scheme receives the request without the headers Host and Content-Length, which
-follow from URL and body.
+The terminal API has no signature of webhooks. The three kinds here are those of similar services. A signature is
+required only if `webhook_signature` is configured.
 
-The terminals' documentation has no signature of webhooks. The three kinds here are those of similar services. A
-signature is required only if `webhook_signature` is configured. Source: docs/guides/real-terminals.md, Webhook
-signatures.
+Source: docs/guides/real-terminals.md, Webhook signatures.
 """
 
 import base64
@@ -30,7 +29,7 @@ from posd.terminals.attempt import CallFailed
 class OutgoingRequest:
     """One HTTP request. The repr shows only the method, because headers, body and URL can contain secrets.
 
-    `opened` decrypts the body of the reply. It raises UnreadableReply.
+    `opened` returns the decrypted body of the reply, or raises UnreadableReply.
     """
 
     method: str
@@ -49,18 +48,18 @@ class OutgoingRequest:
         return replace(self, headers={**kept, **values})
 
 
-#: Called for each request just before it is sent, in the event loop. The function must not block.
+#: Function that is called for each request just before it is sent, in the event loop. It must not block.
 Authentication = Callable[[OutgoingRequest], OutgoingRequest]
 
 
 class UnreadableReply(ValueError):
-    """Encrypted reply that cannot be decrypted with the key of its request."""
+    """Encrypted reply that cannot be decrypted with the key of the request."""
 
 
 def authenticate(request: OutgoingRequest, authentication: Authentication) -> OutgoingRequest:
-    """Return the request to send. Raise CallFailed for every failure, with a message that quotes nothing.
+    """Return the request to send. Raise CallFailed for every failure, with a message that quotes no secret.
 
-    Headers are checked before the connection, so that the failure is reported as one of authentication.
+    Headers are checked here, so that a wrong one is reported as a failure of the authentication.
     """
     try:
         authenticated = authentication(request)
@@ -81,7 +80,7 @@ def hmac_sha256(business_code: str, now: Callable[[], float]) -> Authentication:
     key = business_code.encode()
 
     def sign(request: OutgoingRequest) -> OutgoingRequest:
-        # signature of the body (or of an empty one), and the present time
+        # Without a body, the empty text is signed.
         body = None if request.body is None else canonical(request.body)
         signature = base64.b64encode(hmac.digest(key, body or b"", hashlib.sha256)).decode()
         signed = request.with_headers({"Authorization": signature, "timestamp": str(int(now() * 1000))})
@@ -96,7 +95,7 @@ def none(request: OutgoingRequest) -> OutgoingRequest:
 
 
 def headers(values: Mapping[str, str]) -> Authentication:
-    """Return a wrapper of an authentication that adds these headers to each request."""
+    """Return an authentication that only adds these headers."""
 
     def add(request: OutgoingRequest) -> OutgoingRequest:
         return request.with_headers(values)
@@ -107,11 +106,11 @@ def headers(values: Mapping[str, str]) -> Authentication:
 #: Headers of a request as received: names in lower case.
 Headers = Iterable[tuple[bytes, bytes]]
 
-#: Limits of the headers that are checked and stored: number of headers with one name, and bytes of each. A signature
-#: has 64 bytes.
+#: Limits of the headers that are checked and stored: number of headers with the same name, and size of a value in
+#: bytes. A signature has at most 64 bytes.
 MAX_OF_A_NAME = 2
 MAX_VALUE_BYTES = 200
-#: Limits of the header names that are shown: number and length.
+#: Limits of the header names that are shown: number of names, and length of a name.
 MAX_NAMES = 40
 MAX_NAME_CHARACTERS = 64
 
@@ -119,10 +118,10 @@ _ID = b"x-kushki-id"
 
 
 class SignatureKind(msgspec.Struct, frozen=True):
-    """One kind of signature: HMAC-SHA256 of the body. `headers`: names of the headers that may contain it.
+    """One kind of signature: HMAC-SHA256 of the body. `headers`: names of the headers that may have the signature.
 
-    `encoded`: the signature is in base64, possibly after a word such as HMAC and a space. Otherwise it is in
-    hexadecimal digits. `with_id`: the signed text is the body, a dot, and the value of the header X-Kushki-Id.
+    `encoded`: whether the signature is in base64, possibly after a word such as HMAC and a space. Otherwise it is in
+    hexadecimal digits. `with_id`: whether the signed text is the body, a dot, and the value of the header X-Kushki-Id.
     """
 
     headers: tuple[bytes, ...]

@@ -1,7 +1,8 @@
-"""Client for terminals: a new connection for each call, and exact knowledge of the bytes sent.
+"""Client for terminals. Each call has a new connection, and reports whether any byte of the request was sent.
 
-A stale kept-alive connection would cause many uncertain outcomes, so no connection is kept. The request is one write
-(`exchange`), with a mark just before it. A failure before the mark is `NotSent`; a failure after it is `ReplyLost`.
+A kept connection that the terminal has closed would cause many uncertain outcomes. So no connection is kept. The
+request is written at once (`exchange`). A failure before that write is `NotSent`, and a failure after it is
+`ReplyLost`.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ from posd.terminals.exchange import ClientExchange, HttpAnswer, request_bytes
 from posd.terminals.trust import ProbeResult
 from posd.tls.certificate import has_serial, server_hostname
 
-#: Seconds after which the next address of a host name is tried in parallel (RFC 8305, section 5).
+#: Seconds after which the next address of a host name is tried too (RFC 8305, section 5).
 ATTEMPT_SECONDS = 0.25
 
 #: Headers of every request. The authentication adds others.
@@ -60,7 +61,7 @@ HEADERS: Final = MappingProxyType(
 _PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
 
-#: Longest wait of a probe until the terminal closes too, in seconds.
+#: Longest wait of a probe until the terminal has closed the connection too, in seconds.
 GOODBYE_SECONDS = 1.0
 
 
@@ -69,7 +70,7 @@ def make_clients(
     now: Callable[[], datetime] = wall,
     clock_sure: Callable[[], bool] = lambda: True,
 ) -> "dict[str, TerminalAccess]":
-    """Read certificates, headers and secrets of each terminal. Return the clients by serial. Blocking.
+    """Read certificates, headers and secrets of each terminal (blocking). Return serial -> client.
 
     Raise OSError or HeaderError if a file cannot be used.
     """
@@ -84,9 +85,9 @@ def make_clients(
 
 
 def authentication_of(terminal: TerminalConfig, now: Callable[[], datetime]) -> Authentication:
-    """Read the secrets of a terminal, and return its configured authentication.
+    """Read the secrets of a terminal (blocking), and return its configured authentication.
 
-    Raise HeaderError if a secret cannot be read. Blocking.
+    Raise HeaderError if a secret cannot be read.
     """
     values = {name: header.resolve() for name, header in terminal.headers.items()}
     beside = authentication.headers(values) if values else authentication.none
@@ -104,9 +105,9 @@ def authentication_of(terminal: TerminalConfig, now: Callable[[], datetime]) -> 
 
 
 def webhook_verifier(terminal: TerminalConfig) -> Verifier | None:
-    """Read the secret of a terminal's webhooks, and return their verifier, or None if no signature is required.
+    """Read the secret of a terminal's webhooks (blocking), and return their verifier.
 
-    Raise HeaderError if the secret cannot be read. Blocking.
+    Return None if no signature is required. Raise HeaderError if the secret cannot be read.
     """
     if not terminal.webhook_signature:
         return None
@@ -128,8 +129,9 @@ class TerminalAccess:
     webhooks: Verifier | None = None
     now: Callable[[], datetime] = wall
     clock_sure: Callable[[], bool] = lambda: True
-    #: Fingerprint of a certificate that verified here -> whether it has the serial.
+    #: Fingerprint of a verified certificate -> whether it has the serial.
     _proving: dict[str, bool] = field(default_factory=dict, init=False)
+    #: Whether posd is stopping, so that every call ends at once.
     _hurried: bool = field(default=False, init=False)
     #: Time-outs of the open calls, in the order in which they were set.
     _deadlines: dict[asyncio.Timeout, None] = field(default_factory=dict, init=False)
@@ -150,12 +152,12 @@ class TerminalAccess:
         proven: bool = False,
         connected: Callable[[str | None], None] = lambda _certificate: None,
     ) -> Attempt:
-        """Send one request, and return the result. The call ends within the sum of the connect and reply time-outs.
+        """Send one request, and return the result. The call ends within `longest_call`.
 
-        `written`: called when the request was passed to the network. `same_as`: SHA-256 fingerprint (hex).
-        Nothing is sent to a device with another certificate. `proven`: nothing is sent to a device whose certificate
-        does not prove the terminal's identity. `connected`: called before anything is sent, with the fingerprint of the
-        device (None without TLS). If it raises CallFailed, nothing is sent.
+        `written`: called after the request was passed to the network. `same_as`: SHA-256 fingerprint (hex) that the
+        certificate must have. `proven`: whether the certificate must have the serial. If the certificate does not fit,
+        nothing is sent. `connected`: called before anything is sent, with the fingerprint of the certificate (None
+        without TLS). If it raises CallFailed, nothing is sent.
         """
         end_turn()
         trust.judge_dates(self.context, self.clock_sure())
@@ -221,7 +223,7 @@ class TerminalAccess:
         return self._replied(request, answer)
 
     async def _connect(self, exchange: ClientExchange, host: str, port: int, *, secure: bool) -> None:
-        """Connect within the connect time-out, including TLS. Raise CallFailed with the reason."""
+        """Connect, including TLS, within the connect time-out. Raise CallFailed with the reason."""
         seconds, name = self.config.connect_timeout_seconds, self.config.server_name or host.partition("%")[0]
         try:
             async with asyncio.timeout(seconds):
@@ -240,7 +242,7 @@ class TerminalAccess:
             raise CallFailed(f"cannot connect: {trust.why_not(error)}") from error
 
     def _replied(self, request: OutgoingRequest, answer: HttpAnswer) -> Replied:
-        """Return the decrypted reply with its remark."""
+        """Return the decrypted reply with a remark about a likely cause of its status."""
         if not answer.complete:
             return Replied(answer.status, answer.body, complete=False)
         remark = ""
@@ -258,7 +260,7 @@ class TerminalAccess:
         return Replied(answer.status, body, remark=remark, sealed=sealed)
 
     async def probe(self, base_url: str) -> ProbeResult:
-        """Connect as for a call, including TLS. Send nothing, and close in an orderly way."""
+        """Connect as for a call, including TLS. Send no request, and close the connection in an orderly way."""
         trust.judge_dates(self.context, self.clock_sure())
         parts, seconds = urlsplit(base_url), self.config.connect_timeout_seconds
         secure, name = parts.scheme == "https", trust.called(base_url, self.config.server_name)
@@ -287,20 +289,20 @@ class TerminalAccess:
         return ProbeResult(certificate=certificate)
 
     def proves(self, certificate: str | None) -> bool:
-        """Return whether a certificate that verified here has the serial of the terminal."""
+        """Return whether a verified certificate has the serial of the terminal. `certificate`: its fingerprint."""
         return certificate is not None and self._proving.get(certificate, False)
 
     def _seen(self, certificate: bytes | None) -> str | None:
-        """Record whether a verified certificate is of the named CA and has the serial. Return its fingerprint."""
+        """Return the fingerprint of a verified certificate. With a configured CA, record whether it has the serial."""
         found = hashlib.sha256(certificate).hexdigest() if certificate else None
         if found is not None and self.config.ca_file is not None and found not in self._proving:
             self._proving[found] = has_serial(certificate or b"", self.config.serial)
         return found
 
     async def _explain(self, error: ssl.SSLCertVerificationError, url: str, until: float | None = None) -> str:
-        """Return why the certificate at an address was refused.
+        """Return why the certificate at an address was refused. A second connection reads the certificate.
 
-        `until`: deadline for reading it, on the loop's clock.
+        `until`: deadline of that connection, on the loop's clock.
         """
         now = asyncio.get_running_loop().time()
         last = now if self._hurried else now + self.config.connect_timeout_seconds
@@ -321,7 +323,7 @@ class TerminalAccess:
         return bool(self._deadlines)
 
     def cancel_calls(self) -> None:
-        """Cancel the open calls, as a time-out does. Later calls are not sent."""
+        """End the open calls at once, as after a time-out. Later calls are not sent."""
         self._hurried = True
         for deadline in self._deadlines:
             with suppress(RuntimeError):  # its time-out has just expired
@@ -329,9 +331,9 @@ class TerminalAccess:
 
 
 def _destination(request: OutgoingRequest) -> tuple[bool, str, int, bytes]:
-    """Return whether a request uses TLS, its host and port, and its bytes.
+    """Return whether a request uses TLS, its host and port, and its bytes. Raise CallFailed if it cannot be sent.
 
-    The host is a name or an address, with the scope of an IPv6 one. Raise CallFailed if it cannot be sent.
+    The host is a name or an address. An IPv6 address can have a scope.
     """
     parts = urlsplit(request.url)
     # A URL has the scope %eth0 as %25eth0 (RFC 6874).
@@ -351,5 +353,5 @@ def _destination(request: OutgoingRequest) -> tuple[bool, str, int, bytes]:
 
 
 def _words(error: Exception) -> str:
-    """Return the reason of a failed call as text. The error's own text could quote the request."""
+    """Return the reason of a failed call as text. The text of another error could quote the request, so omit it."""
     return str(error) if isinstance(error, CallFailed) else f"the connection broke ({type(error).__name__})"

@@ -1,8 +1,8 @@
 """Discovery over mDNS/DNS-SD: announcements of terminals, by serial.
 
 A failure of discovery never affects payments to configured addresses. The failure is logged, and discovery is started
-again. The mDNS library does not follow changes of interfaces, so discovery restarts it after each change. Earlier
-announcements stay until they are repeated, or their addresses are unreachable.
+again. The mDNS library does not follow changes of interfaces, so discovery restarts the library after each change.
+Earlier announcements stay until they are repeated, or until their addresses are unreachable.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from posd.terminals.terminal import NOT_ANNOUNCED
 # Choice of the interfaces for mDNS. No I/O.
 #
 # The interfaces with a configured address are chosen. Without configured addresses, all interfaces except loopback are
-# chosen. Only interfaces that are up and have a carrier count. The library takes IPv4 addresses as text and, for IPv6,
-# the index of the interface.
+# chosen. Only interfaces that are up and have a carrier are chosen. The library takes IPv4 addresses as texts and, for
+# IPv6, the index of the interface.
 
 
 class InterfaceSelection(msgspec.Struct, frozen=True):
-    """Chosen interfaces for mDNS, in a fixed order: (name of the interface, argument for the library).
+    """Chosen interfaces for mDNS. `spoken`: (name of the interface, argument for the library), in a fixed order.
 
-    `missing`: configured addresses that this machine does not have.
+    `missing`: configured addresses that no running interface of this machine has.
     """
 
     spoken: tuple[tuple[str, str | int], ...]
@@ -48,7 +48,7 @@ class InterfaceSelection(msgspec.Struct, frozen=True):
 
 
 def select(state: Iterable[Interface], chosen: Iterable[str]) -> InterfaceSelection:
-    """Return the selection. `chosen`: the configured addresses; empty: all interfaces."""
+    """Return the interfaces for mDNS. `chosen`: the configured addresses; empty: all interfaces."""
     running = sorted((item for item in state if item.running), key=lambda item: item.index)
     chosen = tuple(chosen)
     if not chosen:
@@ -66,7 +66,7 @@ def select(state: Iterable[Interface], chosen: Iterable[str]) -> InterfaceSelect
 
 
 def _of(interface: Interface) -> list[tuple[str, str | int]]:
-    """Return the library's arguments for one interface: an IPv4 address, and the index if it has IPv6."""
+    """Return names and arguments for one interface: its first IPv4 address, and its index if it has IPv6."""
     four = sorted(address for address in interface.addresses if ":" not in address)
     six = any(":" in address for address in interface.addresses)
     return [(interface.name, address) for address in four[:1]] + [(interface.name, interface.index)] * six
@@ -77,27 +77,25 @@ def _is_loopback(interface: Interface) -> bool:
 
 
 def _is(address: str, chosen: str) -> bool:
-    """Return whether an address is the chosen one. A chosen address without a scope matches on every interface."""
+    """Return whether an address is the configured one. A configured address without a scope fits any scope."""
     same = ipaddress.ip_address(address) == ipaddress.ip_address(chosen)
     return same or ("%" not in chosen and address.partition("%")[0] == chosen)
 
 
-#: Seconds for which a close waits for a starting library. A start takes milliseconds, and a stop less than three
-#: seconds.
+#: Longest wait of a close for a library that is still starting, in seconds. A start takes milliseconds.
 START_SECONDS = 1.0
 #: Time-out of one look-up of a service's address, in milliseconds.
 RESOLVE_TIMEOUT_MS = 3000
 #: Seconds after which an announcement with several addresses is read again. A device with a new address announces the
 #: old and the new one for about a second.
 SETTLE_SECONDS = 2.5
-#: Seconds before mDNS is started again after a failure. A change of an interface starts it at once.
+#: Seconds until mDNS is started again after a failure. A change of an interface starts it at once.
 RETRY_SECONDS = 10.0
-#: Maximum number of concurrent look-ups of services, and of waiting ones, so that endless announcements do not
-#: accumulate.
+#: Maximum numbers of concurrent look-ups of services and of waiting ones. Devices can announce any number of services.
 MAX_RESOLVING = 32
 MAX_WAITING = 256
-#: Maximum number of records in the library, which stores them for an hour or longer. The library's own limit of 10,000
-#: does not apply to its timers for records.
+#: Maximum number of mDNS records in the library, which stores them for an hour or longer. The library's own limit of
+#: 10,000 does not apply to its timers for records.
 MAX_RECORDS = 8_000
 
 log = structlog.get_logger("posd.discovery")
@@ -116,7 +114,7 @@ class Discovery:
         self._resolving: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[str, AsyncServiceInfo] = {}  # instance name in lower case -> service to look up
         self._wake = asyncio.Event()
-        #: Number of announcements that the library refuses, or that are not of a terminal.
+        #: Number of announcements that were ignored: the library refuses them, or they are not of a terminal.
         self.ignored = 0
         #: Reason why mDNS does not run on all interfaces, as text, or None.
         self.trouble: str | None = "it has not started yet"
@@ -145,7 +143,7 @@ class Discovery:
         records = _Records(zeroconf.zeroconf, self._wake.set)
         browser = None
         try:
-            with suppress(Error):  # NotRunningException: closed at once
+            with suppress(Error):  # NotRunningException: the library was closed before it had started
                 await zeroconf.zeroconf.async_wait_for_start()
             zeroconf.zeroconf.async_add_listener(records, None)
             browser = Browser(zeroconf.zeroconf, list(self._config.service_types), handlers=[self._on_change])
@@ -199,7 +197,7 @@ class Discovery:
             return
         if len(self._resolving) < MAX_RESOLVING:
             self._start(zeroconf, info)
-        elif info.load_from_cache(zeroconf):  # complete: no look-up behind incomplete announcements
+        elif info.load_from_cache(zeroconf):  # a complete announcement needs no look-up, and so does not have to wait
             self._take(info)
         elif len(self._waiting) < MAX_WAITING:
             self._waiting[key] = info
@@ -248,13 +246,13 @@ class Discovery:
 
 
 def read(info: AsyncServiceInfo, rules: DiscoveryConfig, now: datetime) -> Announcement:
-    """Return what a resolved service announces. Raise MalformedAnnouncement."""
+    """Return the announcement of a service that was looked up. Raise MalformedAnnouncement."""
     addresses = info.parsed_scoped_addresses()
     return read_announcement(info.name, info.type, info.decoded_properties, addresses, info.port, rules, iso(now))
 
 
 async def closed(browser: AsyncServiceBrowser | None, zeroconf: AsyncZeroconf) -> None:
-    """Close browser and library, even if posd stops meanwhile, so that no socket stays open."""
+    """Close browser and library, even if the caller is cancelled meanwhile, so that no socket stays open."""
 
     async def close() -> None:
         if browser is not None:
@@ -272,16 +270,17 @@ async def closed(browser: AsyncServiceBrowser | None, zeroconf: AsyncZeroconf) -
 
 
 class Browser(AsyncServiceBrowser):
-    """Browser for service types, without regard to case (RFC 6762, 16). The library compares them exactly.
+    """Browser for service types in any case (RFC 6762, 16). The library compares them exactly.
 
-    The library receives each record with the configured spelling of the type.
+    So each record is passed to the library with the configured spelling of the service type.
     """
 
     def async_update_records(self, zc: Zeroconf, now: float, records: list[RecordUpdate]) -> None:
         """Handle the records of a packet."""
         spelled = [RecordUpdate(self._spelled(item.new), item.old) for item in records]
         for item in records:
-            if item.old is None and item.new.type in (_TYPE_A, _TYPE_AAAA):  # the library looks up the services itself
+            # For a new address, the library would look up the services of the host under their received spelling.
+            if item.old is None and item.new.type in (_TYPE_A, _TYPE_AAAA):
                 services = zc.cache.async_entries_with_server(item.new.name)
                 spelled += [RecordUpdate(self._spelled(service), None) for service in services]
         super().async_update_records(zc, now, spelled)
@@ -305,7 +304,7 @@ class Browser(AsyncServiceBrowser):
 
 
 class _Records(RecordUpdateListener):
-    """Counter of the records in the library, over all names."""
+    """Counter of the mDNS records in the library."""
 
     def __init__(self, zeroconf: Zeroconf, wake: Callable[[], None]) -> None:
         self._zeroconf = zeroconf
@@ -318,7 +317,7 @@ class _Records(RecordUpdateListener):
         self._room -= len(records)
 
     def async_update_records_complete(self) -> None:
-        """Count all records, after packets that may contain too many."""
+        """Count all records in the library, if there may be too many."""
         if self._room >= 0 or self.too_many:
             return
         self._room = MAX_RECORDS - sum(map(len, self._zeroconf.cache.cache.values()))

@@ -30,7 +30,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Proof that the device at an address is the terminal."""
+    """Proof that a device is the terminal, and the devices that claim to be it."""
 
     proof: ProofWord
     conflict: Annotated[bool, Meta(description="nothing is sent to it until an operator decides, or it ends by itself")]

@@ -1,10 +1,10 @@
 """Exchange of one HTTP/1.1 request and its reply, over a new connection (RFC 9112).
 
 posd uses no HTTP library here. A payment is safe only if posd can tell whether a byte of its request may have been
-sent. So the write is one call, and the caller can record a mark just before it. Connection pools, redirects, cookies,
-proxies and decompression are not needed.
+sent. So there is one write, and the caller is called just before it. Connection pools, redirects, cookies, proxies and
+decompression are not needed.
 
-llhttp parses the replies, with its strict settings. The reader stores a bounded part of the peer's data.
+llhttp parses the replies, with its strict settings. The size of the stored data is limited.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ MAX_INTERIM = 16
 MAX_FRAMING_BYTES = MAX_REPLY_BYTES
 
 _TARGET: Final = re.compile(r"[!-~]+")
-#: Methods whose requests announce an empty body (RFC 9110, 8.6).
+#: Methods whose requests have a content-length even without a body (RFC 9110, 8.6).
 _WITH_BODY: Final = frozenset({"POST"})
 
 
@@ -47,7 +47,7 @@ def request_bytes(method: str, target: str, headers: Mapping[str, str], body: by
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
-    """HTTP status, the `date` header or None, and the body; `complete`: False if it was cut at the limit."""
+    """HTTP status, `date` header or None, and body of a reply. `complete`: False if the body was cut at the limit."""
 
     status: int
     date: str | None
@@ -56,7 +56,7 @@ class HttpAnswer(msgspec.Struct, frozen=True):
 
 
 class AnswerReader:
-    """Parser of one reply. No I/O: bytes in, and the reply out."""
+    """Parser of one reply. No I/O."""
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
@@ -64,7 +64,7 @@ class AnswerReader:
         self._date: str | None = None
         self._body = bytearray()
         self._begun = self._over = False  # whether the head has arrived, and whether the reply is complete
-        self._framed = False  # the reply has a length, so it does not end with the connection
+        self._framed = False  # the reply has a length, so the end of the connection does not complete it
         self._interim = self._headers = self._header_bytes = 0
         self._unused = 0  # bytes outside the body since the head or the body began
 
@@ -75,7 +75,7 @@ class AnswerReader:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             if not self._over:
-                # Without a quotation, because the reply could echo a till's data.
+                # The message quotes nothing, because the reply could echo a till's data.
                 raise CallFailed("the reply is not HTTP") from None
         if self._over:
             return self._answer()
@@ -104,9 +104,9 @@ class AnswerReader:
         return HttpAnswer(self._status, self._date, body, complete=len(self._body) <= MAX_REPLY_BYTES)
 
     def on_message_begin(self) -> None:
-        """Reset the state at the start of a reply, even an interim one.
+        """Reset the state at the start of a reply or an interim reply.
 
-        This and the following methods are the parser's callbacks.
+        This and the following methods are callbacks of the parser.
         """
         if self._over:
             raise httptools.HttpParserCallbackError
@@ -151,11 +151,11 @@ class AnswerReader:
 
 
 class ClientExchange(asyncio.Protocol):
-    """Protocol of a connection. The protocol writes the request as soon as it is connected, and reads the reply.
+    """asyncio protocol that writes the request as soon as it is connected, and reads the reply.
 
-    `about_to_write` is called with the transport just before the write. If it raises, nothing is written. `written` is
-    called just after the write. `silence`: seconds after which the exchange ends if the peer neither reads nor sends.
-    After `close` nothing is written.
+    `about_to_write` is called with the transport just before the write. If it raises an error, nothing is written.
+    `written` is called just after the write. `silence`: seconds after which the exchange ends if the peer neither reads
+    nor sends. After `close` nothing is written.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class ClientExchange(asyncio.Protocol):
                 transport.abort()
 
     def _watch(self) -> None:
-        """End the exchange after the longest silence. The timer is not restarted for each piece of data."""
+        """End the exchange after a silence. The timer is not restarted for each piece of data, but at its end."""
         last = self._heard + self._silence
         if self._loop.time() < last:
             self._timer = self._loop.call_at(last, self._watch)
@@ -218,7 +218,7 @@ class ClientExchange(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - create_connection makes no other
         self._transport = transport
         about_to_write, self._about_to_write = self._about_to_write, None  # call it once, and drop the reference
-        if about_to_write is None:  # closed before the connection was made: nothing was sent
+        if about_to_write is None:  # `close` was called before the connection was made, so nothing is sent
             self.close()
             return
         self._heard = self._loop.time()

@@ -27,17 +27,17 @@ from posd.terminals.terminal import CHECK_SECONDS, AddressChange, FleetState, Fl
 #: Maximum number of announcements stored from terminals outside the fleet, because devices on the LAN can send any
 #: number.
 MAX_STRANGERS = 64
-#: Age of a probe, in seconds, after which a call that shows the terminals starts a new one.
+#: Age of a probe, in seconds, after which a call of the local API that shows the terminals starts a new probe.
 READ_SECONDS = 10.0
-#: Longest wait of a call for the first announcement of a terminal after mDNS started, in seconds. Some devices answer
-#: only the third mDNS query, which is sent after three seconds.
+#: Longest wait for the first announcement of a terminal after mDNS has started, in seconds. Some devices reply only to
+#: the third mDNS query, which is sent after three seconds.
 FIRST_SECONDS = 4.0
 
 log = structlog.get_logger("posd.fleet")
 
 
 class Fleet:
-    """Mapping of serial to terminal, in the order of the configuration."""
+    """The terminals of the fleet, in the order of the configuration."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class Fleet:
             serial: FleetTerminal(device, self.state) for serial, device in self.make_clients(terminals).items()
         }
         self._former: dict[str, FleetTerminal] = {}  # terminals removed from the fleet; they may have open calls
-        self._outdated: list[TerminalAccess] = []  # clients before a reload, with open calls
-        #: Announcements of terminals outside the fleet, by name of the announcement.
+        self._outdated: list[TerminalAccess] = []  # clients from before a reload, with open calls
+        #: Instance name -> announcement, of terminals outside the fleet.
         self.strangers: dict[str, Announcement] = {}
 
     def __contains__(self, serial: object) -> bool:
@@ -110,7 +110,7 @@ class Fleet:
             raise Problem("not_found", f"terminal {serial} is not in the fleet")
         return found
 
-    # Messages that any terminal may send.
+    # Callbacks, which a terminal outside the fleet may send too.
 
     def answer_unit(self, serial: str) -> AmountUnit | None:
         """Return the unit of the amounts that a terminal sends, or None outside the fleet."""
@@ -132,14 +132,14 @@ class Fleet:
         )
 
     def heard_from(self, serial: str, at: str, *, brand: str | None = None, model: str | None = None) -> None:
-        """Record a sign of life, and the brand and model that the terminal sent."""
+        """Record that a terminal sent a callback at the time `at`, and the brand and model in it."""
         if (terminal := self.get(serial)) is not None:
             terminal.last_seen = at
             terminal.brand, terminal.model = brand or terminal.brand, model or terminal.model
             self.state.tell(serial, AddressChange.HEARD)
 
     def conflict(self, serial: str) -> OpenConflict | None:
-        """Return the conflict that forbids sending to a terminal, or None."""
+        """Return the identity conflict of a terminal, during which nothing is sent to it, or None."""
         terminal = self.get(serial)
         return None if terminal is None else terminal.conflict
 
@@ -176,7 +176,7 @@ class Fleet:
         self.network_changed()
 
     def _reassign_announcements(self) -> None:
-        """Reassign the announcements of terminals that left or joined the fleet."""
+        """Move announcements between the fleet and the strangers after terminals have left or joined the fleet."""
         for terminal in self._former.values():
             self.strangers |= {item.name: item for item in terminal.addresses.claims.announcements}
         for stranger in list(self.strangers.values()):
@@ -184,12 +184,12 @@ class Fleet:
                 self.announce(stranger)
         announced = [item for terminal in self for item in terminal.addresses.claims.announcements]
         for terminal in self:
-            # the configured address changed, so the order of the announcements is unknown
+            # After a change of the configured address, compare it with all announcements.
             if terminal.addresses.announced is None:
                 terminal.compare(*announced, *self.strangers.values())
 
     def remember(self, trusted: Mapping[str, Trusted], commissions: Mapping[str, Commission]) -> None:
-        """Add the data that an earlier daemon stored, even for terminals that are not configured now."""
+        """Add stored data about terminals, even about terminals that are not configured now."""
         self.state.trusted |= trusted
         self.state.commissions |= commissions
         self._trust_stored()
@@ -201,7 +201,7 @@ class Fleet:
                 terminal.trust(stored)
 
     def commission(self, seen: Commission) -> None:
-        """Set the functions that an operator saw working with a terminal."""
+        """Apply the commissioning of a terminal by an operator."""
         self.state.commissions[seen.terminal] = seen
 
     def _lapsed(self) -> frozenset[str]:
@@ -217,7 +217,7 @@ class Fleet:
     # Announcements and probes.
 
     def listen(self, listener: Callable[[str], None], *news: AddressChange) -> None:
-        """Call `listener` with the serial at each event of these kinds, after earlier listeners."""
+        """Add a listener, which is called with the serial at each event of these kinds, after earlier listeners."""
         for item in news:
             self.state.listeners.setdefault(item, []).append(listener)
 
@@ -264,8 +264,9 @@ class Fleet:
             self.state.tell(serial, AddressChange.WANTED)
 
     def request_probes(self) -> None:
-        """Request a probe of each terminal whose last one is older than `READ_SECONDS`, for a call that shows the
-        terminals.
+        """Request a probe of each terminal whose last probe is older than `READ_SECONDS`.
+
+        For a call of the local API that shows the terminals.
         """
         since = monotonic() - READ_SECONDS
         for terminal in self:
@@ -273,13 +274,13 @@ class Fleet:
                 self.state.tell(terminal.serial, AddressChange.WANTED)
 
     async def check_stale(self, seconds: float) -> None:
-        """Probe each terminal that has no recent probe. Wait at most `seconds`."""
+        """Probe each address that was not tried within `CHECK_SECONDS`. Wait at most `seconds` for the results."""
         since = monotonic() - CHECK_SECONDS
         if probes := {probe for terminal in self for probe in terminal.start_probes(since)}:
             await asyncio.wait(probes, timeout=seconds)
 
     def hosts(self) -> dict[str, str]:
-        """Return host -> serial of the terminals on this network that are configured or have replied."""
+        """Return host -> serial for the addresses on this network that are configured, or at which a device replied."""
         return {
             urlsplit(item.base_url).hostname or "": terminal.serial
             for terminal in self
@@ -293,7 +294,10 @@ class Fleet:
         return terminal_document(terminal, held.get(terminal.serial), self.state.no_address)
 
     def documents(self, held: Mapping[str, str], *, everything: bool) -> Iterator[Terminal]:
-        """Yield the terminals as in the local API. `held`: terminal -> transaction that holds it."""
+        """Yield the terminals as in the local API. `held`: terminal -> transaction that holds it.
+
+        `everything`: whether to include announced terminals outside the fleet.
+        """
         for terminal in self:
             yield self.document(terminal, held)
         if everything:
@@ -321,9 +325,10 @@ class Fleet:
 
 # Times of probes, computed from the state of a terminal. No I/O.
 #
-# mDNS reports when a terminal appears, and often when it leaves. mDNS does not report a pulled plug: records live for
-# an hour or longer. So posd probes a terminal after a new announcement, for a call that shows the terminals, during an
-# open payment, and after a loss. Without such a reason it probes rarely.
+# mDNS reports a new terminal, and often a terminal that is switched off. mDNS does not report a terminal without power,
+# because its records stay valid for an hour or longer. So posd probes a terminal after a new announcement, for a call
+# that shows the terminals, during an open payment, and after a failed connection. Without such a reason posd probes it
+# rarely.
 
 #: Minimum pause between two probes of one terminal, in seconds, so that repeated announcements do not cause many
 #: probes.
@@ -332,22 +337,24 @@ SPACING_SECONDS = 2.0
 OPEN_SECONDS = 30.0
 #: Pause between probes during a conflict, in seconds. Only a probe can show that the conflict ended.
 CONTESTED_SECONDS = 5.0
-#: First pause after the loss of a terminal, doubled each time up to the second value. Seconds.
+#: First pause after a failed connection, and the longest one, in seconds. Each failure doubles the pause.
 LOST_SECONDS = 5.0
 MAX_LOST_SECONDS = 60.0
-#: Number of probes with these pauses, about 10 minutes. Then the terminal is probed as rarely as others, unless a
-#: payment is open.
+#: Number of failures with these pauses, which take about 10 minutes. Then the terminal is probed as rarely as others,
+#: unless a payment is open.
 LOST_LOOKS = 12
-#: Probes without a reason start at multiples of this time on the clock, so that the probes of a fleet coincide.
-#: Seconds.
+#: Probes without a reason start at multiples of this time (s, monotonic clock), so that the probes of a fleet coincide.
 TOGETHER_SECONDS = 20.0
-#: Minimum number of such multiples in a pause. The number limits how early a probe can start.
+#: Minimum length of a pause, in such multiples, for which a probe starts earlier. A shorter pause would lose too much.
 TOGETHER_PAUSES = 10
 
 
 class ProbeState(msgspec.Struct):
-    """State of one terminal's probes: time of the last probe or sign of life (monotonic seconds), failed probes since
-    then, and whether a probe is requested. `every`: pause between probes without a reason, in seconds; 0: never.
+    """State of one terminal's probes.
+
+    `last`: time of the last probe, call or callback (monotonic seconds). `failures`: number of failures since the last
+    success. `wanted`: whether a probe is requested. `every`: pause between probes without a reason, in seconds; 0: no
+    such probes.
     """
 
     last: float
@@ -356,7 +363,7 @@ class ProbeState(msgspec.Struct):
     wanted: bool = False
 
     def begin(self, now: float, every: float) -> None:
-        """Record the start of a probe, which answers the request."""
+        """Record the start of a probe. A request is then done."""
         self.last, self.every, self.wanted = now, every, False
 
     def record(self, now: float, *, reached: bool) -> None:
@@ -364,9 +371,9 @@ class ProbeState(msgspec.Struct):
         self.last, self.failures = now, 0 if reached else self.failures + 1
 
     def due(self, *, busy: bool, contested: bool = False) -> float | None:
-        """Return the time of the next probe (monotonic seconds), or None if there is no reason for one.
+        """Return the time of the next probe (monotonic seconds), or None if none is needed.
 
-        `busy`: a payment is open on the terminal. `contested`: the terminal has a conflict.
+        `busy`: whether a payment is open on the terminal. `contested`: whether the terminal has an identity conflict.
         """
         if self.wanted:
             return self.last + SPACING_SECONDS
@@ -381,23 +388,23 @@ class ProbeState(msgspec.Struct):
 
 
 def _together(last: float, pause: float) -> float:
-    """Return the end of a pause, or a slightly earlier time at which other pauses end too."""
+    """Return the end of a pause. Move the end of a long pause to an earlier multiple of `TOGETHER_SECONDS`."""
     end = last + pause
     return end - end % TOGETHER_SECONDS if pause >= TOGETHER_PAUSES * TOGETHER_SECONDS else end
 
 
 #: Maximum number of concurrent probes.
 MAX_LOOKS = 4
-#: Largest fraction by which the pause without a reason is shortened at random. The random part spreads the probes of a
-#: fleet.
+#: Largest fraction by which the pause between probes without a reason is shortened at random. So the probes of a fleet
+#: do not all start at one time.
 SPREAD = 0.2
 
 
 class Liveness:
     """Prober of the terminals. Run `run` as a task; cancel it to stop.
 
-    Each terminal has its own timer. If an event postpones a probe, the timer is not moved: at its end it checks, and
-    waits again. So `changed` must be called only for events that make a probe due sooner.
+    Each terminal has its own timer. If an event postpones a probe, the timer stays. When it ends, the probe is not due,
+    and the timer is started again. So `changed` has to be called only for an event that makes a probe due sooner.
 
     `every`: seconds between two probes without a reason; 0: no such probes. `busy`: returns whether a terminal has an
     open payment. `chance`: returns a random number from 0 to 1.
@@ -437,7 +444,7 @@ class Liveness:
                 await asyncio.wait(looks)
 
     def changed(self, serial: str) -> None:
-        """Plan the next probe of a terminal again, because it may be due sooner."""
+        """Plan the next probe of a terminal again, because the probe may be due sooner."""
         if not self._running or serial in self._looks:  # the end of the probe plans the next one
             return
         at, timer = self._due(serial), self._timers.get(serial)
@@ -457,10 +464,7 @@ class Liveness:
         return self._states[serial]
 
     def _due(self, serial: str) -> float | None:
-        """Return the time of a terminal's next probe.
-
-        Return None without a device on this network, or without a reason.
-        """
+        """Return the time of a terminal's next probe, or None if it cannot be probed, or no probe is needed."""
         terminal = self._fleet.get(serial)
         if terminal is None or not terminal.addresses.can_be_probed:
             return None
@@ -489,14 +493,14 @@ class Liveness:
     # Events of a terminal from the fleet, on the event loop.
 
     def _heard(self, serial: str) -> None:
-        self._state(serial).last = asyncio.get_running_loop().time()  # it only postpones the next probe
+        self._state(serial).last = asyncio.get_running_loop().time()  # only postpones the next probe
 
     def _wanted(self, serial: str) -> None:
         self._state(serial).wanted = True
         self.changed(serial)
 
     def _reached(self, serial: str) -> None:
-        self._state(serial).record(monotonic(), reached=True)  # the next probe is only later
+        self._state(serial).record(monotonic(), reached=True)  # only postpones the next probe
 
     def _missed(self, serial: str) -> None:
         self._state(serial).record(monotonic(), reached=False)

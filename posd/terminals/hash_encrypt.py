@@ -1,7 +1,7 @@
 """Scheme `hash-encrypt`: a signed and encrypted body, with a new key for every request.
 
-A body is sent as `{"data": "IV:CIPHERTEXT"}`. A GET has no body, and signs `{}`. A reply may be encrypted in the same
-form with the key of its request, or be unencrypted.
+A body is sent as `{"data": "IV:CIPHERTEXT"}`. A GET has no body, and its signed text is made from `{}`. A reply is
+encrypted in the same form with the key of its request, or is not encrypted.
 
 Source: docs/guides/real-terminals.md, hash-encrypt.
 """
@@ -24,9 +24,9 @@ from posd.base.canonical_json import canonical
 from posd.config.schema import HashEncryptConfig
 from posd.terminals.authentication import Authentication, OutgoingRequest, UnreadableReply
 
-#: Signed text of a request without a body.
+#: Text in place of the body, in the signature of a request without a body.
 EMPTY = b"{}"
-#: Minimum number of characters of business code, serial and minute together. Then the number of characters of the key.
+#: Minimum number of characters of business code, serial and minute together; and number of characters of the key.
 LEAST_CHARACTERS = KEY_CHARACTERS = 32
 IV_BYTES = 16
 BLOCK_BITS = 128
@@ -37,7 +37,7 @@ _JSON = msgspec.json.Decoder()
 
 
 class SigningMoment(msgspec.Struct, frozen=True):
-    """Keys of one request. The repr does not show the keys."""
+    """Timestamp and password of one request, from which its keys follow. The repr does not show the password."""
 
     timestamp: str
     password: str
@@ -45,7 +45,7 @@ class SigningMoment(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, business_code: str, serial: str, seconds: float, choices: HashEncryptConfig) -> "SigningMoment":
-        """Make the keys for an instant, in seconds since 1970."""
+        """Return the values for a request that is sent at a time, in seconds since 1970."""
         instant = int(seconds)
         offset = timedelta(minutes=choices.minute_utc_offset_minutes)
         minute = (datetime.fromtimestamp(instant, UTC) + offset).strftime("%Y:%m:%d:%H:%M")
@@ -57,14 +57,14 @@ class SigningMoment(msgspec.Struct, frozen=True):
         return f"Moment({self.timestamp})"
 
     def signed(self, body: bytes) -> bytes:
-        """Return the signed text: the object of the body (canonical JSON) with the member `key`."""
+        """Return the text to sign: the JSON object of the body (in canonical form) with the member `key`."""
         key = base64.b64encode(f"{self.password}{self.timestamp}".encode()).decode()
         member, members = f'"key":"{key}"'.encode(), body[1:-1]
         order = (members, member) if self.choices.key_position == "last" else (member, members)
         return b"{" + b",".join(part for part in order if part) + b"}"
 
     def signature(self, body: bytes) -> str:
-        """Return the SHA-512 of the signed text, in hexadecimal digits."""
+        """Return the signature: the SHA-512 of the text to sign in base64, in hexadecimal digits."""
         return hashlib.sha512(base64.b64encode(self.signed(body))).hexdigest()
 
     def encrypted(self, body: bytes, iv: bytes) -> bytes:
@@ -77,7 +77,7 @@ class SigningMoment(msgspec.Struct, frozen=True):
     def opened(self, body: bytes) -> bytes:
         """Return the decrypted reply.
 
-        An unencrypted reply is returned unchanged. Raise UnreadableReply if the key does not fit.
+        Return a reply that is not encrypted unchanged. Raise UnreadableReply if the key is wrong.
         """
         sealed = _sealed(body)
         if sealed is None:
@@ -86,7 +86,7 @@ class SigningMoment(msgspec.Struct, frozen=True):
         decryptor, unpadder = self._cipher(iv).decryptor(), PKCS7(BLOCK_BITS).unpadder()
         try:
             opened = unpadder.update(decryptor.update(text) + decryptor.finalize()) + unpadder.finalize()
-            _JSON.decode(opened)  # a wrong key gives a valid padding in one of 256 cases
+            _JSON.decode(opened)  # check it, because a wrong key gives a valid padding in one of 256 cases
         except ValueError:
             raise UnreadableReply("the reply is encrypted with another key than the request") from None
         return opened
@@ -97,7 +97,7 @@ class SigningMoment(msgspec.Struct, frozen=True):
 
 
 def _sealed(body: bytes) -> tuple[bytes, bytes] | None:
-    """Return IV and ciphertext of a body, or None if it is unencrypted."""
+    """Return IV and ciphertext of a body, or None if it is not encrypted."""
     try:
         members = _SEALED.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -116,7 +116,7 @@ def hash_encrypt(
 ) -> Authentication:
     """Return the authentication that signs and encrypts with the business code, for one terminal.
 
-    `now`: seconds since 1970. `random`: returns the given number of bytes for the IV.
+    `now`: returns seconds since 1970. `random`: returns a number of random bytes, for the IV.
     """
 
     def sign(request: OutgoingRequest) -> OutgoingRequest:

@@ -1,18 +1,19 @@
 """Rules for the identity of a terminal. An address alone does not identify it. No I/O.
 
-Any device on the network can announce a serial, and reply. So posd follows a terminal to a new address only with proof.
-The proof is the pinned certificate, or a certificate of the named CA with the terminal's serial. Without proof, a new
-address is used only under three conditions:
+Any device on the network can announce a serial, and reply. So posd uses a new address of a terminal only if the device
+there proves its identity. The proof is the pinned certificate, or a certificate of the configured CA with the serial.
+Without proof, a new address is used only under three conditions:
 
 - no payment is open on the terminal;
-- the address that was used last has been silent for some time;
-- one device alone claims the serial.
+- no device has replied at the last trusted address for some time;
+- only one device replies under the serial.
 
-Otherwise there is a conflict: nothing is sent, and the operator decides. A configured address overrides announcements.
+Otherwise there is an identity conflict: nothing is sent, and the operator decides. A configured address overrides
+announcements.
 
 An operator vouches for a row of the profile in one of two ways: by `confirmed = true` in the configuration, or by
-commissioning the row on this terminal (`Commission.proven`) with its present profile. After a change of the profile,
-the commissioning does not count until the operator repeats it.
+commissioning the terminal with its present profile (`Commission.proven`). After a change of the profile, the
+commissioning does not count until the operator repeats it.
 """
 
 import hashlib
@@ -29,37 +30,35 @@ from posd.config.profile import OperationRow, Table
 if TYPE_CHECKING:
     from posd.config import TerminalConfig
 
-#: Seconds of silence of the last trusted address before another may replace it. A call waits for these seconds if no
-#: other condition is missing.
+#: Seconds without a reply from the last trusted address before another address may replace it. If only this condition
+#: is missing, a call waits until it holds.
 LOST_SECONDS = 5.0
 
 
 class Proof(StrEnum):
-    """Proof that a device is the terminal: the pinned certificate, its serial in a certificate of the named CA, or
-    none.
-    """
+    """Proof that a device is the terminal."""
 
-    PINNED = "pinned"
-    CA = "ca"
+    PINNED = "pinned"  # the pinned certificate or key
+    CA = "ca"  # a certificate of the configured CA with the serial
     NONE = "none"
 
 
 class LastTrusted(Enum):
     """State of the last trusted address."""
 
-    NEVER = auto()  # no payment was sent yet, and the operator has not decided
+    NEVER = auto()  # there is none: no payment was sent yet, and the operator has not decided
     ANSWERS = auto()
-    UNKNOWN = auto()  # not probed since its announcement, or since the start
+    UNKNOWN = auto()  # not probed since its announcement, or since the start of posd
     SILENT = auto()  # no reply, or another device replies; the terminal may be back in a moment
-    LOST = auto()  # silent for `LOST_SECONDS`, so that one lost packet does not admit another device
+    LOST = auto()  # silent for `LOST_SECONDS`; one lost packet is not enough to use another device
 
 
 class UsableAddress(Enum):
     """Address to use."""
 
     CONFIGURED = auto()
-    NEWEST = auto()  # the best announced address, or the last one; the device must prove its identity
-    PROVEN = auto()  # the best address whose certificate has the serial
+    NEWEST = auto()  # the best announced address, else the last trusted one
+    PROVEN = auto()  # the best address at which the certificate has the serial
     TRUSTED = auto()  # the last trusted address
     NEW = auto()  # the address of the only claimant: the terminal has moved
 
@@ -83,13 +82,13 @@ def judge(
     contested: bool = False,
     is_open: bool = False,
 ) -> UsableAddress | AddressConflict:
-    """Return the address to use for a terminal without a configured address, or the conflict that forbids every
-    address.
+    """Return which address of a terminal to use, or the conflict that forbids every address.
 
-    `claimants`: number of devices without proof that reply under the serial at other addresses. `proven`: a device
-    replies whose certificate has the serial. `proved`: the device at the last trusted address had such a certificate.
-    `decided`: whether the operator decided that the device there is the terminal. `contested`: whether the operator
-    also rejected other devices. `is_open`: a payment of the terminal is open.
+    The terminal has no configured address. `pinned`: whether a certificate or key is pinned. `proven`: whether a device
+    replies whose certificate has the serial. `old`: state of the last trusted address. `claimants`: number of devices
+    that reply under the serial at other addresses. `proved`: whether the device at the last trusted address had a
+    certificate with the serial. `decided`: whether the operator decided that this device is the terminal. `contested`:
+    whether the operator then rejected other devices. `is_open`: whether a payment of the terminal is open.
     """
     if pinned:
         return UsableAddress.NEWEST
@@ -109,11 +108,11 @@ def judge(
 
 
 class Trusted(msgspec.Struct, frozen=True):
-    """Address where a terminal was trusted last: a payment was sent there, or the operator chose it. The record is
-    stored over restarts.
+    """Trust record: the last trusted address of a terminal. A payment was sent there, or the operator chose it.
 
-    `at` is ISO 8601. `turned_down`: the addresses of other devices, or the serial announced at this address, that the
-    operator rejected. `other_serial`: another serial that the device there has reported since.
+    The record is stored. `at` is ISO 8601. `turned_down`: what the operator rejected: addresses of other devices, and
+    another serial that is announced at this address. `other_serial`: another serial that the device there has reported
+    since.
     """
 
     base_url: str
@@ -132,13 +131,16 @@ class Trusted(msgspec.Struct, frozen=True):
 
 
 class OtherTerminal(msgspec.Struct, frozen=True):
-    """Another terminal at the address of the expected one. `announced`: mDNS announces it there."""
+    """Another terminal at the address of this terminal.
+
+    `announced`: whether only an announcement says so. Otherwise the device itself reported the other serial.
+    """
 
     serial: str
     announced: bool
 
 
-#: Source of a claim to an address. `trusted`: the address was used last, and is not announced now.
+#: Source of an address that is claimed for a terminal. `trusted`: it was trusted last, and is not announced now.
 ClaimSource = Literal["config", "mdns", "trusted"]
 
 
@@ -160,7 +162,7 @@ class Claimant(msgspec.Struct, frozen=True):
     proof: ProofWord
 
 
-#: Command of the step that edits the configuration. The health check adds the file and the line.
+#: Command of the step that edits the configuration. `daemon/status.py` adds the file and the line to the command.
 EDIT = "sudo editor"
 
 
@@ -205,9 +207,9 @@ def steps(serial: str, other_serial: str | None = None) -> tuple[RemedyStep, ...
 def words(
     kind: AddressConflict, serial: str, others: tuple[str, ...], old: str | None, other: OtherTerminal | None
 ) -> str:
-    """Return the finding as text. `others`: other addresses that reply; `old`: the last trusted or configured address.
+    """Return the finding of a conflict as text. `others`: other addresses at which a device replies.
 
-    `other`: the other terminal at that address, or None.
+    `old`: the last trusted or the configured address. `other`: the other terminal at that address, or None.
     """
     if other is not None:
         how = "announces itself (mDNS) as" if other.announced else "says that it is"
@@ -222,7 +224,7 @@ def words(
 
 
 class Part(StrEnum):
-    """Functions that an operator can confirm for a terminal (local API, `commission`)."""
+    """Function of a terminal that an operator can see working (local API, `commission`)."""
 
     START = "start"
     ABORT = "abort"
@@ -235,7 +237,7 @@ class Part(StrEnum):
 
 
 class Commission(msgspec.Struct, frozen=True):
-    """Functions that an operator confirmed for a terminal, with time, operator, reason, and version of the profile."""
+    """Commissioning: the functions of a terminal that an operator saw working, and the version of its profile then."""
 
     terminal: str
     at: str
@@ -247,12 +249,11 @@ class Commission(msgspec.Struct, frozen=True):
 
 
 def profile_version(terminal: "TerminalConfig", table: Table) -> str:
-    """Return the version of a terminal's profile: a digest of all inputs of a proof, without secrets.
+    """Return the version of a terminal's profile: a digest of the settings that a proof depends on, without secrets.
 
-    The version covers each row (without `confirmed`, which is also an operator's statement) and how the terminal is
-    called. The version also covers the names of the headers, the authentication of calls and webhooks, and the units of
-    amounts. On this network it excludes the address, because a terminal moves. In the cloud it includes the address of
-    the service.
+    These are the rows of the profile (without `confirmed`, which is an operator's statement too), the access mode, the
+    names of the headers, the authentication of calls and webhooks, and the units of amounts. The address is not among
+    them on this network, because a terminal can move. In the cloud the address of the service is among them.
     """
     cloud = terminal.access_mode == "cloud"
     rows = {name: msgspec.structs.asdict(row) | {"confirmed": None} for name, row in table.items()}

@@ -1,8 +1,8 @@
 """Network interfaces of this machine: their addresses, and every change.
 
-The kernel reports changes over a netlink socket, so nothing is polled. Without such a socket (in a sandbox), the state
-is compared at a slow interval. Listeners are called in the event loop, after a short delay, because the kernel sends
-several reports for one change.
+The kernel reports changes over a netlink socket, so posd need not poll. Without such a socket (in a sandbox), posd
+reads the state at a slow interval. Listeners are called in the event loop, after a short delay, because the kernel
+sends several reports for one change.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ import ifaddr
 import msgspec
 import structlog
 
-#: Requested reports (linux/rtnetlink.h): links, IPv4 addresses, IPv6 addresses.
+#: Groups of reports that are requested (linux/rtnetlink.h): links, IPv4 addresses, IPv6 addresses.
 GROUPS: Final = 0x1 | 0x10 | 0x100
 #: Seconds from a report to the read of the state, because one change causes several reports.
 SETTLE_SECONDS = 0.25
 #: Seconds between two reads of the state without reports from the kernel.
 TICK_SECONDS = 15.0
 
-#: linux/sockios.h and linux/if.h: flags of an interface that is up with a carrier.
+#: Request for the flags of an interface, and the flag of one that is up with a carrier (linux/sockios.h, linux/if.h).
 _SIOCGIFFLAGS: Final = 0x8913
 _IFF_RUNNING: Final = 0x40
 _MAX_REPORT: Final = 65_536
@@ -34,9 +34,9 @@ log = structlog.get_logger("posd.interfaces")
 
 
 class Interface(msgspec.Struct, frozen=True):
-    """One interface:
+    """One network interface. `running`: whether it is up and has a carrier.
 
-    `running`: the interface is up and has a carrier. An IPv6 link-local address includes its scope (`fe80::1%eth0`).
+    `addresses`: an IPv6 link-local address includes its scope (`fe80::1%eth0`).
     """
 
     name: str
@@ -79,17 +79,17 @@ def _is_running(name: str) -> bool:
 
 
 async def reports() -> AsyncIterator[None]:
-    """Yield at once, and after each change that the kernel reports. Raise OSError at the first step if there is no
-    netlink socket.
+    """Yield at once, and after each change that the kernel reports.
 
-    The content of the reports is not used, because the state is read again.
+    The content of the reports is not used, because the state is read again. Raise OSError at the first step if there is
+    no netlink socket.
     """
     kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
     with socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE) as kernel:
         kernel.bind((0, GROUPS))
-        yield  # a change may have happened before the socket was bound
+        yield  # the state may have changed before the socket was bound
         while True:
-            with suppress(OSError):  # the socket overflowed (ENOBUFS), so there were reports
+            with suppress(OSError):  # ENOBUFS: there were more reports than the socket can hold
                 await asyncio.get_running_loop().sock_recv(kernel, _MAX_REPORT)
             await asyncio.sleep(SETTLE_SECONDS)
             with suppress(OSError):  # BlockingIOError: no more reports
@@ -102,7 +102,7 @@ async def reports() -> AsyncIterator[None]:
 class Interfaces:
     """Interfaces of this machine. Run `run` as a task; cancel it to stop."""
 
-    #: Reads the present interfaces. Raise OSError if the system does not report them.
+    #: Reads the present interfaces, or raises OSError.
     read: Callable[[], frozenset[Interface]] = snapshot
     reports: Callable[[], AsyncIterator[None]] = reports
     state: frozenset[Interface] = field(default=frozenset(), init=False)
@@ -120,11 +120,11 @@ class Interfaces:
         return addresses_of(self.state)
 
     def listen(self, callback: Callable[[], None]) -> None:
-        """Call `callback`, in the event loop, after each change of an address or a link."""
+        """Add a listener, which is called in the event loop after each change of an address or a link."""
         self._listeners.append(callback)
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Read the state after each change, until cancelled."""
         try:
             async for _ in self.reports():
                 self._look()
@@ -147,5 +147,5 @@ class Interfaces:
             return
         self.state = found
         for callback in self._listeners:
-            # Call each listener separately: the loop logs a failure, and the other listeners still run.
+            # The loop calls each listener on its own, so an error in one does not stop the others.
             asyncio.get_running_loop().call_soon(callback)

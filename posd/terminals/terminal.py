@@ -1,7 +1,7 @@
 """One terminal of the fleet: its settings, the calls to it, and the probes and conflicts of its addresses.
 
-A terminal is identified by its serial. `addresses` has the state of its addresses. The next request uses the newest
-usable address.
+A terminal is identified by its serial. `addresses` has the state of its addresses. Each request uses the address that
+`choose` returns.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from posd.terminals.attempt import Attempt, NotSent, refuser
 from posd.terminals.client import TerminalAccess
 from posd.terminals.identity import AddressConflict, Commission, OpenConflict, Trusted
 
-#: Seconds for which a successful probe counts when there are several addresses.
+#: Seconds for which the result of a probe is used, before a call probes again.
 FRESH_SECONDS = 30.0
-#: Seconds for which a probe counts if a call waits for it, or if no address replied.
+#: The same if the address in use did not reply, and for calls that show the terminals.
 CHECK_SECONDS = 1.0
-#: Seconds for which a call waits for other announced addresses after the trusted one has replied. A slow device must
-#: not delay every payment, and nothing is sent to it.
+#: Seconds for which a call waits for the probes of other announced addresses after the trusted address has replied.
+#: Nothing is sent to these, so a slow device there must not delay every payment.
 OTHERS_SECONDS = 0.3
-#: Seconds for which only one device must reply before a conflict between several devices ends.
+#: Seconds without a conflict in the probes before a conflict between several devices ends.
 CALM_SECONDS = 15.0
 
-#: Reason why a device is not the terminal that had proven its identity before.
+#: Reason why a device is not accepted at the address of a terminal that has proven its identity before.
 NOT_BORNE = (
     "the certificate there is of the trusted CA, but lacks the serial, which this terminal's certificate had "
     "before: another device is there, or it got another certificate"
@@ -46,10 +46,10 @@ log = structlog.get_logger("posd.fleet")
 
 
 class AddressChange(Enum):
-    """Kinds of events of a terminal (see `FleetState.tell`)."""
+    """Kind of an event of a terminal, for the listeners (see `FleetState.tell`)."""
 
-    WANTED = auto()  # a call shows its state, or it is announced at an address without a probe
-    HEARD = auto()  # it sent a message
+    WANTED = auto()  # its addresses should be probed
+    HEARD = auto()  # it sent a callback
     REACHED = auto()  # a call or a probe connected
     MISSED = auto()  # a call or a probe did not connect
     CHANGED = auto()  # its addresses changed
@@ -69,14 +69,14 @@ class FleetState(msgspec.Struct, eq=False):
     profiles: Profiles = EDITIONS
     commissions: dict[str, Commission] = {}
     trusted: dict[str, Trusted] = {}
-    #: Returns whether a terminal has an open payment. During a payment the terminal keeps its address.
+    #: Returns whether a terminal has an open payment, during which its address may not change.
     is_open: Callable[[str], bool] = lambda _serial: False
-    #: Reason why no address is known of a terminal without a configured one, as text.
+    #: Text about a terminal without an address: why none is known.
     no_address: str = NOT_ANNOUNCED
     announced_until: float = float("-inf")
     #: Event that is set, and then replaced, at each announcement.
     announced: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    #: Listeners, called with a serial in this order.
+    #: Listeners by kind of event, in the order in which they are called.
     listeners: dict[AddressChange, list[Callable[[str], None]]] = {}
 
     def tell(self, serial: str, news: AddressChange) -> None:
@@ -96,15 +96,15 @@ class TerminalRequest(msgspec.Struct, frozen=True):
 
 
 class FleetTerminal:
-    """A terminal of the configuration. The object exists while posd runs, and a reload changes its settings.
+    """A terminal of the fleet. A reload of the configuration changes its settings, and keeps its state.
 
-    `last_seen` is ISO 8601.
+    `last_seen`: time of the last callback, reply or announcement, ISO 8601.
     """
 
     def __init__(self, device: TerminalAccess, fleet: FleetState) -> None:
         self._fleet = fleet
         self.serial = device.config.serial
-        #: False after the removal from the fleet. Open calls go on.
+        #: False after a reload has removed the terminal from the fleet. Its open calls continue.
         self.in_fleet = True
         self.last_seen: str | None = None
         self.brand: str | None = None
@@ -161,7 +161,7 @@ class FleetTerminal:
     # Results of connections, calls and events.
 
     def _judge(self, base_url: str, verdict: CandidateVerdict, reason: str | None) -> None:
-        """Record the result of a connection to an address of the terminal. `reason`: why the device does not reply."""
+        """Record the result of a connection to an address of the terminal. `reason`: why it failed, or None."""
         at = iso(self._fleet.now())
         self.addresses.record(base_url, verdict, reason, at)
         if verdict is CandidateVerdict.ANSWERS:
@@ -169,7 +169,7 @@ class FleetTerminal:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Report the terminal if it has another address after the block, or is reachable again."""
+        """Report `RETURNED` if the terminal has another address after the block, or is reachable again."""
         old = self.addresses.best
         where, reachable = (old.base_url, REACHABLE[old.verdict]) if old is not None else (None, None)
         yield
@@ -178,7 +178,7 @@ class FleetTerminal:
             self._fleet.tell(self.serial, AddressChange.RETURNED)
 
     def note_call(self, base_url: str, failure: str | None) -> None:
-        """Record a call to an address. `failure`: why it did not connect, or None."""
+        """Record whether a call connected to an address. `failure`: why it did not, or None."""
         if not self.in_fleet:
             return
         with self._watched():
@@ -200,34 +200,33 @@ class FleetTerminal:
         self.update_conflict(at_once=trusted.decided)
 
     def record_other_identity(self, base_url: str, other_serial: str | None) -> None:
-        """Record that the device at an address reports another serial. None: the device reports the expected serial."""
+        """Record which other serial the device at an address reports. None: it reports the serial of this terminal."""
         trusted = self.addresses.trusted
         if self.in_fleet and trusted and trusted.base_url == base_url and trusted.other_serial != other_serial:
             self.addresses.trusted = msgspec.structs.replace(trusted, other_serial=other_serial)
             self.update_conflict()
 
     def note_certificate(self, base_url: str, certificate: str | None) -> None:
-        """Record the certificate (fingerprint) that verified at an address of the terminal."""
+        """Record the verified certificate (fingerprint) of the device at an address of the terminal."""
         for candidate in self.addresses.find(base_url):
             candidate.certificate, candidate.proven = certificate, self.device.proves(certificate)
 
     @property
     def conflict(self) -> OpenConflict | None:
-        """The conflict that forbids sending to the terminal, or None."""
+        """The identity conflict of the terminal, during which nothing is sent to it, or None."""
         return self._conflict if self.in_fleet else None
 
     # Choice of the address for a call, by probes.
 
     async def choose(self) -> str | None:
-        """Return the address for a call. Return None if no address is known, or `conflict` forbids the call.
+        """Return the base URL for a call. Return None if no address is known, or in an identity conflict.
 
-        A device that reports another serial receives searches for the starts that it received, but no new start.
+        If the device at the address reports another serial, the address is returned all the same: the device may have
+        received earlier starts, for which posd searches there. Callers that start something check `conflict`.
 
-        Each announced address is probed first, unless the right address is known. So a call is sent once, and to an
-        address that replies, if there is one. If nothing proves which device is the terminal, a probe must also show
-        that no other device contradicts it.
-
-        If no address is known and mDNS has just started, the call waits for the first announcement of the terminal.
+        If there are several announced addresses, they are probed first. So a call is sent once, and to an address that
+        replies, if there is one. If no proof shows which device is the terminal, the probes also show whether several
+        devices reply. If no address is known and mDNS has just started, wait for the first announcement.
         """
         configured = self.addresses.configured
         if configured is None:
@@ -241,7 +240,7 @@ class FleetTerminal:
         return self.addresses.base_url if configured is None else configured.base_url
 
     async def _is_announced(self) -> bool:
-        """Wait for the first announcement. Return whether it arrived in time."""
+        """Wait for the first announcement of the terminal. Return whether it arrived in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._fleet.announced_until):
                 while not self.addresses.claims and monotonic() < self._fleet.announced_until:
@@ -257,14 +256,14 @@ class FleetTerminal:
             await self._probe_all(self._fresh)
 
     async def _probe_for_the_best(self) -> None:
-        # If no address replied, the probes expire soon, because a restarting terminal does not announce itself again.
+        # If no address replied, probe again soon: a terminal that restarts does not announce itself again.
         since = self._fresh
         probes = {self._probe(item.base_url) for item in self.addresses.claims.stale(since)}
         while probes and not self.addresses.claims.decided(since):
             _, probes = await asyncio.wait(probes, return_when=asyncio.FIRST_COMPLETED)
 
     async def _probe_others(self) -> None:
-        """Probe the last trusted address and all candidates, unless there is only one address."""
+        """Probe the last trusted address and all announced addresses, unless there is only one address."""
         if len(self.addresses.candidates) < 2 and (
             self.addresses.place is None or self.addresses.claims.find(self.addresses.place.base_url)
         ):
@@ -291,7 +290,10 @@ class FleetTerminal:
         return monotonic() - (FRESH_SECONDS if self.addresses.reachable else CHECK_SECONDS)
 
     def start_probes(self, since: float = float("inf")) -> "set[asyncio.Task[None]]":
-        """Probe the addresses that were not tried since `since` (monotonic seconds). Join running probes."""
+        """Start probes of the addresses that were not tried since `since` (monotonic seconds).
+
+        Return the probes, including those that were running already.
+        """
         return {
             self._probe(item.base_url)
             for item in self.addresses.candidates
@@ -299,13 +301,13 @@ class FleetTerminal:
         }
 
     async def check(self) -> None:
-        """Probe all addresses of the terminal: connect, and close again."""
+        """Probe all addresses of the terminal, and wait for the results."""
         if probes := self.start_probes():
             await asyncio.wait(probes)
             self.update_conflict(probed=True)
 
     def _probe(self, base_url: str) -> "asyncio.Task[None]":
-        """Start a probe of an address, or join a running one."""
+        """Start a probe of an address, or return the running one."""
         if base_url not in self._probes:
             probe = asyncio.create_task(self._run_probe(base_url), name=f"look-{self.serial}")
             self._probes[base_url] = probe
@@ -344,7 +346,7 @@ class FleetTerminal:
     # Rival devices, and conflicts.
 
     def _settle(self) -> None:
-        """Remove announcements that probes disproved, and report rival devices."""
+        """Remove the announcements that the probes disproved. Log if several devices reply under the serial."""
         for gone in self.addresses.claims.sweep():
             log.info("discovery.gone", terminal=self.serial, host=gone.hosts[0], reason="it is not there any more")
         self.update_conflict()
@@ -357,10 +359,10 @@ class FleetTerminal:
             log.warning("discovery.claim", terminal=self.serial, host=host, count=count, detail=self._rivals)
 
     def update_conflict(self, *, probed: bool = False, at_once: bool = False) -> None:
-        """Update the conflict. Report its beginning and its end.
+        """Update the identity conflict. Report its beginning and its end.
 
-        `probed`: all devices were just probed. `at_once`: the operator has decided, so the conflict ends without a
-        pause.
+        `probed`: whether all addresses were just probed. `at_once`: whether the operator has decided, so that the
+        conflict ends without a pause.
         """
         serial, use, old = self.serial, self.addresses.use, self._conflict
         if not isinstance(use, AddressConflict):
@@ -385,7 +387,7 @@ class FleetTerminal:
             self._fleet.tell(serial, AddressChange.PROBED)
 
     def _confirm(self) -> None:
-        """Probe all addresses. Requests during the probes are joined."""
+        """Start a probe of all addresses, unless one is running."""
         if self._confirming is None or self._confirming.done():
             self._confirming = asyncio.get_running_loop().create_task(self.check(), name=f"confirm-{self.serial}")
 
@@ -415,13 +417,13 @@ class FleetTerminal:
         with self._watched():
             withdrawn, place = self.addresses.claims.withdraw(name), self.addresses.place
             if withdrawn is not None and place is not None and not self.addresses.claims.find(place.base_url):
-                # Any device can send an mDNS goodbye, so it proves nothing. A probe shows whether the terminal is gone.
+                # Any device can withdraw an announcement, so that proves nothing. A probe shows whether one is there.
                 place.verdict, place.tried = CandidateVerdict.UNCHECKED, float("-inf")
                 self._fleet.tell(self.serial, AddressChange.WANTED)
         return withdrawn
 
     def compare(self, *announcements: Announcement) -> None:
-        """Record which terminal is announced at the configured address. Report a conflict if it is another terminal."""
+        """Record which terminal is announced at the configured address. Another terminal there is a conflict."""
         before = self.addresses.announced
         for item in announcements:
             if self.addresses.is_announced_at(item):
@@ -444,7 +446,8 @@ class FleetTerminal:
     ) -> TerminalRequest:
         """Return the request for an operation at an address, as defined by the profile.
 
-        The ids are inserted into paths that contain them. Raise ValueError if the path needs an id that is missing.
+        The ids are inserted into the path if it has a place for them. Raise ValueError if the path needs an id that is
+        missing.
         """
         row = self.rows[operation]
         path = resolve_path(
@@ -488,7 +491,7 @@ class FleetTerminal:
 
 
 def _words_of_rivals(serial: str, believed: Candidate, *others: Candidate) -> str:
-    """Return text about several reachable devices with one serial. `believed`: the address in use."""
+    """Return text about several reachable devices under one serial. `believed`: the address in use."""
     verified = any(item.verdict is CandidateVerdict.ANSWERS for item in others)
     advice = (
         "is trusted as well. Find out which is the right one, and give the terminal a base_url or pin it in the "

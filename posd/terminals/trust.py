@@ -1,8 +1,8 @@
 """TLS to terminals, verified with a CA or a pinned fingerprint. Verification is never off.
 
-If verification fails, no byte of a request is sent on that connection. The message about the failure advises what to
-do, which depends on the refused certificate. OpenSSL does not return that certificate, so a second connection reads it.
-On that connection nothing is sent and nothing is trusted.
+If verification fails, no byte of a request is sent on that connection. The message about the failure says what to do.
+That depends on the refused certificate, which OpenSSL does not return. So a second connection reads the certificate.
+Nothing is sent on that connection, and nothing from it is trusted.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from posd.base.tls_contexts import NO_CHECK_TIME
 from posd.config import Pin, TerminalConfig
 from posd.tls.certificate import CertificateInfo, digest, read_certificate, server_hostname
 
-# Error numbers X509_V_ERR of OpenSSL (x509_vfy.h). Python's ssl has no names for these numbers.
+# Error numbers X509_V_ERR of OpenSSL (x509_vfy.h), for which Python's ssl has no names.
 _NOT_YET_VALID = 9
 _EXPIRED = 10
 _WRONG_NAME = frozenset({62, 64})  # host name, IP address
 _UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})  # no issuer, self-signed (2), no local issuer, no leaf signature
 
 
-#: Maximum number of characters of a certificate's names, and of its issuer, in a message.
+#: Maximum length of a certificate's names, and of its issuer, in a message.
 MAX_TEXT = 240
 
 
@@ -42,8 +42,8 @@ def context(ca_file: Path | None, pin: Pin | None = None, *, system: bool = Fals
     """Return the context for connections to one terminal.
 
     With a pin, only that certificate or public key is accepted, with any name and issuer. Otherwise chain and name are
-    verified against `ca_file`, or with `system` against the system's CAs. With neither, no certificate is accepted.
-    Raise OSError, which names the file, if the CA file cannot be used.
+    verified with `ca_file`, or with the CAs of the system if `system` is true. With neither, no certificate is
+    accepted. Raise OSError with the name of the file if the CA file cannot be used.
     """
     if pin is None:
         try:
@@ -59,9 +59,9 @@ def context(ca_file: Path | None, pin: Pin | None = None, *, system: bool = Fals
 
 
 def judge_dates(context: ssl.SSLContext, judged: bool) -> None:
-    """Set whether the dates of certificates are checked, because a wrong clock must not prevent payments.
+    """Set whether the dates of certificates are checked. They are not if the clock may be wrong.
 
-    Chain and name are always verified.
+    A wrong clock must not prevent payments. Chain and name are always verified.
     """
     flags = context.verify_flags
     wanted = flags & ~NO_CHECK_TIME if judged else flags | NO_CHECK_TIME
@@ -71,10 +71,7 @@ def judge_dates(context: ssl.SSLContext, judged: bool) -> None:
 
 def _pinned_object(pin: Pin) -> type[ssl.SSLObject]:
     class PinnedObject(ssl.SSLObject):
-        """TLS object that ends the handshake if the certificate or key is not the pinned one.
-
-        Then nothing has been sent.
-        """
+        """TLS object that ends the handshake, before a request is sent, unless the certificate or key is pinned."""
 
         def do_handshake(self) -> None:
             super().do_handshake()
@@ -105,7 +102,7 @@ def words(
 ) -> str:
     """Return as text why a certificate at a base URL was refused, and what to do.
 
-    `shown`: the certificate (DER), or None if it could not be read.
+    `shown`: the certificate (DER), or None if it could not be read. `given`: the configuration of the terminal.
     """
     if isinstance(error, AnotherFingerprint):
         return str(error)
@@ -164,7 +161,7 @@ def called(base_url: str, server_name: str) -> str:
 
 
 async def shown(base_url: str, server_name: str) -> bytes | None:
-    """Connect to a base URL, and return its certificate (DER). Nothing is sent. Raise OSError, ValueError."""
+    """Connect to a base URL, and return the certificate there (DER). Nothing is sent. Raise OSError, ValueError."""
     parts = urlsplit(base_url)
     _, writer = await asyncio.open_connection(
         unquote(parts.hostname or ""),
@@ -180,7 +177,7 @@ async def shown(base_url: str, server_name: str) -> bytes | None:
     return certificate
 
 
-#: Error of a failed connection -> words.
+#: Number of the error of a failed connection -> its meaning as text.
 WORDS: Mapping[int, str] = {
     errno.ECONNREFUSED: "nothing listens there: the device is on, but it accepts no connections on that port",
     errno.EHOSTUNREACH: "nothing answers at that address: is the terminal switched on and in this network?",
@@ -190,9 +187,10 @@ WORDS: Mapping[int, str] = {
 
 
 class ProbeResult(msgspec.Struct, frozen=True):
-    """Result of a probe. `reason`: why it failed, as text; None: a device replies and, over https, is trusted.
+    """Result of a probe. `reason`: why it failed, as text, or None if it succeeded.
 
-    `refused`: a device replies, but its certificate is not trusted. `certificate`: SHA-256 fingerprint (hex).
+    `refused`: whether it failed because the device's certificate is not trusted. `certificate`: SHA-256 fingerprint
+    (hex) of the trusted certificate.
     """
 
     reason: str | None = None

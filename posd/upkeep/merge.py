@@ -9,21 +9,24 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from posd.payments import entries as payment_entries
-from posd.payments import journal
+from posd.payments import journal, reprocess
+from posd.payments import record as payment_record
 from posd.payments import rows as transactions
-from posd.payments.record import KIND as PAYMENT
 from posd.payments.wire import NotAnEvent, read_event
 from posd.printing import entries as print_entries
-from posd.printing import rows as print_jobs
-from posd.printing.rows import KIND as PRINT_JOB
+from posd.printing import rows as print_rows
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
+from posd.records.quarantine import Differing
+from posd.records.service import CallsInFlight
+from posd.records.table import RecordKind
 from posd.storage import changes, marks
 from posd.storage.batch import WriteTransaction
 from posd.upkeep import retention
@@ -69,27 +72,44 @@ class MergedRows(msgspec.Struct, frozen=True):
 
 
 class MergedKind(msgspec.Struct, frozen=True):
-    """Payments or print jobs: their table and its key, their record, and their lines of the feed.
+    """Payments or print jobs: their rows, their table, their record, and their lines of the feed.
 
-    `named_in`: tables that may contain ids without a row. `pruned`: table of the ids that retention removed.
-    `last_incomplete_rowid`: returns the rowid up to which records are incomplete. `end`: column of the feed with the
-    end of a record. `ended`: the same value in the record's table (as `t`).
+    `named_in`: tables that may contain ids without a row. `copy`: replaces a row by that of `old`, or adds that row.
+    `end`: column of the feed with the end of a record. `ended`: the same value in the record's table (as `t`).
+    `requested`: column that is NULL if a row has only the id of a record. `differing`: returns the differences between
+    a row and its record, and a function that stores the derived values; raises one of UNREADABLE, or AssertionError.
+    `note`: adds a state to the feed. `last_incomplete_rowid`: returns the rowid up to which records are incomplete.
     """
 
-    noun: str
+    rows: RecordKind[Any, Any]
     table: str
-    key: str
-    columns: tuple[str, ...]
     record: tuple[MergedRows, ...]
     named_in: tuple[str, ...]
-    changes: MergedRows
-    pruned: str
-    get: Callable[[sqlite3.Connection, str], Any]
+    copy: Callable[[sqlite3.Connection, "MergedKind", str], None]
     forget: Callable[[sqlite3.Connection, str], None]
-    last_incomplete_rowid: Callable[[sqlite3.Connection], int]
     end: str
     ended: str
     unended: str  # word for a record without an end
+    requested: str
+    differing: Callable[[sqlite3.Connection, Any, str], tuple[Differing, Callable[[WriteTransaction], object]]]
+    note: Callable[[WriteTransaction, Any, str, str], None]
+    last_incomplete_rowid: Callable[[sqlite3.Connection], int] = lambda _: 0
+
+    @property
+    def key(self) -> str:
+        """Column with the id."""
+        return self.rows.columns[0]
+
+    @property
+    def pruned(self) -> str:
+        """Table of the ids that retention removed."""
+        return f"pruned_{self.table}"
+
+    @property
+    def changes(self) -> MergedRows:
+        """Lines of the feed."""
+        same = ("at", "kind", "id", "reason", "phase", "status", "result", "attention")
+        return MergedRows("changes", "id", (*same, "terminal"), same, _read_change, self.rows.name)
 
 
 def _read_event(row: Row) -> None:
@@ -105,10 +125,9 @@ def _read_print_entry(row: Row) -> None:
         read_webhook(row["body"])
 
 
-def _changes(kind: str) -> MergedRows:
-    same = ("at", "kind", "id", "reason", "phase", "status", "result", "attention")
-    read: Callable[[Row], object] = lambda row: (Phase(row["phase"]), _CODES.decode(row["attention"]))  # noqa: E731
-    return MergedRows("changes", "id", (*same, "terminal"), same, read, kind)
+def _read_change(row: Row) -> None:
+    Phase(row["phase"])
+    _CODES.decode(row["attention"])
 
 
 def _last_incomplete_rowid(db: sqlite3.Connection) -> int:
@@ -141,39 +160,6 @@ PRINT_JOURNAL = MergedRows(
     ("print_job_id", "at", "kind", "entry", "body"),
     ("print_job_id", "at", "kind", "entry", "body"),
     _read_print_entry,
-)
-
-PAYMENTS = MergedKind(
-    noun="payment",
-    table="transactions",
-    key="client_transaction_id",
-    columns=transactions.COLUMNS,
-    record=(EVENTS, JOURNAL),
-    named_in=("events", "journal", "leases", "unread_approvals"),
-    changes=_changes(PAYMENT),
-    pruned="pruned_transactions",
-    get=transactions.get,
-    forget=retention.forget,
-    last_incomplete_rowid=_last_incomplete_rowid,
-    end="result",
-    ended="t.outcome ->> 'result'",
-    unended="open",
-)
-PRINT_JOBS = MergedKind(
-    noun="print job",
-    table="print_jobs",
-    key="print_job_id",
-    columns=print_jobs.COLUMNS,
-    record=(PRINT_JOURNAL,),
-    named_in=("print_journal",),
-    changes=_changes(PRINT_JOB),
-    pruned="pruned_print_jobs",
-    get=print_jobs.get,
-    forget=retention.forget_job,
-    last_incomplete_rowid=lambda _: 0,
-    end="status",
-    ended="t.status",
-    unended="no state",
 )
 
 
@@ -279,18 +265,20 @@ def rowid(db: sqlite3.Connection, kind: MergedKind, identity: str) -> int | None
 def stands(db: sqlite3.Connection, kind: MergedKind, identity: str) -> bool:
     """Return whether the row here stays.
 
-    The row stays if it is newer, and does not replace an ended record by an open one.
+    The row stays if it is newer, and does not replace an ended record by an open one. The row also stays if it has the
+    till's request, while `old` has only the id.
     """
     query = (
         f"SELECT 1 FROM main.{kind.table} n JOIN old.{kind.table} o USING ({kind.key}) WHERE {kind.key} = ?"
-        " AND n.revision > o.revision AND (n.phase = ? OR o.phase <> ?)"
+        f" AND (n.{kind.requested} IS NOT NULL AND o.{kind.requested} IS NULL"
+        " OR n.revision > o.revision AND (n.phase = ? OR o.phase <> ?))"
     )
     return db.execute(query, (identity, Phase.FINAL, Phase.FINAL)).fetchone() is not None
 
 
 def copy_row(db: sqlite3.Connection, kind: MergedKind, identity: str) -> None:
     """Replace the row in `db` by the row of `old`, or add that row. `final_event` of a payment is set separately."""
-    columns = ", ".join(kind.columns)
+    columns = ", ".join(kind.rows.columns)
     source = f"SELECT {columns} FROM old.{kind.table} WHERE {kind.key} = :id"
     if rowid(db, kind, identity) is None:
         db.execute(f"INSERT INTO main.{kind.table} ({columns}) {source}", {"id": identity})
@@ -298,23 +286,43 @@ def copy_row(db: sqlite3.Connection, kind: MergedKind, identity: str) -> None:
         db.execute(f"UPDATE main.{kind.table} SET ({columns}) = ({source}) WHERE {kind.key} = :id", {"id": identity})
 
 
-def has_more_of_request(db: sqlite3.Connection, identity: str) -> bool:
-    """Return whether a payment has its request here, while `old` has only the id."""
-    return _has_request(db, "main", identity) and not _has_request(db, "old", identity)
-
-
-def copy_payment(db: sqlite3.Connection, identity: str) -> None:
+def copy_payment(db: sqlite3.Connection, kind: MergedKind, identity: str) -> None:
     """Copy the row of a payment, and its words of the search index."""
     retention.drop_words(db, identity)
-    copy_row(db, PAYMENTS, identity)
+    copy_row(db, kind, identity)
     if copied := retention.words_of(db, identity):
         transactions.keep_words(db, identity, *copied)
 
 
-def _has_request(db: sqlite3.Connection, schema: str, identity: str) -> bool:
-    query = f"SELECT type FROM {schema}.transactions WHERE client_transaction_id = ?"
-    row = db.execute(query, (identity,)).fetchone()
-    return row is not None and row[0] is not None
+PAYMENTS = MergedKind(
+    transactions.PAYMENT,
+    "transactions",
+    record=(EVENTS, JOURNAL),
+    named_in=("events", "journal", "leases", "unread_approvals"),
+    copy=copy_payment,
+    forget=retention.forget,
+    end="result",
+    ended="t.outcome ->> 'result'",
+    unended="open",
+    requested="type",
+    differing=partial(reprocess.differing, outstanding=CallsInFlight()),
+    note=payment_record.note,
+    last_incomplete_rowid=_last_incomplete_rowid,
+)
+PRINT_JOBS = MergedKind(
+    print_rows.PRINT_JOB,
+    "print_jobs",
+    record=(PRINT_JOURNAL,),
+    named_in=("print_journal",),
+    copy=copy_row,
+    forget=retention.forget_job,
+    end="status",
+    ended="t.status",
+    unended="no state",
+    requested="print_job_id",
+    differing=print_rows.differing,
+    note=print_rows.note,
+)
 
 
 #: Number of a row in `old` -> its number here.

@@ -27,8 +27,8 @@ from posd.storage.connection import KEY_TABLE, connect_reader, migrate, open_fil
 from posd.storage.marks import OldFile, Restored
 from posd.upkeep import merge
 from posd.upkeep.restore_guard import not_in
-from posd.upkeep.salvage import Salvaged, salvage
-from posd.upkeep.takeover import TakeoverResult, take_over, take_over_by_id
+from posd.upkeep.salvage import salvage
+from posd.upkeep.takeover import TakenCounts, take_over, take_over_by_id
 
 #: Called with the present step, the completed amount, and the total (0 and 0 if unknown).
 Look = Callable[[str, int, int], None]
@@ -141,7 +141,7 @@ class Restore(msgspec.Struct, eq=False):
             with closing(open_file(self._fresh, uri=True)) as db:
                 self._fill(db, plain, look)
                 newest_at = changes.newest_at(db)
-                old, taken = self._take_over(db, look, named)
+                old, first_seq, taken = self._take_over(db, look, named)
                 missing = not_in(db, named)
                 db.execute("BEGIN")
                 take_over_by_id(
@@ -154,17 +154,14 @@ class Restore(msgspec.Struct, eq=False):
                     made_at=contents.made_at if contents else None,
                     replaced=None if old is OldFile.MISSING else str(replaced),
                     old=old,
-                    taken_over=taken.payments,
-                    by_id=taken.by_id,
-                    print_jobs=taken.print_jobs,
-                    print_jobs_by_id=taken.print_jobs_by_id,
+                    **taken,
                     ids=len(named),
                     ids_taken_over=len(missing),
                     newest_at=newest_at,
                     latest=rows.latest_start(db),
                 )
                 marks.add(db, mark.at, marks.RESTORED, mark)
-                changes.renew(db, mark.at, taken.first_seq, changes.IdentityCause.RESTORED)
+                changes.renew(db, mark.at, first_seq, changes.IdentityCause.RESTORED)
             look("checking the new database", 0, 0)
             connection.check_file(self._fresh)
             files.sync(self._fresh)
@@ -256,19 +253,21 @@ class Restore(msgspec.Struct, eq=False):
 
     def _take_over(
         self, db: sqlite3.Connection, look: Look, named: Mapping[str, StartedPayment]
-    ) -> tuple[OldFile, TakeoverResult]:
-        """Add the payments of the present database. Return the readable part of that database."""
+    ) -> tuple[OldFile, int, TakenCounts]:
+        """Add the payments of the present database. Return its readable part, and the result of `take_over`."""
         wal = self.database.with_name(f"{self.database.name}-wal")
         if not (self.database.exists() or wal.exists()):
-            return OldFile.MISSING, _nothing(db)
+            return OldFile.MISSING, *_nothing(db)
         look("looking at the database that is replaced", 0, 0)
-        old, source, found = OldFile.READ, self._readable(), Salvaged()
+        old, source = OldFile.READ, self._readable()
+        ids, print_ids = set[str](), set[str]()
         if source is None:
             old, source = OldFile.DAMAGED, self._scratch
             files.create_private(source)
             found = salvage(self.database, source, lambda done, total: look("reading the damaged pages", done, total))
-            if not (found.ids or found.print_ids or found.rows):
-                return OldFile.UNREADABLE, _nothing(db)
+            ids, print_ids = found.ids, found.print_ids
+            if not (ids or print_ids or found.rows):
+                return OldFile.UNREADABLE, *_nothing(db)
         if source == self._scratch:
             with closing(open_file(source)) as scratch:
                 migrate(scratch)
@@ -277,7 +276,7 @@ class Restore(msgspec.Struct, eq=False):
         sound = old is OldFile.READ
         with closing(connect_reader(source)) as reader:
             behind = sound and bool(not_in(reader, not_in(db, named)))
-        return old, take_over(db, source, found.ids, found.print_ids, sound=sound, behind=behind, now=self.now)
+        return old, *take_over(db, source, ids, print_ids, sound=sound, behind=behind, now=self.now)
 
     def _readable(self) -> Path | None:
         """Return the path of the present database, migrated to the schema of this version, or None if it is damaged.
@@ -313,7 +312,7 @@ class Restore(msgspec.Struct, eq=False):
         return KeyMerge(len(kept), len(added), str(self._aside) if self._aside else None)
 
 
-def _nothing(db: sqlite3.Connection) -> TakeoverResult:
-    """Return an empty result, for a file that may have used any numbers."""
+def _nothing(db: sqlite3.Connection) -> tuple[int, TakenCounts]:
+    """Return an empty result of `take_over`, for a file that may have used any numbers."""
     merge.leave_out_numbers(db)
-    return TakeoverResult(first_seq=changes.last_seq(db) + 1)
+    return changes.last_seq(db) + 1, dict.fromkeys(("taken_over", "by_id", "print_jobs", "print_jobs_by_id"), 0)

@@ -37,14 +37,6 @@ def is_ended(result: Value, day: Value) -> bool:
     return result in RESULTS and DAY.fullmatch(str(day)) is not None
 
 
-class Salvaged(msgspec.Struct):
-    """Result of a recovery: number of complete rows, and every id of a transaction or print job that was found."""
-
-    rows: int = 0
-    ids: set[str] = set()
-    print_ids: set[str] = set()
-
-
 class _Column(msgspec.Struct, frozen=True):
     name: str
     type: str
@@ -59,17 +51,11 @@ class _Column(msgspec.Struct, frozen=True):
         return isinstance(value, {"TEXT": str, "INTEGER": int, "BLOB": bytes}[self.type])
 
 
-class _Table(msgspec.Struct, frozen=True):
-    """Name and columns of a recognisable table."""
-
-    name: str
-    columns: tuple[_Column, ...]
-
-    def fits(self, values: Sequence[Value]) -> bool:
-        """Return whether a record can be a row. Columns of a later migration may be missing at the end."""
-        if len(values) > len(self.columns) or any(column.required for column in self.columns[len(values) :]):
-            return False
-        return all(column.fits(value) for column, value in zip(self.columns, values, strict=False))
+def _fits(columns: Sequence[_Column], values: Sequence[Value]) -> bool:
+    """Return whether a record can be a row. Columns of a later migration may be missing at the end."""
+    if len(values) > len(columns) or any(column.required for column in columns[len(values) :]):
+        return False
+    return all(column.fits(value) for column, value in zip(columns, values, strict=False))
 
 
 def is_id(value: Value) -> bool:
@@ -105,7 +91,7 @@ def is_time(text: str) -> bool:
     return TIME.match(text) is not None
 
 
-def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salvaged:
+def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> "Salvaged":
     """Copy the readable rows of the database at `path`, with its WAL, into a new database at `target`.
 
     `look` is called with the number of processed pages and the total. The files are only read. Raise OSError if they
@@ -116,14 +102,15 @@ def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salva
             db.execute(f"PRAGMA {pragma}").close()
         _make_schema(db, pages.user_version)
         db.execute("BEGIN")
-        found = _Collector(db)
+        found = Salvaged(db)
         for done, number in enumerate(pages, 1):
             for record in records(pages, number):
                 found.take(record)
             if done % PAGES_AT_A_TIME == 0:
                 look(done, len(pages))
         db.execute("COMMIT")
-        return found.result()
+        found.finish()
+        return found
 
 
 def _make_schema(db: sqlite3.Connection, version: int | None) -> None:
@@ -133,15 +120,18 @@ def _make_schema(db: sqlite3.Connection, version: int | None) -> None:
         db.execute("DELETE FROM marks")  # only the marks of the damaged file count
 
 
-class _Collector:
-    """Sorter of records into tables, which stores every id."""
+class Salvaged:
+    """Result of a recovery: number of complete rows, and every id of a transaction or print job that was found.
+
+    `take` sorts the records into tables of a new database. After the last record, `finish` completes the ids.
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._tables = _tables(db)
-        self._rows = 0
-        self._ids: set[str] = set()
-        self._print_ids: set[str] = set()
+        self.rows = 0
+        self.ids: set[str] = set()
+        self.print_ids: set[str] = set()
         self._sales: set[Value] = set()
         # Shapes of entries in indexes of both transactions and print jobs: by time and id, and by id. Entries by id may
         # also be keys of sales, which the till chooses.
@@ -161,19 +151,19 @@ class _Collector:
 
     def _take_row(self, record: CellRecord, rowid: int) -> None:
         values = record.values
-        table = next((table for table in self._tables if record.complete and table.fits(values)), None)
-        if table is not None:
-            row = dict(zip((column.name for column in table.columns), values, strict=False))
+        table = next((name for name, columns in self._tables.items() if record.complete and _fits(columns, values)), "")
+        if table:
+            row = dict(zip((column.name for column in self._tables[table]), values, strict=False))
             self._sales.add(row.get("sale"))
             self._put(table, rowid, row)
         job = print_job_of(values)
         if job is not None:
-            self._print_ids.add(job)
+            self.print_ids.add(job)
             self._print_times |= {(time, job) for time in values if isinstance(time, str) and is_time(time)}
             return
         identity = next((value for value in values[:4] if is_id(value)), None)
         if isinstance(identity, str):
-            self._ids.add(identity)
+            self.ids.add(identity)
 
     def _take_entry(self, values: Sequence[Value]) -> None:
         """Add an entry of an index, or a row of a table that is also an index."""
@@ -185,63 +175,62 @@ class _Collector:
             case [str(identity), None | str(), None | str(), str(day)] if is_print_id(identity) and DAY.fullmatch(day):
                 self._keep("pruned_print_jobs", values)
             case [Channel.PRINT, str(identity), int()] if is_print_id(identity):  # quarantine
-                self._print_ids.add(identity)
+                self.print_ids.add(identity)
             case [*_, str(time), str(identity), int()] if is_time(time) and is_print_id(identity):
                 if is_id(identity):
                     self._by_time.add((time, identity))
                 else:
-                    self._print_ids.add(identity)
+                    self.print_ids.add(identity)
             case [_, str(identity)] if is_id(identity):
                 self._db.execute("INSERT OR IGNORE INTO leases VALUES (?, ?)", tuple(values))
-                self._ids.add(identity)
+                self.ids.add(identity)
             case [str(identity), _] if is_id(identity):
                 self._by_id.add(identity)
             case _:
                 identity = next((str(value) for value in values[:4] if is_id(value)), "")
-                self._ids |= {identity} - {""}
+                self.ids |= {identity} - {""}
 
     def _keep(self, table: str, values: Sequence[Value]) -> None:
         """Insert an id that retention removed."""
         places = ", ".join("?" * len(values))
         with suppress(sqlite3.OperationalError):  # an older schema has no such table, so the record is another one
             insert = f"INSERT OR IGNORE INTO {table} VALUES ({places})"  # noqa: S608 - a constant
-            self._rows += self._db.execute(insert, tuple(values)).rowcount
+            self.rows += self._db.execute(insert, tuple(values)).rowcount
 
-    def _put(self, table: _Table, rowid: int, row: dict[str, Value]) -> None:
+    def _put(self, table: str, rowid: int, row: dict[str, Value]) -> None:
         """Insert a row. If there is a duplicate (on an unused page), keep the newer state."""
-        number = next((column.name for column in table.columns if column.key), "rowid")
+        columns = self._tables[table]
+        number = next((column.name for column in columns if column.key), "rowid")
         row = row | {number: rowid}
         verb = "INSERT OR IGNORE"
         if "revision" in row:
-            owner = table.columns[0].name
-            same = f"SELECT 1 FROM {table.name} WHERE {owner} = ? AND revision >= ?"  # noqa: S608 - of the schema
+            owner = columns[0].name
+            same = f"SELECT 1 FROM {table} WHERE {owner} = ? AND revision >= ?"  # noqa: S608 - of the schema
             if self._db.execute(same, (row[owner], row["revision"])).fetchone():
                 return
             verb = "INSERT OR REPLACE"
         places = ", ".join("?" * len(row))
         with suppress(sqlite3.IntegrityError):  # the row violates the schema, so only its id is kept
-            insert = f"{verb} INTO {table.name} ({', '.join(row)}) VALUES ({places})"
-            self._rows += self._db.execute(insert, tuple(row.values())).rowcount
+            insert = f"{verb} INTO {table} ({', '.join(row)}) VALUES ({places})"
+            self.rows += self._db.execute(insert, tuple(row.values())).rowcount
 
-    def result(self) -> Salvaged:
-        """Return the result."""
-        by_time = {identity for _, identity in self._by_time - self._print_times}
-        by_id = {identity for identity in self._by_id if identity not in self._sales} - self._print_ids
-        return Salvaged(self._rows, self._ids | by_time | by_id, self._print_ids)
+    def finish(self) -> None:
+        """Add the ids of index entries that belong to no print job and to no sale."""
+        self.ids |= {identity for _, identity in self._by_time - self._print_times}
+        self.ids |= {identity for identity in self._by_id if identity not in self._sales} - self.print_ids
 
 
-def _tables(db: sqlite3.Connection) -> list[_Table]:
-    """Return the tables of the schema with rowids.
+def _tables(db: sqlite3.Connection) -> dict[str, tuple[_Column, ...]]:
+    """Return the columns of the tables with rowids.
 
     Tables with an id of posd are first, because their rows are easier to recognise.
     """
-    tables = []
+    tables = {}
     for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall():
         if sql.endswith("WITHOUT ROWID") or name.startswith("sqlite_"):
             continue
-        columns = tuple(
+        tables[name] = tuple(
             _Column(column, kind, bool(required) and default is None, bool(key))
             for _, column, kind, required, default, key in db.execute(f"PRAGMA table_info({name})")
         )
-        tables.append(_Table(name, columns))
-    return sorted(tables, key=lambda table: "client_transaction_id" not in {item.name for item in table.columns})
+    return dict(sorted(tables.items(), key=lambda item: "client_transaction_id" not in {one.name for one in item[1]}))

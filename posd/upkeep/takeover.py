@@ -12,35 +12,34 @@ beginning are ignored. The first line of a repeated id counts.
 
 import re
 import sqlite3
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, ClassVar, Generic, TypeVar
+from typing import Any, BinaryIO
 
 import msgspec
 
 from posd.base.ids import canonical_uuid
+from posd.base.money import AmountUnit
 from posd.base.text import composed, shown
 from posd.base.times import iso, parse_iso
-from posd.payments import journal, reprocess
+from posd.payments import journal
+from posd.payments import record as payment_record
 from posd.payments import rows as transactions
 from posd.payments.model import Transaction
-from posd.payments.record import begin, note, record
 from posd.payments.wire import read_event
 from posd.printing import rows as print_rows
 from posd.printing.model import PrintJob
 from posd.records.model import Phase, TakenOver
-from posd.records.quarantine import Differing
 from posd.records.service import CallsInFlight
 from posd.records.witness import StartedPayment
 from posd.storage import UnusableFile, changes
 from posd.storage.batch import WriteTransaction
 from posd.storage.connection import connect_reader
 from posd.upkeep import merge
-from posd.upkeep.merge import EVENTS, UNREADABLE, MergedKind, Numbers, Row
+from posd.upkeep.merge import EVENTS, UNREADABLE, MergedKind, Row
 
 #: Maximum number of lines in a list: weeks of a busy lane. posd searches on the terminals for each payment.
 MOST_LINES = 10_000
@@ -151,20 +150,12 @@ def _words(faults: list[str]) -> list[str]:
     ]
 
 
-Stored = TypeVar("Stored")
-
 #: Reason in the feed of all transferred records.
 REASON = "taken_over"
 
 
-class TakeoverResult(msgspec.Struct, frozen=True):
-    """Numbers of transferred records: those that were missing or older in the backup, and those with only an id."""
-
-    payments: int = 0
-    by_id: int = 0
-    print_jobs: int = 0
-    print_jobs_by_id: int = 0
-    first_seq: int = 1  # first number of the transferred records
+#: Numbers of transferred records, by their names in `marks.Restored`.
+TakenCounts = Mapping[str, int]
 
 
 def take_over(
@@ -176,12 +167,12 @@ def take_over(
     sound: bool,
     behind: bool,
     now: datetime,
-) -> TakeoverResult:
+) -> tuple[int, TakenCounts]:
     """Copy records from `old`, a database of the same schema, into `db`, an unused file (opened by URI).
 
     `ids` and `print_ids`: payments and print jobs that may have no row in `old`. `sound`: whether `old` has all its
-    rows. `behind`: whether `old` lacks the newest numbers. Raise sqlite3.Error if `old` cannot be read at
-    all.
+    rows. `behind`: whether `old` lacks the newest numbers. Return the first feed number of the transferred records, and
+    their numbers. Raise sqlite3.Error if `old` cannot be read at all.
     """
     with closing(connect_reader(old)) as reader, merge.attached(db, old):
         reader.text_factory = merge.text
@@ -189,11 +180,14 @@ def take_over(
         first_seq = changes.last_seq(db) + 1
         for kind in (merge.PAYMENTS, merge.PRINT_JOBS):
             merge.keep_removed(db, kind)
-        payments, prints = _Payments(db, reader, now, sound), _PrintJobs(db, reader, now, sound)
-        payments.run(ids)
+        payments = _TakeOver(merge.PAYMENTS, db, reader, now, sound, _insert_payment)
+        copied = payments.run(ids)
+        merge.take_leases(db, list(payments.holding(copied)), sound=sound)
         merge.copy_the_rest(db)
-        prints.run(print_ids)
-        return TakeoverResult(payments.count, payments.by_id, prints.count, prints.by_id, first_seq)
+        jobs = _TakeOver(merge.PRINT_JOBS, db, reader, now, sound, _insert_job)
+        jobs.run(print_ids)
+        counts = {"taken_over": payments.count, "by_id": payments.by_id}
+        return first_seq, counts | {"print_jobs": jobs.count, "print_jobs_by_id": jobs.by_id}
 
 
 def take_over_by_id(unit: WriteTransaction, unknown: Iterable[StartedPayment], now: datetime, source: str) -> None:
@@ -206,36 +200,44 @@ def take_over_by_id(unit: WriteTransaction, unknown: Iterable[StartedPayment], n
         if item.result is not None:
             facts.append(f"it ended as {item.result}")
         reason = f"{source} that it was started ({', '.join(facts)}), and the database has no record of it"
-        at = item.at or iso(now)
-        found = Transaction(
-            client_transaction_id=item.client_transaction_id,
-            terminal=item.terminal,
-            type=None,
-            created_at=at,
-            updated_at=at,
-            phase=Phase.STARTING,
-            sale=item.sale and composed(item.sale),
-            answer_unit=None,
-        )
-        begin(unit, found, REASON)
-        record(unit, found, TakenOver(reason), now, CallsInFlight())
+        started = msgspec.structs.replace(item, at=item.at or iso(now), sale=item.sale and composed(item.sale))
+        _record_payment(unit, started, None, reason, now)
+
+
+def _record_payment(
+    unit: WriteTransaction, item: StartedPayment, answer_unit: AmountUnit | None, reason: str, now: datetime
+) -> None:
+    """Record a payment in doubt, of which only these data are known."""
+    found = Transaction(
+        client_transaction_id=item.client_transaction_id,
+        terminal=item.terminal,
+        type=None,
+        created_at=item.at,
+        updated_at=item.at,
+        phase=Phase.STARTING,
+        sale=item.sale,
+        answer_unit=answer_unit,
+    )
+    payment_record.begin(unit, found, REASON)
+    payment_record.record(unit, found, TakenOver(reason), now, CallsInFlight())
 
 
 @dataclass(eq=False, slots=True)
-class _TakeOver(ABC, Generic[Stored]):
+class _TakeOver:
     """Transfer of one kind. `old` is for functions without an attached database.
 
     After `run`, `count` is the number of transferred records, and `by_id` the number of those with only an id.
     """
 
+    kind: MergedKind
     db: sqlite3.Connection
     old: sqlite3.Connection
     now: datetime
     sound: bool
+    #: Records an id in doubt: this transfer, id, time, terminals of the id in the feed (oldest first), reason.
+    insert: Callable[["_TakeOver", str, str, Sequence[str], str], None]
     count: int = 0
     by_id: int = 0
-
-    kind: ClassVar[MergedKind]
 
     @property
     def unit(self) -> WriteTransaction:
@@ -255,15 +257,15 @@ class _TakeOver(ABC, Generic[Stored]):
         known = {identity for identity in newer if self._place(identity) is not None}
 
         told = merge.append(self.db, self.kind.changes, (*newer, *doubtful))[1]
-        copied = [identity for identity in newer if not self.stands(identity)]
+        copied = [identity for identity in newer if not merge.stands(self.db, self.kind, identity)]
         for identity in copied:
-            self.copy(identity)
+            self.kind.copy(self.db, self.kind, identity)
         histories = merge.histories(self.db, missing, self.kind.changes)
         for identity in sorted(missing):
             self._insert_by_id(identity, histories.get(identity, []))
         appended = {rows.table: merge.append(self.db, rows, (*newer, *doubtful)) for rows in self.kind.record}
-        for identity in copied:
-            self.link(identity, {table: numbers for table, (numbers, _) in appended.items()})
+        for identity in copied if EVENTS in self.kind.record else ():
+            merge.set_final(self.db, identity, appended[EVENTS.table][0])
         incomplete_up_to = self.kind.last_incomplete_rowid(self.old)
         for identity, place in newer.items():
             if place <= incomplete_up_to or not (self.sound or self._follows(identity)):
@@ -279,13 +281,13 @@ class _TakeOver(ABC, Generic[Stored]):
         # changes of a row that stays.
         behind = {identity for identity, *_ in merge.history_behind(self.db, self.kind)}
         for identity in sorted(behind | (known & told).difference(copied)):
-            self.note(self._stored(identity))
+            self.kind.note(self.unit, self._stored(identity), REASON, iso(self.now))
         self.count, self.by_id = len(newer) + len(derived | missing), len(missing - derived)
         return list(newer)
 
     def _readable(self, identity: str) -> bool:
         try:
-            return self.kind.get(self.old, identity) is not None
+            return self.kind.rows.get(self.old, identity) is not None
         except UNREADABLE:
             return False
 
@@ -308,10 +310,11 @@ class _TakeOver(ABC, Generic[Stored]):
             state = last["result"] or last["status"] or "no state"
             reason += f" (the last known of it: {last['phase']}, {state}, {last['at']})"
         created_at = history[0]["at"] if history else iso(self.now)
-        self.insert(identity, created_at, [change["terminal"] for change in history if change["terminal"]], reason)
+        terminals = [change["terminal"] for change in history if change["terminal"]]
+        self.insert(self, identity, created_at, terminals, reason)
 
-    def _stored(self, identity: str) -> Stored:
-        stored: Stored | None = self.kind.get(self.db, identity)
+    def _stored(self, identity: str) -> Any:
+        stored = self.kind.rows.get(self.db, identity)
         assert stored is not None  # noqa: S101 - the row existed before, or was just written
         return stored
 
@@ -319,7 +322,7 @@ class _TakeOver(ABC, Generic[Stored]):
         """Return whether a row equals the row derived from its record, so that no part of the record is missing."""
         stored = self._stored(identity)
         try:
-            return not self.differing(stored)[0]
+            return not self.kind.differing(self.db, stored, REASON)[0]
         except (*UNREADABLE, AssertionError):
             return False
 
@@ -327,84 +330,14 @@ class _TakeOver(ABC, Generic[Stored]):
         """Derive a row from its present record. Return whether the row changed."""
         stored = self._stored(identity)
         try:
-            differing, store = self.differing(stored)
+            differing, store = self.kind.differing(self.db, stored, REASON)
         except (*UNREADABLE, AssertionError):
             return False
         if differing:
             store(self.unit)
         return bool(differing)
 
-    def stands(self, identity: str) -> bool:
-        """Return whether the row here stays. The record of `old` is always added."""
-        return merge.stands(self.db, self.kind, identity)
-
-    def link(self, identity: str, numbers: Mapping[str, Numbers]) -> None:
-        """Set the references of a copied row to their new numbers. `numbers`: table -> old number -> new number."""
-
-    @abstractmethod
-    def copy(self, identity: str) -> None:
-        """Replace the row in `db` by the row of `old`, or add that row."""
-
-    @abstractmethod
-    def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
-        """Record an id in doubt. `terminals`: terminals of the id in the feed, oldest first."""
-
-    @abstractmethod
-    def differing(self, stored: Stored) -> tuple[Differing, Callable[[WriteTransaction], object]]:
-        """Return the differences between a row and its record, and a function that stores the derived values.
-
-        Raise one of UNREADABLE, or AssertionError.
-        """
-
-    @abstractmethod
-    def note(self, stored: Stored) -> None:
-        """Add the state to the feed."""
-
-
-class _Payments(_TakeOver[Transaction]):
-    kind = merge.PAYMENTS
-
-    def run(self, ids: Collection[str]) -> Sequence[str]:
-        copied = super().run(ids)
-        merge.take_leases(self.db, list(self._holding(copied)), sound=self.sound)
-        return copied
-
-    def stands(self, identity: str) -> bool:
-        return merge.has_more_of_request(self.db, identity) or super().stands(identity)
-
-    def copy(self, identity: str) -> None:
-        merge.copy_payment(self.db, identity)
-
-    def link(self, identity: str, numbers: Mapping[str, Numbers]) -> None:
-        merge.set_final(self.db, identity, numbers[EVENTS.table])
-
-    def differing(self, stored: Transaction) -> tuple[Differing, Callable[[WriteTransaction], object]]:
-        return reprocess.differing(self.db, stored, REASON, CallsInFlight())
-
-    def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
-        terminal = self._terminal(identity, terminals)
-        found = Transaction(
-            client_transaction_id=identity,
-            terminal=terminal,
-            type=None,
-            created_at=created_at,
-            updated_at=created_at,
-            phase=Phase.STARTING,
-            answer_unit=transactions.newest_answer_unit(self.db, terminal),
-        )
-        begin(self.unit, found, REASON)
-        record(self.unit, found, TakenOver(reason), self.now, CallsInFlight())
-
-    def _terminal(self, identity: str, named: Sequence[str]) -> str:
-        """Return the terminal of a payment, as far as it is known, or ""."""
-        lease = self.old.execute("SELECT terminal FROM leases WHERE client_transaction_id = ?", (identity,))
-        serials = [*named, *(row[0] for row in lease)]
-        for event in journal.events(self.old, identity):
-            with suppress(*UNREADABLE):
-                serials.append(read_event(event.body).serial_number)
-        return next((serial for serial in serials if serial), "")
-
-    def _holding(self, ids: Sequence[str]) -> Iterator[tuple[str, str]]:
+    def holding(self, ids: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield terminal and payment of the leases that may be lost. The result has open payments, newest first.
 
         A released payment holds no lease, an orphan never had one, and the leases of an undamaged file are known.
@@ -414,29 +347,30 @@ class _Payments(_TakeOver[Transaction]):
             if item is not None and item.phase is not Phase.FINAL and not (item.released or item.orphan):
                 yield item.terminal, identity
 
-    def note(self, stored: Transaction) -> None:
-        note(self.unit, stored, REASON, iso(self.now))
+
+def _insert_payment(work: _TakeOver, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
+    terminal = _terminal(work.old, identity, terminals)
+    unit = transactions.newest_answer_unit(work.db, terminal)
+    _record_payment(work.unit, StartedPayment(identity, terminal, created_at), unit, reason, work.now)
 
 
-class _PrintJobs(_TakeOver[PrintJob]):
-    kind = merge.PRINT_JOBS
+def _terminal(old: sqlite3.Connection, identity: str, named: Sequence[str]) -> str:
+    """Return the terminal of a payment, as far as it is known, or ""."""
+    lease = old.execute("SELECT terminal FROM leases WHERE client_transaction_id = ?", (identity,))
+    serials = [*named, *(row[0] for row in lease)]
+    for event in journal.events(old, identity):
+        with suppress(*UNREADABLE):
+            serials.append(read_event(event.body).serial_number)
+    return next((serial for serial in serials if serial), "")
 
-    def copy(self, identity: str) -> None:
-        merge.copy_row(self.db, self.kind, identity)
 
-    def differing(self, stored: PrintJob) -> tuple[Differing, Callable[[WriteTransaction], object]]:
-        return print_rows.differing(self.db, stored, REASON)
-
-    def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
-        found = PrintJob(
-            print_job_id=identity,
-            terminal=next(iter(terminals), None),
-            created_at=created_at,
-            updated_at=created_at,
-            phase=Phase.STARTING,
-        )
-        print_rows.begin(self.unit, found, REASON)
-        print_rows.record(self.unit, found, TakenOver(reason), self.now)
-
-    def note(self, stored: PrintJob) -> None:
-        print_rows.note(self.unit, stored, REASON, iso(self.now))
+def _insert_job(work: _TakeOver, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
+    found = PrintJob(
+        print_job_id=identity,
+        terminal=next(iter(terminals), None),
+        created_at=created_at,
+        updated_at=created_at,
+        phase=Phase.STARTING,
+    )
+    print_rows.begin(work.unit, found, REASON)
+    print_rows.record(work.unit, found, TakenOver(reason), work.now)

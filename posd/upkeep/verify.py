@@ -1,7 +1,7 @@
 """Check of a database by SQLite's own tests, and by posd's promises for its rows. Nothing is changed."""
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -52,7 +52,9 @@ Row = TypeVar("Row")
 Look = Callable[[str, int, int], None]
 
 #: One fault: (kind of `KINDS`, subject, finding).
-Fault = tuple[str, str, str]
+Fault = FileFault
+#: Yields the faults of a part of the file.
+Test = Callable[[sqlite3.Connection], Iterator[Fault]]
 #: Yields the faults of one payment or print job, by its rowid and its id.
 Faults = Callable[[sqlite3.Connection, int, str], Iterator[Fault]]
 
@@ -60,6 +62,12 @@ Faults = Callable[[sqlite3.Connection, int, str], Iterator[Fault]]
 _FINAL_EVENT = """
 SELECT t.final_event, e.client_transaction_id FROM transactions t LEFT JOIN events e ON e.seq = t.final_event
  WHERE t.rowid = ? AND t.final_event IS NOT NULL
+"""
+
+#: The leases of payments that are on another terminal.
+_LEASES = """
+SELECT l.terminal, l.client_transaction_id, t.terminal FROM leases l JOIN transactions t USING (client_transaction_id)
+ WHERE t.terminal IS NOT l.terminal
 """
 
 _RESULTS = frozenset(Result)
@@ -104,17 +112,25 @@ KINDS = {
 }
 
 
-class VerifyReport(msgspec.Struct, frozen=True):
+class VerifyReport(msgspec.Struct):
     """Checked file and findings. There are at most `MAX_SHOWN` findings of a kind. `counts` has the number of all."""
 
     file: str
     schema: int
     backup: bool
-    transactions: int
-    events: int
-    print_jobs: int
-    findings: list[DatabaseFinding]
-    counts: dict[str, int]
+    transactions: int = 0
+    events: int = 0
+    print_jobs: int = 0
+    findings: list[DatabaseFinding] = []
+    counts: dict[str, int] = {}
+
+    def add(self, kind: str, subject: str, detail: str) -> None:
+        """Add a fault. An empty subject is the file."""
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        if self.counts[kind] <= MAX_SHOWN:
+            means, cure = KINDS[kind]
+            cure = _ANOTHER if self.backup else cure.format(id=subject.rpartition(" ")[2])
+            self.findings.append(DatabaseFinding(kind, subject or Path(self.file).name, detail, means, cure))
 
 
 def verify(path: Path, look: Look) -> VerifyReport:
@@ -127,118 +143,98 @@ def verify(path: Path, look: Look) -> VerifyReport:
             db.text_factory = text
             db.set_progress_handler(lambda: 0, OPERATIONS_AT_A_TIME)  # Ctrl-C works between two steps
             db.execute("BEGIN")
-            schema, is_backup = identify_known(db, path)
-            return _Check(db, path, look, is_backup).run(schema)
+            report = VerifyReport(str(path), *identify_known(db, path))
+            for name, test in _tests(report, look).items():
+                _run(report, name, test, db)
+            for left in database_files.waiting(path):
+                report.add("interrupted", left.name, "it waits to be put in place")
+            report.transactions, report.events = _count(db, "transactions"), _count(db, "events")
+            report.print_jobs = _count(db, "print_jobs")
+            return report
     except sqlite3.Error as error:
         hint = f"What to do: {_EITHER}" if is_damage(error) else "The user of posd may read it, and root"
         raise UnusableFile(f"{path} cannot be read as a database ({error}). {hint}") from error
 
 
-class _Check(msgspec.Struct, eq=False):
-    db: sqlite3.Connection
-    path: Path
-    look: Look
-    is_backup: bool
-    findings: list[DatabaseFinding] = []
-    counts: dict[str, int] = {}
-
-    def run(self, schema: int) -> VerifyReport:
-        self.look("checking the file", 0, 0)
-        parts: dict[str, Callable[[], None]] = {
-            name: partial(self._whole_file, test) for name, test in connection.FILE_TESTS.items()
+def _tests(report: VerifyReport, look: Look) -> Mapping[str, Test]:
+    """Return the tests for a file: part of the file -> its test."""
+    look("checking the file", 0, 0)
+    tests = dict(connection.FILE_TESTS)
+    if report.backup:
+        tests["the key"] = _key
+    if report.schema == schema_version():
+        tests |= {
+            "payments": partial(_each, look, "checking payments", PAYMENTS, _payment_faults),
+            "events": partial(_rows, look, "checking events", EVENTS, "event"),
+            "the journal": partial(_rows, look, "checking the journal", JOURNAL, "journal entry"),
+            "print jobs": partial(_each, look, "checking print jobs", PRINT_JOBS, _print_job_faults),
+            "the history": partial(_history, look),
+            "leases": _leases,
+            "what was removed": partial(_pruned_faults, look),
         }
-        parts["the key"] = self._key
-        if schema == schema_version():
-            parts |= {
-                "payments": partial(self._each, "checking payments", PAYMENTS, _payment_faults),
-                "events": partial(self._rows, "checking events", EVENTS, "event"),
-                "the journal": partial(self._rows, "checking the journal", JOURNAL, "journal entry"),
-                "print jobs": partial(self._each, "checking print jobs", PRINT_JOBS, _print_job_faults),
-                "the history": self._history,
-                "leases": self._leases,
-                "what was removed": self._removed,
-            }
-        for name, part in parts.items():
-            try:
-                part()
-            except sqlite3.Error as error:
-                if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
-                    raise KeyboardInterrupt from error
-                self._found("damaged", name, f"cannot be read to the end ({error})")
-        for left in database_files.waiting(self.path):
-            self._found("interrupted", left.name, "it waits to be put in place")
-        payments, events, jobs = (self._count(table) for table in ("transactions", "events", "print_jobs"))
-        file, is_backup = str(self.path), self.is_backup
-        return VerifyReport(file, schema, is_backup, payments, events, jobs, self.findings, self.counts)
+    return tests
 
-    def _found(self, kind: str, subject: str, detail: str, identity: str = "") -> None:
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        if self.counts[kind] <= MAX_SHOWN:
-            means, cure = KINDS[kind]
-            self.findings.append(
-                DatabaseFinding(kind, subject, detail, means, _ANOTHER if self.is_backup else cure.format(id=identity))
-            )
 
-    def _count(self, table: str) -> int:
+def _run(report: VerifyReport, name: str, test: Test, db: sqlite3.Connection) -> None:
+    try:
+        for fault in test(db):
+            report.add(*fault)
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            raise KeyboardInterrupt from error
+        report.add("damaged", name, f"cannot be read to the end ({error})")
+
+
+def _count(db: sqlite3.Connection, table: str) -> int:
+    try:
+        count: int = db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 - a constant
+    except sqlite3.Error:
+        return 0
+    return count
+
+
+def _each(look: Look, what: str, kind: MergedKind, faults: Faults, db: sqlite3.Connection) -> Iterator[Fault]:
+    rows = db.execute(f"SELECT rowid, {kind.key} FROM {kind.table} ORDER BY rowid")  # noqa: S608 - constants
+    for rowid, identity in _counted(look, what, _count(db, kind.table), rows):
+        yield from faults(db, rowid, identity)
+
+
+def _rows(look: Look, what: str, rows: MergedRows, noun: str, db: sqlite3.Connection) -> Iterator[Fault]:
+    names = ("seq", *rows.columns)
+    found = db.execute(f"SELECT {', '.join(names)} FROM {rows.table} ORDER BY seq")  # noqa: S608 - constants
+    for values in _counted(look, what, _count(db, rows.table), found):
+        row = dict(zip(names, values, strict=True))
         try:
-            count: int = self.db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 - a constant
-        except sqlite3.Error:
-            return 0
-        return count
+            rows.read(row)
+        except MEANINGLESS as error:
+            yield "unreadable", f"{noun} {row['seq']} of payment {row[rows.owner]}", str(error)
 
-    def _whole_file(self, test: Callable[[sqlite3.Connection], Iterator[FileFault]]) -> None:
-        for kind, subject, fault in test(self.db):
-            self._found(kind, subject or self.path.name, fault)
 
-    def _each(self, what: str, kind: MergedKind, faults: Faults) -> None:
-        rows = self.db.execute(f"SELECT rowid, {kind.key} FROM {kind.table} ORDER BY rowid")  # noqa: S608 - constants
-        for rowid, identity in self._counted(what, kind.table, rows):
-            for fault in faults(self.db, rowid, identity):
-                self._found(*fault)
+def _history(look: Look, db: sqlite3.Connection) -> Iterator[Fault]:
+    look("checking the history", 0, 0)
+    for kind in (PRINT_JOBS, PAYMENTS):
+        for identity, phase, end, last_phase, last_end in history_behind(db, kind):
+            said = f"{last_phase}, {last_end or kind.unended}" if last_phase else "nothing"
+            detail = f"it is {phase}, {end or kind.unended}; the history says {said}"
+            yield "history", f"{kind.rows.noun} {identity}", detail
 
-    def _rows(self, what: str, rows: MergedRows, noun: str) -> None:
-        names = ("seq", *rows.columns)
-        found = self.db.execute(f"SELECT {', '.join(names)} FROM {rows.table} ORDER BY seq")  # noqa: S608 - constants
-        for values in self._counted(what, rows.table, found):
-            row = dict(zip(names, values, strict=True))
-            try:
-                rows.read(row)
-            except MEANINGLESS as error:
-                self._found("unreadable", f"{noun} {row['seq']} of payment {row[rows.owner]}", str(error))
 
-    def _history(self) -> None:
-        self.look("checking the history", 0, 0)
-        for kind in (PRINT_JOBS, PAYMENTS):
-            for identity, phase, end, last_phase, last_end in history_behind(self.db, kind):
-                said = f"{last_phase}, {last_end or kind.unended}" if last_phase else "nothing"
-                detail = f"it is {phase}, {end or kind.unended}; the history says {said}"
-                self._found("history", f"{kind.noun} {identity}", detail)
+def _leases(db: sqlite3.Connection) -> Iterator[Fault]:
+    # Between the end of a payment and the end of its last call, the payment keeps its terminal. A start frees it.
+    for terminal, identity, place in db.execute(_LEASES):
+        yield "lease", f"payment {identity}", f"it holds {terminal}, and is on {place}"
 
-    def _leases(self) -> None:
-        for terminal, identity in transactions.leases(self.db).items():
-            row = self.db.execute(
-                "SELECT terminal, phase FROM transactions WHERE client_transaction_id = ?", (identity,)
-            ).fetchone()
-            # Between the end of a payment and the end of its last call, the payment keeps its terminal. A start frees
-            # it.
-            if row is not None and row[0] != terminal:
-                self._found("lease", f"terminal {terminal}", f"held by {identity}, which is on {row[0]}", identity)
 
-    def _removed(self) -> None:
-        self.look("checking what was removed", 0, 0)
-        for fault in _pruned_faults(self.db):
-            self._found(*fault)
+def _key(db: sqlite3.Connection) -> Iterator[Fault]:
+    if not _count(db, KEY_TABLE):
+        yield "key", "", "no key is in it"
 
-    def _key(self) -> None:
-        if self.is_backup and not self._count(KEY_TABLE):
-            self._found("key", self.path.name, "no key is in it")
 
-    def _counted(self, what: str, table: str, rows: Iterable[Row]) -> Iterator[Row]:
-        total = self._count(table)
-        for done, row in enumerate(rows):
-            if done % CHUNK == 0:
-                self.look(what, done, total)
-            yield row
+def _counted(look: Look, what: str, total: int, rows: Iterable[Row]) -> Iterator[Row]:
+    for done, row in enumerate(rows):
+        if done % CHUNK == 0:
+            look(what, done, total)
+        yield row
 
 
 def _payment_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterator[Fault]:
@@ -308,8 +304,9 @@ def _print_job_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iter
             yield "print_job", subject, f"{name} is {stored}, and {derived} by its record"
 
 
-def _pruned_faults(db: sqlite3.Connection) -> Iterator[Fault]:
+def _pruned_faults(look: Look, db: sqlite3.Connection) -> Iterator[Fault]:
     """Yield the faults of the tombstones of retention."""
+    look("checking what was removed", 0, 0)
     for identity, result in db.execute("SELECT client_transaction_id, result FROM pruned_transactions"):
         if not isinstance(identity, str) or canonical_uuid(identity) != identity or result not in _RESULTS:
             yield "pruned", f"payment {identity}", f"its id is none, or it ended {result}"

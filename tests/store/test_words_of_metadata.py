@@ -146,6 +146,6 @@ def test_a_row_copied_by_a_restore_has_its_words(db: sqlite3.Connection, tmp_pat
     insert(db, 1, b'{"a": "older"}')
     db.execute("ATTACH ? AS old", (str(tmp_path / "old.db"),))
     for copied in (first, second):
-        merge.copy_payment(db, copied)
+        merge.copy_payment(db, merge.PAYMENTS, copied)
     assert [found_by(db, "a", text) for text in ("older", "newer", "other")] == [[], [first], [second]]
     assert len(kept(db)) == 2

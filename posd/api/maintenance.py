@@ -27,7 +27,6 @@ from posd.base.times import iso
 from posd.calls import parameters
 from posd.calls.app import json_response, page_response, redacted
 from posd.calls.streams import CallContext
-from posd.clock import clock
 from posd.clock.clock import REMEDY, Confirmation, Stretch, WallClock, last_confirmation
 from posd.clock.rules import Doubt, Kernel, TerminalTimes
 from posd.payments.reprocess import report as payment_report
@@ -40,8 +39,6 @@ from posd.records.service import storage_problem
 from posd.storage import CommitUncertain, StorageUnavailable, backup, marks
 from posd.storage.backup import KEEP, MOST_KEPT, BackupStopped, BadTarget, Rotated
 from posd.storage.batch import WriteTransaction
-from posd.storage.store import Store
-from posd.upkeep import retention
 from posd.upkeep.restore_guard import RestoreGuard, taken_over
 from posd.upkeep.retention import Retention
 
@@ -189,17 +186,17 @@ PIECE_BYTES = 256 * 1024
 
 
 class MaintenanceCalls(msgspec.Struct, eq=False):
-    """Handlers of /v1/quarantine, /v1/reprocess, /v1/backup, /v1/restore and /v1/prune.
+    """Handlers of /v1/quarantine, /v1/reprocess, /v1/backup, /v1/restore, /v1/prune and /v1/clock.
 
     `keys`: the callback keys, which each backup contains.
     """
 
     context: CallContext
-    store: Store
     keys: tuple[bytes, ...]
     restore_guard: RestoreGuard
     retention: Retention
     reprocessing: Reprocessing
+    clock: WallClock
     _one_at_a_time: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     _stopping: bool = False
 
@@ -238,16 +235,16 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         The target is the file `path`, the directory `into` (which keeps the newest backups), or the response (`send`).
         """
         asked = read_backup(request.state.body)
-        now = self.context.now()
+        path, now = self.retention.store.path, self.context.now()
         stopping = lambda: self._stopping  # noqa: E731
         work: Callable[[], Any]
         if asked.send:
-            work = partial(backup.write_unnamed, self.store.path, self.keys, iso(now), stopping)
+            work = partial(backup.write_unnamed, path, self.keys, iso(now), stopping)
         elif asked.into is not None:
-            work = partial(backup.write_into, self.store.path, asked.into, asked.keep, self.keys, now, stopping)
+            work = partial(backup.write_into, path, asked.into, asked.keep, self.keys, now, stopping)
         else:
             assert asked.path is not None  # noqa: S101 - one of the three members is set
-            work = partial(backup.write, self.store.path, asked.path, self.keys, iso(now), stopping)
+            work = partial(backup.write, path, asked.path, self.keys, iso(now), stopping)
         async with self._one_at_a_time:
             done = await self._do(work, asked.field)
         if isinstance(done, tuple):
@@ -262,7 +259,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
 
     async def _do(self, work: Callable[[], Any], target: str) -> Any:
         try:
-            self.store.check_placed()
+            self.retention.store.check_placed()
             return await asyncio.to_thread(work)
         except BadTarget as error:
             errors = [{"path": f"/{target}", "message": str(error)}]
@@ -289,7 +286,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         decision, _ = decided(DECISIONS["release"], request.state.body, request.state.uid, "nothing was done")
         detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
         with storage_problem("not possible now: {error}; check the disk, and try again"):
-            seen = await self.store.write(partial(_see, at=iso(self.context.now()), detail=detail))
+            seen = await self.retention.store.write(partial(_see, at=iso(self.context.now()), detail=detail))
             await self.restore_guard.look()
         log.info("store.restore_seen", uid=decision.uid, count=len(seen.restores) + len(seen.gone_back))
         return json_response(seen)
@@ -308,20 +305,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
             raise Problem(
                 "storage_unavailable", f"not everything was removed: {error}; check the disk, and call again"
             ) from error
-        except retention.ClockUntrusted as error:
-            raise Problem(
-                "clock_unsure", f"nothing was removed: {error}. What to do: {clock.REMEDY}; then prune again"
-            ) from error
-        except retention.PruneStopped as error:
-            raise Problem("draining", "posd is stopping; not everything was removed. Call again in a moment") from error
         return json_response(report)
-
-
-class ClockCalls(msgspec.Struct, eq=False):
-    """Handlers of /v1/clock."""
-
-    context: CallContext
-    clock: WallClock
 
     async def get_clock(self, _request: Request) -> Response:
         """`GET /clock`: the evidence for the clock, and the delayed work."""

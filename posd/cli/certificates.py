@@ -21,7 +21,7 @@ from posd.cli.payments.words import check_words
 from posd.client.connection import probe
 from posd.config import Config
 from posd.tls.certificate import CertificateInfo, Subjects, called_as, digest
-from posd.tls.files import CertificateNotShown, TlsFiles, files_in, shown_certificate
+from posd.tls.files import TlsFiles, files_in, shown_certificate
 
 #: Bytes of a fingerprint on one line, for comparison with another screen.
 BYTES_A_LINE = 16
@@ -128,7 +128,7 @@ class RunningDaemon:
         """Wait until the listener shows that certificate. Return False after a reasonable time."""
         end = time.monotonic() + TAKE_UP_SECONDS
         while True:
-            with suppress(CertificateNotShown):  # a busy machine; the next check may succeed
+            with suppress(ConnectionError):  # a busy machine; the next check may succeed
                 shown = shown_certificate(self.host, self.port, seconds=ASK_SECONDS)
                 if digest(shown, "certificate") == fingerprint:
                     return True

@@ -211,7 +211,7 @@ class WallClock:
         # Payments call this too, so evidence that is not needed is not read.
         asked = rules.asks(found, reading, self.known)
         witness = rules.witness(self.kernel, self.terminals) if asked else None
-        if found is not None and witness in rules.ENDED_BY[found]:
+        if witness is not None and found in rules.ENDED_BY_WITNESS:
             self._ahead_of = self._set_ahead(reading)
             self._reference, found = None, None
         if found is None:

@@ -67,15 +67,9 @@ class ClockWitness(StrEnum):
     EVENTS = "events"
 
 
-#: Witnesses that end a doubt. A clock that was set back is trusted when it is right again, or after an operator's
-#: confirmation.
-ENDED_BY: Mapping[Doubt, frozenset[ClockWitness]] = {
-    Doubt.BEFORE_BUILD: frozenset(),
-    Doubt.BEHIND: frozenset(),
-    Doubt.STEPPED_BACK: frozenset({ClockWitness.KERNEL, ClockWitness.EVENTS}),
-    Doubt.STEPPED_AHEAD: frozenset({ClockWitness.KERNEL, ClockWitness.EVENTS}),
-    Doubt.FAR_AHEAD: frozenset({ClockWitness.KERNEL, ClockWitness.EVENTS}),
-}
+#: Doubts that a witness ends. Otherwise a clock that was set back is trusted when it is right again, or after an
+#: operator's confirmation.
+ENDED_BY_WITNESS = frozenset({Doubt.STEPPED_BACK, Doubt.STEPPED_AHEAD, Doubt.FAR_AHEAD})
 
 WORDS: Mapping[Doubt, str] = {
     Doubt.BEFORE_BUILD: "the clock says {now}, but this posd was made on {built}",
@@ -200,7 +194,7 @@ def witness(kernel: Kernel, terminals: TerminalTimes) -> ClockWitness | None:
 def asks(found: Doubt | None, reading: ClockReading, kept: StoredClock | None) -> bool:
     """Return whether a witness is needed to end a doubt, or to advance the confirmed time at once."""
     if found is not None:
-        return bool(ENDED_BY[found])
+        return found in ENDED_BY_WITNESS
     return kept is not None and reading.wall - kept.confirmed > NIGHT
 
 

@@ -2,13 +2,12 @@
 
 from posd.config.reader import examine, load, parse
 from posd.config.schema import Config, Pin, Source, TerminalConfig, TerminalDefaults
-from posd.config.values import ConfigError, ConfigProblem, HeaderError, HeaderValue, ListenAddress
+from posd.config.values import ConfigError, ConfigProblem, HeaderValue, ListenAddress
 
 __all__ = [
     "Config",
     "ConfigError",
     "ConfigProblem",
-    "HeaderError",
     "HeaderValue",
     "ListenAddress",
     "Pin",

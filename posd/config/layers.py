@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from posd.config.values import ConfigError, ConfigProblem
+from posd.config.values import ConfigError, ConfigProblem, unread
 
 #: Folder of the further files, beside the first.
 FOLDER = "config.d"
@@ -117,7 +117,7 @@ def _further(folder: Path) -> list[Path]:
             return []
         is_file = isinstance(error, NotADirectoryError)
         cure = "make it a folder, or remove it" if is_file else "let the user that runs posd look into that folder"
-        raise _unread(folder, f"cannot be read ({error.strerror})", cure) from error
+        raise unread(folder, f"cannot be read ({error.strerror})", cure) from error
     return sorted(names)
 
 
@@ -127,12 +127,12 @@ def _text(file: Path) -> str:
         return file.read_bytes().decode("utf-8-sig")  # editors on Windows write a byte order mark
     except FileNotFoundError as error:
         cure = "write it (config.example.toml documents every key), or name another one with --config or POSD_CONFIG"
-        raise _unread(file, "does not exist", cure) from error
+        raise unread(file, "does not exist", cure) from error
     except OSError as error:
         reason = f"cannot be read ({error.strerror})"
-        raise _unread(file, reason, "make it readable for the user that runs posd") from error
+        raise unread(file, reason, "make it readable for the user that runs posd") from error
     except UnicodeDecodeError as error:
-        raise _unread(file, f"is not UTF-8 (byte {error.start})", "save it as UTF-8 text") from error
+        raise unread(file, f"is not UTF-8 (byte {error.start})", "save it as UTF-8 text") from error
 
 
 def _parsed(file: Path, text: str) -> dict[str, Any]:
@@ -140,18 +140,14 @@ def _parsed(file: Path, text: str) -> dict[str, Any]:
     try:
         document: dict[str, Any] | None = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise _unread(file, f"is not valid TOML: {error}", "correct that line; the rest is unread") from error
+        raise unread(file, f"is not valid TOML: {error}", "correct that line; the rest is unread") from error
     except ValueError as error:  # Python itself refuses a number of 5000 digits
-        raise _unread(file, "has a number with too many digits", "write it with fewer") from error
+        raise unread(file, "has a number with too many digits", "write it with fewer") from error
     except RecursionError:
         document = None
     if document is None or _deeper_than(document, MAX_LEVELS):
-        raise _unread(file, "is nested too deeply", "correct the brackets in it")
+        raise unread(file, "is nested too deeply", "correct the brackets in it")
     return document
-
-
-def _unread(file: Path, reason: str, cure: str) -> ConfigError:
-    return ConfigError((ConfigProblem(str(file), "", reason, cure),))
 
 
 def _deeper_than(document: dict[str, Any], levels: int) -> bool:
@@ -231,12 +227,12 @@ def where(path: Path, key: str) -> tuple[Path, int | None]:
     return file, found.line
 
 
-def section(path: Path, serials: Sequence[str], serial: str) -> Path:
-    """Return the file that has the section of a terminal, else `path`.
+def section(path: Path, serials: Sequence[str], serial: str) -> tuple[Path, int | None]:
+    """Return the file and the line of the serial of a terminal, else `path`.
 
     `serials`: serials of all terminals of the configuration, in order.
     """
-    return where(path, f"terminals[{serials.index(serial)}]")[0] if serial in serials else path
+    return where(path, f"terminals[{serials.index(serial)}].serial") if serial in serials else (path, None)
 
 
 def line_of(text: str, key: str) -> int | None:

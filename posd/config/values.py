@@ -55,6 +55,11 @@ class ConfigError(Exception):
         self.problems = problems
 
 
+def unread(file: Path, reason: str, cure: str) -> ConfigError:
+    """Return the error for an unreadable file."""
+    return ConfigError((ConfigProblem(str(file), "", reason, cure),))
+
+
 class ValueFault(msgspec.Struct, frozen=True):
     """Fault of a value. `at`: path below the value's key, or "" for the value itself.
 
@@ -449,16 +454,6 @@ _HEADER_VALUE = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?")
 _CREDENTIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
-class HeaderError(Exception):
-    """Unreadable header value or secret. The message has its source, and never the value."""
-
-    def __init__(self, source: str, reason: str, cure: str) -> None:
-        super().__init__(f"{source} {reason}; {cure}")
-        self.source = source
-        self.reason = reason
-        self.cure = cure
-
-
 @dataclass(frozen=True, slots=True)
 class HeaderValue:
     """Source of the value of a header or secret. One of the three fields is set. The repr never shows the value."""
@@ -468,7 +463,7 @@ class HeaderValue:
     credential: str | None = None
 
     def resolve(self) -> str:
-        """Read the value. Raise HeaderError. The call blocks for a file or a credential."""
+        """Read the value. Raise ConfigError, which never contains it. The call blocks for a file or a credential."""
         if self.value is not None:
             return self.value
         return _header_content(self._path())
@@ -479,8 +474,8 @@ class HeaderValue:
         assert self.credential is not None  # noqa: S101  (one of the three is set: `header_table` made this value)
         directory = os.environ.get(CREDENTIALS_DIRECTORY)
         if not directory:
-            raise HeaderError(
-                f"the credential {self.credential}",
+            raise unread(
+                Path(f"${CREDENTIALS_DIRECTORY}", self.credential),
                 f"was not passed to this process ({CREDENTIALS_DIRECTORY} is not set)",
                 f"add LoadCredential={self.credential}:/path/of/the/secret to the unit",
             )
@@ -492,12 +487,12 @@ def _header_content(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_HEADER_BYTES + 1)
     except OSError as error:
-        raise HeaderError(str(path), f"cannot be read ({error.strerror})", "make it readable for the daemon") from error
+        raise unread(path, f"cannot be read ({error.strerror})", "make it readable for the daemon") from error
     if len(content) > MAX_HEADER_BYTES:
-        raise HeaderError(str(path), f"is longer than {MAX_HEADER_BYTES} bytes", "put only the value into it")
+        raise unread(path, f"is longer than {MAX_HEADER_BYTES} bytes", "put only the value into it")
     text = content.decode("ascii", errors="replace").strip()
     if _HEADER_VALUE.fullmatch(text) is None:
-        raise HeaderError(str(path), "is not one line of visible ASCII", "put only the value into it")
+        raise unread(path, "is not one line of visible ASCII", "put only the value into it")
     return text
 
 
@@ -567,6 +562,7 @@ def _kept_elsewhere(given: object, base: ReaderContext, cure: str) -> HeaderValu
     try:
         if base.check_files:
             found.resolve()
-    except HeaderError as error:
-        raise unusable(error.reason, error.cure, error.source) from error
+    except ConfigError as error:
+        (problem,) = error.problems
+        raise unusable(problem.reason, problem.cure, problem.file) from error
     return found

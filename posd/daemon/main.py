@@ -7,6 +7,7 @@ import re
 import secrets
 import signal
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
@@ -21,7 +22,7 @@ from posd.api import routes
 from posd.api.certificate import CertificatePair, ServedCertificate
 from posd.api.documents import Version
 from posd.api.feed import FeedStream
-from posd.api.maintenance import ClockCalls, MaintenanceCalls
+from posd.api.maintenance import MaintenanceCalls
 from posd.api.report_calls import ReportCalls
 from posd.api.terminals import TerminalCalls
 from posd.base import files, limits
@@ -31,10 +32,10 @@ from posd.base.times import released
 from posd.calls.app import LocalApp, connection_refused
 from posd.calls.parameters import BoundRoute, served
 from posd.clock.clock import WallClock
-from posd.config import Config, ConfigError, ConfigProblem
-from posd.daemon import metrics, sockets, systemd
-from posd.daemon.parts import CannotStart, Daemon, certificate_pair
-from posd.daemon.reload import InForce, Reloader, keep
+from posd.config import Config, ConfigError, ConfigProblem, load
+from posd.daemon import metrics, reload, sockets, systemd
+from posd.daemon.parts import Daemon, certificate_pair
+from posd.daemon.reload import InForce
 from posd.daemon.status import HealthChecks
 from posd.daemon.surroundings import DaemonLoop, Surroundings
 from posd.daemon.systemd import notify
@@ -106,11 +107,11 @@ def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
         _give_up_root(config.database.path)
         with asyncio.Runner(loop_factory=DaemonLoop) as runner:
             runner.run(serve(config, surroundings, refused))
-    except (CannotStart, StoreError, sockets.SocketError, KeyFileError, TlsError) as error:
+    except (ConfigError, StoreError, sockets.SocketError, KeyFileError, TlsError) as error:
         words = _why(error, config.database.path)
         log.error("posd.cannot_start", error=words)  # noqa: TRY400 - the traceback adds nothing to the message
         notify(STATUS=f"cannot start: {words}")
-        return EXIT_CONFIGURATION if isinstance(error, CannotStart | TlsError) else EXIT_FAILED
+        return EXIT_CONFIGURATION if isinstance(error, ConfigError | TlsError) else EXIT_FAILED
     except Exception:
         log.exception("posd.crashed", error_id=secrets.token_hex(8))
         return EXIT_FAILED
@@ -166,12 +167,12 @@ async def _start(
 ) -> None:
     """Build and start all parts, in this order. Push the steps of the stop to the stack."""
     inherited = sockets.InheritedSockets()
-    reload = asyncio.Event()
+    asked = asyncio.Event()
     in_force = InForce(config, surroundings.now, surroundings.elapsed)
     if refused:
         in_force.refuse(refused)
         log.error("config.refused", error=str(ConfigError(refused)), detail=LAST_ONE)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _told_to_reload, reload, os.isatty(0))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _told_to_reload, asked, os.isatty(0))
     pair = partial(certificate_pair, surroundings=surroundings)
     daemon = await _open(in_force, surroundings, noise, pair, stack)
     await _take_over(daemon, stack)
@@ -182,8 +183,7 @@ async def _start(
     await systemd.until_it_answers(
         config.webhooks.listen.host, daemon.listener.port, daemon.certificate, daemon.callback_urls
     )
-    reloading = Reloader(in_force, daemon.fleet, daemon.callback_urls, daemon.certificate, pair, daemon.status_line)
-    _in_background(stack, "reloading", reloading.run(reload))
+    _in_background(stack, "reloading", _reload_on_request(daemon, pair, asked))
     _run_all(daemon, retention, health, shown, stack)
     log.info(
         "posd.started",
@@ -197,7 +197,7 @@ async def _start(
     notify(READY="1", STATUS=daemon.status_line())
     _in_background(stack, "watchdog", systemd.run_watchdog(daemon.store.alive, daemon.status_line))
     if not refused:
-        await keep(config)
+        await reload.keep(config)
     give_memory_back()  # free the memory of the start, about a megabyte
     gc.freeze()  # permanent objects are excluded from garbage collection, because a collection blocks the loop
     gc.enable()
@@ -233,7 +233,10 @@ async def _open(
         used = config.database.witness.exists() or await store.read(changes.last_seq) > 0
     known_ca = KnownCa(store, files_in(config.database.tls_directory), now)
     certificate = await ServedCertificate.open(pair(config), now, sure=clock.is_sure, known_ca=known_ca)
-    daemon = Daemon(surroundings, store, clock, certificate, in_force, noise)
+    try:
+        daemon = Daemon(surroundings, store, clock, certificate, in_force, noise)
+    except OSError as error:
+        raise ConfigError(reload.problems(error, config.file)) from error
     stack.push_async_callback(daemon.fleet.close)
     given, host = config.webhooks, config.webhooks.listen.host
     listening = surroundings.tcp_socket(host, given.listen.port, "webhooks.listen")
@@ -330,16 +333,50 @@ async def _stored_of_terminals(
     return asked | await store.read(terminals.trusted_ones), await store.read(terminals.commissions)
 
 
+async def _reload_on_request(daemon: Daemon, pair: Callable[[Config], CertificatePair], asked: asyncio.Event) -> None:
+    """Reload the configuration on each request, until cancelled."""
+    while True:
+        await asked.wait()
+        asked.clear()
+        notify(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000), STATUS="reloading")
+        await _reload(daemon, pair)
+        await daemon.certificate.reload()
+        notify(READY="1", STATUS=daemon.status_line())
+
+
+async def _reload(daemon: Daemon, pair: Callable[[Config], CertificatePair]) -> None:
+    in_force, running = daemon.in_force, daemon.config
+    try:
+        new = await asyncio.to_thread(load, running.file)
+        clients = await asyncio.to_thread(daemon.fleet.make_clients, new.terminals)
+    except (ConfigError, OSError) as error:
+        detail = "the earlier configuration stays in use; correct it (posd config check), and reload again"
+        log.error("config.refused", error=str(error), detail=detail)  # noqa: TRY400 - the message is for people
+        in_force.refuse(reload.problems(error, running.file))
+        return
+    changed = reload.taken_up(in_force.config, new)
+    output.set_level(new.logging.level)
+    daemon.callback_urls.use(new.webhooks.advertise_host, new.webhooks.public_url)
+    daemon.certificate.use(pair(reload.applied(running, new)))
+    daemon.fleet.adopt(clients, new.profiles)
+    keys = reload.needs_restart(running, new)
+    in_force.load(new, keys)
+    await reload.keep(new)
+    log.info("config.loaded", detail="; ".join(changed) or "the same as before", fleet=list(daemon.fleet.serials))
+    if keys:
+        log.warning("config.needs_restart", detail=reload.restart_words(keys))
+
+
 async def _close(listeners: list[HttpListener]) -> None:
     await asyncio.gather(*(listener.close(REQUEST_GRACE_SECONDS) for listener in listeners))
 
 
-def _told_to_reload(reload: asyncio.Event, on_terminal: bool) -> None:
+def _told_to_reload(asked: asyncio.Event, on_terminal: bool) -> None:
     """Reload on SIGHUP. Stop instead if SIGHUP means that the terminal in which posd runs was closed."""
     if on_terminal and not os.isatty(0):
         signal.raise_signal(signal.SIGTERM)
     else:
-        reload.set()
+        asked.set()
 
 
 def _told_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
@@ -384,15 +421,13 @@ def _local_api(
     shown = metrics.Metrics(daemon, health, calls)
     records = (print_records(daemon.print_inbox), payment_records(daemon.inbox, daemon.parts.outstanding))
     reprocessing = Reprocessing(store, records)
-    maintenance = MaintenanceCalls(
-        context, store, daemon.callback_urls.keys, daemon.restore_guard, retention, reprocessing
-    )
+    keys, guard = daemon.callback_urls.keys, daemon.restore_guard
+    maintenance = MaintenanceCalls(context, keys, guard, retention, reprocessing, clock)
     all_calls = served(
         routes.ALL,
         calls,
         PrintJobCalls(context, daemon.printing, daemon.spooler),
         maintenance,
-        ClockCalls(context, clock),
         FeedStream(context, lambda: daemon.in_force.config.relay.metadata),
         ReportCalls(context, store, clock, zone, config.reconcile.first_event_grace_seconds),
         TerminalCalls(context, store, daemon.fleet, daemon.reconciler),

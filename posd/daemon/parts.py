@@ -16,7 +16,7 @@ from posd.base.clocks import ProcessMoment
 from posd.base.times import iso
 from posd.calls.streams import CallContext
 from posd.clock.clock import WallClock
-from posd.config import Config, HeaderError
+from posd.config import Config
 from posd.daemon.presence import Presence
 from posd.daemon.reload import InForce
 from posd.daemon.surroundings import Surroundings
@@ -57,10 +57,6 @@ MAX_LAN_CONNECTIONS: Final = limits.LAN_DESCRIPTORS
 LAN_KEEP_ALIVE_SECONDS: Final = 15.0
 
 
-class CannotStart(Exception):
-    """Failure of the start. The message has the reason and what to do."""
-
-
 class Daemon:
     """The parts of the daemon."""
 
@@ -73,16 +69,13 @@ class Daemon:
         in_force: InForce,
         noise: RejectedTraffic,
     ) -> None:
-        """Build the terminals. Raise CannotStart."""
+        """Build the terminals. Raise ConfigError, or OSError for a file that a terminal needs."""
         self.surroundings, self.store, self.clock = surroundings, store, clock
         self.certificate, self.in_force, self.noise = certificate, in_force, noise
         self.now = surroundings.now
         #: Configuration at the start; `in_force` has the newest.
         self.config = config = in_force.config
-        try:
-            self.fleet = Fleet(config.terminals, config.profiles, self.now, clock.is_sure)
-        except (OSError, HeaderError) as error:
-            raise CannotStart(f"cannot use the configuration of a terminal: {error}") from error
+        self.fleet = Fleet(config.terminals, config.profiles, self.now, clock.is_sure)
         self.interfaces = Interfaces(surroundings.snapshot, surroundings.reports)
         self.discovery: Discovery | None = None
         if config.discovery.enabled:

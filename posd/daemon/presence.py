@@ -13,10 +13,10 @@ that cannot accept counts as absent.
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -46,14 +46,6 @@ BOOT_ID_VARIABLE = "POSD_BOOT_ID"
 log = structlog.get_logger("posd.presence")
 
 
-class _Return(msgspec.Struct, frozen=True):
-    """Start with open payments, with the last sign of life before it, and whether the machine was rebooted since."""
-
-    last_sign: datetime
-    rebooted: bool
-    payments: Mapping[str, str | None]
-
-
 @dataclass(eq=False)
 class Presence:
     """Detector of absences.
@@ -70,14 +62,16 @@ class Presence:
     now: Callable[[], datetime]
     elapsed: Callable[[], float]
     awake: Callable[[], float] = monotonic
-    _return: _Return | None = field(default=None, init=False)
+    #: Absence before this process, until its length is judged.
+    _return: EndedAbsence | None = field(default=None, init=False)
+    _rebooted: bool = field(default=False, init=False)
     _absence: Absence | None = field(default=None, init=False)
     _seen: EndedAbsence | None = field(default=None, init=False)
     #: Number of absences above the harmless length since the start of the process.
     absences: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self._began_at, self._began = self.now(), self.elapsed()
+        self._began = self.elapsed()
         self._open: set[str] = set()
         self._opened = asyncio.Event()
         self._here, self._awake = self.elapsed(), self.awake()  # time of the last certain presence
@@ -94,7 +88,8 @@ class Presence:
         signs = [parse_iso(newest)] if newest is not None else []
         signs += [touched] if touched is not None else []
         if opened and signs:
-            self._return = _Return(max(signs), boot not in (None, _boot_id()), opened)
+            self._return = EndedAbsence(Absence("stopped", None, "", opened), self._began, max(signs), None)
+            self._rebooted = boot not in (None, _boot_id())
         self._note_open()
 
     async def run(self) -> None:
@@ -160,16 +155,13 @@ class Presence:
             self._absence = again
             await self._keep(again)
 
-    async def _judge(self, item: _Return) -> None:
+    async def _judge(self, item: EndedAbsence) -> None:
         """Determine the length of the absence before this process."""
-        running = timedelta(seconds=self.elapsed() - self._began)
-        back = self.now() - running if item.rebooted else self._began_at
-        seconds = downtime.away(item.last_sign, back)
-        if downtime.too_long(seconds):
+        absence = item.now(self.now(), self.elapsed())
+        if downtime.too_long(absence.seconds):
             self._return = None
-            absence = Absence("stopped", seconds, iso(back), dict(item.payments))
-            await self._found(absence, self._began, item.last_sign)
-        elif not item.rebooted or not item.payments.keys() & self._open:
+            await self._found(absence, item.ended, item.last_sign)
+        elif not self._rebooted or not absence.payments.keys() & self._open:
             self._return = None
 
     async def _found(self, found: Absence, ended: float, last_sign: datetime | None = None) -> None:

@@ -9,9 +9,7 @@ the same file, and only with a state folder from the service manager.
 
 import asyncio
 import os
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -19,20 +17,15 @@ from typing import Final
 import msgspec
 import structlog
 
-from posd.api.certificate import CertificatePair, ServedCertificate
 from posd.api.documents import Check, ConfigurationError, ConfigurationState, RefusedConfiguration
 from posd.base import files
 from posd.base.clocks import ProcessMoment
 from posd.base.problems import RemedyStep
 from posd.base.times import iso
-from posd.config import Config, ConfigError, ConfigProblem, HeaderError, load
+from posd.config import Config, ConfigError, ConfigProblem
 from posd.config.layers import Layers
 from posd.config.reader import whole
 from posd.config.schema import SECTIONS, keys
-from posd.daemon.systemd import notify
-from posd.logs import output
-from posd.records.callback_urls import CallbackUrls
-from posd.terminals.fleet import Fleet
 
 #: Name of the copy in the state folder. The copy contains the secrets of the configuration.
 NAME = "config.last"
@@ -156,49 +149,6 @@ def restart_words(keys: tuple[str, ...]) -> str:
     return f"the change of {', '.join(keys)} needs a restart: systemctl restart posd"
 
 
-@dataclass(eq=False, slots=True)
-class Reloader:
-    """Reload of the configuration. Run `run` as a task; set `asked` to request a reload."""
-
-    in_force: InForce
-    fleet: Fleet
-    callback_urls: CallbackUrls
-    certificate: ServedCertificate
-    pair: Callable[[Config], CertificatePair]
-    status: Callable[[], str]
-
-    async def run(self, asked: asyncio.Event) -> None:
-        """Reload on each request, until cancelled."""
-        while True:
-            await asked.wait()
-            asked.clear()
-            notify(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000), STATUS="reloading")
-            await self._reload()
-            await self.certificate.reload()
-            notify(READY="1", STATUS=self.status())
-
-    async def _reload(self) -> None:
-        try:
-            new = await asyncio.to_thread(load, self.in_force.at_start.file)
-            clients = await asyncio.to_thread(self.fleet.make_clients, new.terminals)
-        except (ConfigError, HeaderError, OSError) as error:
-            detail = "the earlier configuration stays in use; correct it (posd config check), and reload again"
-            log.error("config.refused", error=str(error), detail=detail)  # noqa: TRY400 - the message is for people
-            self.in_force.refuse(_problems(error, self.in_force.at_start.file))
-            return
-        changed = taken_up(self.in_force.config, new)
-        output.set_level(new.logging.level)
-        self.callback_urls.use(new.webhooks.advertise_host, new.webhooks.public_url)
-        self.certificate.use(self.pair(applied(self.in_force.at_start, new)))
-        self.fleet.adopt(clients, new.profiles)
-        keys = needs_restart(self.in_force.at_start, new)
-        self.in_force.load(new, keys)
-        await keep(new)
-        log.info("config.loaded", detail="; ".join(changed) or "the same as before", fleet=list(self.fleet.serials))
-        if keys:
-            log.warning("config.needs_restart", detail=restart_words(keys))
-
-
 async def keep(config: Config) -> None:
     """Store a working configuration, for a start with a mistake in its files."""
     try:
@@ -207,7 +157,8 @@ async def keep(config: Config) -> None:
         log.warning("config.not_kept", error=str(error))
 
 
-def _problems(error: Exception, file: Path) -> tuple[ConfigProblem, ...]:
+def problems(error: ConfigError | OSError, file: Path) -> tuple[ConfigProblem, ...]:
+    """Return the problems of a configuration that cannot be used. An OSError concerns a file that a terminal needs."""
     if isinstance(error, ConfigError):
         return error.problems
     return (ConfigProblem(str(file), "", f"cannot be used: {error}", "correct what it names"),)

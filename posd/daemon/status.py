@@ -40,7 +40,7 @@ from posd.base.times import iso
 from posd.calls.app import json_response
 from posd.clock.clock import STEPS
 from posd.config import examine
-from posd.config.layers import where
+from posd.config.layers import section
 from posd.config.values import is_address
 from posd.daemon import downtime
 from posd.daemon.parts import Daemon
@@ -301,7 +301,7 @@ def _editor(file: Path, serial: str) -> str:
     """
     config, _ = examine(file, check_files=False)
     serials = [terminal.serial for terminal in config.terminals] if config is not None else []
-    at, line = where(file, f"terminals[{serials.index(serial)}].serial") if serial in serials else (file, None)
+    at, line = section(file, serials, serial)
     return f"{EDIT} {shlex.join([*([] if line is None else [f'+{line}']), str(at)])}"
 
 

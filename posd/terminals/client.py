@@ -72,7 +72,7 @@ def make_clients(
 ) -> "dict[str, TerminalAccess]":
     """Read certificates, headers and secrets of each terminal (blocking). Return serial -> client.
 
-    Raise OSError or HeaderError if a file cannot be used.
+    Raise OSError or ConfigError if a file cannot be used.
     """
     contexts = functools.cache(trust.context)  # reading the system's CAs takes long, so read them once
     clients = {}
@@ -87,7 +87,7 @@ def make_clients(
 def authentication_of(terminal: TerminalConfig, now: Callable[[], datetime]) -> Authentication:
     """Read the secrets of a terminal (blocking), and return its configured authentication.
 
-    Raise HeaderError if a secret cannot be read.
+    Raise ConfigError if a secret cannot be read.
     """
     values = {name: header.resolve() for name, header in terminal.headers.items()}
     beside = authentication.headers(values) if values else authentication.none
@@ -107,7 +107,7 @@ def authentication_of(terminal: TerminalConfig, now: Callable[[], datetime]) -> 
 def webhook_verifier(terminal: TerminalConfig) -> Verifier | None:
     """Read the secret of a terminal's webhooks (blocking), and return their verifier.
 
-    Return None if no signature is required. Raise HeaderError if the secret cannot be read.
+    Return None if no signature is required. Raise ConfigError if the secret cannot be read.
     """
     if not terminal.webhook_signature:
         return None

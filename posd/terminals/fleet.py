@@ -46,7 +46,7 @@ class Fleet:
         now: Callable[[], datetime] = wall,
         clock_sure: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Read certificates and headers of each terminal. Raise OSError or HeaderError if a file cannot be used.
+        """Read certificates and headers of each terminal. Raise OSError or ConfigError if a file cannot be used.
 
         `clock_sure`: returns whether this machine's clock can judge the dates of certificates.
         """

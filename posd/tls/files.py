@@ -277,15 +277,11 @@ def new_ca_signs_from(made: TlsFiles) -> datetime | None:
 # Read of the certificate that a listener shows, by one handshake. posd trusts nothing and sends nothing in it.
 
 
-class CertificateNotShown(Exception):
-    """Certificate that could not be read from a listener. The message is the reason, to be put after an address."""
-
-
 def shown_certificate(host: str, port: int, *, seconds: float, server_name: str = "") -> bytes:
     """Return the certificate (DER) that a listener shows for `server_name` (default: the host).
 
-    The call blocks, for at most `seconds` for the connection and for each step of the handshake. Raise
-    CertificateNotShown.
+    The call blocks, for at most `seconds` for the connection and for each step of the handshake. Raise ConnectionError,
+    whose message is the reason, to be put after an address.
     """
     context = tls_contexts.unverified_client()  # the certificate is only read; no request follows
     try:
@@ -295,12 +291,12 @@ def shown_certificate(host: str, port: int, *, seconds: float, server_name: str 
         ):
             certificate = connection.getpeercert(binary_form=True)
     except ssl.SSLError as error:
-        raise CertificateNotShown(f"does not speak TLS 1.2 or newer there ({error.reason or error})") from error
+        raise ConnectionError(f"does not speak TLS 1.2 or newer there ({error.reason or error})") from error
     except TimeoutError as error:
-        raise CertificateNotShown(f"does not answer within {seconds:g} s") from error
+        raise ConnectionError(f"does not answer within {seconds:g} s") from error
     except (OSError, ValueError) as error:  # ValueError: a host that cannot be a name (UnicodeError too)
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise CertificateNotShown(f"cannot be reached ({reason})") from error
+        raise ConnectionError(f"cannot be reached ({reason})") from error
     if not certificate:
-        raise CertificateNotShown("shows no certificate")
+        raise ConnectionError("shows no certificate")
     return certificate

@@ -27,8 +27,9 @@ from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
 from posd.base.json_types import Moment
+from posd.base.problems import Problem
 from posd.base.times import iso
-from posd.clock.clock import stretches
+from posd.clock.clock import REMEDY, stretches
 from posd.payments import chains, journal
 from posd.payments import rows as transactions
 from posd.payments.model import Transaction
@@ -378,17 +379,6 @@ class Report(msgspec.Struct):
     ] = False
 
 
-class PruneStopped(Exception):
-    """Error for a run that ended early, because posd is stopping, or an operator requested a run.
-
-    Earlier removals stay.
-    """
-
-
-class ClockUntrusted(Exception):
-    """Error for an untrusted clock, with which nothing is removed. The message is the reason."""
-
-
 class Retention(msgspec.Struct, eq=False):
     """Removal of old records. `busy`: returns whether a call to a terminal is open for an id.
 
@@ -423,37 +413,38 @@ class Retention(msgspec.Struct, eq=False):
             try:
                 await self._by_itself()
             # The clock guard reports when the clock is not trusted, and when it is trusted again.
-            except (PruneStopped, ClockUntrusted):
+            except Problem:
                 wait = FIRST_SECONDS
             except (StorageUnavailable, CommitUncertain, sqlite3.Error) as error:
                 log.warning("store.not_pruned", error=str(error))
                 wait = FIRST_SECONDS
 
     async def _by_itself(self) -> None:
-        """Remove old records by the confirmed time. Raise ClockUntrusted if the clock is not trusted."""
-        if (doubt := self.doubt()) is not None:
-            raise ClockUntrusted(doubt)
+        """Remove old records by the confirmed time. Raise Problem as `prune`."""
+        self._require_clock()
         async with self._one_at_a_time:
             await self._prune(self.confirmed(), self.days, PAUSES)
 
     async def prune(self, days: int, *, dry_run: bool = False) -> Report:
         """Remove records that ended more than `days` ago, or count them in a dry run.
 
-        Raise ClockUntrusted before any removal. Raise StorageUnavailable, CommitUncertain, sqlite3.Error or
-        PruneStopped. Earlier removals stay.
+        Raise Problem clock_unsure before any removal. Raise StorageUnavailable, CommitUncertain, sqlite3.Error, or
+        Problem draining if posd stops. Earlier removals stay.
         """
-        doubt = self.doubt()
-        if not dry_run and doubt is not None:
-            raise ClockUntrusted(doubt)
-        now = self.now() if doubt is None else self.confirmed()
         if dry_run:
-            return await self._prune(now, days, 0.0, dry_run=True)
+            return await self._prune(self.now() if self.doubt() is None else self.confirmed(), days, 0.0, dry_run=True)
+        self._require_clock()
+        now = self.now()
         self._asked += 1
         try:
             async with self._one_at_a_time:
                 return await self._prune(now, days, 0.0)
         finally:
             self._asked -= 1
+
+    def _require_clock(self) -> None:
+        if (doubt := self.doubt()) is not None:
+            raise Problem("clock_unsure", f"nothing was removed: {doubt}. What to do: {REMEDY}; then prune again")
 
     async def _prune(self, now: datetime, days: int, pauses: float, *, dry_run: bool = False) -> Report:
         kept_for = timedelta(days=days)
@@ -594,7 +585,7 @@ class _Run(msgspec.Struct, eq=False):
 
     async def _rest(self, began: float) -> None:
         if self.retention.interrupted(self.pauses):
-            raise PruneStopped
+            raise Problem("draining", "posd is stopping; not everything was removed. Call again in a moment")
         await asyncio.sleep(self.pauses * (monotonic() - began))
 
 

@@ -409,7 +409,7 @@ FAULTS = dict.fromkeys(("fault", "_fault", "RequestFault", "invalid"), (1,))
 COMPOSED: Mapping[str, Mapping[str, Sequence[int]]] = {
     "config/*.py": {
         **dict.fromkeys(("unusable", "ValueFault"), (0, 1)),
-        **dict.fromkeys(("HeaderError", "_unread"), (1, 2)),
+        "unread": (1, 2),
         "matching": (1, 2),
         **dict.fromkeys(("path_fault", "pointer_fault", "_nearest", "type_name"), ()),
     },

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.config import Config, ConfigError, HeaderError, parse
+from posd.config import Config, ConfigError, parse
 from posd.config.show import entries
 from posd.config.values import MAX_HEADER_BYTES
 from tests.support.tables import every
@@ -40,7 +40,7 @@ def test_a_file_is_read_when_it_is_used(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("new")
     assert resolved(config) == {"A": "new"}
     (tmp_path / "token").unlink()
-    with pytest.raises(HeaderError, match=r"token cannot be read \(No such file or directory\); make it readable"):
+    with pytest.raises(ConfigError, match=r"token: cannot be read \(No such file or directory\); make it readable"):
         resolved(config)
 
 
@@ -100,7 +100,7 @@ def test_a_credential_outside_the_service_is_found_missing_only_when_used(
 ) -> None:
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
     config = read('{A = {credential = "key"}}', tmp_path)
-    with pytest.raises(HeaderError, match=r"LoadCredential=key:"):
+    with pytest.raises(ConfigError, match=r"LoadCredential=key:"):
         resolved(config)
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     with pytest.raises(ConfigError, match="No such file"):

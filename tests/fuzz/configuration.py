@@ -12,7 +12,7 @@ from hypothesis.strategies import DrawFn
 from posd.config import Config, ConfigError, ConfigProblem, examine, load
 from posd.config.schema import TerminalConfig
 from posd.config.show import entries, profile_entries
-from posd.config.values import HeaderError, HeaderValue
+from posd.config.values import HeaderValue
 from tests.fuzz.mutation import damaged
 from tests.fuzz.target import Case, Target
 
@@ -79,7 +79,7 @@ def _unreadable(header: HeaderValue) -> str:
     """Return why a header's value cannot be read, or ""."""
     try:
         header.resolve()
-    except HeaderError as error:
+    except ConfigError as error:
         return str(error)
     return ""
 

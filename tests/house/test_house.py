@@ -31,7 +31,7 @@ BY_ITSELF = frozenset(
 #: Modules of the daemon that use such a name, and why.
 MAY = {
     "posd.base.clocks": "the clocks themselves",
-    "posd.daemon.reload": "the service manager compares it with the machine's clock",
+    "posd.daemon.main": "the service manager compares it with the machine's clock",
     "posd.daemon.surroundings": "the real things",
     "posd.terminals.interfaces": "the network itself",
     "posd.tls.authority": "the command line's alone",

@@ -16,7 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from posd.base.clocks import wall
-from posd.config import Config, HeaderError, load
+from posd.config import Config, ConfigError, load
 from posd.terminals.attempt import CallFailed, NotSent, Replied
 from posd.terminals.authentication import Authentication, OutgoingRequest, authenticate, headers, none
 from posd.terminals.client import TerminalAccess, authentication_of
@@ -186,8 +186,8 @@ def test_a_secret_that_is_unusable_at_the_start_is_not_quoted(tmp_path: Path) ->
     (tmp_path / "token").write_text(SECRET)
     config = one(tmp_path, 'headers = {X-Key = {file = "token"}}')
     (tmp_path / "token").write_text(f"{SECRET}\n{SECRET}")
-    with pytest.raises(HeaderError, match="token is not one line") as caught:
+    with pytest.raises(ConfigError, match="token: is not one line") as caught:
         Fleet(config.terminals, config.profiles)
     told = "".join(traceback.format_exception(caught.value))
-    assert "token is not one line" in told
+    assert "token: is not one line" in told
     assert SECRET not in told

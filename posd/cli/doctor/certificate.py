@@ -22,7 +22,7 @@ from posd.config import TerminalConfig
 from posd.records.callback_urls import CallbackUrls
 from posd.tls import issue
 from posd.tls.certificate import CertificateInfo, called_as, missing_names, read_certificate
-from posd.tls.files import CertificateNotShown, TlsError, TlsFiles, describe, load_pair, shown_certificate
+from posd.tls.files import TlsError, TlsFiles, describe, load_pair, shown_certificate
 
 CERTIFICATE, PRIVATE_KEY = "webhooks.certificate", "webhooks.private_key"
 _BEGIN = "-----BEGIN CERTIFICATE-----"
@@ -191,7 +191,7 @@ def _shown(shop: DoctorContext, subject: str, host: str, port: int, who: str) ->
     given: dict[str, Any] = {"who": who, "port": port}
     try:
         shown = shown_certificate(host, port, seconds=CONNECT_SECONDS)
-    except CertificateNotShown as error:
+    except ConnectionError as error:
         return shop.tell("callback.not_shown", subject, reason=error, **given)
     found, told_before = hashlib.sha256(shown).hexdigest(), shop.failed("certificate")
     serving = found == shop.served.get("fingerprint_sha256")

@@ -29,7 +29,7 @@ from posd.config.layers import FOLDER, read_all, section
 from posd.config.reader import whole
 from posd.config.values import ReaderContext, UnusableValueError
 from posd.tls.certificate import CertificateInfo, digest, read_certificate
-from posd.tls.files import CertificateNotShown, shown_certificate
+from posd.tls.files import shown_certificate
 
 #: Default port of terminals.
 DEFAULT_PORT = 6869
@@ -150,7 +150,7 @@ def add(ctx: click.Context, output: Output, serial: str, address: str | None, pi
 def _own_file(output: Output, config: Config, serial: str) -> Path:
     """Return the file of `add` for a terminal, which is writable. Raise Failure."""
     file = config.file.parent / FOLDER / f"terminal-{re.sub('[^A-Za-z0-9_-]', '-', serial)}.toml"
-    there = section(config.file, [item.serial for item in config.terminals], serial)
+    there = section(config.file, [item.serial for item in config.terminals], serial)[0]
     known = any(item.serial == serial for item in config.terminals)
     own = [layer.document for layer in config.layers.files if layer.file == file]
     plain = own and own[0].keys() == {"terminals"} and all(item.keys() <= WRITTEN for item in own[0]["terminals"])
@@ -253,7 +253,7 @@ def _ask(where: PinAddress, terminal: TerminalConfig | None) -> bytes:
     name = (terminal.server_name if terminal else "") or where.host.partition("%")[0]
     try:
         return shown_certificate(where.host, where.port, seconds=ASK_SECONDS, server_name=name)
-    except CertificateNotShown as error:
+    except ConnectionError as error:
         raise CannotAsk(say("pin", "no_answer", url=where.base_url, error=error)) from error
 
 
@@ -283,7 +283,7 @@ def _compare(output: Output, by_script: str) -> None:
 
 
 def _tell(output: Output, config: Config, terminal: TerminalConfig | None, serial: str, info: CertificateInfo) -> None:
-    file = section(config.file, [item.serial for item in config.terminals], serial)
+    file = section(config.file, [item.serial for item in config.terminals], serial)[0]
     output.line(say("pin", "put_this" if terminal else "put_new", file=file))
     output.line()
     output.verbatim(*_toml(serial, info).splitlines())

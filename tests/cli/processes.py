@@ -28,7 +28,7 @@ from rich.cells import cell_len
 from posd.cli.main import main
 from posd.sandbox import Sandbox
 from tests.support import forks
-from tests.support.leftovers import owning_file
+from tests.support.leftovers import command_line, owning_file, processes
 
 # A small real HTTP server on a Unix socket. It replies by script, for faults that a daemon rarely has.
 
@@ -153,6 +153,17 @@ class Done:
         return json.loads(self.stdout)
 
     @property
+    def text(self) -> str:
+        """All that a person reads."""
+        return self.stdout + self.stderr
+
+    def ends(self, code: int, *words: str, lacks: Sequence[str] = ()) -> Self:
+        """Check the exit code, and that the text has and lacks these words. Return the result."""
+        wrong = [*(each for each in words if each not in self.text), *(each for each in lacks if each in self.text)]
+        assert (self.returncode, wrong, "Traceback" in self.text) == (code, [], False), self.text
+        return self
+
+    @property
     def sent(self) -> list[tuple[str, str, Any]]:
         """Method, path after /v1, and body of each call."""
         return [(call.method, call.path.removeprefix("/v1"), json.loads(call.body or b"null")) for call in self.calls]
@@ -206,6 +217,11 @@ class Seen(Done):
         """Text of the screen, without lines and frames."""
         return " ".join(self.screen.replace("│", " ").split())
 
+    @property
+    def text(self) -> str:
+        """All that a person reads, also as words without line breaks."""
+        return f"{self.words}\n{self.screen}"
+
     def fits(self, columns: int = 80) -> bool:
         """Return whether no line is wider than the screen. A line with a question also contains the answer."""
         return all(cell_len(line) <= columns for line in re.sub(r"(\]|\)): ", r"\1:\n", self.screen).split("\n"))
@@ -250,13 +266,10 @@ def check(
     done: Done
     if types is None:
         done = asked(script, *arguments)
-        text = done.stdout + done.stderr
     else:
         done = seen = asked_on_terminal(script, *arguments, types=types, columns=columns)
-        text = f"{seen.words}\n{seen.screen}"
-        assert seen.fits(columns), text
-    wrong = [*(each for each in words if each not in text), *(each for each in lacks if each in text)]
-    assert (done.returncode, wrong, "Traceback" in text) == (code, [], False), text
+        assert seen.fits(columns), seen.screen
+    done.ends(code, *words, lacks=lacks)
     assert len(done.calls) == len(script), "the command has made another number of calls"
     assert sent is None or done.sent == sent
     if as_json:
@@ -407,12 +420,8 @@ def processes_naming(directory: Path) -> dict[int, str]:
     """Return the running processes (pid -> command line) whose command line names the directory."""
     named = re.compile(rf"{re.escape(str(directory))}(?!\w)")  # a longer name with the same beginning does not count
     found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-            except OSError:
-                continue
-            if named.search(line):
-                found[int(entry.name)] = line
+    for pid in processes():
+        with contextlib.suppress(OSError):  # the process has ended
+            if named.search(line := command_line(pid)):
+                found[pid] = line
     return found

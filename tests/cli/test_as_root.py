@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,25 +47,9 @@ def _can_run() -> None:
         pytest.skip("needs posd and its Python where all users may read them")
 
 
-#: Names that posd creates in the state folder, in addition to the database and the key.
-NAMES = (
-    *(f"posd.db{word}" for word in ("-wal", "-shm", "-journal", ".lock", ".alive", ".witness", ".witness.new")),
-    *(f"posd.db.{word}{end}" for word in ("new", "restoring", "salvaged", "sent") for end in ("", "-wal", "-journal")),
-    *(".posd.db.sent.part", "callback.key.new", "tls/.lock"),
-    *(
-        f"tls/{name}{end}"
-        for name in ("ca.crt", "ca.key", "server.crt", "server.key", "given.json")
-        for end in ("", ".new")
-    ),
-    *(f"tls/{name}{end}" for name in ("next-ca.crt", "next-ca.key", "new-ca") for end in ("", ".new")),
-)
-COMMANDS = (
-    *("restore --yes {home}/backup.db", "tls init --force", "doctor", "run", "restore --yes --without-backup"),
-    *("restore --yes --ids {home}/ids", "restore --yes --new-callback-key --operator root"),
-    *("verify", "verify {state}/backup.db", "tls init", "tls renew", "tls renew --new-ca", "tls renew --end-old-ca"),
-    *("tls ca", "tls status", "config check", "config show"),
-    *("support --yes {state}/support.tar.gz", "support --yes {home}/support.tar.gz"),
-)
+#: Names in the state folder, and command lines.
+TABLES = tomllib.loads(Path(__file__).with_name("as_root.toml").read_text())
+NAMES, COMMANDS, ADVISED = TABLES["names"], TABLES["commands"], TABLES["advised"]
 
 
 class OthersShop(Shop):
@@ -163,20 +148,6 @@ def test_files_that_root_creates_belong_to_the_owner_of_the_folder(shop: OthersS
         assert (shop.home / "support.tar.gz").stat().st_uid == 0
     if command != "doctor":  # `doctor` checks this machine
         assert done.returncode in (0, 1 if command == "tls status" else 0), done
-
-
-#: Commands in posd's messages, checks and documents. If the message of a command names another command, the other
-#: command comes next.
-ADVISED = (
-    *("tls init", "tls init --if-missing", "tls init --force", "tls init --name till.lan", "tls status", "tls ca"),
-    *("tls ca --fingerprint", "tls renew", "tls renew --if-needed", "tls renew --new-ca", "tls renew --end-old-ca"),
-    *("verify", "verify {home}/backup.db", "config check", "config show", "config show --profile", "doctor", "status"),
-    *("restore --yes {home}/backup.db", "restore --yes --without-backup; restore --yes --new-callback-key"),
-    *("restore --yes --ids {home}/ids; restore --yes --new-callback-key", "restore --seen --note done"),
-    *("backup {state}/backups/b.db", "backup --into {state}/backups --keep 14", "prune --yes", "reprocess"),
-    *("support --yes {state}/support.tar.gz", "clock", "clock confirm --operator Ana", "logs -p error"),
-    *("list --open", "quarantine", "terminals", "terminals pin SN-1", "terminals identity SN-1", "relay --once"),
-)
 
 
 @pytest.mark.quick(4)

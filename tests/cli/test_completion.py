@@ -18,31 +18,8 @@ from posd.cli.main import COMMANDS
 from tests.cli.processes import PATIENCE, Shop, posd
 from tests.support.needs import needs
 
-#: bash has no function for the completions of a line. This script calls the completion in the same way as readline.
-BASH = """
-. "$SCRIPT"
-COMP_LINE="$LINE"; COMP_POINT=${#LINE}
-read -r -a COMP_WORDS <<< "$LINE"
-[[ "$LINE" == *" " ]] && COMP_WORDS+=("")
-COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-compopt() { echo OPTION "$@"; }
-[[ "$(complete -p posd)" == "complete -o nosort -F _posd_completion posd" ]] || exit 9
-_posd_completion posd "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
-printf '%s\\n' "${COMPREPLY[@]}"
-"""
-
-#: zsh completes only on a terminal. Functions that write their arguments therefore replace zsh's completion system.
-ZSH = """
-compdef() { :; }
-_describe() { print -l -- "${(@P)3}"; }
-_path_files() { print FILES; }
-compadd() { print -l -- "${(@P)@[-1]}"; }
-words=("${(@Q)${(z)LINE}}")
-[[ "$LINE" == *" " ]] && words+=("")
-CURRENT=${#words}
-source "$SCRIPT"
-_posd_completion
-"""
+#: A script for each of bash and zsh. It prints the offered words.
+BASH, ZSH = (Path(__file__).with_name(f"complete.{shell}").read_text() for shell in ("bash", "zsh"))
 
 
 @pytest.fixture

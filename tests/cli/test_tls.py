@@ -4,7 +4,7 @@ import asyncio
 import socket
 import stat
 import tomllib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -62,17 +62,13 @@ def test_a_user_without_access_to_the_state_directory_is_told_so() -> None:
     for command, done in zip(commands, all_done, strict=True):
         # The findings of posd doctor have their own texts.
         told = ("may not read", "the user of posd") if command == "status" else ("Permission denied", "of the daemon")
-        said = done.stdout + done.stderr
-        assert (done.returncode, [words for words in told if words not in said]) == (1, []), command
-        assert "fault of posd" not in said
+        done.ends(1, *told, lacks=["fault of posd"])
 
 
 def test_status_of_good_files_has_no_findings(config: Path, made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = posd("tls", "status", config=config)
     info = describe(made.certificate)
-    assert (done.returncode, done.stderr) == (0, "")
-    for text in ("localhost", "127.0.0.1", "(395 days)", info.issuer, "the certificate names it"):
-        assert text in done.stdout
+    words = ("localhost", "127.0.0.1", "(395 days)", info.issuer, "the certificate names it")
+    done = posd("tls", "status", config=config).ends(0, *words)
     shown = "".join(line.removeprefix("fingerprint: ") for line in done.lines if line.count(":") >= 15)
     assert shown.replace(":", "").lower() == info.fingerprint_sha256
     document = posd("tls", "status", "--json", config=config).document
@@ -118,8 +114,7 @@ def test_the_shops_own_pair_is_shown_and_not_changed(config: Path) -> None:
         ("init --if-missing", 0, "names the certificate"),
         ("status", 1, f"{LATER.astimezone():%Y-%m-%d}"),
     ):
-        done = posd("tls", *line.split(), config=config)
-        assert (done.returncode, words in done.stdout + done.stderr) == (code, True), done
+        done = posd("tls", *line.split(), config=config).ends(code, words)
         assert line != "ca" or done.stdout == ""
     assert not (config.parent / "state" / "tls").exists()
     assert pair.certificate.read_bytes() == before
@@ -131,12 +126,10 @@ def snapshot(made: TlsFiles) -> dict[str, bytes]:
 
 def test_renew_replaces_the_certificate_and_nothing_else(config: Path, made: TlsFiles) -> None:
     before, old = snapshot(made), describe(made.certificate)
-    unneeded = posd("tls", "renew", "--if-needed", config=config)
-    assert (unneeded.returncode, "Not needed" in unneeded.stdout) == (0, True)
+    posd("tls", "renew", "--if-needed", config=config).ends(0, "Not needed")
     assert posd("tls", "renew", "--if-needed", "--json", config=config).document["renewed"] is False
     assert snapshot(made).items() >= before.items()
-    done = posd("tls", "renew", config=config)
-    assert (done.returncode, done.stderr, "key and CA are the same as before" in done.stdout) == (0, "", True)
+    posd("tls", "renew", config=config).ends(0, "key and CA are the same as before")
     after, new = snapshot(made), describe(made.certificate)
     assert {name for name in after if after[name] != before.get(name)} == {"server.crt"}
     assert new.fingerprint_sha256 != old.fingerprint_sha256
@@ -147,15 +140,15 @@ def test_renew_replaces_the_certificate_and_nothing_else(config: Path, made: Tls
 
 
 def test_names_given_at_init_stay_and_the_machines_names_at_init_do_not(config: Path) -> None:
-    assert posd("tls", "init", "--name", "pos.shop.example", "--address", "10.9.9.9", config=config).returncode == 0
     made = files_in(config.parent / "state" / "tls")
-    assert posd("tls", "renew", config=config).returncode == 0
+    for line in ("init --name pos.shop.example --address 10.9.9.9", "renew"):
+        posd("tls", *line.split(), config=config).ends(0)
     assert describe(made.certificate).names[0] == "pos.shop.example"
     assert set(describe(made.certificate).addresses) == {"10.9.9.9", *local_addresses()}
     # A directory of an older version has no stored names. The renewal loses no name.
     issue.init(made.certificate.parent, names=["old.lan"], addresses=["10.8.8.8"])
     made.given.unlink()
-    assert posd("tls", "renew", config=config).returncode == 0
+    posd("tls", "renew", config=config).ends(0)
     old = describe(made.certificate)
     assert ("old.lan" in old.names, "10.8.8.8" in old.addresses) == (True, True)
 
@@ -169,23 +162,19 @@ def test_renew_if_needed_repairs(config: Path, made: TlsFiles) -> None:
         assert status(config)[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("harm", "words"),
-    [
-        (lambda made: made.ca_certificate.unlink(), "though its other half does"),
-        (lambda made: made.private_key.unlink(), "server.key: does not exist; make a new pair with: posd tls init"),
-        (lambda made: made.private_key.write_text("x"), "server.key: cannot be read as PEM"),
-    ],
-    ids=["CA", "no key", "bad key"],
-)
-def test_renew_names_what_is_missing(
-    config: Path, made: TlsFiles, harm: Callable[[TlsFiles], None], words: str
-) -> None:
-    harm(made)
-    before = snapshot(made)
-    done = posd("tls", "renew", config=config)
-    assert (done.returncode, done.stdout, words in done.stderr) == (1, "", True)
-    assert snapshot(made).items() >= before.items()
+def test_renew_names_what_is_missing_and_changes_nothing(config: Path, made: TlsFiles) -> None:
+    for path, content, words in (
+        (made.ca_certificate, None, "though its other half does"),
+        (made.private_key, "x", "server.key: cannot be read as PEM"),
+        (made.private_key, None, "server.key: does not exist; make a new pair with: posd tls init"),
+    ):
+        kept = path.read_bytes()
+        path.unlink() if content is None else path.write_text(content)
+        before = snapshot(made)
+        done = posd("tls", "renew", config=config).ends(1, words)
+        assert done.stdout == ""
+        assert snapshot(made).items() >= before.items()
+        path.write_bytes(kept)
 
 
 def test_init_if_missing_creates_only_the_first_certificate_and_does_not_call_the_daemon(config: Path) -> None:
@@ -198,7 +187,7 @@ def test_init_if_missing_creates_only_the_first_certificate_and_does_not_call_th
         held.bind(str(config.parent / "run" / "till.sock"))
         held.listen()
         held.setblocking(False)
-        assert posd("tls", "init", "--if-missing", config=config).returncode == 0
+        posd("tls", "init", "--if-missing", config=config).ends(0)
         with pytest.raises(BlockingIOError):  # no call arrived
             held.accept()
     before = snapshot(made)
@@ -220,8 +209,8 @@ def test_the_ca_is_written_to_a_file_and_its_fingerprint_is_shown(config: Path, 
 
 def test_before_init_the_first_command_is_named(config: Path) -> None:
     for command in ("ca", "renew"):
-        done = posd("tls", command, config=config)
-        assert (done.returncode, done.stdout, "posd tls init" in done.stderr) == (1, "", True)
+        done = posd("tls", command, config=config).ends(1, "posd tls init")
+        assert done.stdout == ""
 
 
 @pytest_asyncio.fixture
@@ -237,8 +226,7 @@ async def run(daemon: Daemon, *arguments: str) -> Done:
 
 @needs(root=True)
 async def test_every_user_of_the_machine_may_print_the_ca(daemon: Daemon) -> None:
-    renewed = await run(daemon, "tls", "renew")
-    assert renewed.returncode == 0  # the daemon has loaded the certificate and published the CA
+    (await run(daemon, "tls", "renew")).ends(0)  # the daemon has loaded the certificate and published the CA
     daemon.directory.chmod(0o755)
     (daemon.directory / "state").chmod(0o700)
     (done,) = await asyncio.to_thread(posd_as_nobody, daemon.config_file, "tls ca")
@@ -267,9 +255,8 @@ async def test_the_listener_is_checked_and_notified(daemon: Daemon) -> None:
     levels = {one["subject"]: one["status"] for one in done.document["findings"]}
     assert (done.returncode, levels[listener], levels[str(made.private_key)]) == (1, "warning", "failure")
 
-    done = await run(daemon, "tls", "init")
-    assert (done.returncode, "the running posd serves it already" in done.stdout) == (0, True)
-    assert (await run(daemon, "tls", "status", "--json")).returncode == 0
+    (await run(daemon, "tls", "init")).ends(0, "the running posd serves it already")
+    (await run(daemon, "tls", "status", "--json")).ends(0)
 
 
 # Pins of terminals. The command pin trusts, sends and writes nothing. The command add writes the configuration.
@@ -340,11 +327,9 @@ async def place() -> AsyncIterator[Place]:
 
 async def test_a_person_compares_and_gets_the_configuration(place: Place) -> None:
     before = place.config.read_bytes()
-    seen = await place.on_terminal("pin", "y\n")
-    assert seen.returncode == 0
-    for text in (*place.lines(), place.terminal.base_url, "CN=terminal", "itself", "terminal.example, 10.1.2.3"):
-        assert text in seen.screen
-    assert f"Put this into {place.config}, in its section, then reload posd:" in seen.screen
+    shown = (*place.lines(), place.terminal.base_url, "CN=terminal", "itself", "terminal.example, 10.1.2.3")
+    told = f"Put this into {place.config}, in its section, then reload posd:"
+    seen = (await place.on_terminal("pin", "y\n")).ends(0, *shown, told)
     (section,) = tomllib.loads(seen.screen[seen.screen.index("[[terminals]]") :])["terminals"]
     assert section["serial"] == SERIAL
     assert place.config.read_bytes() == before
@@ -359,31 +344,19 @@ async def test_nothing_is_trusted_unless_a_person_says_yes(place: Place) -> None
     """Without a person to ask the command only shows."""
     for types in ("n\n", "\n"):
         seen = await place.on_terminal("pin", types)
-        assert (seen.returncode, "do not trust this certificate" in seen.screen) == (1, True)
-        assert "fingerprint_sha256 =" not in seen.screen
-    done = await place.pin()
-    assert (done.returncode, "give it: --fingerprint HEX" in done.stderr) == (2, True)
-    assert all(line in done.stdout for line in place.lines())
-    assert "fingerprint_sha256 =" not in done.stdout
+        seen.ends(1, "do not trust this certificate", lacks=["fingerprint_sha256 ="])
+    (await place.pin()).ends(2, "give it: --fingerprint HEX", *place.lines(), lacks=["fingerprint_sha256 ="])
 
 
 async def test_a_script_can_give_the_fingerprint(place: Place) -> None:
     right, wrong = place.leaf.fingerprint, "0" * 64
     for written in (right, right.upper(), f"{right[:32]} {right[32:]}"):
-        done = await place.pin("--fingerprint", written)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert f'fingerprint_sha256 = "{":".join(place.lines())}"' in done.stdout
+        (await place.pin("--fingerprint", written)).ends(0, f'fingerprint_sha256 = "{":".join(place.lines())}"')
     refused = await place.pin("--fingerprint", wrong)
-    assert (refused.returncode, "fingerprint_sha256 =" in refused.stdout) == (1, False)
-    assert f"it has fingerprint {right}, not {wrong}" in refused.stderr
-    for given, code, matches in (
-        ((), 0, None),
-        (("--fingerprint", right), 0, True),
-        (("--fingerprint", wrong), 1, False),
-    ):
-        done = await place.pin("--json", *given)
-        assert (done.returncode, done.document["matches"]) == (code, matches)
-        assert (done.document["toml"] is not None) == bool(matches)
+    refused.ends(1, f"it has fingerprint {right}, not {wrong}", lacks=["fingerprint_sha256 ="])
+    for given, matches in (((), None), (("--fingerprint", right), True), (("--fingerprint", wrong), False)):
+        done = (await place.pin("--json", *given)).ends(matches is False)
+        assert (done.document["matches"], done.document["toml"] is not None) == (matches, bool(matches))
         assert done.document["fingerprint_sha256"] == right
 
 
@@ -394,19 +367,15 @@ async def test_the_address_comes_from_the_daemon_or_from_a_person() -> None:
         section = place.config.read_text().partition("[[terminals]]")
         async with running(place.home, f"[[terminals]]{section[2]}") as daemon:
             place.configure()  # only the daemon has the terminal's address
-            done = await place.pin(*given, socket=daemon.till_socket)
-            assert (done.returncode, place.terminal.base_url in done.stdout) == (0, True)
-        done = await place.pin(*given)
-        assert (done.returncode, "--address" in done.stderr) == (1, True)
-        assert "its address is not configured, and cannot reach posd" in done.stderr
+            (await place.pin(*given, socket=daemon.till_socket)).ends(0, place.terminal.base_url)
+        (await place.pin(*given)).ends(1, "--address", "its address is not configured, and cannot reach posd")
         for address in (f"127.0.0.1:{place.terminal.port}", place.terminal.base_url):
-            done = await place.pin(*given, "--address", address)
-            assert (done.returncode, place.terminal.base_url in done.stdout) == (0, True)
+            (await place.pin(*given, "--address", address)).ends(0, place.terminal.base_url)
 
 
 async def test_without_a_certificate_to_show_the_command_fails(place: Place) -> None:
     done = await place.pin("--address", f"127.0.0.1:{reserve()}")
-    assert (done.returncode, done.stdout, "cannot be reached (Connection refused)" in done.stderr) == (1, "", True)
+    assert done.ends(1, "cannot be reached (Connection refused)").stdout == ""
     place.configure('base_url = "http://127.0.0.1:1"')
     done = await place.pin()
     assert (done.returncode in (1, 2), done.stdout, "it is called without TLS" in done.stderr) == (True, "", True)
@@ -425,25 +394,21 @@ async def new() -> AsyncIterator[Place]:
 
 async def test_a_person_compares_and_the_terminal_is_configured(new: Place) -> None:
     for types in ("n\n", "\n"):
-        seen = await new.on_terminal("add", types, "--address", new.terminal.base_url)
-        assert (seen.returncode, new.written.parent.exists()) == (1, False)
+        (await new.on_terminal("add", types, "--address", new.terminal.base_url)).ends(1)
+        assert not new.written.parent.exists()
     seen = await new.on_terminal("add", "y\n", "--address", new.terminal.base_url)
-    assert seen.returncode == 0, seen.screen
-    for text in (*new.lines(), new.terminal.base_url, f"Written: {new.written}"):
-        assert text in seen.screen
+    seen.ends(0, *new.lines(), new.terminal.base_url, f"Written: {new.written}")
     (terminal,) = (item for item in load(new.config).terminals if item.serial == SERIAL)
     assert terminal.pin == Pin("public key", public_key_sha256(new.leaf.der))
     assert (terminal.base_url, stat.S_IMODE(new.written.stat().st_mode)) == (new.terminal.base_url, 0o644)
 
 
 async def test_a_script_adds_a_terminal_with_a_given_pin_and_keeps_a_persons_text(new: Place) -> None:
-    refused = await new.add("0" * 64)
-    assert (refused.returncode, "another certificate" in refused.stderr) == (1, True)
+    (await new.add("0" * 64)).ends(1, "another certificate")
     assert not new.written.parent.exists()
     public_key = public_key_sha256(new.leaf.der)
     for pinned in (new.leaf.fingerprint, public_key):  # the command may replace a file that it has written
-        done = await new.add(pinned.upper(), "--json")
-        assert done.returncode == 0, done.stderr
+        done = (await new.add(pinned.upper(), "--json")).ends(0)
         assert (done.document["file"], done.document["public_key_sha256"]) == (str(new.written), public_key)
     edited = f'{new.written.read_text()}amount_unit = "hundredths"\n'
     new.written.write_text(edited)
@@ -453,21 +418,18 @@ async def test_a_script_adds_a_terminal_with_a_given_pin_and_keeps_a_persons_tex
 
 async def test_a_terminal_configured_elsewhere_is_not_changed(place: Place) -> None:
     before = place.config.read_bytes()
-    done = await place.add(place.leaf.fingerprint)
-    assert (done.returncode, place.config.read_bytes()) == (1, before)
-    assert f"{place.config} already" in done.stderr
+    (await place.add(place.leaf.fingerprint)).ends(1, f"{place.config} already")
+    assert place.config.read_bytes() == before
 
 
 async def test_a_section_that_conflicts_with_the_configuration_is_not_written(new: Place) -> None:
     new.config.write_text(toml(new.home, '[terminal_defaults]\nserver_name = "terminal.example"\n'))
-    done = await new.add(new.leaf.fingerprint)
-    assert (done.returncode, new.written.exists()) == (2, False)
-    assert "terminal_defaults.server_name" in done.stderr
+    (await new.add(new.leaf.fingerprint)).ends(2, "terminal_defaults.server_name")
+    assert not new.written.exists()
 
 
 async def test_a_running_posd_uses_the_new_terminal_at_once() -> None:
     async with a_place() as place, running(place.home, "") as daemon:
-        done = await place.add(place.leaf.fingerprint, "--json")
-        assert (done.returncode, done.document["in_use"]) == (0, True), done.stderr
+        assert (await place.add(place.leaf.fingerprint, "--json")).ends(0).document["in_use"]
         known = (await daemon.call("GET", f"/terminals/{SERIAL}")).json
         assert known["base_url"] == place.terminal.base_url

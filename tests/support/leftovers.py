@@ -91,12 +91,12 @@ def end_all_processes() -> list[str]:
 def _kill(mark: str) -> Iterator[str]:
     """Kill the processes with this text in their environment."""
     marked = f"\0{mark}".encode()
-    for pid in _processes():
+    for pid in processes():
         with suppress(OSError):  # the process has ended, or belongs to another user
             _, found, rest = (b"\0" + _read(pid, "environ")).partition(marked)
             if found and pid != os.getpid():
                 owner = rest.partition(b"\0")[0].decode("utf-8", "replace")
-                line = _command_line(pid)
+                line = command_line(pid)
                 os.kill(pid, signal.SIGKILL)
                 _wait_for(pid)
                 yield f"process {pid}: {line} {owner}".rstrip()
@@ -112,14 +112,15 @@ def _wait_for(pid: int) -> None:
 
 def _children() -> Iterator[str]:
     """Return the names of child processes, except the servers of `tests.support.forks`."""
-    for pid in _processes():
+    for pid in processes():
         with suppress(OSError):
             parent = int(_read(pid, "stat").rpartition(b")")[2].split()[1])
             if parent == os.getpid() and pid not in forks.servers():
-                yield f"process {pid}: {_command_line(pid)}"
+                yield f"process {pid}: {command_line(pid)}"
 
 
-def _processes() -> list[int]:
+def processes() -> list[int]:
+    """Return the ids of all running processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - quick
 
 
@@ -129,7 +130,8 @@ def _read(pid: int, name: str) -> bytes:
         return file.read()
 
 
-def _command_line(pid: int) -> str:
+def command_line(pid: int) -> str:
+    """Return the command line of a process. Raise OSError if the process has ended."""
     return _read(pid, "cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip() or "(ended)"
 
 

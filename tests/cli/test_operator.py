@@ -111,8 +111,7 @@ def test_a_decision_in_a_script_is_sent_and_shown(
 
 def test_resolve_sends_the_data_of_a_payment_that_a_restore_lost() -> None:
     given = f"--amount 11.20 --terminal SN-0001 --type refund --original {OTHER_ID} --sale s-1 {BY_ANA}"
-    done = asked([answer(transaction(outcome=APPROVED))], "resolve", ID, "approved", *shlex.split(given))
-    assert done.returncode == 0
+    done = asked([answer(transaction(outcome=APPROVED))], "resolve", ID, "approved", *shlex.split(given)).ends(0)
     [(_, _, body)] = done.sent
     assert b'"subtotal_iva0":11.20' in done.calls[0].body
     assert body | {"terminal": "SN-0001", "type": "refund", "original": OTHER_ID, "sale": "s-1"} == body
@@ -139,12 +138,10 @@ def test_an_operator_who_uses_the_tills_socket_by_a_variable_is_told_so(
     refusal = problem(403, "forbidden", "this call is for operators: use the admin socket")
     command = ("release", ID, *shlex.split(BY_ANA))
     with Stub(tmp_path / "s", [refusal, refusal]):
-        named = posd(*command, socket=tmp_path / "s")
+        posd(*command, socket=tmp_path / "s").ends(2, lacks=["POSD_SOCKET"])
         monkeypatch.setenv("POSD_SOCKET", str(tmp_path / "s"))
-        led = posd(*command)
-    assert (named.returncode, led.returncode, "POSD_SOCKET" in named.stderr) == (2, 2, False)
-    assert f"POSD_SOCKET is set in this shell and names {tmp_path / 's'}" in led.stderr
-    assert "unset POSD_SOCKET" in led.stderr
+        told = f"POSD_SOCKET is set in this shell and names {tmp_path / 's'}"
+        posd(*command).ends(2, told, "unset POSD_SOCKET")
 
 
 def test_the_operator_is_the_calling_user_for_any_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,10 +172,8 @@ RELEASE_TEXT = "It does not decide whether the"
 
 
 def test_release_on_a_terminal_shows_the_payment_and_asks_for_a_note_and_a_confirmation() -> None:
-    sent = [
-        ("GET", f"/transactions/{ID}", None),
-        ("POST", f"/transactions/{ID}/release", {"operator": "Ana", "note": "it hangs"}),
-    ]
+    released = ("POST", f"/transactions/{ID}/release", {"operator": "Ana", "note": "it hangs"})
+    sent = [("GET", f"/transactions/{ID}", None), released]
     words = ("SN-0001", "11.20", "in doubt", RELEASE_TEXT, f"    posd abort {ID}\n", "[y/N]")
     check(f"release {ID} --operator Ana", [DOUBTFUL, FREED], 0, *words, sent=sent, types=" \nit hangs \ny\n")
     check(f"release {ID} --note x --yes", [FREED], 0, lacks=["[y/N]"], types="")
@@ -224,5 +219,4 @@ def test_a_closed_decision_causes_no_question(line: str, why: str) -> None:
 
 def test_json_stays_valid_with_a_question() -> None:
     seen = asked_on_terminal([DOUBTFUL, FREED], "release", ID, "--json", types="it hangs\ny\n", pipe=True)
-    assert (seen.returncode, seen.stdout) == (0, f"{FREED.body.decode()}\n"), seen.screen
-    assert RELEASE_TEXT in seen.screen
+    assert seen.ends(0, RELEASE_TEXT).stdout == f"{FREED.body.decode()}\n"

@@ -24,9 +24,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     paper.write_text("Thank you\n")
     with Shop(speed=200.0, patient=True) as machine:
         for number, identity in enumerate((FIRST, TWIN, OTHER, DIGITS)):
-            assert machine.run("charge", f"{number + 5}", "--id", identity).returncode == 0
+            machine.run("charge", f"{number + 5}", "--id", identity).ends(0)
         for job in (JOB, f"{JOB}42"):
-            assert machine.run("print", str(paper), "--id", job).returncode == 0
+            machine.run("print", str(paper), "--id", job).ends(0)
         yield machine
 
 
@@ -57,24 +57,21 @@ def test_an_unknown_or_too_short_beginning_is_refused(shop: Shop) -> None:
     short = "write the UUID, or its first characters, 4 at least"
     none = "no payment has an id that begins with 7f3d. posd list lists the existing ones"
     for typed, code, words in (("7f3d", 1, none), ("7f3", 2, short), ("7f3g", 2, short), ("receipt-10", 2, short)):
-        done = shop.run("show", typed)
-        assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+        shop.run("show", typed).ends(code, words)
 
 
 def test_a_decision_applies_to_the_found_payment_and_names_it(shop: Shop) -> None:
     signed = ("--operator", "Ana", "--note", "tried", "--yes")
     for command in (("release", "7f3cf"), ("resolve", "7f3cf", "declined"), ("acknowledge", "7f3cf", "gap")):
-        done = shop.run(*command, *signed)
-        assert f"transaction {OTHER}: " in done.stderr
-        assert done.returncode == 1, done.stderr  # the payment has ended, or has no such attention
+        # the payment has ended, or has no such attention
+        shop.run(*command, *signed).ends(1, f"transaction {OTHER}: ")
 
 
 def test_an_operation_on_money_needs_eight_characters_or_more(shop: Shop) -> None:
     assert "its first characters, 8 at least" in shop.run("refund", "7f3cfff").stderr
     # A refund command without its ORIGINAL must not find a payment by chance.
     assert "neither ORIGINAL nor --reference is given" in shop.run("refund", DIGITS[:7]).stderr
-    done = shop.run("refund", DIGITS[:8], "1.50", "--json")
-    assert done.returncode == 0, done.stderr
+    done = shop.run("refund", DIGITS[:8], "1.50", "--json").ends(0)
     assert (done.document["original"], done.document["outcome"]["result"]) == (DIGITS, "approved")
     assert done.stderr.startswith(f"transaction {DIGITS}: ")
 
@@ -83,8 +80,7 @@ def test_an_exact_print_job_id_counts_before_a_beginning(shop: Shop) -> None:
     for typed, found in ((JOB, JOB), (JOB.upper(), JOB), (f"{JOB}4", f"{JOB}42")):
         done = shop.run("print-jobs", typed, "--json")
         assert done.document["print_job_id"] == found
-    several = shop.run("print-jobs", "rec")
-    assert several.returncode == 2
+    several = shop.run("print-jobs", "rec").ends(2)
     assert [line.split()[0] for line in several.stderr.splitlines()[1:]] == [JOB, f"{JOB}42"]
     assert shop.run("print-jobs", "rec-").returncode == 1
 

@@ -47,8 +47,6 @@ from posd.cli.payments.words import (
 )
 from posd.cli.printing import PRINT_JOB, job_pairs
 from posd.cli.terminals import command as terminals
-from posd.cli.watch.state import ListName, WatchState
-from posd.cli.watch.texts import became, heading, what
 from posd.clock.rules import Doubt
 from posd.daemon import reload, status
 from posd.httpd.messages import RefusalKind
@@ -64,7 +62,6 @@ from tests.cli.manual.parsing import parse
 from tests.cli.manual.parsing import words_of as words_of_line
 from tests.cli.processes import Answer, asked, check, posd, posd_process, problem
 from tests.cli.test_status import NONE_OPEN, check_of, well
-from tests.cli.watch.shops import BUSY, NOW, drawn, identity
 from tests.support.tables import every, there
 
 #: Events that the daemon can log.
@@ -147,14 +144,6 @@ def test_exactly_the_existing_codes_are_explained(kind: str) -> None:
         "add the code to en.toml and es.toml of posd/cli/explain, or remove the code"
     )
     assert max(found.values()) == 1
-
-
-@every("language", Language)
-def test_a_file_of_texts_has_no_code_that_does_not_exist(language: Language) -> None:
-    sections = dict(read(language))
-    assert set(sections.pop("event_money")) <= {"none", *EVENTS, *(code.partition(".")[0] for code in EVENTS)}
-    for kind in codes().keys() & sections.keys():
-        assert set(sections[kind]) <= {str(code) for code in codes()[kind]}, kind
 
 
 @every("entry", (*ENTRIES, *SPANISH), ids=lambda entry: f"{entry.language} {entry.title}")
@@ -586,17 +575,6 @@ def test_a_cashiers_text_is_in_the_users_language_and_in_json_in_the_daemons() -
     for options, language in (((), "es"), (("--json",), None)):
         done = asked([answer(DOUBT), answer({"history": []}), answer({"events": []})], "show", ID, *options)
         assert done.calls[0].headers.get("accept-language") == language
-
-
-@pytest.mark.usefixtures("in_spanish")
-def test_the_live_view_is_in_the_language() -> None:
-    view = "\n".join(drawn(WatchState(BUSY), 100))
-    row = next(row for row in BUSY.rows(NOW) if row.identity == identity(1) and row.section is ListName.OPEN)
-    told = (heading(row), what(row), became(row, "abort", {"outcome": None})[0])
-    for word in ("accesible", "sin respuesta", "cobro: espera la tarjeta", "pregunte a una persona", "última hora"):
-        assert word in view, view
-    assert told[:2] == (f"pago {identity(1)}", "pago de 11.20 en SN-0001")
-    assert told[2].startswith("se pidió abortar pago de 11.20 en SN-0001. Todavía puede aprobarse")
 
 
 def test_a_text_missing_in_a_language_is_shown_in_english() -> None:

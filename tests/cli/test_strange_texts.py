@@ -20,8 +20,7 @@ from posd.cli.main import main
 from posd.cli.payments.show import PaymentProgress
 from posd.cli.simulator_screen import as_words
 from tests.cli.documents import AT, answer, attention, transaction
-from tests.cli.processes import Answer, Stub, asked, asked_on_terminal
-from tests.cli.test_show import entry
+from tests.cli.processes import Answer, Stub, asked
 from tests.cli.watch.shops import identity
 from tests.support.strange import ALL, OWN_SEQUENCE, STRANGE, assert_lines, assert_screen
 from tests.support.tables import every
@@ -152,13 +151,3 @@ def test_the_simulated_terminal_shows_a_request_in_one_line(text: str) -> None:
     for line in click.unstyle(paper or "").split("\n")[1:]:
         assert line.lstrip().startswith("|") or not line
     assert_screen(paper or "")
-
-
-def test_a_quarantined_body_cannot_imitate_posds_text_or_control_the_screen() -> None:
-    document = json.dumps(entry(1, ALL.encode(), reason=ALL, peer=ALL), ensure_ascii=False).encode()
-    script = [Answer(200, document)]  # JSON does not require an escape for U+009B, which also controls a screen
-    for options in ((), ("--json",)):
-        assert_screen(asked_on_terminal(script, "quarantine", "1", *options, columns=200).written)
-    said, _, body = asked(script, "quarantine", "1").stdout.partition(" bytes:\n")
-    assert_lines(said)
-    assert all(line.startswith("  ") for line in body.splitlines())

@@ -247,17 +247,6 @@ async def test_the_listener_is_checked_and_notified(daemon: Daemon) -> None:
     assert done.document["served"] is True
     await daemon.log_line("certificate.loaded", fingerprint_sha256=describe(made.certificate).fingerprint_sha256)
 
-    made.private_key.with_name("new").write_bytes(made.ca_key.read_bytes())
-    made.private_key.with_name("new").replace(made.private_key)
-    other = issue.init(daemon.directory / "other", names=["localhost"], addresses=["127.0.0.1"])
-    other.certificate.replace(made.certificate)
-    done = await run(daemon, "tls", "status", "--json")
-    levels = {one["subject"]: one["status"] for one in done.document["findings"]}
-    assert (done.returncode, levels[listener], levels[str(made.private_key)]) == (1, "warning", "failure")
-
-    (await run(daemon, "tls", "init")).ends(0, "the running posd serves it already")
-    (await run(daemon, "tls", "status", "--json")).ends(0)
-
 
 # Pins of terminals. The command pin trusts, sends and writes nothing. The command add writes the configuration.
 

@@ -169,14 +169,7 @@ def test_groff_accepts_every_page_without_a_message(manual: Path) -> None:
         assert sections <= set(shown), file.name
 
 
-@pytest.mark.slow  # groff runs a process for each page
-@needs("man")
-def test_man_shows_every_page_without_a_warning(manual: Path) -> None:
-    for file in sorted(manual.glob("man?/*")):
-        run("man", "--warnings", "-l", str(file), MANWIDTH="80", LC_ALL="C.UTF-8", MANPAGER="cat")
-
-
-# docs/guides/operations.md. The guide has every code. Its commands are valid, and its links and log lines exist.
+# docs/guides/operations.md. The guide has every code. Its commands are valid, and its log lines exist.
 
 
 GUIDE = (ROOT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
@@ -222,14 +215,6 @@ def test_the_see_entry_of_each_code_is_a_heading_of_the_guide() -> None:
 @every("line", sorted(set(commands_of(GUIDE))))
 def test_every_command_is_valid(line: str) -> None:
     parse(words_of(line))
-
-
-def test_every_link_has_a_target() -> None:
-    places = set(headings()) | set(re.findall(r'<a id="([^"]+)">', GUIDE))
-    links = re.findall(r"\]\(([^)]+)\)", GUIDE)
-    assert len(links) > 60
-    for file, _, place in (link.partition("#") for link in links):
-        assert (ROOT / "docs" / "guides" / file).is_file() if file else place in places, (file, place)
 
 
 def test_a_symptom_has_its_signs_its_meaning_for_money_and_its_cure() -> None:

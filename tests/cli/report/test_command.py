@@ -289,7 +289,7 @@ def test_every_format_has_the_same_content_and_no_executable_text(found: list[di
     assert not any(row[name].startswith(FORMULA) for row in table for name in row.keys() - numbers)
     assert json.loads(write_json(report), parse_float=Decimal, parse_int=Decimal) == report.document
     text = page.write(report)
-    assert "<script" not in text
+    assert not [word for word in ("<script", "http://", "https://", "src=", "@import", "url(/") if word in text]
     assert all(char.isprintable() or char == "\n" for char in text)
 
 
@@ -325,21 +325,7 @@ def test_a_page_in_spanish_has_no_english_text(shop: Book) -> None:
     assert "None" not in seen[0] | seen[1]
 
 
-@pytest.mark.slow
-def test_a_page_of_a_busy_day_has_a_reasonable_size(shop: Book) -> None:
-    morning = datetime(2026, 11, 20, tzinfo=ZONE_OF)
-    fill_day(shop, 5000, morning, terminals=12)
-    fill_trouble(shop, morning)
-    text = page.write(view(shop))
-    assert len(text) < 3_000_000
-    assert text.index("Needs attention") < text.index("Totals")
-    assert not any(word in text for word in ("http://", "https://", "src=", "@import", "url(/"))
-
-
 # Days of the merchant: beginning, end, and accepted formats.
-
-
-ZONES = ["America/Guayaquil", "Europe/Madrid", "America/Sao_Paulo", "America/Havana", "Australia/Lord_Howe", "UTC"]
 
 
 @pytest.mark.parametrize(
@@ -357,15 +343,3 @@ ZONES = ["America/Guayaquil", "Europe/Madrid", "America/Sao_Paulo", "America/Hav
 def test_a_day_has_the_hours_between_two_midnights(zone: str, day: date, hours: float) -> None:
     start, end = span(day, day, ZoneInfo(zone))
     assert end - start == timedelta(hours=hours)
-
-
-@given(st.sampled_from(ZONES), st.integers(0, 60 * 365 * 24 * 60))
-def test_every_moment_belongs_to_exactly_one_day(zone: str, minutes: int) -> None:
-    moment = datetime(1990, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)
-    local = moment.astimezone(ZoneInfo(zone)).date()
-    near = [local + timedelta(days=number) for number in range(-2, 3)]
-    assert [day for day in near if _holds(span(day, day, ZoneInfo(zone)), moment)] == [local]
-
-
-def _holds(days: tuple[datetime, datetime], moment: datetime) -> bool:
-    return days[0] <= moment < days[1]

@@ -30,6 +30,7 @@ from tests.cli.processes import (
     check,
     posd,
     posd_interrupted,
+    posd_process,
     problem,
 )
 from tests.cli.test_operator import SURE
@@ -232,6 +233,13 @@ def readable(held: socket.socket) -> bool:
         with connection:
             if connection.recv(1):
                 return True
+
+
+def test_with_an_invalid_configuration_the_daemon_does_not_start_and_all_problems_are_reported(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    posd_process("run", config=config).ends(2, str(config))
+    config.write_text('[webhooks]\nlisten = 7\nadvertize_host = "x"\n')
+    posd_process("run", config=config).ends(2, str(config), "webhooks.listen", "advertise_host")
 
 
 @every("content", [None, b"[local_api\n", b"\xff\xfe", b"[local_api]\ndirectory = 7\n"])

@@ -342,4 +342,6 @@ def test_a_page_in_spanish_has_no_english_text(shop: Book) -> None:
 )
 def test_a_day_has_the_hours_between_two_midnights(zone: str, day: date, hours: float) -> None:
     start, end = span(day, day, ZoneInfo(zone))
+    next_day = day + timedelta(days=1)
     assert end - start == timedelta(hours=hours)
+    assert span(day, next_day, ZoneInfo(zone)) == (start, span(next_day, next_day, ZoneInfo(zone))[1])

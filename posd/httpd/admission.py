@@ -41,7 +41,7 @@ MAX_KNOWN = 512
 MAX_ADDRESSES = 1024
 #: Seconds between two reads of the addresses of the fleet.
 FLEET_SECONDS = 1.0
-#: Maximum number of addresses whose plain form is cached. Each connection of a flood needs it.
+#: Maximum number of addresses whose plain form is cached. Each connection of a flood needs the form of its address.
 MAX_PLAIN = 1024
 #: Seconds between two log lines of the same kind during a flood.
 LINE_EVERY_SECONDS = 60.0

@@ -187,7 +187,7 @@ ENDS = (
 
 
 @every("entry", [entry for entry, _, _ in ENTRIES], ids=[word for _, word, _ in ENTRIES])
-def test_a_payment_has_an_outcome_only_if_it_is_final_and_always_then(entry: Entry) -> None:
+def test_a_payment_has_an_outcome_exactly_if_it_is_final(entry: Entry) -> None:
     """A restore combines two records, so any entry can follow any end."""
     for end in ENDS:
         after = apply(end, entry, NOW)

@@ -165,7 +165,7 @@ def test_a_request_to_the_acquirer_removes_certainty_whenever_it_is_reported(
 @pytest.mark.parametrize("final", [CANCELED, REJECTED])
 @pytest.mark.parametrize("word", ["DECLINED", "APPROVAL"])
 @pytest.mark.parametrize("how", [event, found], ids=["event", "search"])
-def test_an_answer_of_the_acquirer_removes_certainty_without_a_reported_request(
+def test_an_answer_of_the_acquirer_removes_certainty_even_if_no_request_was_reported(
     final: str, word: str, how: Callable[[bytes], Input]
 ) -> None:
     transaction = after(event(content(ACK)), event(content(final, ACK)), how(content(word, final)))

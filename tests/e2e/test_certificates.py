@@ -108,7 +108,7 @@ class Terminals:
         self._news.set()
 
     async def under(self, certificate: str) -> None:
-        """Wait until enough webhooks were delivered with a certificate."""
+        """Wait until enough webhooks were delivered with this certificate."""
         while sum(shown == certificate for shown, _ in self.delivered) < ENOUGH:
             self._news.clear()
             await self._news.wait()

@@ -102,7 +102,7 @@ async def served(posd: Daemon) -> str:
 
 
 async def ages_of_what_this_process_did(posd: Daemon, **ahead: float) -> timedelta:
-    """Return the greater age of posd's start and configuration. `ahead`: lead of the clock."""
+    """Return the age of posd's start or of its configuration, whichever is greater. `ahead`: lead of the clock."""
     found = (await admin(posd, "GET", "/status")).json
     now = datetime.now(UTC) + timedelta(**ahead)
     return max(abs(now - parse_iso(at)) for at in (found["started_at"], found["configuration"]["loaded_at"]))

@@ -35,5 +35,5 @@ async def test_a_stranger_adds_no_label(home: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
-async def test_metrics_change_nothing(posd: Daemon, method: str) -> None:
+async def test_the_metrics_can_only_be_read(posd: Daemon, method: str) -> None:
     assert (await scrape(posd.till_socket, method)).status_code == 405

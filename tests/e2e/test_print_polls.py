@@ -91,7 +91,7 @@ async def test_an_invalid_reply_to_a_poll_ends_nothing(printer: Printer, answer:
     assert (await job.resolve("FAILED")).json["decided_by"] == "operator"
 
 
-async def test_the_terminal_is_polled_by_its_own_id(printer: Printer) -> None:
+async def test_a_poll_uses_the_id_that_the_terminal_gave_the_job(printer: Printer) -> None:
     own = f"T/{uuid4()}"
     job = printer.job(start=answering(202, {"id": own}))
 
@@ -106,7 +106,9 @@ async def test_the_terminal_is_polled_by_its_own_id(printer: Printer) -> None:
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def all_ended(printer: Printer) -> AsyncIterator[None]:
-    """Start a daemon that a test has stopped. Resolve the open jobs as an operator, so that posd does not poll them."""
+    """Start the daemon again if a test has stopped it. Resolve the open jobs as an operator, so that posd does not poll
+    them.
+    """
     yield
     if printer.daemon.process is None or printer.daemon.process.returncode is not None:
         if printer.daemon.process is not None:

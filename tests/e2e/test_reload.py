@@ -113,7 +113,7 @@ async def test_addresses_that_a_reload_exchanges_start_no_second_payment_on_a_de
     assert (len(terminal.requests), len(other.requests)) == (1, 0)
 
 
-async def test_a_removed_terminal_s_released_payment_does_not_hold_the_device(
+async def test_a_released_payment_of_a_removed_terminal_does_not_hold_the_device(
     posd: Daemon, terminal: ScriptedTerminal
 ) -> None:
     identity, _ = await charge(posd)

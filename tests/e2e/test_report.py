@@ -167,7 +167,7 @@ def charged(street: Street, serial: str) -> dict[str, Decimal]:
 
 
 async def asked(street: Street, **parameters: str) -> Any:
-    """Return the daemon's report of all days on which payments of the test can be, or with other parameters."""
+    """Return the daemon's report. By default the report covers all days on which payments of the test can be."""
     now = datetime.now(UTC)
     days = {"since": iso(now - timedelta(days=1)), "until": iso(now + timedelta(days=1))}
     query = urlencode(parameters if "shift" in parameters else days | parameters)

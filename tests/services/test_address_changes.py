@@ -70,7 +70,7 @@ class World:
         return there(await self.store.read(lambda db: rows.get(db, identity)))
 
     async def until(self, identity: str, what: Callable[[Transaction], bool]) -> Transaction:
-        """Wait until a payment meets a condition. Return it."""
+        """Wait until a payment meets a condition. Return the payment."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 self.news.clear()

@@ -75,7 +75,9 @@ async def test_the_last_payment_of_a_terminal_is_the_one_recorded_last_for_any_c
     assert {serial: item.client_transaction_id for serial, item in found.items()} == {"SN-TEST": LAST}
 
 
-async def test_each_change_has_its_history_in_the_same_commit_and_no_change_has_none(store: Store) -> None:
+async def test_each_change_has_its_history_in_the_same_commit_and_a_write_without_a_change_has_none(
+    store: Store,
+) -> None:
     first = starting()
     await store.write(inserting(first))
     assert await store.write(partial(_move, before=first, after=first)) == first

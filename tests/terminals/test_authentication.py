@@ -57,7 +57,9 @@ async def test_the_scheme_none_adds_nothing(terminal: ScriptedTerminal) -> None:
     assert posted == {**got, "content-type": "application/json", "content-length": "2"}
 
 
-async def test_headers_are_added_to_each_request_and_replace_in_any_case(terminal: ScriptedTerminal) -> None:
+async def test_headers_are_added_to_each_request_and_replace_equal_names_without_regard_to_case(
+    terminal: ScriptedTerminal,
+) -> None:
     heads: list[list[str]] = []
 
     async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -80,7 +82,7 @@ async def test_headers_are_added_to_each_request_and_replace_in_any_case(termina
     assert len(heads) == 2
 
 
-def test_a_later_scheme_replaces_headers_in_any_case_too() -> None:
+def test_a_later_scheme_replaces_headers_without_regard_to_case_too() -> None:
     first = OutgoingRequest("GET", "https://t/x", {}).with_headers({"X-Key": "1", "X-Store": "14"})
     assert first.with_headers({"x-KEY": "2"}).headers == {"X-Store": "14", "x-KEY": "2"}
     assert first.headers == {"X-Key": "1", "X-Store": "14"}
@@ -122,7 +124,7 @@ def goes_nowhere(request: OutgoingRequest) -> OutgoingRequest:
     return replace(request, url=f"gopher://{SECRET}")
 
 
-#: A failing scheme -> a word of the reason. Python's own base64 signature ends with a line feed.
+#: A failing scheme -> a word of the reason. A signature from Python's `base64.encodebytes` ends with a line feed.
 FAILING: dict[str, tuple[Authentication, str]] = {
     "raises": (raises, "could not be authenticated (ValueError)"),
     "ends its value with a line feed": (adds(X_Key=f"{SECRET}\n"), "a header that cannot be sent"),

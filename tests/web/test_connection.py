@@ -568,10 +568,8 @@ async def test_a_response_before_the_body_ends_the_connection(house: House, path
 
 
 @pytest.mark.parametrize("path", BEFORE)
-async def test_a_response_without_reading_an_arrived_body(house: House, path: str) -> None:
-    """The whole request has arrived when the app starts. The connection stays open, even if the app does not read the
-    request.
-    """
+async def test_an_app_may_respond_without_reading_an_arrived_body(house: House, path: str) -> None:
+    """The whole request has arrived when the app starts. After an ordinary response the connection stays open."""
     answers = await house.talk(request(path, b"abc") + request("/a", b"", "connection: close"))
     assert statuses(answers) == ([200, 200] if path == "/keep" else [BEFORE[path]])
 

@@ -1,4 +1,4 @@
-"""The messages that an app reads of one request: the pieces in order, one at a time, and the end of the client."""
+"""The messages that an app reads of one request: the pieces in order, one at a time, and the client's disconnect."""
 
 import asyncio
 from typing import Any
@@ -40,7 +40,7 @@ async def test_a_reader_waits_for_a_piece(pieces: BodyChannel) -> None:
     assert await taking == SECOND
 
 
-async def test_the_end_of_the_client_comes_after_its_pieces_and_can_be_read_repeatedly(
+async def test_the_disconnect_comes_after_the_pieces_and_can_be_read_repeatedly(
     pieces: BodyChannel,
 ) -> None:
     pieces.end()
@@ -72,7 +72,7 @@ async def test_a_cancelled_read_takes_no_piece(pieces: BodyChannel) -> None:
     assert await pieces.take() == SECOND
 
 
-async def test_the_callback_for_the_end_of_the_client_is_called_at_once(pieces: BodyChannel) -> None:
+async def test_the_callback_for_the_disconnect_is_called_at_once(pieces: BodyChannel) -> None:
     told = []
     pieces.on_gone = lambda: told.append(pieces.gone)
     await pieces.take()

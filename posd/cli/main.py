@@ -4,7 +4,8 @@ The table below has the module of each command. A plain `posd run` is handled by
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ import click
 from posd import __version__
 from posd.base.operations import OPERATIONS
 from posd.cli.app.completion_words import files
-from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, ExitCode, OutputLost, context
+from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, OutputLost
 from posd.cli.app.lazy import READABLE_COLUMNS, LazyGroup, groups
 
 #: Module -> its commands, by their attributes: `print_jobs` is the command `print-jobs`, and `await_` is `await`.
@@ -58,30 +59,32 @@ class Commands(LazyGroup):
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(most), does) for name, does in commands.items()])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options of the group."""
+        with _message(ctx):
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. An error becomes one message and an exit code, never a traceback."""
-        try:
+        """Run the command."""
+        with _message(ctx):
             return super().invoke(ctx)
-        except (click.exceptions.Exit, click.Abort):
-            raise
-        except click.ClickException as error:
-            from posd.base.text import shown  # completion needs neither
-            from posd.cli.app.errors import Failure
 
-            if not isinstance(error, Failure):  # posd run writes its lines as text
-                output = context(ctx).output
-                if output is not None and output.as_json:
-                    raise Failure(error.format_message(), ExitCode(error.exit_code), output) from error
-                error.message = shown(error.message)  # type: ignore[misc]  # click shows it
-            raise
-        except Exception as error:
-            if isinstance(error, OutputLost) and error.nobody_reads:  # as in: posd list | head
-                raise click.exceptions.Exit(1) from error
-            if os.environ.get("POSD_DEBUG"):  # a traceback for a developer
-                raise
-            from posd.cli.app.errors import explain
 
-            raise explain(error, context(ctx)) from error
+@contextmanager
+def _message(ctx: click.Context) -> Iterator[None]:
+    """Turn an error into one message and an exit code, never a traceback."""
+    try:
+        yield
+    except (click.exceptions.Exit, click.exceptions.NoArgsIsHelpError, click.Abort):
+        raise
+    except Exception as error:
+        if isinstance(error, OutputLost) and error.nobody_reads:  # as in: posd list | head
+            raise click.exceptions.Exit(1) from error
+        if os.environ.get("POSD_DEBUG") and not isinstance(error, click.ClickException):  # a traceback for a developer
+            raise
+        from posd.cli.app.errors import explain  # completion does not need it
+
+        raise explain(error, ctx) from error
 
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": READABLE_COLUMNS}

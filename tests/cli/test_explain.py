@@ -520,11 +520,14 @@ def test_each_spanish_sentence_is_of_a_sentence_of_posd() -> None:
         for folder in dict.fromkeys(folders)
         for text in texts_of(f"{folder}/**/*.py", lambda node: [node] if isinstance(node, kinds) else [])
     }
+    # click composes its messages of parts
+    of_click = "".join(path.read_text("utf-8") for path in Path(click.__file__).parent.glob("*.py"))
     unused = set()
     for english in read(Language.ES)["sentence"]:
         fixed = [part for part, *_ in Formatter().parse(english)]
         pattern, longest = re.compile(".+?".join(map(re.escape, fixed)), re.DOTALL), max(fixed, key=len)
-        if not any(longest in text and pattern.search(text) for text in found):
+        known = any(longest in text and pattern.search(text) for text in found)
+        if not known and not all(part.strip(" .?()") in of_click for part in fixed):
             unused.add(english)
     assert unused == set(), "remove the sentence from [sentence] of posd/cli/explain/es.toml, or correct it"
 

@@ -1,5 +1,6 @@
 """Each command reports wrong usage with exit code 2 and sends nothing. Values are read exactly."""
 
+import re
 import shlex
 import tomllib
 from datetime import date, datetime, time, timedelta
@@ -46,6 +47,24 @@ def test_wrong_usage_is_reported_and_nothing_is_sent(line: str, words: str) -> N
     done = asked([], *shlex.split(line.format(**NAMES)))
     assert (done.returncode, done.calls, "Traceback" in done.stderr) == (2, [], False), done
     assert words.format(**NAMES) in " ".join(done.stderr.split())
+
+
+@every(("line", "words"), (TABLES["refused"] | dict.fromkeys(WRONG, "")).items())
+def test_wrong_usage_is_reported_in_the_language_of_the_person(
+    line: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
+    done = asked([], *shlex.split(line.format(**NAMES)))
+    shown = " ".join(done.stderr.split())
+    assert (done.returncode, words.format(**NAMES) in shown) == (2, True), shown
+    if not line.startswith("demo"):  # for developers of tills, in English
+        assert re.findall(r"(?<!\S)(?:the|of|is|are|and|not|it|give|for|must|or|with|without)(?!\S)", shown) == [], (
+            shown
+        )
+
+
+def test_a_group_without_a_command_shows_its_help() -> None:
+    assert "\nCommands:\n" in asked([], "tls").stderr
 
 
 # Values on the command line are read exactly, or refused with a clear message.

@@ -11,12 +11,14 @@ import click
 import msgspec
 
 from posd.base.problems import PROBLEMS
+from posd.base.text import shown
 from posd.cli.app.connection import ForeignAnswer, Problem, Unreachable
-from posd.cli.app.context import Context, ExitCode, OutputLost, for_problem
+from posd.cli.app.context import ExitCode, OutputLost, for_problem
+from posd.cli.app.context import context as context_of
 from posd.cli.app.output import Output, inline
 from posd.cli.app.tables import Lines
 from posd.cli.app.times import in_words
-from posd.cli.explain.catalogue import chosen, explained, named, say, translate, translated
+from posd.cli.explain.catalogue import choose, chosen, explained, named, say, translate, translated
 from posd.cli.payments.words import SPELLINGS, explained_by
 from posd.client.connection import SOCKET_VARIABLE
 
@@ -62,12 +64,22 @@ def interruptible(output: Output, words: str = "Stopped waiting; posd may contin
         sys.exit(ExitCode.OPEN)
 
 
-def explain(error: Exception, context: Context) -> Failure:
+def explain(error: Exception, ctx: click.Context) -> Failure:
     """Turn an exception that ended a command into a message."""
     from posd.config import ConfigError  # imported here, because a successful command does not need it
 
+    context = context_of(ctx)
     output = context.output or Output(as_json=False)
     match error:
+        case Failure():
+            return error
+        case click.ClickException():
+            choose(ctx)
+            message = shown(error.format_message().replace("\n\t", " "))  # before each value of a choice
+            lines = [message if output.as_json else translate(message)]
+            if isinstance(error, click.UsageError) and error.ctx is not None and not output.as_json:
+                lines += [f"  {error.ctx.get_usage()}", f"  {error.ctx.command_path} --help"]
+            return Failure(lines, ExitCode(error.exit_code), output)
         case ForeignAnswer():
             return Failure(error.reason, ExitCode.NOT_DONE, output, error.raw)
         case OutputLost():
@@ -78,7 +90,9 @@ def explain(error: Exception, context: Context) -> Failure:
             lines = [words, *([f"  {context.unread}"] if context.unread else [])]
             return Failure(lines, ExitCode.UNREACHABLE, output)
         case Problem():
-            lines = [*problem_lines(error), *_directed(error, context)]
+            lines, path = problem_lines(error), os.environ.get(SOCKET_VARIABLE)
+            if error.code == "forbidden" and path and context.socket_path == path:  # an operator on the till's socket
+                lines.append(say("error", "variable", name=SOCKET_VARIABLE, path=path))
             if error.code in PROBLEMS:  # a newer posd may have other codes
                 lines.append(f"  {explained_by([error.code])}")
             return Failure(lines, for_problem(error, starts=context.starts), output, error.raw)
@@ -88,17 +102,9 @@ def explain(error: Exception, context: Context) -> Failure:
         case _:
             where = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{where.filename}:{where.lineno}"
-            message = say("error", "fault", kind=type(error).__name__, error=error, place=place)
-            if context.starts:
-                return Failure([message, say("error", "unknown")], ExitCode.OPEN, output)
-            return Failure(message, ExitCode.NOT_DONE, output)
-
-
-def _directed(problem: Problem, context: Context) -> Iterator[str]:
-    """If a shell variable sent an operator's command to the till's socket, print so."""
-    path = os.environ.get(SOCKET_VARIABLE)
-    if problem.code == "forbidden" and path and context.socket_path == path:
-        yield say("error", "variable", name=SOCKET_VARIABLE, path=path)
+            lines = [say("error", "fault", kind=type(error).__name__, error=error, place=place)]
+            lines += [say("error", "unknown")] * context.starts
+            return Failure(lines, ExitCode.OPEN if context.starts else ExitCode.NOT_DONE, output)
 
 
 def problem_lines(problem: Problem) -> list[str]:

@@ -20,7 +20,7 @@ from posd.cli.app.connection import decode
 from posd.cli.app.context import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.tables import SHORT_ID
-from posd.cli.explain.catalogue import chosen, language, named, say
+from posd.cli.explain.catalogue import chosen, language, named, say, translate
 
 #: the API's bounds of an amount: 12 digits before the point, 4 after it.
 AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,4})?")
@@ -64,7 +64,7 @@ def moment(text: str) -> str | date:
 def job_id(text: str) -> str:
     """Click type: the id of a print job. Raise BadParameter."""
     if not is_print_job_id(text):
-        raise click.BadParameter(say("parameter", "print_job", text=text, rule=ID_RULE))
+        raise click.BadParameter(say("parameter", "print_job", text=text, rule=translate(ID_RULE)))
     return text
 
 

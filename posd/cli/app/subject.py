@@ -531,7 +531,7 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
     asked = [subject for subject in subjects if _can_begin(text, subject, least)]
     if not asked:
         name = "no_payment" if subjects[0].uuids else "no_print_job"
-        raise click.BadParameter(say("find_id", name, text=text, least=least, rule=ID_RULE), param_hint="ID")
+        raise click.BadParameter(say("find_id", name, text=text, least=least, rule=translate(ID_RULE)), param_hint="ID")
     found: list[Found] = []
     with connect(ctx) as api:
         for subject in asked:

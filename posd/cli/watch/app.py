@@ -307,9 +307,8 @@ class Watch(App[None]):
         """Show all details of the row. Textual handles Enter as a key of the list."""
         await self.action_show()
 
-    def on_descendant_focus(self) -> None:
-        """Show the advice on the row of the other list."""
-        self.on_option_list_option_highlighted()
+    #: The row of the other list is selected with its list.
+    on_descendant_focus = on_option_list_option_highlighted
 
     def _row(self) -> Row | None:
         """Return the row that the keys act on."""

@@ -31,11 +31,14 @@ def watch(ctx: click.Context, output: Output) -> None:
             return
         check_usage("watch", no_terminal=not is_terminal())
         try:
-            import textual  # noqa: F401
+            from posd.cli.watch.app import Watch  # it may be missing, with Textual
         except ModuleNotFoundError as error:
             raise click.UsageError(chosen("usage")["watch"]["no_textual"]) from error
         shop = look(api, Shop())
-    _live(Path(api.socket), shop)
+    app = Watch(Path(api.socket), shop, ascii_only=sys.stdout.encoding.lower().replace("-", "") != "utf8")
+    app.run(mouse=False)
+    if app.fault is not None:
+        raise app.fault
 
 
 def is_terminal() -> bool:
@@ -44,31 +47,20 @@ def is_terminal() -> bool:
     return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def _live(socket: Path, shop: Shop) -> None:
-    from posd.cli.watch.app import Watch
-
-    app = Watch(socket, shop, ascii_only=sys.stdout.encoding.lower().replace("-", "") != "utf8")
-    app.run(mouse=False)
-    if app.fault is not None:
-        raise app.fault
-
-
 def _follow(api: Api, output: Output) -> None:
     """Write each change from now on as a line. Raise Unreachable if the daemon is missing at the start."""
-    is_away = False
+    errors: list[PosdError] = []
 
     def away(error: PosdError) -> None:
-        nonlocal is_away
-        if not is_away:
-            is_away = True
+        if not errors:
             output.note(say("watch", "is_away", reason=words(error)))
+        errors.append(error)
 
     def back() -> None:
-        nonlocal is_away
         api.get("/version")
-        if is_away:
-            is_away = False
-            output.note("posd is back")
+        if errors:
+            output.note(say("watch", "back"))
+        errors.clear()
 
     for _, raw in changes(api, newest(api), away, back):
         output.json_line(raw)

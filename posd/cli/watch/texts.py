@@ -255,19 +255,12 @@ def _cut(text: str, room: int, most: int) -> list[str]:
     return lines if len(lines) <= most else [*lines[: most - 1], head(lines[most - 1], room - 2) + " …"]
 
 
-#: List of the screen -> its lists of the shop.
-OF_SHOP: Mapping[ListName, frozenset[str]] = {
-    ListName.TERMINALS: frozenset(),
-    ListName.OPEN: frozenset({"open"}),
-    ListName.ATTENTION: frozenset({"attention", "print_attention"}),
-}
-
-
 def title(section: ListName, shown_rows: Sequence[Row], shop: Shop) -> Text:
     """Return the name of a list and its length."""
     count = len(shop.open) if section is ListName.OPEN else len(shown_rows)
     style = "bold yellow" if section is ListName.ATTENTION and count else ""
-    text = Text.assemble((named(section.value), "bold"), (f" {count}{'+' * bool(shop.cut & OF_SHOP[section])}", style))
+    cut = any(name.removeprefix("print_") == section.name.lower() for name in shop.cut)
+    text = Text.assemble((named(section.value), "bold"), (f" {count}{'+' * cut}", style))
     if silent := sum(row.document["reachable"] is False for row in shown_rows if row.kind is Kind.TERMINAL):
         text.append(say("watch", "silent", count=silent), "bold red")
     if section is ListName.OPEN and shop.open_prints:
@@ -297,8 +290,9 @@ def heading(row: Row) -> str:
 def what(row: Row) -> str:
     """Return the object of a question: "the payment of 11.20 on SN-0001"."""
     amount, noun = asked(row.document.get("amount")), words_of(row.document).noun
-    name = "what_of" if amount else "what"
-    return shown(say("watch", name, noun=noun, amount=amount, terminal=row.document["terminal"]))
+    return shown(
+        say("watch", "what_of" if amount else "what", noun=noun, amount=amount, terminal=row.document["terminal"])
+    )
 
 
 def advice(row: Row) -> tuple[str, Sequence[str]]:

@@ -45,7 +45,7 @@ def _event(status: str, previous: str | None, **changes: Any) -> dict[str, Any]:
     return made
 
 
-#: Every state of the spec, and all members of final events.
+#: Every state of the terminal API, and all members of final events.
 EVENTS: tuple[dict[str, Any], ...] = (
     *(_event(status, previous) for status, previous in APPROVED),
     _event("APPROVAL", "APPROVAL_REQUESTED", operation=OPERATION),

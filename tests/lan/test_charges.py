@@ -1,6 +1,4 @@
-"""Charges on a network with cables and real multicast. posd finds and calls the terminal, and the terminal calls back
-(design 8).
-"""
+"""Charges on a network with cables and real multicast. posd finds and calls the terminal, which calls back."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of a disk that is full for a while (design 10). posd replies 503 to tills and terminals, records nothing
+"""Tests of a disk that is full for a while. posd replies 503 to tills and terminals, records nothing
 incomplete, and needs no restart.
 """
 

@@ -1,4 +1,4 @@
-"""Power loss at every operation on the disk (design 1 and 10). Acknowledged data survives, and no change is incomplete.
+"""Power loss at every operation on the disk. Acknowledged data survives, and no change is incomplete.
 
 A real daemon makes payments under a shim that records file operations. For each point of the record the test builds the
 disk after a power loss, and opens it as posd does.

@@ -24,13 +24,13 @@ from tests.support.events import FINALS
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: Delivery of an event (spec 6.2): attempts, window in seconds, base and cap of the backoff in seconds.
+#: Delivery of an event (terminal API, Delivery): attempts, window in seconds, base and cap of the backoff in seconds.
 ATTEMPTS: Final = 10
 WINDOW: Final = 900.0
 BASE, CAP = 2.0, 60.0
-#: Seconds that the terminal waits for the reply to an event. The spec gives no number.
+#: Seconds that the terminal waits for the reply to an event. The terminal API gives no number.
 PATIENCE: Final = 10.0
-#: Statuses after which the terminal sends an event again (spec 6.2).
+#: Statuses after which the terminal sends an event again (terminal API, Delivery).
 RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 #: Share of floods that continue until posd stores no more events. The next constants are the numbers of events and of
 #: connections in such a flood.
@@ -70,7 +70,7 @@ WIRE: Final = dict(PATHS.values())
 
 
 def _sent_under(truth: Truth) -> dict[str, str | None]:
-    """Return the request's reference, if the operation's events repeat the reference (spec 2.1, 2.2)."""
+    """Return the request's reference, if the operation's events repeat the reference (terminal API, Events)."""
     return {"transaction_reference": truth.sent_under} if truth.kind in ("re-auth", "capture") else {}
 
 
@@ -505,7 +505,7 @@ class Terminal:
             }
         return json.dumps(document, default=str).encode()
 
-    # Delivery (spec 6.2).
+    # Delivery (terminal API, Delivery).
 
     @staticmethod
     async def _after(seconds: float, work: Coroutine[Any, Any, None]) -> None:

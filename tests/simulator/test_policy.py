@@ -1,4 +1,4 @@
-"""The delivery policy of the spec (6.2 and 8): exact delays and limits on a virtual clock, over real TLS.  This module
+"""The delivery policy of the terminal API: exact delays and limits on a virtual clock, over real TLS.  This module
 repeats the specification's tables. No value comes from the tested code.
 """
 

@@ -1,6 +1,6 @@
-"""Printing over raw HTTPS: accepted and refused requests, the paper, and the single webhook of a job (spec 2.3, 6.4).
+"""Printing over raw HTTPS: accepted and refused requests, the paper, and the single webhook of a job.
 
-The catalogue has the scenarios.
+The catalogue has the scenarios. Source: terminal API, Printing.
 """
 
 import json

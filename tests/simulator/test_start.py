@@ -1,4 +1,4 @@
-"""The start request: accepted and refused requests, and exact amounts (spec 2.2, 2.4, 4.1)."""
+"""The start request: accepted and refused requests, and exact amounts (terminal API, Start request)."""
 
 import json
 

@@ -115,7 +115,7 @@ class Line:
 async def replies(daemon: Daemon, cases: Sequence[Case], address: str = "") -> dict[str, tuple[int, int]]:
     """Deliver each vector over several connections at once. Return the vectors with an unexpected reply. All vectors
     belong to one payment. posd does not hold so many large bodies of one payment at once. After a 503 the test sends
-    the vector again later, as a terminal does (spec 6.2).
+    the vector again later, as a terminal does (terminal API, Delivery).
     """
     left, wrong, refused = list(reversed(cases)), {}, Counter[str]()
 

@@ -2,7 +2,7 @@
 
 The terminal's abort call carries no transaction id. So posd sends it only while the transaction holds the lease, and
 only to the device that received the start. posd sends no abort after another device answered for the transaction, or
-after the acquirer was asked. An abort does not end the transaction: posd still awaits a cancellation or an approval.
+after the acquirer was asked. An abort does not end the transaction: posd still awaits the outcome.
 
 Source: terminal API, Lifecycle.
 """

@@ -28,8 +28,9 @@ from posd.storage.batch import RecordedChange
 #
 # Unknown values are shown separately and never guessed. `posd.payments.counting` computes the effect of an operation.
 
-#: Bounds of a plausible time from the terminal. It is between the till's request and the outcome, with this tolerance
-#: at both ends, and at most `LONGEST_PAYMENT` after the request. Otherwise the report uses the time of the request.
+#: Bounds of the terminal's time of a payment. A plausible time is between the till's request and the outcome, with this
+#: tolerance at both ends, and at most `LONGEST_PAYMENT` after the request. In place of another time, the report uses
+#: the time of the request.
 CLOCKS_DIFFER = timedelta(hours=1)
 LONGEST_PAYMENT = timedelta(days=2)
 #: Value of `kind` for a row that corrects an earlier shift.
@@ -115,7 +116,7 @@ def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowConte
 def as_counted(row: ReportPayment, amount: Decimal, currency: str | None) -> ReportPayment:
     """Return a row that counts this amount in this currency, whatever the present state of the payment.
 
-    A shift counts corrections, and payments as they were at its close, in this way.
+    The report of a shift needs this for corrections, and for payments that have changed since the close of the shift.
     """
     questioned = row.in_question or any(item.code in QUESTIONING for item in row.attention)
     unsure = row.by_person or row.was is not None or row.section is Section.OPEN

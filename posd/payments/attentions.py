@@ -91,7 +91,8 @@ class AddressChanges(RecordService):
         if not waiting:
             return
         try:
-            # Read this machine's addresses after the payments. In the other order, a new address could be missing here.
+            # Read this machine's addresses after the payments. In the other order, the address of a payment that was
+            # recorded meanwhile could be missing.
             addresses = {address.partition("%")[0] for address in addresses_of(self._interfaces.read())}
         except OSError as error:
             log.warning("interfaces.unreadable", error=str(error), detail="open payments are not compared with them")
@@ -143,7 +144,7 @@ class IdentityConflicts(RecordService):
             self._wake.set()
 
     def changed(self, changes: Sequence[TransactionChanged]) -> None:
-        """Set the serials that devices reported in these changes. Runs on the event loop after the COMMIT."""
+        """Set which serials the devices reported in these changes. Runs on the event loop after the COMMIT."""
         for change in changes:
             serial, sent_to = change.after.terminal, change.after.sent_to
             terminal = self._fleet.get(serial)
@@ -179,7 +180,7 @@ class IdentityConflicts(RecordService):
         if dispute is not None and dispute.kind is AddressConflict.SERIAL:
             # These payments have `serial_mismatch`, and posd searches for them at the device that received them.
             dispute = None
-        # Until the terminal was reached, the stored attention is kept.
+        # Until a probe has reached the terminal, the stored attention is kept.
         if dispute is not None or known is None or known.addresses.reachable is True:
             detail = dispute.detail if dispute is not None else None
             await self._store.write(partial(self._record, terminal=terminal, detail=detail))

@@ -35,7 +35,7 @@ _SENT_UNDER = "upper(transaction_reference) = ? AND transaction_reference IS NOT
 
 
 def with_reference(db: sqlite3.Connection, reference: str, terminal: str | None) -> Transaction | list[str] | None:
-    """Return the transaction whose approval has a reference, or None.
+    """Return the transaction that was approved with a reference, or None.
 
     If several have the reference, return the only one on that terminal. If that is ambiguous too, return the ids of the
     two oldest.

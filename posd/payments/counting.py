@@ -180,7 +180,7 @@ def original_of(original: Transaction, members: Iterable[Transaction]) -> Origin
     """Return the facts of an original. `members`: transactions that derived from it before the operation."""
     found = by_type(members)
     standing = reserving(original, found) if original.type in RESERVING else original
-    took = approved(standing) and original.type not in REVERSING  # the amount of a reversed reversal is unknown
+    took = approved(standing) and original.type not in REVERSING  # to reverse a reversal has no known effect
     facts = Original(original.type, effect(operation_of(standing), None).amount if took else None)
     for tip in found[POST_TIP]:
         moved = effect(operation_of(tip), facts).counted or ZERO
@@ -245,7 +245,7 @@ def given_back(item: Transaction, whole: Decimal) -> Decimal:
 def excess(
     asked_for: Transaction, original: Transaction, members: Sequence[Transaction], rules: AmountsConfig
 ) -> Problem | None:
-    """Return the problem of an operation above the limit of its approved original, or None.
+    """Return the problem of an operation that requests more than its approved original allows, or None.
 
     `members`: all transactions that derive from the original, oldest first.
     """

@@ -108,8 +108,9 @@ class Inbox(RecordService):
         on_unusable: Callable[[str], None] = lambda _identity: None,
         on_time: Callable[[str, str, str], None] = lambda _terminal, _identity, _time: None,
     ) -> None:
-        """`on_unusable`: called with the id of a transaction after an unusable callback. `on_time`: called with the
-        terminal, the id and the time in a new event of an open transaction.
+        """`on_unusable`: called with the id of a transaction after an unusable callback.
+
+        `on_time`: called with the terminal, the id and the time in a new event of an open transaction.
         """
         super().__init__(parts)
         self._merchant_id = merchant_id
@@ -143,7 +144,7 @@ class Inbox(RecordService):
             return self.callbacks.not_stored(client_transaction_id, error)
         crash_point("event.committed")
         self.callbacks.committed(client_transaction_id, came, receipt)
-        # An event can have the serial of another terminal than the one that was asked. That one must not be updated.
+        # An event can have the serial of another terminal than that asked. The other terminal must not be updated.
         own = event is not None and event.serial_number == receipt.terminal and receipt.updates_terminal
         if event is not None and own and receipt.reason is None:
             self._fleet.heard_from(event.serial_number, iso(came.at), brand=event.brand, model=event.model)

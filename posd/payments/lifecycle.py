@@ -183,7 +183,7 @@ def step(trail: Trail, status: str, previous: str | None) -> Step:
 
 
 def apply_search_state(trail: Trail, status: str) -> Step:
-    """Add a state from a search to the trail. Such a state marks no gap, and a known state has no effect.
+    """Add a state from a search to the trail. Such a state marks no gap, and a repeated state has no effect.
 
     A later event that names this state as its previous state has no gap before it.
     """

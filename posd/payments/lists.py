@@ -32,7 +32,7 @@ _STEP = 50
 _ORIGINAL = 10
 
 
-#: Scans that together find all matches, without duplicates.
+#: Scans that together find each transaction that meets the filters once.
 Way = tuple[IndexScan, ...]
 
 

@@ -266,7 +266,7 @@ def _letters(word: str) -> str:
     return "".join(filter(str.isalpha, word)).upper()
 
 
-#: Word of the wire or of the API for an operation, reduced to its letters -> the operation.
+#: Letters of the word for an operation, in an event or in the local API -> the operation.
 _TYPES = {_letters(word): kind for kind, row in OPERATIONS.items() for word in (kind, row.wire or kind)}
 
 

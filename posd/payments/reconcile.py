@@ -126,7 +126,7 @@ class CallTurns:
 class _Watched(msgspec.Struct):
     """Data about one transaction: its watch, attentions, unrecorded silence, rounds of proof, and open abort.
 
-    `timer` ends at the next search or before it. If it ends before it, it is started again.
+    `timer` ends at the next search or earlier. If it ends earlier, it is started again.
     """
 
     identity: str
@@ -135,7 +135,7 @@ class _Watched(msgspec.Struct):
     rounds: NotStartedProof
     silence: NothingHeard | None = None
     asked: float = -NEVER  # time of the last search
-    abort_asked: float | None = None  # time of the open abort; None: none, or sent before the doubt and no proof
+    abort_asked: float | None = None  # time of the open abort; None if there is none, or it was sent before the doubt
     probing: bool = False  # the open abort is a probe of posd
     timer: asyncio.TimerHandle | None = None
 

@@ -128,7 +128,7 @@ def _timeless(outcome: Outcome | None) -> Any:
 
 
 def _without_unasked(stored: Any, derived: Any) -> None:
-    """Set the fields of the derived outcome to None that the version that stored the outcome did not read."""
+    """Remove fields from the derived outcome that an earlier version did not read when it stored the outcome."""
     if stored is not None and derived is not None:
         for name in ("tip", "currency"):
             if stored[name] is None:

@@ -78,7 +78,7 @@ _SELECT_ENDED = (
     f"{SELECT} INDEXED BY transactions_newest WHERE created_at >= ? AND created_at < ? AND phase = 'final'"
     " ORDER BY created_at, client_transaction_id"
 )
-#: The newest payments of a terminal. The limit is for a terminal with many payments of which none is wanted.
+#: The newest payments of a terminal. The limit bounds the read if none of them is what the query looks for.
 _NEWEST_OF = (
     "SELECT client_transaction_id AS id, phase, answer_unit, outcome, attention, final_event FROM transactions"
     " INDEXED BY transactions_terminal WHERE terminal = ? ORDER BY created_at DESC LIMIT 1000"

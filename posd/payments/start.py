@@ -378,7 +378,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             )
 
     def _has_left(self, way: StartRoute, serial: str) -> bool:
-        """Return whether a terminal is not configured at the address of `way`. In the cloud all share one address."""
+        """Return whether a terminal of this network is not configured at the address of `way`."""
         known = self._fleet.get(serial)
         moved = known is None or known.config.base_url not in ("", way.base_url)
         return way.terminal.addresses.on_lan and moved

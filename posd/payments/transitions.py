@@ -75,7 +75,7 @@ def _agree(body: bytes, other: bytes, read: Callable[[bytes], TransactionEvent])
 def limit_of_events(trail: Trail, event: TransactionEvent, *, seen: New, recorded: int) -> Limit | None:
     """Return the limit that an event exceeds, or None. `recorded`: number of recorded events.
 
-    Final events have a further limit, which begins after the limit of events. An urgent event has no limit.
+    Above the limit of events, final events have a limit of their own. An urgent event has no limit.
     """
     if recorded < EVENTS_OF_TRANSACTION.value or urgent(trail, event, seen=seen):
         return None
@@ -319,7 +319,7 @@ def disputed(transaction: Transaction, detail: str, now: datetime) -> Transactio
 
 
 def taken_over(transaction: Transaction, reason: str, now: datetime) -> Transaction:
-    """Put a transaction in doubt of which a restore has little more than the id (`TakenOver`)."""
+    """Put a transaction in doubt, because a restore has little more of it than the id (`TakenOver`)."""
     detail = f"{reason}; the fate of this payment is not known here: compare it with the till and the acquirer"
     doubtful = doubt(_set(transaction, heard=True), reason, now)
     return attend(doubtful, AttentionCode.ORPHAN, now, detail)

@@ -241,9 +241,9 @@ def _object(members: Object, name: str) -> Object:
 
 
 def _under_one(members: Object, name: str, other: str) -> Object:
-    """Return an object in which a member that can have two names has the first one.
+    """Return the object with a member that can have two names under the first name.
 
-    If both names are there with different values, the first name counts as repeated.
+    If the object has both names with different values, the first name counts as repeated.
     """
     if other not in members:
         return members

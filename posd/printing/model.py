@@ -172,9 +172,9 @@ def attend(job: PrintJob, code: PrintAttentionCode, now: datetime, detail: str) 
 def belongs(job: PrintJob, named: str) -> bool:
     """Return whether a callback with this id belongs to the job of its token.
 
-    The callback belongs to the job if it has the till's id, or the terminal's own id of the job. While posd does not
-    know whether the terminal has an own id, any id is accepted: the reply, which can have that id, may arrive later or
-    be lost. The token proves that the address belongs to this job, and the webhook is never sent again.
+    The callback belongs to the job if it has the till's id, or the terminal's own id of the job. Until a reply has
+    shown the terminal's own id, any id is accepted. The token proves that the address belongs to this job, and the
+    terminal never sends the webhook again.
     """
     return named in (job.print_job_id, job.terminal_job_id) or (job.terminal_job_id is None and not job.acknowledged)
 
@@ -288,7 +288,7 @@ def dismissed(job: PrintJob, code: PrintAttentionCode, now: datetime) -> PrintJo
 
 
 def taken_over(job: PrintJob, reason: str, now: datetime) -> PrintJob:
-    """Put a job in doubt of which a restore has little more than the id (`TakenOver`)."""
+    """Put a job in doubt, because a restore has little more of it than the id (`TakenOver`)."""
     doubtful = doubt(_set(job, heard=True), reason, now)
     detail = f"{reason}; the fate of this print job is not known here: look at the paper"
     return _touch(attend(doubtful, PrintAttentionCode.ORPHAN, now, detail), job, now)

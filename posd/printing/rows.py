@@ -299,5 +299,5 @@ def _beginning(stored: PrintJob, first: Entry | None) -> PrintJob:
     """Return the job as it was inserted. `first`: the first entry of its journal."""
     if stored.orphan and isinstance(first, Called):
         return rebuild(read_webhook(first.body), stored.print_job_id, parse_iso(stored.created_at))
-    # The entries of the journal set `sent_to` and `queued` to the stored values again.
+    # The stored `sent_to` and `queued` can be used, because the entries of the journal set the same values again.
     return PRINT_JOB.as_inserted(stored, sent_to=stored.sent_to, queued=stored.queued)

@@ -72,7 +72,7 @@ def accepted(plan: PollPlan, limits: PrintConfig, now: float) -> PollPlan:
 
 
 def soon(plan: PollPlan, now: float) -> PollPlan:
-    """Plan a poll as soon as `CAUSED_PAUSE_SECONDS` after the last one allow, because a webhook was unusable."""
+    """Plan a poll because a webhook was unusable: now, but at least `CAUSED_PAUSE_SECONDS` after the last poll."""
     return msgspec.structs.replace(plan, poll_at=min(plan.poll_at, max(now, plan.asked_at + CAUSED_PAUSE_SECONDS)))
 
 

@@ -335,7 +335,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
     async def _attempt(
         self, identity: str, terminal: str, job: PrintJob | None, url: str, failures: int
     ) -> Attempt | None:
-        """Send a job, whose turn it is. Return None if it must not be sent any more. Parameters as in `_deliver`."""
+        """Send a job whose turn has come. Return None if it must not be sent any more. Parameters as in `_deliver`."""
         if self._draining:
             return NotSent(STOPPING)
         line = self._turns.line(terminal)

@@ -116,7 +116,7 @@ class CallbackUrls:
         self._port = port
         self.use(advertise_host, public_url)
         bound = ipaddress.ip_address(listen_host)
-        # Written as the system writes addresses, so that the two can be compared. Without a scope, as from `facing`.
+        # The bound address, written as the system writes this machine's addresses, but without a scope.
         self._bound = "" if bound.is_unspecified else str(bound).partition("%")[0]
 
     def use(self, advertise_host: str, public_url: str) -> None:

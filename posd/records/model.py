@@ -131,7 +131,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]:
-    """Return a type of lines for these types of journal entries. It has the fields of an entry with a description.
+    """Return a type of lines for these types of journal entries. Its fields are their fields with a description.
 
     `name` and `words`: name and description of the type in the API.
     """

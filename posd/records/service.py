@@ -53,7 +53,7 @@ class CallsInFlight:
 
 
 class ServiceParts(msgspec.Struct, eq=False):
-    """Shared parts of the use cases. The parts with a default are for tests."""
+    """Shared parts of the use cases. Tests may omit the parts with a default."""
 
     store: Store
     fleet: Fleet

@@ -99,7 +99,7 @@ class RecordKind(Generic[R, P]):
         return self._kind(**dict(zip(self._fields, _loaded(self._loads, self._places(row)), strict=True)))
 
     def reader(self, *columns: str) -> Callable[[Sequence[Any]], list[Any]]:
-        """Return a function that returns the loaded values of a row that has only these columns."""
+        """Return a function that loads the values of a row with only these columns."""
         return partial(_loaded, [self._columns[name].load for name in columns])
 
     def get(self, db: sqlite3.Connection, identity: str) -> R | None:

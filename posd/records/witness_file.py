@@ -67,7 +67,7 @@ class WitnessFile:
             return None
 
     async def open(self, anew: Content | None = None) -> None:
-        """Open the present file for further lines. With `anew`, replace it by a new file, now or later.
+        """Open the present file for further lines. With `anew`, replace it by a new file. If that fails, `run` does so.
 
         An unwritable file raises no error. Other errors of `anew` are raised.
         """

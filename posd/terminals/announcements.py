@@ -149,7 +149,7 @@ def is_at(announcement: Announcement, base_url: str) -> bool:
 # candidate: TCP, and TLS as configured for that terminal. Rules of the choice:
 #
 # - The order is: replies, not tried yet, unreachable, TLS does not verify. Among equals the newest announcement comes
-#   first, and within one the order of its addresses.
+#   first. The addresses of one announcement stay in their order.
 # - An announcement under a known instance name replaces the previous one. The old addresses stay while a device replies
 #   there and none replies at the new ones, because the newest announcement may be false.
 # - Two reachable devices with one serial are rivals. The operator has to decide between them.
@@ -171,7 +171,7 @@ class CandidateVerdict(IntEnum):
 PREFERENCE: Mapping[tuple[CandidateVerdict, bool], int] = {
     (CandidateVerdict.ANSWERS, False): 0,
     (CandidateVerdict.UNCHECKED, False): 1,
-    (CandidateVerdict.ANSWERS, True): 2,  # only while the newer addresses with its name do not reply
+    (CandidateVerdict.ANSWERS, True): 2,  # only while no device replies at the newer addresses of its name
     (CandidateVerdict.SILENT, False): 3,
     (CandidateVerdict.REFUSED, False): 4,
     (CandidateVerdict.UNCHECKED, True): 5,

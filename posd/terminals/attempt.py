@@ -202,7 +202,7 @@ class StartRefused(msgspec.Struct, frozen=True):
 
 
 class Doubtful(msgspec.Struct, frozen=True):
-    """Start that may be running."""
+    """Judgement of a start that may be running."""
 
     reason: str
 
@@ -223,8 +223,8 @@ def judge_start(
 ) -> Taken | StartRefused | NotSent | Doubtful:
     """Judge the attempt to start a payment or a print job. `accepted` judges a 2xx reply.
 
-    `reads_errors`: False for an attempt that a version which ignored errors in replies has recorded. Such an attempt is
-    judged as that version did, so that an upgrade changes no state.
+    `reads_errors`: False if an earlier version recorded the attempt, which ignored errors in replies. Then judge as
+    that version did, so that an upgrade changes no state.
     """
     match attempt:
         case NotSent():

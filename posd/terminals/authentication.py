@@ -1,8 +1,9 @@
 """Authentication of calls to terminals and of their webhooks. No I/O.
 
-An `Authentication` is a function that returns the request to send for a request. The schemes are `hmac_sha256` and
-`hash_encrypt`, chosen by `auth` in the configuration. With each scheme, the configured headers are sent too. A scheme
-receives the request without the headers Host and Content-Length, which follow from URL and body.
+An `Authentication` is a function that receives a request, and returns it with what the terminal requires, such as a
+signature. The schemes are `hmac_sha256` and `hash_encrypt`, chosen by `auth` in the configuration. With each scheme,
+the configured headers are sent too. A scheme receives the request without the headers Host and Content-Length, which
+follow from URL and body.
 
 The terminal API has no signature of webhooks. The three kinds here are those of similar services. A signature is
 required only if `webhook_signature` is configured.

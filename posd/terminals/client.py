@@ -1,8 +1,7 @@
 """Client for terminals. Each call has a new connection, and reports whether any byte of the request was sent.
 
 A kept connection that the terminal has closed would cause many uncertain outcomes. So no connection is kept. The
-request is written at once (`exchange`). A failure before that write is `NotSent`, and a failure after it is
-`ReplyLost`.
+request is one write (`exchange`). A failure before that write is `NotSent`, and a failure after it is `ReplyLost`.
 """
 
 import asyncio

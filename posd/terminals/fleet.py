@@ -139,7 +139,7 @@ class Fleet:
             self.state.tell(serial, AddressChange.HEARD)
 
     def conflict(self, serial: str) -> OpenConflict | None:
-        """Return the identity conflict of a terminal, during which nothing is sent to it, or None."""
+        """Return the open identity conflict of a terminal, or None. During it, nothing is started on the terminal."""
         terminal = self.get(serial)
         return None if terminal is None else terminal.conflict
 
@@ -345,7 +345,7 @@ MAX_LOST_SECONDS = 60.0
 LOST_LOOKS = 12
 #: Probes without a reason start at multiples of this time (s, monotonic clock), so that the probes of a fleet coincide.
 TOGETHER_SECONDS = 20.0
-#: Minimum length of a pause, in such multiples, for which a probe starts earlier. A shorter pause would lose too much.
+#: Minimum length of a pause that is shortened for this, in such multiples.
 TOGETHER_PAUSES = 10
 
 

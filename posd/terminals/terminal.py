@@ -25,7 +25,7 @@ from posd.terminals.identity import AddressConflict, Commission, OpenConflict, T
 
 #: Seconds for which the result of a probe is used, before a call probes again.
 FRESH_SECONDS = 30.0
-#: The same if the address in use did not reply, and for calls that show the terminals.
+#: The same time if the address in use did not reply, or if a person waits for the result.
 CHECK_SECONDS = 1.0
 #: Seconds for which a call waits for the probes of other announced addresses after the trusted address has replied.
 #: Nothing is sent to these, so a slow device there must not delay every payment.
@@ -115,7 +115,6 @@ class FleetTerminal:
         self._conflict: OpenConflict | None = None
         self._conflict_seen = 0.0  # when the conflict was last found, in monotonic seconds
         self._set_device(device)
-        #: State of the addresses.
         self.addresses = TerminalAddresses(device.config, fleet.now, lambda: fleet.is_open(self.serial))
 
     def _set_device(self, device: TerminalAccess) -> None:
@@ -213,13 +212,13 @@ class FleetTerminal:
 
     @property
     def conflict(self) -> OpenConflict | None:
-        """The identity conflict of the terminal, during which nothing is sent to it, or None."""
+        """The open identity conflict of the terminal, or None. During it, nothing is started on the terminal."""
         return self._conflict if self.in_fleet else None
 
     # Choice of the address for a call, by probes.
 
     async def choose(self) -> str | None:
-        """Return the base URL for a call. Return None if no address is known, or in an identity conflict.
+        """Return the base URL for a call, or None if no address is known, or it is unclear which device to call.
 
         If the device at the address reports another serial, the address is returned all the same: the device may have
         received earlier starts, for which posd searches there. Callers that start something check `conflict`.

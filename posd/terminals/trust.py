@@ -59,7 +59,7 @@ def context(ca_file: Path | None, pin: Pin | None = None, *, system: bool = Fals
 
 
 def judge_dates(context: ssl.SSLContext, judged: bool) -> None:
-    """Set whether the dates of certificates are checked. They are not if the clock may be wrong.
+    """Set whether the dates of certificates are checked. `judged`: whether the clock is trusted.
 
     A wrong clock must not prevent payments. Chain and name are always verified.
     """
@@ -71,7 +71,10 @@ def judge_dates(context: ssl.SSLContext, judged: bool) -> None:
 
 def _pinned_object(pin: Pin) -> type[ssl.SSLObject]:
     class PinnedObject(ssl.SSLObject):
-        """TLS object that ends the handshake, before a request is sent, unless the certificate or key is pinned."""
+        """TLS object that ends the handshake if the certificate or key is not the pinned one.
+
+        The handshake ends before a request is sent.
+        """
 
         def do_handshake(self) -> None:
             super().do_handshake()

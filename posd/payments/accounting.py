@@ -301,7 +301,7 @@ def feed_outcome(db: sqlite3.Connection, change: RecordedChange, *, metadata: bo
 
 
 def read_final_event(db: sqlite3.Connection, transaction: Transaction) -> TransactionEvent | None:
-    """Return the event of the outcome, or None if there is no event, or none that can be parsed."""
+    """Return the final event of a transaction, or None if it has none, or the event cannot be parsed."""
     body = journal.final_event(db, transaction)
     try:
         return read_element(body) if body is not None else None

@@ -15,7 +15,7 @@ from posd.payments.model import TIP, Transaction
 from posd.payments.wire import TransactionEvent
 from posd.records.request import MAX_FAULTS, RequestFault
 
-#: Members that are always sent. A missing one is sent as 0.
+#: Members that are always sent. A missing member is sent as 0.
 REQUIRED = ("iva", "subtotal_iva", "subtotal_iva0")
 #: Name of the only member that is an object, and the names in that object.
 NESTED = "extra_taxes"

@@ -25,9 +25,9 @@ from posd.records.model import Phase
 from posd.records.service import CallsInFlight
 from posd.storage.batch import WriteTransaction
 
-# A reference comes from the acquirer, and several payments can have the same one. It links a transaction to a payment
-# only if exactly one payment has it, or exactly one on the same terminal. A transaction with `derives_from` is linked
-# by that id only.
+# A reference comes from the acquirer, and several payments can have the same reference. A reference links a transaction
+# to a payment only if no other payment has it, or no other payment on the same terminal. A transaction with
+# `derives_from` is linked by that id only.
 
 #: SQL condition for the transactions that were sent with a reference and have no `derives_from`. `IS NOT NULL` lets
 #: SQLite use the index.

@@ -128,7 +128,7 @@ class CallbackBrokeOff(msgspec.Struct, frozen=True, tag="callback_broke_off", ta
 
 
 class Overrun(msgspec.Struct, frozen=True, tag="event_limit", tag_field="kind"):
-    """The terminal sent more events than posd stores, and posd refused one."""
+    """The terminal sent more events than posd stores, and posd refused an event."""
 
 
 class AddressLost(msgspec.Struct, frozen=True, tag="address_changed", tag_field="kind"):

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 ONE = "/v1/transactions/{client_transaction_id}"
 
-#: Problem codes of every call on one transaction, and of each operator's decision about one.
+#: Problem codes of every call on one transaction, and of every decision about a transaction.
 KNOWN = ("not_found", "pruned", "storage_unavailable")
 DECIDES = ("malformed_json", "already_final", "call_outstanding", *KNOWN)
 
@@ -347,7 +347,7 @@ class TransactionCalls:
         return json_response(Events([documents.event_document(item) for item in stored]))
 
     async def _pieces(self, request: Request, identity: str) -> AsyncIterator[bytes]:
-        """Yield a long list of events in pieces. A batch is read when the client has read most of the earlier ones."""
+        """Yield a long list of events in pieces. A batch is read when the client has read most earlier batches."""
         after, begin, more = 0, b'{"events":[', True
         while more:
             read = partial(_events, identity=identity, after=after, most=streams.BATCH_BYTES)

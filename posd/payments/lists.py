@@ -22,7 +22,7 @@ from posd.records.pages import Condition, Filters, encode_cursor, fill, joined
 
 #: Indexes that contain only few payments. If a filter has such an index, no index of metadata is considered.
 _SHORT = frozenset({"open", "attention", "sale"})
-#: Limits of the counts that find the shortest index: a low limit first, then a higher one if all indexes exceed it.
+#: Limits of the counts that find the shortest index. The second limit is used if all indexes exceed the first limit.
 _COUNTED = (50, 5000)
 #: Estimated size of a payment in a list without the till's metadata and options, in bytes.
 ROW_BYTES = 2048
@@ -32,7 +32,7 @@ _STEP = 50
 _ORIGINAL = 10
 
 
-#: Scans that together find each transaction that meets the filters once.
+#: Scans that together find all transactions that meet the filters, and no transaction twice.
 Way = tuple[IndexScan, ...]
 
 

@@ -64,7 +64,7 @@ class DoubtFacts(msgspec.Struct, frozen=True, kw_only=True):
     idle: bool  # condition 5: the second abort had the answer "nothing is running"
 
 
-#: Code -> function that returns whether the condition is missing. An operator should handle the first one first.
+#: Code -> function that returns whether the condition is missing. An operator should handle them in this order.
 _LACKS: dict[ProofCode, Callable[[DoubtFacts], bool]] = {
     ProofCode.SEARCH_NOT_CONFIRMED: lambda facts: not facts.search_confirmed,
     ProofCode.ABORT_NOT_CONFIRMED: lambda facts: not facts.abort_confirmed,
@@ -78,7 +78,7 @@ _LACKS: dict[ProofCode, Callable[[DoubtFacts], bool]] = {
 def missing(facts: DoubtFacts) -> tuple[ProofCode, ...]:
     """Return the missing conditions.
 
-    If condition 1 does not hold, return only that one, because it can never hold again.
+    If condition 1 does not hold, return only this condition, because it can never hold again.
     """
     if facts.heard:
         return (ProofCode.WAS_ACKNOWLEDGED,)

@@ -282,8 +282,8 @@ class Transaction(RecordState, frozen=True, kw_only=True):
     def abortable(self) -> bool:
         """Whether the transaction's state allows an abort.
 
-        An abort has no id, so it could cancel another payment if this one was released, is an orphan (which holds no
-        terminal), or runs on another device.
+        An abort has no id, so it cancels the payment that runs on the terminal. That can be another payment if this
+        payment was released, is an orphan (which holds no terminal), or runs on another device.
 
         Source: terminal API, Lifecycle.
         """

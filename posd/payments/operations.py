@@ -36,7 +36,7 @@ def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = F
 
 
 def source_of(kind: OperationType, original: Transaction, members: Sequence[Transaction]) -> Transaction:
-    """Return the payment whose reference is sent to the terminal for an original.
+    """Return the payment whose reference is sent to the terminal: the original, or its newest re-authorization.
 
     `members`: all transactions that derive from the original, oldest first.
     """

@@ -312,7 +312,7 @@ def _type(transaction: Transaction, event: TransactionEvent) -> list[str]:
 
 
 def _date(transaction: Transaction, event: TransactionEvent, received_at: datetime) -> list[str]:
-    """Compare the approval's date with the time between request and arrival.
+    """Return a contradiction if the approval's date is far before the request, or far after the arrival.
 
     An event can stay in a terminal's queue for more than a day.
     """

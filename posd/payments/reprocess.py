@@ -79,7 +79,7 @@ def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Trans
 def differing(
     db: sqlite3.Connection, stored: Transaction, word: str, outstanding: CallsInFlight
 ) -> tuple[Differing, Callable[[WriteTransaction], object]]:
-    """Return the differences between a stored payment and the derived one, and a function that stores the derived one.
+    """Return the differences between the stored and the derived payment, and a function that stores the derived one.
 
     `word`: reason of the change in the feed.
     """

@@ -246,7 +246,7 @@ def _type(reader: FieldReader) -> OperationType:
 def _options(reader: _StartReader) -> bytes:
     given = reader.members.get("options")
     for name in sorted(given if isinstance(given, Object) else ()):
-        # Some JSON parsers ignore the case of names, and use the last one.
+        # Some JSON parsers ignore the case of names, and use the last of several equal names.
         if name.casefold() not in _RESERVED_IN_ANY_CASE:
             continue
         reader.fault(f"/options/{name}", "is set by posd from the request itself and cannot be replaced")

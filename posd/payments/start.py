@@ -212,7 +212,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             )
 
     def _require_sendable(self, config: TerminalConfig, request: StartRequest) -> None:
-        """Raise Problem if calls to the terminal are signed, and this one cannot be signed, or the clock is unsure."""
+        """Raise Problem if the request must be signed, and it cannot be signed, or the clock is unsure."""
         if config.auth == "none":
             return
         amount = on_wire(request.amount, config.amount_unit)

@@ -157,7 +157,7 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
         case StartRefused() | NotSent() if not heard and transaction.outcome is None:
             transaction = outcomes.finish(transaction, outcomes.not_started(judgement, now), now)
         case StartRefused() | NotSent() | Canceled() if transaction.phase is Phase.STARTING:
-            # An unusable callback, or one with an unknown state, arrived before the reply.
+            # An unusable callback, or an event with an unknown state, arrived before the reply.
             transaction = doubt(transaction, "it was refused or not sent, and yet a callback of it arrived", now)
         case Doubtful(reason=reason) if transaction.phase is Phase.STARTING:
             transaction = doubt(transaction, reason, now)

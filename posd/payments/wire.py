@@ -85,7 +85,7 @@ class TransactionEvent(msgspec.Struct, frozen=True):
 
 
 class StartAcknowledgement(msgspec.Struct, frozen=True):
-    """The immediate reply to a start. It has other names than an event, and is never parsed as one.
+    """The immediate reply to a start. Its members have other names than those of an event.
 
     Source: terminal API, Acknowledgement.
     """

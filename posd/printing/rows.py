@@ -267,7 +267,7 @@ DERIVED = (
 def differing(
     db: sqlite3.Connection, stored: PrintJob, word: str
 ) -> tuple[dict[str, tuple[Any, Any]], Callable[[WriteTransaction], object]]:
-    """Return the differences between a stored job and the derived one, and a function that stores the derived one.
+    """Return the differences between the stored and the derived job, and a function that stores the derived job.
 
     `word`: reason of the change in the feed.
     """

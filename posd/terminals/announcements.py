@@ -268,7 +268,7 @@ class SerialAnnouncements(msgspec.Struct):
     def decided(self, before: float) -> bool:
         """Return whether further probes cannot change the preferred candidate.
 
-        That is so if a candidate replied since `before` (monotonic seconds), and all newer claims were tried since.
+        That is so if a candidate replied since `before` (monotonic seconds), and all newer claims were tried too.
         """
         newest_first = reversed(self._claims)
         for claim in sorted(newest_first, key=lambda claim: claim.replaced):

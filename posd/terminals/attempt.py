@@ -90,7 +90,7 @@ def envelope_in(members: Object) -> ErrorEnvelope | None:
 
 
 def _serial_number(about: Any) -> str | None:
-    """Return the serial in an error. Return None if there is none, more than one, or an unreadable one."""
+    """Return the serial in an error. Return None if there is no serial, several serials, or an unreadable serial."""
     if not isinstance(about, Object) or about.repeated.intersection(SERIAL_NAMES):
         return None
     said = {serial for name in SERIAL_NAMES if (serial := word(about, name, MAX_SERIAL + 1)) is not None}

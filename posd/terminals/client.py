@@ -56,7 +56,7 @@ HEADERS: Final = MappingProxyType(
     }
 )
 
-#: Port of a URL that has no port.
+#: Scheme of a URL -> its default port.
 _PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
 

@@ -91,7 +91,8 @@ RESOLVE_TIMEOUT_MS = 3000
 SETTLE_SECONDS = 2.5
 #: Seconds until mDNS is started again after a failure. A change of an interface starts it at once.
 RETRY_SECONDS = 10.0
-#: Maximum numbers of concurrent look-ups of services and of waiting ones. Devices can announce any number of services.
+#: Maximum number of concurrent look-ups of services, and of services that wait for a look-up. Devices can announce any
+#: number of services.
 MAX_RESOLVING = 32
 MAX_WAITING = 256
 #: Maximum number of mDNS records in the library, which stores them for an hour or longer. The library's own limit of

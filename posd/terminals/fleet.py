@@ -337,7 +337,7 @@ SPACING_SECONDS = 2.0
 OPEN_SECONDS = 30.0
 #: Pause between probes during a conflict, in seconds. Only a probe can show that the conflict ended.
 CONTESTED_SECONDS = 5.0
-#: First pause after a failed connection, and the longest one, in seconds. Each failure doubles the pause.
+#: First pause and longest pause after a failed connection, in seconds. Each failure doubles the pause.
 LOST_SECONDS = 5.0
 MAX_LOST_SECONDS = 60.0
 #: Number of failures with these pauses, which take about 10 minutes. Then the terminal is probed as rarely as others,

@@ -64,7 +64,7 @@ class SigningMoment(msgspec.Struct, frozen=True):
         return b"{" + b",".join(part for part in order if part) + b"}"
 
     def signature(self, body: bytes) -> str:
-        """Return the signature: the SHA-512 of the text to sign in base64, in hexadecimal digits."""
+        """Return the signature: the text to sign, in base64, hashed with SHA-512, as hexadecimal digits."""
         return hashlib.sha512(base64.b64encode(self.signed(body))).hexdigest()
 
     def encrypted(self, body: bytes, iv: bytes) -> bytes:

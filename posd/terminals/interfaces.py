@@ -25,7 +25,7 @@ SETTLE_SECONDS = 0.25
 #: Seconds between two reads of the state without reports from the kernel.
 TICK_SECONDS = 15.0
 
-#: Request for the flags of an interface, and the flag of one that is up with a carrier (linux/sockios.h, linux/if.h).
+#: Request for the flags of an interface, and the flag "up, with a carrier" (linux/sockios.h, linux/if.h).
 _SIOCGIFFLAGS: Final = 0x8913
 _IFF_RUNNING: Final = 0x40
 _MAX_REPORT: Final = 65_536

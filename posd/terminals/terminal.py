@@ -416,7 +416,7 @@ class FleetTerminal:
         with self._watched():
             withdrawn, place = self.addresses.claims.withdraw(name), self.addresses.place
             if withdrawn is not None and place is not None and not self.addresses.claims.find(place.base_url):
-                # Any device can withdraw an announcement, so that proves nothing. A probe shows whether one is there.
+                # Any device can withdraw an announcement, so that proves nothing. Only a probe does.
                 place.verdict, place.tried = CandidateVerdict.UNCHECKED, float("-inf")
                 self._fleet.tell(self.serial, AddressChange.WANTED)
         return withdrawn

@@ -436,7 +436,7 @@ def test_a_ca_is_limited_to_private_networks_and_this_machine(made: TlsFiles) ->
 def test_a_name_outside_the_limits_of_the_ca_is_refused_if_configured_and_otherwise_omitted(
     made: TlsFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SubjectError, match=r"may not vouch for new\.example, 8\.8\.8\.8.*--force"):
+    with pytest.raises(SubjectError, match=r"may not certify new\.example, 8\.8\.8\.8.*--force"):
         issue.init(made.ca_certificate.parent, names=["new.example"], addresses=["8.8.8.8"])
     monkeypatch.setattr(issue, "local_addresses", lambda: ["8.8.8.8", "10.1.1.1"])
     issue.renew(made.ca_certificate.parent)

@@ -227,7 +227,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
         except TlsError as error:
             self.trouble = str(error)
             if asked or self._due(self.trouble):
-                detail = "the certificate that was loaded before goes on; posd looks again by itself"
+                detail = "posd goes on with the earlier certificate, and checks again by itself"
                 log.warning("certificate.refused", error=self.trouble, detail=detail, retry_s=self.check_seconds)
             return
         self.trouble = None

@@ -119,7 +119,7 @@ REASONS = ("client", CUT_OFF, STOPPING, OUTCOME, PROBLEM)
 _RETRY = b"retry: %d\n\n" % RETRY_MILLISECONDS
 _HEARTBEAT = b":\n\n"
 _HEADERS = {"content-type": f"{STREAM}; charset=utf-8", "cache-control": "no-store"}
-_RESUME = "connect again with the last id that you have as Last-Event-ID: nothing is lost, and nothing comes twice"
+_RESUME = "connect again with the last id that you have as Last-Event-ID: nothing is lost or repeated"
 
 log = structlog.get_logger("posd.streams")
 

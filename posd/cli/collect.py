@@ -65,7 +65,7 @@ def collect(
     Several collectors may run at once. A collector acknowledges a message after its commit. A repeated message makes no
     difference. [collect] in the configuration names the servers and the database.
 
-    --check counts every row that the lanes' numbers require. --quick uses the counts made at arrival.
+    --check counts every row of the lanes. --quick uses the counts that were made when the rows arrived.
 
     Exit code of --check: 0: all lanes are complete and have sent lately. 1: a change is missing or lost, a lane is
     silent, its posd does not answer, or a message could not be used.

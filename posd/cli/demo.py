@@ -100,8 +100,8 @@ def demo(output: Output, keep: bool, speed: float, no_mdns: bool, no_charges: bo
     canceled.
 
     With --keep it runs until Ctrl-C. Each run has a directory of its own, so several can run at once. posd simulate
-    --list shows the scenarios of the simulated terminal and how to select each. posd's own waits are shortened by the
-    speed of the customer, down to one second. If posd is killed, it is started again, as by systemd. With --json, the
+    --list shows the scenarios of the simulated terminal and how to select each. --speed also shortens posd's own
+    waits, to one second at least. If posd is killed, it is started again, as by systemd. With --json, the
     member `running` has all paths and addresses.
     """
     if fleet is not None and (keep or no_charges or no_mdns or output.as_json):

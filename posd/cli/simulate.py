@@ -100,8 +100,7 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     type=float,
     default=1.0,
     show_default=True,
-    help="Factor of speed: divides human delays, the printer's, the waiting limit and the delivery's backoff and "
-    "window.",
+    help="Factor by which the terminal is faster: people, printer, waiting limit and delivery of events.",
 )
 @click.option("--virtual", is_flag=True, help="Time advances only by the control API (POST /clock).")
 @click.option("--seed", type=int, help="Repeats the same payments for the same ids.")

@@ -382,9 +382,9 @@ def _why(found: rules.BlockingOperation) -> str:
 def _what_to_do(kind: OperationType, found: rules.BlockingOperation) -> str:
     other = found.others[0]
     if other.outcome is None:
-        return "Wait for its outcome first, or abort it; nothing permits this before."
+        return "Wait for its outcome first, or abort it."
     if undecided(other):
-        return "It is not certain how that one ended: a person settles it first; nothing permits this before."
+        return "It is not certain how that one ended: an operator has to settle it first."
     if found.by_repeat:
         return f'Check it first; if this {kind} is a further one, say so with "additional": true.'
     if kind is OperationType.VOID and other.type is OperationType.CAPTURE:

@@ -310,7 +310,7 @@ def _excess_of_refund(asked_for: Transaction, original: Transaction, done: Appro
     allowed, asked = max(ZERO, whole - refunded), asked_for.total or whole
     words = f"{whole} was charged" + (f" and {refunded} of it refunded" if refunds else "")
     if not asked:
-        return _exceeds(asked_for, original.total, ZERO, counted, f"{words}, by the terminal's word")
+        return _exceeds(asked_for, original.total, ZERO, counted, f"{words}, as the terminal reported")
     return _exceeds(asked_for, asked, allowed, counted, words) if asked > allowed else None
 
 

@@ -133,7 +133,7 @@ def explained(facts: DoubtFacts, told: ProofContext) -> tuple[MissingProof, ...]
 def detail(code: ProofCode, told: ProofContext) -> str:
     """Return the meaning of a missing condition, and the advice to the operator."""
     identity, terminal = told.identity, told.terminal
-    otherwise = f"or settle it by a person's decision: posd resolve {identity} RESULT"
+    otherwise = f"or record how it ended: posd resolve {identity} RESULT"
     match code:
         case ProofCode.WAS_ACKNOWLEDGED:
             return (
@@ -143,21 +143,21 @@ def detail(code: ProofCode, told: ProofContext) -> str:
         case ProofCode.SEARCH_NOT_CONFIRMED | ProofCode.ABORT_NOT_CONFIRMED:
             row = "search" if code is ProofCode.SEARCH_NOT_CONFIRMED else "abort"
             return (
-                f"it is not confirmed that {row} works on terminal {terminal} as the profile says, so its answer "
-                f"proves nothing. See it work when no payment is open there: posd terminals commission {terminal} "
+                f"no operator has confirmed that {row} works on terminal {terminal}, so its answer proves nothing. "
+                f"Test it when no payment is open there: posd terminals commission {terminal} "
                 f"(or write confirmed = true under [profile.{row}] and reload posd); {otherwise}"
             )
         case ProofCode.SEARCH_NEVER_FOUND_ANY if told.control is not None:
             return (
-                f"a search has never found another payment of terminal {terminal}. Nothing is to be done now: "
-                f"posd tries it on {told.control} when everything else is there"
+                f"no search has found another payment of terminal {terminal} yet. Nothing to do now: posd searches for "
+                f"{told.control} when the other conditions hold"
             )
         case ProofCode.SEARCH_NEVER_FOUND_ANY:
             return (
-                f"a search has never found another payment of terminal {terminal}, so that it finds none proves "
-                "nothing. If it has run one before, a canceled one too, search for that: posd reconcile ITS_ID. "
-                f"If not, look at the terminal, settle this one by a person's word (posd resolve {identity} "
-                "RESULT), and run one payment on it to its end: then the next doubt can end by itself"
+                f"no search has found another payment of terminal {terminal} yet, so an empty search proves nothing. "
+                "If the terminal has run a payment before, also a canceled one, search for it: posd reconcile "
+                f"ITS_ID. If not, check the terminal, and record how this payment ended: posd resolve {identity} "
+                "RESULT. After one complete payment there, posd can settle the next doubt by itself"
             )
         case ProofCode.IDENTITY_CONFLICT:
             return (
@@ -171,8 +171,8 @@ def detail(code: ProofCode, told: ProofContext) -> str:
             )
         case ProofCode.ABORT_NOT_ASKED if not told.abortable:
             return (
-                f"no abort may be sent for it any more, so posd cannot verify that terminal {terminal} runs "
-                f"nothing. Check the terminal; {otherwise}"
+                f"posd may send no abort for it, so posd cannot verify that terminal {terminal} runs nothing. "
+                f"Check the terminal; {otherwise}"
             )
         case ProofCode.ABORT_NOT_ASKED if told.probes:
             return (
@@ -181,8 +181,8 @@ def detail(code: ProofCode, told: ProofContext) -> str:
             )
         case ProofCode.ABORT_NOT_ASKED:
             return (
-                f"terminal {terminal} was not asked twice, {told.settle:g} s apart, whether it runs anything. Ask it: "
-                f"posd abort {identity}, then posd reconcile {identity}, and both again after that time; "
+                f"posd has not asked terminal {terminal} twice, {told.settle:g} s apart, whether it runs anything. Run "
+                f"posd abort {identity}, then posd reconcile {identity}, and both again {told.settle:g} s later; "
                 f"or set probe_with_abort = true under [reconcile]; {otherwise}"
             )
         case _:

@@ -197,8 +197,8 @@ def compare(transaction: Transaction, event: TransactionEvent, source: Source, n
         transaction,
         AttentionCode.CONFLICTING_FINAL,
         now,
-        f"two finals: {_final(outcome.status, outcome.transaction_reference)} stands, {_final(status, reference)} "
-        "arrived after it; check with the acquirer how much the customer paid, and void what was charged twice",
+        f"two final events: {_final(outcome.status, outcome.transaction_reference)} counts, "
+        f"{_final(status, reference)} arrived after it; ask the acquirer what was paid, and void a second charge",
     )
 
 

@@ -222,7 +222,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             raise Problem(
                 "clock_unsure",
                 f"cannot start: {doubt}, and calls to terminal {config.serial} are signed with the time, which it "
-                "compares with its own clock. Nothing was sent. Set the clock right, or have it confirmed (posd clock)",
+                "compares with its own clock. Nothing was sent. Correct the clock, or confirm it (posd clock)",
             )
 
     async def _terminal_of_original(self, identity: str, request: StartRequest) -> str | None:
@@ -397,7 +397,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         def connected(certificate: str | None) -> None:
             """Check the deadline for the last time, just before the request is written."""
             if until is not None and until.passed(self._now(), self._parts.elapsed()):
-                raise CallFailed(f"its not_after, {iso(until.moment)}, had passed when the terminal could take it")
+                raise CallFailed(f"its not_after, {iso(until.moment)}, passed before it could be sent")
             terminal.note_start(request.base_url, certificate)
 
         crash_point("start.before_send")

@@ -213,7 +213,7 @@ def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transac
 def silent(transaction: Transaction, code: AttentionCode, seconds: float, now: datetime) -> Transaction:
     """Raise an attention because the terminal has sent nothing for some seconds. `code`: `no_callback` or `stalled`."""
     words = {
-        AttentionCode.NO_CALLBACK: "acknowledged the payment, but no event of it has come",
+        AttentionCode.NO_CALLBACK: "acknowledged the payment, but no event of it has arrived",
         AttentionCode.STALLED: f"has been silent since {transaction.status}",
     }
     detail = f"terminal {transaction.terminal} {words[code]} for {seconds:g} s; posd still waits for the outcome"
@@ -227,7 +227,7 @@ def proved(transaction: Transaction, evidence: Sequence[Evidence], now: datetime
     failure = Failure(
         type="posd",
         code="proved_not_started",
-        message="the terminal twice ran nothing, and no search found it, by operations that are known to work",
+        message="the terminal reported twice that it runs nothing, and no search found it, by calls known to work",
     )
     outcome = outcomes.inferred(Result.NOT_STARTED, evidence, now, failure=failure)
     return _touch(outcomes.finish(transaction, outcome, now), transaction, now)
@@ -235,7 +235,7 @@ def proved(transaction: Transaction, evidence: Sequence[Evidence], now: datetime
 
 def released(transaction: Transaction, now: datetime) -> Transaction:
     """Free the terminal by the decision of an operator or a till. The transaction stays open."""
-    detail = f"a person freed terminal {transaction.terminal}; whether the customer was charged is still open"
+    detail = f"terminal {transaction.terminal} was freed; it is not known yet whether the customer was charged"
     return _touch(attend(_set(transaction, released=True), AttentionCode.RELEASED, now, detail), transaction, now)
 
 
@@ -278,8 +278,8 @@ def unlikely(transaction: Transaction, reasons: Sequence[str], *, by_sum: bool, 
 def unread(transaction: Transaction, now: datetime) -> Transaction:
     """Raise an attention because no client has read the approval for ten minutes."""
     detail = (
-        "approved, and for ten minutes no program has read that: the till may not have booked it. Book it there "
-        "before the customer is asked to pay again; this clears when a program reads it"
+        "approved, but no program has read that for ten minutes: the till may not have booked it. Book it there "
+        "before you ask the customer to pay again. The attention closes when a program reads the outcome"
     )
     return _touch(attend(transaction, AttentionCode.OUTCOME_UNREAD, now, detail), transaction, now)
 
@@ -320,7 +320,7 @@ def disputed(transaction: Transaction, detail: str, now: datetime) -> Transactio
 
 def taken_over(transaction: Transaction, reason: str, now: datetime) -> Transaction:
     """Put a transaction in doubt, because a restore has little more of it than the id (`TakenOver`)."""
-    detail = f"{reason}; the fate of this payment is not known here: compare it with the till and the acquirer"
+    detail = f"{reason}; how this payment ended is not known here: compare it with the till and the acquirer"
     doubtful = doubt(_set(transaction, heard=True), reason, now)
     return attend(doubtful, AttentionCode.ORPHAN, now, detail)
 
@@ -343,7 +343,7 @@ def _note_strange(transaction: Transaction, event: TransactionEvent, step: Step,
     """Raise an attention for a state or transition that the terminal API does not define."""
     if step.verdict is Verdict.UNKNOWN_STATUS:
         transaction = attend(
-            transaction, AttentionCode.UNKNOWN_STATUS, now, f"the terminal reports a state unknown here: {event.status}"
+            transaction, AttentionCode.UNKNOWN_STATUS, now, f"the terminal reports the unknown state {event.status}"
         )
     if step.illegal:
         transaction = attend(
@@ -360,8 +360,8 @@ def _note_damage(transaction: Transaction, what: str, damaged: Sequence[str], no
     if not damaged:
         return transaction
     detail = (
-        f"{what} was read, but a part of it could not be: {', '.join(damaged)}; the rest of it counts. Compare "
-        "the payment with the terminal's slip"
+        f"{what} is damaged: {', '.join(damaged)} could not be read; the rest counts. Compare the payment with "
+        "the terminal's slip"
     )
     return attend(transaction, AttentionCode.DAMAGED_EVENT, now, detail)
 
@@ -399,7 +399,7 @@ def _bears_id(transaction: Transaction, answer: SearchFailed, now: datetime) -> 
     """
     if not answer.unreadable:
         transaction = _hear(transaction, answer.serial_number, "a search found it on", now)
-        return _unusable(transaction, "a search found this payment, but not as ours", answer.reason, now)
+        return _unusable(transaction, "a search found this payment, but posd cannot use the reply", answer.reason, now)
     if transaction.phase is not Phase.FINAL:
         transaction = _set(transaction, heard=True)
     detail = f"a search found this payment in an unusable form: {answer.reason}"

@@ -290,7 +290,7 @@ def dismissed(job: PrintJob, code: PrintAttentionCode, now: datetime) -> PrintJo
 def taken_over(job: PrintJob, reason: str, now: datetime) -> PrintJob:
     """Put a job in doubt, because a restore has little more of it than the id (`TakenOver`)."""
     doubtful = doubt(_set(job, heard=True), reason, now)
-    detail = f"{reason}; the fate of this print job is not known here: look at the paper"
+    detail = f"{reason}; how this print job ended is not known here: check the paper"
     return _touch(attend(doubtful, PrintAttentionCode.ORPHAN, now, detail), job, now)
 
 

@@ -131,5 +131,5 @@ def why_gone_back(
         payments = "1 payment is" if unknown == 1 else f"{unknown} payments are"
         return f"{payments} not in it that posd started here"
     if witness.seq > seq:
-        return f"its newest change has number {seq}, and {witness.seq} was given out already"
+        return f"its newest change has number {seq}, and {witness.seq} was used already"
     return None

@@ -349,7 +349,7 @@ class TerminalAddresses:
         found = next((item for item in self.candidates if item.base_url == base_url.rstrip("/")), None)
         if found is None:
             known = ", ".join(item.base_url for item in self.candidates) or "none is known"
-            errors = [{"path": "/base_url", "message": f"must be one of the addresses that claim to be it: {known}"}]
+            errors = [{"path": "/base_url", "message": f"must be one of the claimed addresses: {known}"}]
             raise Problem("invalid_request", f"nothing was decided: base_url {errors[0]['message']}", errors=errors)
         others = (item.base_url for item in self.answering if item is not found)
         other = self.other_at(found.base_url)

@@ -167,7 +167,7 @@ class TerminalAccess:
             connected(certificate)
             if same_as is not None and certificate != same_as:
                 raise CallFailed(
-                    "another device is there than the one that got the payment: its certificate has fingerprint "
+                    "the device there is not the one that got the payment: its certificate has fingerprint "
                     f"{certificate or 'none'}, not {same_as}"
                 )
             if proven and not self.proves(certificate):
@@ -250,7 +250,7 @@ class TerminalAccess:
             remark = clock_remark(answer.status, ahead, self.config.hash_encrypt.window_seconds)
         if answer.status == HTTPStatus.NOT_FOUND:
             tried = f"{request.method} {urlsplit(request.url).path}"
-            remark = with_remark(f"tried was {tried}: check edition, and this row of the profile", remark)
+            remark = with_remark(f"posd called {tried}: check edition, and this row of the profile", remark)
         sealed, body = False, answer.body
         try:
             body = request.opened(body)

@@ -187,9 +187,7 @@ def steps(serial: str, other_serial: str | None = None) -> tuple[RemedyStep, ...
     """Return the next steps for a conflict. `other_serial`: the other serial that the device reports."""
     if other_serial is None:
         return (
-            RemedyStep(
-                "look at the terminals, see who claims to be it, and decide", f"posd terminals identity {serial}"
-            ),
+            RemedyStep("check which devices claim to be it, and decide", f"posd terminals identity {serial}"),
             RemedyStep("to prevent a repetition, pin its certificate", f"posd terminals pin {serial}"),
         )
     decide = f'posd terminals identity {serial} --base-url URL --operator NAME --note "WHY"'

@@ -149,7 +149,7 @@ def _reason(
             )
         trusted = f"the CA in {given.ca_file} does" if given.ca_file is not None else "the CAs of this system do"
         return (
-            f"{by}, for which {trusted} not vouch: set ca_file to the CA of the terminal, or pin the certificate "
+            f"{by}, and {trusted} not certify it: set ca_file to the CA of the terminal, or pin the certificate "
             "(posd terminals pin)"
         )
     return (

@@ -132,7 +132,7 @@ def _check_permitted(made: TlsFiles, ca: x509.Certificate, given: Subjects) -> N
     addresses = tuple(item for item in given.addresses if item not in found.addresses)
     if left := Subjects(names, addresses):
         raise SubjectError(
-            f"the CA in {made.ca_certificate} may not vouch for {left}: it is limited to private networks, local names "
+            f"the CA in {made.ca_certificate} may not certify {left}: it is limited to private networks, local names "
             "and the names that this machine had when it was made; make a new CA with --force (each terminal then "
             "needs its ca.crt)"
         )
@@ -159,7 +159,7 @@ def _chain(made: TlsFiles, ca: Authority, key: ec.EllipticCurvePrivateKey, subje
         subjects = authority.permitted(root, subjects)
     if not subjects:
         raise TlsError(
-            f"the CA in {made.ca_certificate} may vouch for none of the names and addresses of this machine; make a "
+            f"the CA in {made.ca_certificate} may certify none of the names and addresses of this machine; make a "
             "new CA with --force (each terminal then needs its ca.crt)"
         )
     signer = ca.issuer[0]

@@ -138,7 +138,7 @@ class RestoreGuard(msgspec.Struct, eq=False):
                 "the terminal or the bank shows it as paid, record that with posd resolve and never repeat the "
                 f"call. Only if none of them shows it: {SEEN}, then repeat the same call",
                 since=self._since,
-                how=f"{self._how} To confirm that a person has looked: {SEEN}",
+                how=f"{self._how} To confirm that an operator has checked it: {SEEN}",
             )
 
     def missing_records(self) -> MissingRecords | None:

@@ -249,7 +249,7 @@ def _payment_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterat
         yield "unreadable", subject, str(error)
         return
     if found is None or canonical_uuid(found.client_transaction_id) != identity:
-        yield "unreadable", subject, "its id is none, or is not found by its index"
+        yield "unreadable", subject, "its id is invalid, or its index does not find it"
         return
     if (found.phase is Phase.FINAL) != (found.outcome is not None):
         yield "outcome", subject, f"{found.phase}, {found.outcome.result if found.outcome else 'no outcome'}"
@@ -309,9 +309,9 @@ def _pruned_faults(look: Look, db: sqlite3.Connection) -> Iterator[Fault]:
     look("checking what was removed", 0, 0)
     for identity, result in db.execute("SELECT client_transaction_id, result FROM pruned_transactions"):
         if not isinstance(identity, str) or canonical_uuid(identity) != identity or result not in _RESULTS:
-            yield "pruned", f"payment {identity}", f"its id is none, or it ended {result}"
+            yield "pruned", f"payment {identity}", f"its id is invalid, or it ended {result}"
     for (identity,) in db.execute("SELECT print_job_id FROM pruned_print_jobs"):
         if not isinstance(identity, str) or not is_print_job_id(identity):
-            yield "pruned", f"print job {identity}", "its id is none"
+            yield "pruned", f"print job {identity}", "its id is invalid"
     for (subject,) in db.execute(_STILL_THERE):
-        yield "pruned", subject, "it was removed, and is there"
+        yield "pruned", subject, "it was removed, and its record exists"

@@ -191,7 +191,7 @@ def test_restore_with_a_list_of_ids_shows_it_before_the_question(shop: Shop, wit
     files = [str(shop.backup)] if with_backup else []
     seen = restore(shop, *files, "--ids", str(shop.home / "lane.ids"), types="y\n").ends(0, "posd restore --seen")
     question, done = seen.words.split("Do it?")
-    assert (seen.fits(), "3, of these 2 not known: taken over in doubt" in question) == (True, True)
+    assert (seen.fits(), "3; 2 of them were not known, and are in doubt" in question) == (True, True)
     assert "The list of ids named 3 payments; 2 of them were not known here." in done
 
 

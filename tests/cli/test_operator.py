@@ -196,11 +196,11 @@ def test_a_person_sees_that_posd_has_no_record_before_creating_one() -> None:
 
 
 def test_acknowledge_on_a_terminal_shows_why_the_attention_is_open() -> None:
-    why = "two finals: APPROVAL (reference a) stands, DECLINED arrived after it"
+    why = "two final events: APPROVAL (reference a) counts, DECLINED arrived after it"
     marks = [attention("conflicting_final", why), attention("gap", "an event is missing")]
     script = [answer(transaction(outcome=APPROVED, attention=marks)), ENDED]
     line = f"acknowledge {ID} conflicting_final --note x"
-    check(line, script, 0, "two finals: APPROVAL", lacks=["an event is missing"], types="y\n")
+    check(line, script, 0, "two final events: APPROVAL", lacks=["an event is missing"], types="y\n")
 
 
 @every(

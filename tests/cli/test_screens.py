@@ -78,7 +78,7 @@ NOTHING_OLD = ANSWERS["prune"]["200"] | {"removed": NOTHING, "kept": {}}
     [
         ("print-jobs", [answer({"print_jobs": [], "next_cursor": None})], 0, ["No print jobs."]),
         ("print-jobs", [answer({"print_jobs": [LONG_JOB], "next_cursor": None})], 0, [ID[:8]]),
-        ("quarantine", [page()], 0, ["Nothing is set aside."]),
+        ("quarantine", [page()], 0, ["The quarantine is empty."]),
         ("quarantine", [page(WIDE, entry(12346))], 0, ["1048576", "7f3c0000 ", "192.168.100.120"]),
         ("terminals", [answer({"terminals": [LOST, CLAIMED]})], 0, ["SN-1: nothing listens there", REASON]),
         ("explain", [], 0, ["posd.cannot_start"]),

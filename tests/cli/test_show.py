@@ -256,7 +256,7 @@ CHANGED |= {"before": declined("credit"), "after": declined("debit")}
 
 def test_reprocess_exits_1_if_it_has_corrected_something_and_shows_it() -> None:
     applied = [{"id": n, "client_transaction_id": ID, "verdict": verdict} for n, verdict in ((3, "applied"), (4, None))]
-    told = f"messages applied: 2, still set aside: 4 (posd quarantine)\nid\tabout\tverdict\n3\t{ID}\tapplied\n"
+    told = f"messages applied: 2, still in quarantine: 4 (posd quarantine)\nid\tabout\tverdict\n3\t{ID}\tapplied\n"
     words = (
         "payments checked: 120, print jobs: 30\n",
         "too short to check: 2\n",

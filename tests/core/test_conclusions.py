@@ -135,7 +135,10 @@ def test_another_terminal_that_has_the_payment_is_accepted_and_shown() -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (AttentionCode.NO_CALLBACK, "terminal SN-TEST acknowledged the payment, but no event of it has come for 10 s"),
+        (
+            AttentionCode.NO_CALLBACK,
+            "terminal SN-TEST acknowledged the payment, but no event of it has arrived for 10 s",
+        ),
         (AttentionCode.STALLED, "terminal SN-TEST has been silent since CARD_PRESENTED for 10 s"),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_proof_that_posd_completes_itself_asks_nothing_of_a_person() -> None:
     assert "posd abort 7f3c" in item.detail
     assert "probe_with_abort" in item.detail
     (item,) = explained(facts, msgspec.structs.replace(TOLD, abortable=False, probes=True))
-    assert "no abort may be sent" in item.detail
+    assert "posd may send no abort" in item.detail
     facts = msgspec.structs.replace(ALL_THERE, search_proven=False)
     (item,) = explained(facts, msgspec.structs.replace(TOLD, control="0b6e"))
     assert "0b6e" in item.detail

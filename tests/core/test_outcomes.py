@@ -121,9 +121,9 @@ def test_the_reading_type_of_an_approval_comes_from_the_first_event(first: Input
 
 def test_both_finals_are_shown_with_their_references() -> None:
     shown = there(after(event(R1), event(R2)).attention_of(AttentionCode.CONFLICTING_FINAL))
-    assert "APPROVAL (reference r-1) stands, APPROVAL (reference r-2) arrived" in shown.detail
+    assert "APPROVAL (reference r-1) counts, APPROVAL (reference r-2) arrived" in shown.detail
     shown = there(after(event(DECLINED), event(R1)).attention_of(AttentionCode.CONFLICTING_FINAL))
-    assert "DECLINED stands, APPROVAL (reference r-1) arrived" in shown.detail
+    assert "DECLINED counts, APPROVAL (reference r-1) arrived" in shown.detail
 
 
 def test_an_event_completes_a_search_result_and_keeps_its_time() -> None:

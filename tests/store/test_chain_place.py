@@ -190,8 +190,8 @@ def test_an_operation_is_sent_under_the_right_reference(there_is: str, wanted: s
 NAME_IT = "give `original`, the id of the payment, instead"
 SEVERAL = "several payments were approved with the reference reference of a"
 AGAIN = "if the receipt or the acquirer gives one, send it as `transaction_reference` instead"
-SETTLE = "It is not certain how that one ended: a person settles it first; nothing permits this before."
-WAIT = "Wait for its outcome first, or abort it; nothing permits this before."
+SETTLE = "It is not certain how that one ended: an operator has to settle it first."
+WAIT = "Wait for its outcome first, or abort it."
 STAYS = "A void is final; for a further payment start a new charge."
 ONE_MORE = 'Check it first; if this {kind} is a further one, say so with "additional": true.'
 OTHER = "another operation of the same chain is not settled:"

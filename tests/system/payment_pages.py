@@ -279,7 +279,7 @@ def receipt_says_approved(page: Page) -> None:
     assert known(machine, nothing)["attention"] == []
     twice = begin(machine, "6.20", ONE, "approval-after-cancellation")
     becomes(machine, twice, attention="conflicting_final")
-    charge = re.search(r"APPROVAL \(reference ([0-9a-f-]{36})\) arrived after", page.type("posd show ID", ID=twice))
+    charge = re.search(r"APPROVAL \(reference ([0-9a-f-]{36})\) arrived", page.type("posd show ID", ID=twice))
     assert charge is not None
     assert charge[1] == reference(machine, ONE, twice)
     shows(page.type("posd void --reference UUID --terminal SERIAL", UUID=charge[1], SERIAL=ONE), "reversed")
@@ -302,7 +302,7 @@ def charged_twice(page: Page) -> None:
     assert len(set(references)) == 2, references
     shows(
         shown,
-        f"two finals: APPROVAL (reference {references[0]}) stands, APPROVAL (reference {references[1]}) arrived after",
+        f"two final events: APPROVAL (reference {references[0]}) counts, APPROVAL (reference {references[1]}) arrived",
     )
     pair = [begin(machine, "7.10", serial, "approve-contactless") for serial in (ONE, TWO)]
     for identity in pair:

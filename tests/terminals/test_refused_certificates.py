@@ -66,9 +66,14 @@ REFUSED: dict[str, Case] = {
     "wrong CA": Case(
         usual,
         'ca_file = "{other}"',
-        ("was issued by ", "the CA in {other} does not vouch", "posd terminals pin", "fingerprint is {fingerprint}"),
+        (
+            "was issued by ",
+            "the CA in {other} does not certify it",
+            "posd terminals pin",
+            "fingerprint is {fingerprint}",
+        ),
     ),
-    "the system's CAs": Case(usual, "", ("the CAs of this system do not vouch", "set ca_file")),
+    "the system's CAs": Case(usual, "", ("the CAs of this system do not certify it", "set ca_file")),
     "self-signed": Case(by_itself, 'ca_file = "{ca}"', ("is signed by itself", "{fingerprint}")),
     "expired": Case(expired, 'ca_file = "{ca}"', (f"has expired on {YESTERDAY:%Y-%m-%d}, 1 days ago", "the clock")),
     "not valid yet": Case(too_early, 'ca_file = "{ca}"', (f"is not valid yet before {TOMORROW:%Y-%m-%d}", "the clock")),

@@ -250,7 +250,7 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
         word = translate if output.rich else str  # programs read what goes to a pipe
         output.table(columns, [entry_row(entry, word) for entry in entries])
     else:
-        output.line("Nothing is set aside.")
+        output.line("The quarantine is empty.")
     if entries:
         output.note(say("quarantine", "first", id=entries[0]["id"]))
     if len(page) == limit:

@@ -63,7 +63,7 @@ def _progress(output: Output) -> Iterator[Look]:
 def verify(ctx: click.Context, output: Output, file: Path | None) -> None:
     """Check the database, or the backup FILE; nothing is changed.
 
-    posd may run. Exit code 0: nothing is wrong. 1: something is. 2: the file cannot be checked.
+    posd may run. Exit code 0: nothing is wrong. 1: a fault was found. 2: the file cannot be checked.
     """
     if file is not None:
         act_as_owner(file)
@@ -103,13 +103,13 @@ def _show_report(output: Output, report: checking.VerifyReport) -> None:
 )
 @click.option("--seen", is_flag=True, help="Confirm that you have checked the payments in question; posd runs.")
 @click.option(
-    "--new-callback-key", is_flag=True, help="Make a new callback key in place of a lost one; posd is stopped."
+    "--new-callback-key", is_flag=True, help="Make a new callback key in place of a lost one, while posd is stopped."
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
     "--operator",
     default=caller,
-    show_default="who calls",
+    show_default="your user",
     metavar="NAME",
     help="With --seen and --new-callback-key: name of the operator.",
 )
@@ -119,7 +119,7 @@ def _show_report(output: Output, report: checking.VerifyReport) -> None:
 def restore(
     ctx: click.Context, /, output: Output, file: Path | None, without_backup: bool, ids: Path | None, **given: Any
 ) -> None:
-    """Put the backup FILE in place of the database; posd is stopped.
+    """Put the backup FILE in place of the database, while posd is stopped.
 
     The present database is kept under another name. posd takes over the payments that it has and the backup lacks, if
     they can be read. So no payment is started twice.

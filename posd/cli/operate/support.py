@@ -119,7 +119,7 @@ class Machine:
 @json_option
 @click.pass_context
 def support(ctx: click.Context, output: Output, file: Path, log: str | None, unit: str, yes: bool) -> None:
-    """Write an archive (.tar.gz) for a person who helps from another place.
+    """Write an archive (.tar.gz) for remote help.
 
     It has versions, configuration without secrets, status, doctor, metrics and the last lines of the log. It has no
     token, metadata, sale, reference, ticket number, authorization code, card data or operator's name. The command shows

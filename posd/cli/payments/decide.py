@@ -68,7 +68,7 @@ def signed(command: Command) -> Command:
         click.option(
             "--operator",
             default=caller,
-            show_default="who calls",
+            show_default="your user",
             callback=_operator,
             metavar="NAME",
             help="Name of the operator who decides.",

@@ -45,7 +45,7 @@ say = partial(catalogue.say, "commission")
 
 @click.command()
 @click.argument("serial", shell_complete=serials)
-@click.option("--operator", default=parameters.caller, show_default="who calls", metavar="NAME", help="The operator.")
+@click.option("--operator", default=parameters.caller, show_default="your user", metavar="NAME", help="The operator.")
 @click.option("--note", default=NOTE, show_default=True, metavar="TEXT", help="A note to keep with the result.")
 @click.option(
     "--amount",

@@ -94,9 +94,9 @@ def collect(
         output.line(f"Made: {', '.join(made)}." if made else "Everything is there already; nothing was changed.")
     elif once or from_start:
         counts = _tried(output, _once(config, from_start, output))
-        output.json(msgspec.json.encode({"messages": counts.messages, "unreadable": counts.unreadable}))
-        aside = f"; {counts.unreadable} could not be used (posd.unreadable)" if counts.unreadable else ""
-        output.line(f"Took {counted(counts.messages, 'message')}{aside}.")
+        output.json(msgspec.json.encode({"messages": counts.messages_total, "unreadable": counts.unreadable_total}))
+        aside = f"; {counts.unreadable_total} could not be used (posd.unreadable)" if counts.unreadable_total else ""
+        output.line(f"Took {counted(counts.messages_total, 'message')}{aside}.")
     else:
         from posd.collect.collector import run
 
@@ -323,7 +323,7 @@ async def _once(config: Config, from_start: bool, output: Output) -> Any:
     from posd.collect.collector import Collector
 
     with output.progress("taking messages") as update:
-        collector = Collector(config.collect, lambda counts: update(completed=counts.messages))
+        collector = Collector(config.collect, lambda counts: update(completed=counts.messages_total))
         return await collector.once(from_start=from_start)
 
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC
+from itertools import chain
 from typing import Final
 
 import psycopg
@@ -21,15 +22,13 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy, StreamConfig
 from nats.js.errors import NotFoundError
 
-from posd import __version__
-from posd.base.exposition import Histogram, Samples, process_table, process_values, render, table
+from posd.base.exposition import Histogram, process_table, render, table
 from posd.collect import questions
 from posd.collect.questions import FleetSummary
 from posd.collect.reading import LaneMessage
 from posd.collect.store import CollectorStore, ParsedBatch, parsed
 from posd.config import Config
 from posd.config.schema import CollectConfig
-from posd.logs import output
 from posd.relay import process
 from posd.relay.messages import OperatorNeeded
 from posd.relay.process import EXIT_CONFIGURATION, EXIT_DONE, Pauses
@@ -71,34 +70,21 @@ AWAY = ("postgresql", "stream")
 
 @dataclass(slots=True)
 class CollectorCounters:
-    """Counters since the start of the process: messages, and unusable messages."""
+    """Counters since the start of the process. Each field is the metric `posd_collect_` with its name."""
 
-    messages: int = 0
-    unreadable: int = 0
-    connected: bool = False
-    failures: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(AWAY, 0)))
-    store_seconds: Histogram = field(default_factory=lambda: Histogram(STORE_BOUNDS))
     started: float = field(default_factory=time.time)
+    connected: bool = False
+    messages_total: int = 0
+    unreadable_total: int = 0
+    failures_total: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(AWAY, 0)))
+    store_seconds: Histogram = field(default_factory=lambda: Histogram(STORE_BOUNDS))
 
 
 def metrics_text(counts: CollectorCounters, waiting: int | None, fleet: FleetSummary | None) -> str:
-    """Return all metrics as text. `values`: None if unknown."""
-    return render(FAMILIES, _all(counts, waiting, fleet))
-
-
-def _all(counts: CollectorCounters, waiting: int | None, fleet: FleetSummary | None) -> Iterator[Samples]:
-    yield "posd_collect_build_info", {__version__: 1}
-    yield "posd_collect_connected", counts.connected
-    yield "posd_collect_messages_total", counts.messages
-    yield "posd_collect_unreadable_total", counts.unreadable
-    yield "posd_collect_failures_total", counts.failures
-    yield "posd_collect_store_seconds", counts.store_seconds
-    yield "posd_collect_waiting_messages", waiting
-    yield "posd_fleet_readable", fleet is not None
-    if fleet is not None:
-        for name, value in fleet._asdict().items():
-            yield f"posd_fleet_{name}", value
-    yield from process_values("posd_collect", counts.started, output.writer.dropped)
+    """Return all metrics as text. `waiting`, `fleet`: None if unknown."""
+    of_fleet = {} if fleet is None else {f"posd_fleet_{name}": value for name, value in fleet._asdict().items()}
+    known = {"posd_collect_waiting_messages": waiting, "posd_fleet_readable": fleet is not None, **of_fleet}
+    return render(FAMILIES, chain(process.samples("posd_collect", counts), known.items()))
 
 
 #: Name of the durable consumer, and subjects of the stream.
@@ -237,7 +223,7 @@ class Collector:
             try:
                 await self.once(forever=True)
             except (StreamAway, psycopg.Error) as error:
-                self.counts.failures["stream" if isinstance(error, StreamAway) else "postgresql"] += 1
+                self.counts.failures_total["stream" if isinstance(error, StreamAway) else "postgresql"] += 1
                 wait, words = pauses.draw(), words_of(error)
                 if pauses.is_news(words):
                     log.warning("collect.waiting", error=words, retry_s=round(wait, 1))
@@ -291,8 +277,8 @@ class Collector:
         unreadable = await store.write(batch)
         counts.store_seconds.observe(time.monotonic() - began)
         await source.done(messages)
-        counts.messages += len(messages)
-        counts.unreadable += unreadable
+        counts.messages_total += len(messages)
+        counts.unreadable_total += unreadable
         if unreadable and forever:
             log.warning("collect.unreadable", count=unreadable)
         self.show(counts)

@@ -8,14 +8,16 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
 import structlog
 
-from posd.base.exposition import CONTENT_TYPE, refusal
+from posd import __version__
+from posd.base.exposition import CONTENT_TYPE, Samples, process_values, refusal
 from posd.config import ListenAddress
 from posd.logs import output
 
@@ -94,6 +96,15 @@ SECONDS = 10.0
 MOST_BYTES = 8 * 1024
 
 _PLAIN = "text/plain; charset=utf-8"
+
+
+def samples(prefix: str, counters: Any) -> Iterator[Samples]:
+    """Yield the version, the fields of a dataclass of counters by their names, and the values of the process."""
+    yield f"{prefix}_build_info", {__version__: 1}
+    for each in fields(counters):
+        if each.name != "started":
+            yield f"{prefix}_{each.name}", getattr(counters, each.name)
+    yield from process_values(prefix, counters.started, output.writer.dropped)
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,8 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from posd import __version__
-from posd.base.exposition import Samples, process_table, process_values, render, table
+from posd.base.exposition import process_table, render, table
 from posd.base.times import iso
 from posd.client.async_ import AsyncConnection
 from posd.client.connection import problem_in
@@ -24,7 +22,6 @@ from posd.client.documents import Problem, Unreachable
 from posd.client.plans import Call
 from posd.config import Config
 from posd.config.schema import RelayConfig
-from posd.logs import output
 from posd.relay import messages, process
 from posd.relay.messages import OperatorNeeded
 from posd.relay.process import EXIT_CONFIGURATION, EXIT_DONE, Pauses
@@ -60,35 +57,22 @@ def _none_of(names: tuple[str, ...]) -> Counter[str]:
 
 @dataclass(slots=True)
 class RelayCounters:
-    """Counters since the start of the process; times in seconds since 1970."""
+    """Counters since the start of the process. Each field is the metric `posd_relay_` with its name."""
 
     started: float = field(default_factory=time.time)
     connected: bool = False
-    messages: Counter[str] = field(default_factory=lambda: _none_of(KINDS))
-    changes: int = 0
-    bytes: int = 0
-    lost: int = 0
-    overtaken: int = 0
-    failures: Counter[str] = field(default_factory=lambda: _none_of(AWAY))
-    waiting: int | None = None
-    state_at: float | None = None
+    messages_total: Counter[str] = field(default_factory=lambda: _none_of(KINDS))
+    changes_total: int = 0
+    bytes_total: int = 0
+    lost_changes_total: int = 0
+    overtaken_total: int = 0
+    failures_total: Counter[str] = field(default_factory=lambda: _none_of(AWAY))
+    waiting_changes: int | None = None
+    state_timestamp_seconds: float | None = None
 
     async def text(self) -> str:
         """Return all metrics as text."""
-        return render(FAMILIES, self._all())
-
-    def _all(self) -> Iterator[Samples]:
-        yield "posd_relay_build_info", {__version__: 1}
-        yield "posd_relay_connected", self.connected
-        yield "posd_relay_messages_total", self.messages
-        yield "posd_relay_changes_total", self.changes
-        yield "posd_relay_bytes_total", self.bytes
-        yield "posd_relay_lost_changes_total", self.lost
-        yield "posd_relay_overtaken_total", self.overtaken
-        yield "posd_relay_failures_total", self.failures
-        yield "posd_relay_waiting_changes", self.waiting
-        yield "posd_relay_state_timestamp_seconds", self.state_at and round(self.state_at, 2)
-        yield from process_values("posd_relay", self.started, output.writer.dropped)
+        return render(FAMILIES, process.samples("posd_relay", self))
 
 
 log = structlog.get_logger("posd.relay")
@@ -201,7 +185,7 @@ class Relay:
             try:
                 await self.once(forever=True)
             except (StreamAway, Unreachable, Problem) as error:
-                self.counts.failures["stream" if isinstance(error, StreamAway) else "posd"] += 1
+                self.counts.failures_total["stream" if isinstance(error, StreamAway) else "posd"] += 1
                 wait, words = self._pauses.draw(), str(error)
                 if self._pauses.is_news(words):
                     todo = getattr(error, "todo", "") or None
@@ -255,7 +239,7 @@ class Relay:
                 return await self._follow(stream, forever)
             # A message of another relay of this lane, or an own message whose result was unknown.
             except SubjectMoved as error:
-                self.counts.overtaken += 1
+                self.counts.overtaken_total += 1
                 log.info("relay.overtaken", detail=str(error))
                 if forever:
                     await asyncio.sleep(random.uniform(0.0, LINGER_SECONDS))  # noqa: S311
@@ -269,7 +253,7 @@ class Relay:
         while True:
             as_of = iso(datetime.now(UTC))
             page = await self.feed.page(position.after if position is not None else "0")
-            self.counts.waiting = messages.waiting(position, page)
+            self.counts.waiting_changes = messages.waiting(position, page)
             message = await self._next(position, page, as_of)
             if message is None:
                 if not forever:
@@ -381,20 +365,20 @@ class Relay:
 
     def _published(self, message: messages.AnyMessage, size: int) -> None:
         """Record a published message."""
-        self.counts.messages[messages.kind(message)] += 1
-        self.counts.bytes += size
+        self.counts.messages_total[messages.kind(message)] += 1
+        self.counts.bytes_total += size
         self.restart_at = None  # now the stream has the position
         match message:
             case messages.Begin(database_id=database_id, previous=previous):
                 self.begin = False
                 log.info("relay.begun", detail=database_id, before=previous.database_id if previous else None)
             case messages.Changes(changes=changes):
-                self.counts.changes += len(changes)
+                self.counts.changes_total += len(changes)
             case messages.StateMessage(health=health):
                 self._health, self._state_at = dict(health), time.monotonic()
-                self.counts.state_at = time.time()
+                self.counts.state_timestamp_seconds = round(time.time(), 2)
             case messages.Lost(from_seq=first, to_seq=last):
-                self.counts.lost += last - first + 1
+                self.counts.lost_changes_total += last - first + 1
                 log.warning("relay.lost", count=last - first + 1, detail=f"{first} to {last}")
 
     async def _wait(self, newest: int) -> None:

@@ -89,7 +89,7 @@ def promtool(*words: str, given: str = "") -> str:
 
 async def _fleet_metrics() -> str:
     relay, fleet = (
-        RelayCounters(started=0.0, waiting=1, state_at=1.0),
+        RelayCounters(started=0.0, waiting_changes=1, state_timestamp_seconds=1.0),
         FleetSummary(1, 0, 0, 0, 0, 0, 0, 0, {"ok": 1}, {"stuck": 1}),
     )
     return await relay.text() + metrics.metrics_text(metrics.CollectorCounters(), 1, fleet)

@@ -78,24 +78,9 @@ def document(value: object) -> Document:
     return value
 
 
-def text(source: Document, name: str) -> str:
-    """Return a text. Raise ValueError."""
-    return _of(str, source.get(name), name)
-
-
-def maybe(source: Document, name: str) -> str | None:
-    """Return a text, or None if it is missing. Raise ValueError."""
-    return None if source.get(name) is None else text(source, name)
-
-
-def maybe_document(source: Document, name: str) -> Document | None:
-    """Return an object, or None if it is missing. Raise ValueError."""
-    return None if source.get(name) is None else document(source[name])
-
-
-def items(source: Document, name: str) -> list[Any]:
-    """Return a list, empty if it is missing. Raise ValueError."""
-    return [] if source.get(name) is None else _of(list, source[name], name)
+def member(source: Document, kind: Any, name: str) -> Any:
+    """Return a member as a type such as `str` or `str | None`. A missing list is empty. Raise ValueError."""
+    return _value(kind, source.get(name), name)
 
 
 def _amount(value: object, name: str) -> Decimal:

@@ -306,8 +306,8 @@ def page(call: Call, member: str, kind: type[R], away: Away) -> Plan[tuple[list[
     """Read a page of a list. Return its rows, and the cursor of the next page."""
     reply = yield from steady(call, away)
     body = documents.document(reply.body)
-    rows = [documents.read(kind, row) for row in documents.items(body, member)]
-    return rows, documents.maybe(body, "next_cursor")
+    rows = [documents.read(kind, row) for row in documents.member(body, tuple[documents.Document, ...], member)]
+    return rows, documents.member(body, str | None, "next_cursor")
 
 
 def whole(call: Call, member: str, kind: type[R], away: Away) -> Plan[list[R]]:

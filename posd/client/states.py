@@ -277,11 +277,11 @@ def read_outcome(source: Document) -> Outcome | None:
 
     Return None if there is no outcome. Raise UnknownResult. Raise ValueError for another document.
     """
-    outcome = source if "result" in source else documents.maybe_document(source, "outcome")
+    outcome = source if "result" in source else documents.member(source, Document | None, "outcome")
     if outcome is None:
         return None
     # An older posd has this field only in the transaction.
-    return _read(source, outcome, documents.text(outcome if "next_step" in outcome else source, "next_step"))
+    return _read(source, outcome, documents.member(outcome if "next_step" in outcome else source, str, "next_step"))
 
 
 #: Members of the transaction that an outcome repeats.
@@ -289,11 +289,11 @@ _OF_TRANSACTION = ("client_transaction_id", "type", "terminal", "sale", "amount"
 
 
 def _read(source: Document, outcome: Document, next_step: str) -> Outcome:
-    identity = documents.text(source, "client_transaction_id")
-    kind = TYPES.get(result := documents.text(outcome, "result"))
+    identity = documents.member(source, str, "client_transaction_id")
+    kind = TYPES.get(result := documents.member(outcome, str, "result"))
     if kind is None:
         raise UnknownResult(identity, result, source)
-    older = documents.maybe_document(outcome, "supersedes")
+    older = documents.member(outcome, Document | None, "supersedes")
     whole = {**outcome, **{name: source.get(name) for name in _OF_TRANSACTION}}
     # A corrected outcome has no next step, because posd's next step is for the present outcome.
     supersedes = None if older is None else _read(source, older, "ask_person")

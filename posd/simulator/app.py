@@ -61,29 +61,24 @@ def _paths(edition: Edition) -> Iterator[tuple[str, AccessMode, str, str]]:
             yield name, "local" if access == "local" else "cloud", method, path
 
 
-def _handlers(
-    terminal: PaymentTerminal, bodies: Mapping[str, list[str]]
-) -> Mapping[str, tuple[_Handler, list[str] | None]]:
-    """Return the handler of each call, and the list that stores its bodies."""
+def _handlers(terminal: PaymentTerminal) -> Mapping[str, _Handler]:
+    """Return the handler of each call."""
 
     def start(operation: SimulatedOperation) -> _Handler:
         return lambda body, mode, _query: terminal.start(body, operation, mode)
 
     printer = terminal.switchboard.printer
     return {
-        **{operation.name: (start(operation), bodies["requests"]) for operation in OPERATIONS},
-        "abort": (lambda _body, _mode, _query: terminal.abort(), None),
-        "search": (lambda body, _mode, _query: terminal.search(body), bodies["searches"]),
-        "print": (lambda body, mode, _query: printer.create(body, mode), bodies["print_requests"]),
-        "print_job": (lambda _body, _mode, query: printer.status(query.get("print_job_id")), None),
+        **{operation.name: start(operation) for operation in OPERATIONS},
+        "abort": lambda _body, _mode, _query: terminal.abort(),
+        "search": lambda body, _mode, _query: terminal.search(body),
+        "print": lambda body, mode, _query: printer.create(body, mode),
+        "print_job": lambda _body, _mode, query: printer.status(query.get("print_job_id")),
     }
 
 
-def make_app(terminal: PaymentTerminal, bodies: Mapping[str, list[str]]) -> Starlette:
-    """Make the ASGI app. The body of each call is appended to the call's list, as text, before it is checked.
-
-    An encrypted body is appended in decrypted form. An unauthenticated body is not appended.
-    """
+def make_app(terminal: PaymentTerminal) -> Starlette:
+    """Make the ASGI app. The terminal gets the decrypted body of each call, and no unauthenticated call."""
     settings = terminal.settings
 
     def opened(request: Request, sent: bytes) -> tuple[bytes, bytes | None]:
@@ -99,23 +94,21 @@ def make_app(terminal: PaymentTerminal, bodies: Mapping[str, list[str]]) -> Star
             )
             raise
 
-    def endpoint(handler: _Handler, kept: list[str] | None, mode: AccessMode) -> Callable[[Request], object]:
+    def endpoint(handler: _Handler, mode: AccessMode) -> Callable[[Request], object]:
         async def answer(request: Request) -> ASGIApp:
             sent = await read_body(request, MAX_BODY_BYTES, "HTTP_413")
             serial = request.path_params.get("terminal_serial", settings.serial)
             if serial != settings.serial:  # the call never reaches this terminal, and leaves no record
                 raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}")
             body, key = opened(request, sent)
-            if kept is not None:
-                kept.append(body.decode("utf-8", "replace"))
             answered = handler(body, mode, request.query_params)
             return await _carry_out(_sealed(answered, key), request, terminal.clock)
 
         return answer
 
-    handlers = _handlers(terminal, bodies)
+    handlers = _handlers(terminal)
     routes = [
-        Route(PREFIXES[mode] + path, endpoint(*handlers[name], mode), methods=[method])
+        Route(PREFIXES[mode] + path, endpoint(handlers[name], mode), methods=[method])
         for name, mode, method, path in _paths(settings.edition)
     ]
     return served(routes, lambda refused: plain(refusal(settings, refused)))

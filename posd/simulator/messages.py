@@ -64,10 +64,10 @@ def plain(usual: Usual) -> Answer:
 
 
 def apply(
+    settings: Settings,
     reply: Reply,
     usual: Usual,
     rng: Random,
-    settings: Settings,
     transaction: str | None = None,
     awaited: asyncio.Future[Any] | None = None,
 ) -> Answer:
@@ -241,19 +241,10 @@ def _uuid(body: dict[str, Any], name: str) -> str:
 
 
 def _amount(body: dict[str, Any], operation: wire.SimulatedOperation, unit: wire.AmountUnit) -> dict[str, Any] | None:
-    amount = body.get("amount")
+    amount: Any = body.get("amount")
     if amount in (None, {}) and not operation.needs_amount:
         return None
-    if not isinstance(amount, dict):
-        raise invalid("amount", "must be an object of numbers")
-    for name, value in amount.items():
-        if name == "extra_taxes":
-            if not isinstance(value, dict):
-                raise invalid("amount.extra_taxes", "must be an object of numbers")
-            for tax, tax_value in value.items():
-                _check_number(tax_value, f"amount.extra_taxes.{tax}", unit)
-        else:
-            _check_number(value, f"amount.{name}", unit)
+    _check_numbers(amount, "amount", unit)
     return wire.converted(amount, lambda value: wire.to_main(value, unit))
 
 
@@ -266,6 +257,14 @@ def _scenario(metadata: dict[str, Any], scenarios: Mapping[str, Scenario]) -> st
     if scenarios[name].out_of_reach:
         raise invalid("metadata.scenario", f"cannot be {name}, which begins before the start: choose it beforehand")
     return name
+
+
+def _check_numbers(amount: Any, path: str, unit: wire.AmountUnit) -> None:
+    if not isinstance(amount, dict):
+        raise invalid(path, "must be an object of numbers")
+    for name, value in amount.items():
+        check = _check_numbers if f"{path}.{name}" == "amount.extra_taxes" else _check_number
+        check(value, f"{path}.{name}", unit)
 
 
 def _check_number(value: Any, path: str, unit: wire.AmountUnit) -> None:

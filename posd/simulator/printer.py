@@ -102,6 +102,8 @@ class Printer:
 
     def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, poster: Poster, *, seed: str) -> None:
         self._settings = settings
+        #: Bodies of all requests as text before their check, oldest first.
+        self.requests: list[str] = []
         #: Scenario of the next job, which overrides the choice by its reference. None: no choice.
         self.armed: str | None = None
         self._ledger = ledger
@@ -160,6 +162,7 @@ class Printer:
 
         A repeated id is printed again, because no source excludes it. The paper then shows the caller's mistake.
         """
+        self.requests.append(body.decode("utf-8", "replace"))
         asked = {**claims(body, PRINT_IDS), "access_mode": access_mode}
         try:
             request = self._admit(body)
@@ -235,7 +238,8 @@ class Printer:
         """Return the reply to a call with the changes of the job's scenario, for the configured number of calls."""
         self._asked[call, print_job_id] += 1
         times = self._asked[call, print_job_id]
-        return messages.apply(reply.nth(times), usual, self._random(print_job_id, f"{call}/{times}"), self._settings)
+        rng = self._random(print_job_id, f"{call}/{times}")
+        return messages.apply(self._settings, reply.nth(times), usual, rng)
 
     def _random(self, print_job_id: str, what: str) -> Random:
         return Random(f"{self._seed}/{print_job_id}/{what}")  # noqa: S311 - reproducible, not secret
@@ -377,12 +381,10 @@ def _command(command: Any) -> str:
         case "feed":
             lines = command.get("lines")
             return "\n" * min(lines, MAX_FEED) if isinstance(lines, int) else "\n"
-        case "space":
+        case "space" | "cut":
             return "\n"
         case "qr":
             return f"[QR: {_word(command.get('content'))}]\n"
-        case "cut":
-            return "\n"
         case _:  # the output of this command is unknown
             return f"[{_word(kind)}]\n"
 

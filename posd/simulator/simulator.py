@@ -40,12 +40,6 @@ class Simulator:
         #: Its switches.
         self.switchboard: Switchboard
         self._running = AsyncExitStack()
-        #: Bodies of all start requests as received (decrypted if encrypted), oldest first.
-        self.requests: list[str] = []
-        #: Bodies of all searches, oldest first.
-        self.searches: list[str] = []
-        #: Bodies of all requests for print jobs, oldest first.
-        self.print_requests: list[str] = []
 
     @property
     def base_url(self) -> str:
@@ -111,8 +105,7 @@ class Simulator:
         stack.push_async_callback(terminal.stop)
         # Stop the network first, so that no call arrives during the stop.
         stack.push_async_callback(switchboard.disconnect, goodbye=True)
-        bodies = {"requests": self.requests, "searches": self.searches, "print_requests": self.print_requests}
-        await switchboard.start(make_app(terminal, bodies))
+        await switchboard.start(make_app(terminal))
         try:
             await terminal.prepare()
         except SettingsError as error:

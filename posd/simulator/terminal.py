@@ -336,6 +336,9 @@ class PaymentTerminal:
     switchboard: Switchboard
     #: Scenario of the next payment, which overrides the choice of the request. None: no choice.
     armed: str | None = None
+    #: Bodies of all start requests and searches as text before their check, oldest first.
+    requests: list[str] = field(default_factory=list)
+    searches: list[str] = field(default_factory=list)
     #: The running payment, which has no final and further steps.
     running: Payment | None = None
     #: The shipped scenarios, and the user's own scenario under its file's name.
@@ -406,6 +409,7 @@ class PaymentTerminal:
 
         Source: terminal API, Calls to a terminal.
         """
+        self.requests.append(body.decode("utf-8", "replace"))
         asked = {"operation": operation.name, "access_mode": access_mode, **messages.claims(body, messages.START_IDS)}
         add_start = partial(self.ledger.add, "start", **asked)
         try:
@@ -425,7 +429,7 @@ class PaymentTerminal:
         told = None
         if reply.after_event is not None and start.events_webhook_url is not None:
             told = self.ledger.next(_delivered(payment, reply.after_event))
-        answer = self._apply(reply, usual, rng, payment.transaction, told)
+        answer = messages.apply(self.settings, reply, usual, rng, payment.transaction, told)
         add_start(http_status=answer.http_status, code=None, scenario=name, chosen_by=chosen_by, runs=reply.runs)
         if reply.runs:
             self._run(payment)
@@ -476,7 +480,7 @@ class PaymentTerminal:
                 payment.cancel(reply.cancels_after)
             elif effect == "raced":
                 payment.hurry()
-            answer = self._apply(reply, usual, rng, payment.transaction)
+            answer = messages.apply(self.settings, reply, usual, rng, payment.transaction)
         transaction = payment.transaction if payment else None
         self.ledger.add("abort", client_transaction_id=transaction, http_status=answer.http_status, effect=effect)
         return answer
@@ -496,6 +500,7 @@ class PaymentTerminal:
         the simulator. An invalid body has the reply 400 or 422. The real reply is not published. A scenario can change
         the reply while this process runs.
         """
+        self.searches.append(body.decode("utf-8", "replace"))
         try:
             transaction = messages.read_search(body)
         except Refused as refused:
@@ -509,19 +514,9 @@ class PaymentTerminal:
             reply, rng = payment.count("search", payment.scenario.search)
             event = find(reply.finds, payment, event)
         found = [] if event is None else [event]
-        answer = self._apply(reply, (HTTPStatus.OK, shaped(reply.shape, found)), rng, transaction)
+        answer = messages.apply(self.settings, reply, (HTTPStatus.OK, shaped(reply.shape, found)), rng, transaction)
         self.ledger.add("search", client_transaction_id=transaction, http_status=answer.http_status, found=len(found))
         return answer
-
-    def _apply(
-        self,
-        reply: Reply,
-        usual: messages.Usual,
-        rng: Random,
-        transaction: str,
-        awaited: asyncio.Future[Any] | None = None,
-    ) -> messages.Answer:
-        return messages.apply(reply, usual, rng, self.settings, transaction, awaited)
 
     def _newest(self, transaction: str) -> bytes | None:
         payment = self.running

@@ -135,7 +135,10 @@ async def test_the_log_has_only_events_of_the_table_and_no_secret(opened: Street
     secrets = Secrets({"business code": BUSINESS_CODE, **chips})
     assert len(secrets.values) > len(playing) // 7
     secrets.add_requests(
-        text for street in every(opened) for simulator in street.simulators.values() for text in simulator.requests
+        text
+        for street in every(opened)
+        for simulator in street.simulators.values()
+        for text in simulator.terminal.requests
     )
     assert len(secrets.values) > len(playing)
     for street in every(opened):

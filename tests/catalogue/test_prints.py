@@ -89,7 +89,7 @@ def test_the_ordinary_receipt_is_the_default() -> None:
 async def test_the_log_has_only_events_of_the_table_and_no_secret(playing: Playing) -> None:
     done = [await task for task in playing.values()]
     secrets = Secrets({"business code": BUSINESS_CODE})
-    secrets.add_requests(text for play in done for text in play.simulator.print_requests)
+    secrets.add_requests(text for play in done for text in play.simulator.printer.requests)
     assert len(secrets.values) >= len(playing) - 5
     lines = [
         line

@@ -85,7 +85,7 @@ def _received(world: World, payment: Payment) -> int:
 
 def _payment_faults(world: World, payment: Payment, document: Any, listed: list[Any]) -> Iterator[str]:
     ledger, identity = world.terminal.ledger, payment.identity
-    received = max(_received(world, payment), sum(identity in body for body in world.terminal.requests))
+    received = max(_received(world, payment), sum(identity in body for body in world.terminal.terminal.requests))
     finals = ledger.of("final", client_transaction_id=identity)
     if received > 1 or len(finals) > 1:
         yield f"{identity}: the terminal received {received} start requests and made {len(finals)} finals: {finals}"

@@ -93,7 +93,7 @@ async def test_a_chain_works_through_the_cloud_and_on_the_network(simulation: Si
     for serial, mode, host in ((FAR, "cloud", "localhost"), (NEAR, "local", "127.0.0.1")):
         played = await play(daemon, simulators[serial], chain(text), by=by, mode=mode, serial=serial)
         for identity in played.identities.values():
-            (sent,) = (json.loads(item) for item in simulators[serial].requests if identity in item)
+            (sent,) = (json.loads(item) for item in simulators[serial].terminal.requests if identity in item)
             address = f"https://{host}:{daemon.port}/webhooks/transactions/{identity}/"
             assert sent["events_webhook_url"].startswith(address)
             attempts = simulators[serial].ledger.of("attempt", client_transaction_id=identity)

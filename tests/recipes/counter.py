@@ -58,7 +58,7 @@ class Counter:
             await terminal.clock.advance(A_WHILE)
 
     def _asked(self) -> list[str]:
-        bodies = [json.loads(text) for terminal in self.terminals.values() for text in terminal.requests]
+        bodies = [json.loads(text) for terminal in self.terminals.values() for text in terminal.terminal.requests]
         return [body["client_transaction_id"] for body in bodies]
 
     @property

@@ -332,7 +332,7 @@ async def test_an_unpaid_sale_has_no_receipt(counter: Counter) -> None:
 
 def prints_of(counter: Counter, identity: str) -> list[Any]:
     """Return the received print requests for a payment's receipts."""
-    bodies = [json.loads(text) for text in counter.terminal.print_requests if identity in text]
+    bodies = [json.loads(text) for text in counter.terminal.printer.requests if identity in text]
     return [body for body in bodies if body["printJobId"].startswith(f"receipt-{identity}")]
 
 

@@ -162,7 +162,7 @@ async def test_a_call_without_valid_authentication_has_no_effect(calling: Callin
         ledger = caller.terminal.ledger
         assert {entry["kind"] for entry in ledger} == {"unauthorized"}
         assert len(ledger) == len(answers)
-        assert (caller.terminal.requests, caller.terminal.print_requests) == ([], [])
+        assert (caller.terminal.terminal.requests, caller.terminal.printer.requests) == ([], [])
         assert CODE not in json.dumps(list(ledger))
         caller.signer = good
         assert (await caller.call(*ways[0])).status_code == 200

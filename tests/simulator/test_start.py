@@ -79,7 +79,7 @@ async def test_money_is_exact_from_the_request_to_the_event(
             assert f'"{name}"' not in final
         else:
             assert f'"{name}":{value}' in final
-    assert till.terminal.requests == [body]
+    assert till.terminal.terminal.requests == [body]
     (line,) = till.terminal.ledger.of("final")
     assert f'"amount":{total},' in encode(list(till.terminal.ledger)).decode()
     assert str(line["amount"]) == total

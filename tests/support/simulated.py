@@ -150,7 +150,7 @@ def assert_wire(simulator: Simulator, played: Played, step: Step, mode: str) -> 
     access mode.
     """
     identity = played.identities[step.name]
-    (sent,) = (json.loads(text) for text in simulator.requests if identity in text)
+    (sent,) = (json.loads(text) for text in simulator.terminal.requests if identity in text)
     assert sent.get("transaction_reference") == played.references.get(step.sends)
     assert ("amount" in sent) == (step.kind not in ("void", "refund"))
     (start,) = simulator.ledger.of("start", client_transaction_id=identity)

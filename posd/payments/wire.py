@@ -218,7 +218,10 @@ _ACQUIRERS_WORDS = (Status.APPROVAL, Status.DECLINED)
 
 
 def _acquirers_word(members: Object, *, paged: bool) -> Any:
-    """Return the state in the acquirer's answer or, in a page, in the element itself. None if both contradict."""
+    """Return the state in the acquirer's answer or, in a page, in the element itself.
+
+    Return None if there is no state, or if two states contradict each other.
+    """
     name = "transaction_status"
     response = _EMPTY if "raw_response" in members.repeated else _object(members, "raw_response")
     places = (response, members) if paged else (response,)

@@ -403,8 +403,8 @@ SPREAD = 0.2
 class Liveness:
     """Prober of the terminals. Run `run` as a task; cancel it to stop.
 
-    Each terminal has its own timer. If an event postpones a probe, the timer stays. When it ends, the probe is not due,
-    and the timer is started again. So `changed` has to be called only for an event that makes a probe due sooner.
+    Each terminal has its own timer. An event that postpones a probe does not change the timer. A timer that ends before
+    the probe is due is started again. So `changed` has to be called only for an event that makes a probe due sooner.
 
     `every`: seconds between two probes without a reason; 0: no such probes. `busy`: returns whether a terminal has an
     open payment. `chance`: returns a random number from 0 to 1.

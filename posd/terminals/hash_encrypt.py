@@ -116,7 +116,7 @@ def hash_encrypt(
 ) -> Authentication:
     """Return the authentication that signs and encrypts with the business code, for one terminal.
 
-    `now`: returns seconds since 1970. `random`: returns a number of random bytes, for the IV.
+    `now`: returns seconds since 1970. `random`: returns random bytes for the IV, as many as requested.
     """
 
     def sign(request: OutgoingRequest) -> OutgoingRequest:

@@ -297,8 +297,8 @@ class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaul
 
     @property
     def size(self) -> int:
-        """Size of all elements, in characters."""
-        return sum(map(len, self.elements))
+        """Size of all elements, in bytes."""
+        return sum(len(element.encode()) for element in self.elements)
 
     def cut(self) -> "SearchHit":
         """Return this hit without the elements above `MAX_KEPT_BYTES`.
@@ -308,15 +308,15 @@ class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaul
         if self.size <= MAX_KEPT_BYTES:
             return self
         finals = [isinstance(event, TransactionEvent) and event.status in FINAL_WORDS for event in self.events]
-        kept: set[int] = set()
+        kept: list[int] = []
         room = MAX_KEPT_BYTES
         for place in sorted(range(len(finals)), key=lambda item: not finals[item]):
-            if not kept or len(self.elements[place]) <= room:
-                kept.add(place)
-                room -= len(self.elements[place])
-        elements = tuple(self.elements[place] for place in sorted(kept))
-        left_out = self.size - sum(map(len, elements))
-        return msgspec.structs.replace(self, elements=elements, cut_bytes=left_out)
+            size = len(self.elements[place].encode())
+            if not kept or size <= room:
+                kept.append(place)
+                room -= size
+        hit = msgspec.structs.replace(self, elements=tuple(self.elements[place] for place in sorted(kept)))
+        return msgspec.structs.replace(hit, cut_bytes=self.size - hit.size)
 
 
 class SearchMiss(msgspec.Struct, frozen=True, tag="none"):

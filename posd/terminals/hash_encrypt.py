@@ -54,7 +54,7 @@ class SigningMoment(msgspec.Struct, frozen=True):
         return cls(str(int(seconds * 1000) if choices.timestamp_unit == "ms" else instant), password, choices)
 
     def __repr__(self) -> str:
-        return f"Moment({self.timestamp})"
+        return f"SigningMoment({self.timestamp})"
 
     def signed(self, body: bytes) -> bytes:
         """Return the text to sign: the JSON object of the body (in canonical form) with the member `key`."""

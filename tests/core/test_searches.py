@@ -92,22 +92,24 @@ def test_elements_of_other_terminals_are_removed_and_a_reply_without_them_stays_
     assert answer.kept(lambda event: not isinstance(event, NotAnEvent)) == SearchHit((card, final))
 
 
-def large(status: str, size: int) -> str:
-    """Return an element with this many bytes."""
+def large(status: str, size: int, letter: str = "x") -> str:
+    """Return an element of that size in bytes, whose padding consists of `letter`."""
     element = body(IDENTITY, status).decode()
-    return element[:-1] + f', "padding": "{"x" * (size - len(element) - 15)}"}}'
+    padding = letter * ((size - len(element) - 15) // len(letter.encode()))
+    return element[:-1] + f', "padding": "{padding}"}}'
 
 
-def test_of_a_very_long_reply_the_final_element_is_kept_and_then_the_first_elements() -> None:
+@pytest.mark.parametrize("letter", ["x", "語"], ids=["one byte", "three bytes"])
+def test_of_a_very_long_reply_the_final_element_is_kept_and_then_the_first_elements(letter: str) -> None:
     size = MAX_KEPT_BYTES // 3
-    before = [large("CARD_PRESENTED", size) for _ in range(5)]
-    final = large("APPROVAL", size)
+    before = [large("CARD_PRESENTED", size, letter) for _ in range(5)]
+    final = large("APPROVAL", size, letter)
     found = read(f"[{', '.join((*before, final))}]")
     assert isinstance(found, SearchHit)
     assert found.elements == (*before[:2], final)
     assert found.size <= MAX_KEPT_BYTES
-    assert found.cut_bytes == sum(map(len, before[2:]))
-    one = read(large("APPROVAL", 2 * MAX_KEPT_BYTES))
+    assert found.cut_bytes == len("".join(before[2:]).encode())
+    one = read(large("APPROVAL", 2 * MAX_KEPT_BYTES, letter))
     assert isinstance(one, SearchHit)
     assert (len(one.elements), one.cut_bytes) == (1, 0)
 

@@ -409,7 +409,9 @@ COMPOSED: Mapping[str, Mapping[str, Sequence[int]]] = {
     "base/*.py": {"ValueError": (0,)},
     "api/*.py": {"storage_problem": (0,), "ValueError": (0,), **FAULTS},
     "calls/*.py": {"ValueError": (0,), **FAULTS},
-    "records/*.py": {"storage_problem": (0,), **FAULTS},
+    "records/*.py": {"storage_problem": (0,), "KeyFileError": (0,), **FAULTS},
+    "daemon/*.py": {"SocketError": (0,), "StoreError": (0,), "_why": ()},
+    "tls/*.py": dict.fromkeys(("TlsError", "CertificateNotShown"), (0,)),
     "terminals/*.py": dict.fromkeys(("CallFailed", "ProbeResult", "Doubtful", "OSError", "UnreadableReply"), (0,))
     | {"AnotherFingerprint": (1,), "_reason": (), "why_not": (), "_words": (), "_what": ()},
     "payments/*.py": dict.fromkeys(("CallFailed", "Doubtful", "NotSent"), (0,))

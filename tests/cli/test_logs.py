@@ -109,6 +109,16 @@ def test_each_event_has_a_sentence_with_all_fields_and_with_none(event: str) -> 
     assert (bool(bare), set("{}[]") & set(whole + bare)) == (True, set())
 
 
+def test_the_sentences_are_in_the_language_of_the_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
+    line = {"level": "error", "event": "posd.cannot_start", "error": "cannot use /srv (Permission denied)"}
+    (file := tmp_path / "posd.log").write_text(json.dumps(line) + "\n")
+    shown = posd("logs", str(file)).stdout
+    assert "posd no puede arrancar: no se puede usar /srv (sin permiso)" in shown
+    assert "→ Haga lo que dice el mensaje" in shown
+    assert posd("logs", "--json", str(file)).document == line
+
+
 def test_a_fault_is_shortened_and_complete_on_request(tmp_path: Path) -> None:
     fault = [
         {"type": "RuntimeError", "frames": ["posd/a.py:1 one", "posd/b.py:2 two"]},

@@ -235,11 +235,17 @@ def readable(held: socket.socket) -> bool:
                 return True
 
 
-def test_with_an_invalid_configuration_the_daemon_does_not_start_and_all_problems_are_reported(tmp_path: Path) -> None:
+def test_with_an_invalid_configuration_the_daemon_does_not_start_and_all_problems_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tmp_path / "config.toml"
     posd_process("run", config=config).ends(2, str(config))
     config.write_text('[webhooks]\nlisten = 7\nadvertize_host = "x"\n')
     posd_process("run", config=config).ends(2, str(config), "webhooks.listen", "advertise_host")
+    monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
+    posd_process("run", config=config).ends(
+        2, "debe ser un texto, y es un número entero", "¿quiso decir advertise_host?"
+    )
 
 
 @every("content", [None, b"[local_api\n", b"\xff\xfe", b"[local_api]\ndirectory = 7\n"])

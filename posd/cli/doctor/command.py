@@ -60,12 +60,16 @@ CHECKS: Mapping[str, DoctorCheck] = MappingProxyType(
 )
 
 
+#: Longest search for damage in the database for `posd config check`, in seconds.
+SHORT_CHECK_SECONDS = 3.0
+
+
 def refusals(shop: DoctorContext) -> tuple[list[CheckFinding], list[CheckFinding]]:
     """Return what posd would refuse at its start with this configuration, and what this user may not read.
 
     Only the needed checks run, for speed.
     """
-    shop.quick = True
+    shop.seconds = SHORT_CHECK_SECONDS
     daemon.find(shop)
     found = [one for name, check in CHECKS.items() if check.refuses for one in examine(name, check, shop)]
     return [one for one in found if one.refused], [one for one in found if one.unseen]

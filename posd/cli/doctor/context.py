@@ -36,6 +36,9 @@ class CheckStatus(StrEnum):
     FAILURE = "failure"
 
 
+#: Longest search for damage in the database, in seconds. An old database may need more: use `posd verify`.
+CHECK_SECONDS = 20.0
+
 #: Status of the health resource -> severity.
 STATUSES: Mapping[str, str] = {"ok": "ok", "degraded": "warning", "failing": "failure"}
 
@@ -86,7 +89,7 @@ class DoctorContext:
     `found`: all findings so far. `answers`: the local API replies. `pid` and `uid`: of the daemon's process (None:
     unknown). `checks` and `terminals_of_daemon`: responses of the local API. `addresses`: serial -> base URL. `clocks`:
     serial -> seconds by which its clock is ahead of this machine's. `read_only`: mount points that were reported.
-    `service`: empty if no unit runs this configuration. `quick`: only what posd would refuse is checked.
+    `service`: empty if no unit runs this configuration. `seconds`: the longest search for damage in the database.
     """
 
     config_file: Path
@@ -101,7 +104,7 @@ class DoctorContext:
     addresses: dict[str, str] = field(default_factory=dict)
     clocks: dict[str, float] = field(default_factory=dict)
     found: list[CheckFinding] = field(default_factory=list)
-    quick: bool = False
+    seconds: float = CHECK_SECONDS
     read_only: set[Path] = field(default_factory=set)
     service: Service = field(init=False)
 

@@ -145,10 +145,6 @@ def without_others(shop: DoctorContext, code: str, path: Path) -> CheckFinding:
 
 # Database: whether it exists and is undamaged.
 
-#: Longest search for damage in the database, in seconds. An old database may need more: use `posd verify`.
-QUICK_CHECK_SECONDS = 20.0
-#: Longest search for `posd config check`, in seconds.
-SHORT_CHECK_SECONDS = 3.0
 #: SQLite operations between two checks of the time: some milliseconds.
 OPERATIONS_AT_A_TIME = 100_000
 
@@ -175,8 +171,7 @@ def check_database(shop: DoctorContext) -> Findings:
             yield shop.unseen(path, error)
     except sqlite3.Error as error:
         code = "damaged" if is_damage(error) else UNREAD.get(getattr(error, "sqlite_errorcode", 0), "unopened")
-        key, seconds = KEY if code == "damaged" else "", _seconds(shop)
-        yield shop.tell(f"database.{code}", path, key=key, reason=error, seconds=seconds)
+        yield shop.tell(f"database.{code}", path, key=KEY if code == "damaged" else "", reason=error)
 
 
 @contextmanager
@@ -216,17 +211,13 @@ def _contents(db: sqlite3.Connection, shop: DoctorContext, path: Path) -> Findin
         code, given["aside"] = "put_by_hand", path.with_name(f"{path.stem}-backup{path.suffix}")
     elif not version or version > known:
         code = "newer" if version else "foreign"
-    elif (reason := _damage(db, _seconds(shop))) is not None:
+    elif (reason := _damage(db, shop.seconds)) is not None:
         code, given["reason"] = "damaged", reason
     else:
         older = say("doctor", "older", known=known) if version < known else ""
         yield shop.tell("database.whole", path, version=version, older=older)
         return
     yield shop.tell(f"database.{code}", path, key=KEY, **given)
-
-
-def _seconds(shop: DoctorContext) -> float:
-    return SHORT_CHECK_SECONDS if shop.quick else QUICK_CHECK_SECONDS
 
 
 def _damage(db: sqlite3.Connection, seconds: float) -> str | None:

@@ -179,7 +179,7 @@ def glossed(code: str) -> str:
 
 
 @cache
-def events() -> Mapping[str, LogEvent]:
+def events(language: Language = Language.EN) -> Mapping[str, LogEvent]:
     """Return every log event by name.
 
     To add a line: log it with a literal name and keywords (`log.warning("payment.attention", transaction=…)`). Add its
@@ -188,5 +188,5 @@ def events() -> Mapping[str, LogEvent]:
     """
     return {
         event: LogEvent(tuple(row["levels"]), tuple(row["fields"].split()), row["means"], row.get("do", ""))
-        for event, row in read(Language.EN)["event"].items()
+        for event, row in read(language)["event"].items()
     }

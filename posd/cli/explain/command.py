@@ -88,7 +88,7 @@ def row(section: str, code: str, language: Language) -> CodeEntry:
     """Return the texts about a code in a language. Texts about all operations are filled for a charge."""
     english, found = (read(each).get(section, {}).get(code, {}) for each in (Language.EN, language))
     short = found.get("hint") or found.get("short", "")
-    means = found.get("means") or (_sentence(short) if short else "")
+    means = found.get("means") or (sentence(short) if short else "")
     do = found.get("do") or found.get("refused", "")
     said = {"means": means, "comes": found.get("comes", ""), "money": found.get("money", ""), "do": do}
     if section in FILLED:
@@ -102,7 +102,7 @@ def _problems(language: Language) -> Rows:
     for code, problem in PROBLEMS.items():
         found = row("problem", code, language)
         if language is Language.EN:
-            means, comes = _sentence(problem.title), _sentence(problem.when)
+            means, comes = sentence(problem.title), sentence(problem.when)
             found = replace(found, means=means, comes="" if comes == means else comes)
         yield code, found
 
@@ -113,13 +113,13 @@ def _proofs(language: Language) -> Rows:
     for code in missing_proof.ProofCode:
         found = replace(row("proof", code, language), money=money, see="The payment is in doubt")
         if language is Language.EN:
-            found = replace(found, means=_sentence(missing_proof.detail(code, told)))
+            found = replace(found, means=sentence(missing_proof.detail(code, told)))
         yield code, found
 
 
 def _displays(language: Language) -> Rows:
     for code in display.DisplayCode:
-        means = _sentence(display.text(code, OperationType.CHARGE).of(language, " 11.20"))
+        means = sentence(display.text(code, OperationType.CHARGE).of(language, " 11.20"))
         yield code, replace(row("display", code, language), means=means)
 
 
@@ -167,13 +167,13 @@ def _named(says: str) -> str:
     return _FIELD.sub(lambda field: field[1].upper(), _OPTIONAL.sub("", says))
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
     """Write a half sentence of another table as a sentence, without Markdown marks."""
     plain = text.replace("`", "")
     first = plain.partition(" ")[0]
     if first == "posd" or "_" in first:  # names stay as they are written
         return plain + "."
-    return plain[:1].upper() + plain[1:] + ("" if plain.endswith((".", "?")) else ".")
+    return plain[:1].upper() + plain[1:] + ("" if plain.endswith((".", ":", "?", "!")) else ".")
 
 
 #: Kinds whose texts come partly from another table.

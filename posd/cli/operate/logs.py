@@ -21,7 +21,7 @@ from posd.cli.app.connection import json_option
 from posd.cli.app.errors import fail
 from posd.cli.app.output import Output
 from posd.cli.app.tables import wrap
-from posd.cli.explain.catalogue import events, say
+from posd.cli.explain.catalogue import events, language, named, say, translate
 
 #: Levels by journalctl's names, least important first (--priority selects a level and those above it).
 LEVELS = {"debug": "debug", "info": "info", "warning": "warning", "error": "err", "critical": "crit"}
@@ -31,6 +31,9 @@ MAX_LINE_BYTES = 256 * 1024
 MAX_SHOWN = 4000
 #: Fields that are shown outside of the sentence.
 APART = frozenset({"timestamp", "level", "event", "logger", "exception"})
+
+#: Fields with a text of posd.
+SENTENCES = frozenset({"detail", "error", "reason"})
 
 RED: Mapping[str, Any] = {"fg": "red", "bold": True}
 STYLES: Mapping[str, Mapping[str, Any]] = {
@@ -121,7 +124,7 @@ class LineWords:
 
     def _advice(self, line: Mapping[str, Any]) -> list[str]:
         """Print the advice at the first line of an event. Repeated advice would not help."""
-        row = events().get(line["event"])
+        row = events(language()).get(line["event"])
         if row is None or not row.do or _rank(line.get("level")) < _rank("warning") or line["event"] in self._advised:
             return []
         self._advised.add(line["event"])
@@ -130,7 +133,8 @@ class LineWords:
 
 def sentence(line: Mapping[str, Any]) -> str:
     """Return the text of a line: the sentence of its event, the fields outside of it, and its name."""
-    row = events().get(line["event"])
+    row = events(language()).get(line["event"])
+    line = {name: translate(value) if name in SENTENCES else value for name, value in line.items()}
 
     def has_all(text: str) -> bool:
         return all(name in line for name in _NAME.findall(text))
@@ -148,9 +152,9 @@ def _pairs(line: Mapping[str, Any], said: Sequence[str]) -> list[str]:
 
 def _value(value: object) -> str:
     if isinstance(value, list):
-        return ", ".join(_value(item) for item in value) or "none"
+        return ", ".join(_value(item) for item in value) or named("none")
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return named("yes") if value else "no"
     return shown(value if isinstance(value, str) else msgspec.json.encode(value).decode())
 
 

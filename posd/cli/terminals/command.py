@@ -32,11 +32,6 @@ WHY = "why"
 REACHABLE = {True: "yes", False: "no", None: "not known"}
 
 
-def plain_row(terminal: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a terminal's row in a pipe, with why it is unreachable and which other devices claim to be it."""
-    return (*terminal_row(terminal), "; ".join(why(terminal)) or "-")
-
-
 def terminal_row(terminal: Mapping[str, Any], word: Callable[[str], str] = str) -> tuple[str, ...]:
     """Return a terminal's row; one outside of the configuration is marked. `word` returns a word in the language."""
     known = terminal.get("in_fleet", True)
@@ -103,7 +98,7 @@ def _show_list(output: Output, document: Mapping[str, Any]) -> None:
         output.line(say("terminals", "nothing"))
         return
     if not output.rich:
-        output.table((*COLUMNS, WHY), [plain_row(item) for item in items])
+        output.table((*COLUMNS, WHY), [(*terminal_row(item), "; ".join(why(item)) or "-") for item in items])
         return
     output.table(COLUMNS, [terminal_row(item, named) for item in items], LAYOUT)
     for line in remarks(items):

@@ -17,6 +17,7 @@ from posd.cli.app.context import RESULT_CODES
 from posd.cli.app.output import WIDE_COLUMNS, Output, Pair, asked, counted, inline
 from posd.cli.app.tables import head, shortened, wrap
 from posd.cli.explain.catalogue import Advice, chosen, explained, named, say, translate
+from posd.cli.explain.command import sentence
 from posd.cli.payments import words
 from posd.cli.payments.show import show_all
 from posd.cli.payments.words import attention_advice, next_step, settling, words_of
@@ -298,7 +299,7 @@ def what(row: Row) -> str:
 def advice(row: Row) -> tuple[str, Sequence[str]]:
     """Return the known details of a row with its advice, and the commands."""
     detail, found = _advice(row)
-    told = (_sentence(times.in_words(detail)) if detail else "", found.words)
+    told = (sentence(times.in_words(detail)) if detail else "", found.words)
     return shown(" ".join(filter(None, told))), found.commands
 
 
@@ -370,9 +371,3 @@ def _value(name: str, value: object) -> str:
     if name in ("last_seen", "checked_at"):
         return times.moment(str(value), date=True) if value else "never"
     return inline(value) or "-"
-
-
-def _sentence(text: str) -> str:
-    text = text.strip()
-    first = text[:1] if text.startswith("posd ") else text[:1].upper()
-    return first + text[1:] + ("" if text.endswith((".", ":", "?", "!")) else ".")

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 from msgspec.structs import replace
 
 from posd.base import files as base_files
-from posd.tls import authority, issue
+from posd.tls import issue
 from posd.tls.certificate import Subjects, called_as, local_addresses, missing_names
 from posd.tls.files import SubjectError, TlsError, TlsFiles, describe, files_in, load_pair
 
@@ -150,7 +150,7 @@ def test_overwrite_makes_a_ca_of_another_name(made: TlsFiles) -> None:
 
 
 def test_a_server_certificate_ends_with_its_ca(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authority, "CA_LIFETIME", timedelta(days=100))
+    monkeypatch.setattr(issue, "CA_LIFETIME", timedelta(days=100))
     issue.init(made.ca_certificate.parent, names=NAMES, addresses=[], overwrite=True)
     assert describe(made.certificate).not_after == describe(made.ca_certificate).not_after
 
@@ -217,7 +217,7 @@ def test_a_broken_ca_is_reported_and_nothing_is_changed(
 
 
 def test_an_expired_ca_is_reported(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authority, "CA_LIFETIME", timedelta(hours=12))
+    monkeypatch.setattr(issue, "CA_LIFETIME", timedelta(hours=12))
     issue.init(made.certificate.parent, names=NAMES, addresses=[], overwrite=True)
     with pytest.raises(TlsError, match=r"has expired .* --force"):
         issue.init(made.certificate.parent, names=NAMES, addresses=[])
@@ -425,9 +425,9 @@ def test_a_ca_is_limited_to_private_networks_and_this_machine(made: TlsFiles) ->
     assert limits.critical
     ca = load(made.ca_certificate)
     usable = Subjects(("till.lan", "localhost", "pos.local", NAMES[0]), ("192.168.1.2", "10.9.9.9", "fd00::7"))
-    assert authority.permitted(ca, usable) == usable
+    assert issue.permitted(ca, usable) == usable
     others = Subjects(("bank.example", "local.example", "notlan", "xlocal"), ("8.8.8.8", "2a00::1"))
-    assert not authority.permitted(ca, others)
+    assert not issue.permitted(ca, others)
     assert extension(made.ca_certificate, x509.ExtendedKeyUsage).value == x509.ExtendedKeyUsage(
         [x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]
     )
@@ -451,7 +451,7 @@ def test_a_new_ca_is_made_months_before_the_end_of_the_old_one_which_stays_in_us
 ) -> None:
     directory, old = made.ca_certificate.parent, made.ca_certificate.read_bytes()
     end = describe(made.ca_certificate).not_after
-    monkeypatch.setattr(authority, "now", lambda: end - timedelta(days=left))
+    monkeypatch.setattr(issue, "now", lambda: end - timedelta(days=left))
     assert bool(issue.ca_reasons(made)) is following
     issue.renew(directory)
     assert made.next_ca_certificate.exists() is following
@@ -464,10 +464,10 @@ def test_at_the_end_of_the_old_ca_the_new_one_signs(
     made: TlsFiles, monkeypatch: pytest.MonkeyPatch, left: int, follows: bool
 ) -> None:
     directory, end = made.ca_certificate.parent, describe(made.ca_certificate).not_after
-    monkeypatch.setattr(authority, "now", lambda: end - timedelta(days=200))
+    monkeypatch.setattr(issue, "now", lambda: end - timedelta(days=200))
     issue.renew(directory)
     new, key = made.next_ca_certificate.read_bytes(), made.next_ca_key.read_bytes()
-    monkeypatch.setattr(authority, "now", lambda: end - timedelta(days=left))
+    monkeypatch.setattr(issue, "now", lambda: end - timedelta(days=left))
     issue.renew(directory)
     assert (made.ca_certificate.read_bytes() == new, made.ca_key.read_bytes() == key) == (follows, follows)
     assert made.next_ca_key.exists() is not follows
@@ -490,7 +490,7 @@ def test_a_power_loss_while_one_ca_follows_another_is_finished(made: TlsFiles, l
 
 def test_the_key_of_the_ca_can_be_a_credential(made: TlsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "credentials").mkdir()
-    made.ca_key.rename(tmp_path / "credentials" / authority.CREDENTIAL)
+    made.ca_key.rename(tmp_path / "credentials" / issue.CREDENTIAL)
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
     issue.renew(made.ca_certificate.parent)
     assert issue.issued_by(made.certificate, made.ca_certificate)

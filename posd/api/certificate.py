@@ -19,8 +19,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from posd.api import documents
-from posd.api.documents import Refusals
+from posd.api.documents import Check, Refusals, State
 from posd.base.clocks import monotonic, next_tick
 from posd.base.problems import RemedyStep, remedy
 from posd.base.times import iso
@@ -46,7 +45,7 @@ REMINDER_SECONDS = 86_400.0
 MAX_WORDS = 1000
 
 #: Remedy for a bad certificate while the clock is not trusted.
-CLOCK_FIRST = (RemedyStep("correct the clock first", "posd clock"),)
+CLOCK_FIRST = RemedyStep("correct the clock first", "posd clock")
 
 log = structlog.get_logger("posd.certificate")
 listener_log = structlog.get_logger("posd.listener")
@@ -67,6 +66,11 @@ class CertificatePair(msgspec.Struct, frozen=True):
     own: tuple[TlsFiles, Path] | None = None
 
     @property
+    def files(self) -> tuple[Path, Path]:
+        """The certificate, and its private key."""
+        return self.certificate, self.private_key
+
+    @property
     def cure(self) -> Sequence[RemedyStep]:
         """Return the steps to give the listener a new certificate."""
         if self.renewable is not None:
@@ -79,7 +83,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
     """Served certificate, and certificate on disk. Run `run` as a task; cancel it to stop."""
 
     pair: CertificatePair
-    loaded_from: "State"
+    loaded_from: "FileStamps"
     served: ServingContext
     now: Callable[[], datetime]
     check_seconds: float
@@ -115,11 +119,11 @@ class ServedCertificate(msgspec.Struct, eq=False):
             await known_ca.look()
         state = _state(pair)
         try:
-            served = await asyncio.to_thread(_load, pair, now() if sure() else None)
+            served = await asyncio.to_thread(load_pair, *pair.files, now() if sure() else None)
         except OutsideDates as error:
             await _renew_first(pair, error)
             state = _state(pair)
-            served = await asyncio.to_thread(_load, pair, None)
+            served = await asyncio.to_thread(load_pair, *pair.files, None)
         except TlsError as error:
             if known_ca is None or known_ca.trouble is None:
                 raise
@@ -145,23 +149,23 @@ class ServedCertificate(msgspec.Struct, eq=False):
         """Start a check now, because this machine's addresses changed."""
         self._wake.set()
 
-    def check(self) -> tuple[documents.State, str, Sequence[RemedyStep], str]:
-        """Return state, text, remedy and reason of the health check.
+    def check(self) -> Check:
+        """Return the health check.
 
         The check reports the certificate's end, and faults of the files.
         """
         info, now = self.served.info, self.now()
         days = info.days_left(now)
         if self.pair.renewable is not None and self.known_ca is not None and self.known_ca.trouble is not None:
-            return "failing", self.known_ca.trouble, STEPS, "ca_lost"
+            return Check.of("failing", self.known_ca.trouble, *STEPS, reason="ca_lost")
         if not self.sure():
             return self._check_without_clock(now)
         validity = info.validity(now)
         if validity is Validity.FUTURE:
             future = f"the certificate is not valid yet: terminals may refuse it until {info.not_before:%Y-%m-%d}"
-            return "degraded", future, self.pair.cure, "not_yet_valid"
+            return Check.of("degraded", future, *self.pair.cure, reason="not_yet_valid")
         if validity is Validity.EXPIRED:
-            return "failing", "the certificate has expired", self.pair.cure, "expired"
+            return Check.of("failing", "the certificate has expired", *self.pair.cure, reason="expired")
         words, todo, reason = list[str](), tuple[RemedyStep, ...](), ""
         if validity is Validity.ENDS:
             words.append(f"the certificate ends in {days} days")
@@ -170,7 +174,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
             words.append(f"the certificate on disk is not served: {self.trouble}")
             todo = todo or (RemedyStep("put a certificate and its key in place", "posd tls status"),)
             reason = reason or "not_served"
-        state: documents.State = "degraded" if words else "ok"
+        state: State = "degraded" if words else "ok"
         if self.new_ca_from is not None:
             left = (self.new_ca_from - now).days
             state = "degraded" if left < NEW_CA_DAYS else state
@@ -178,18 +182,18 @@ class ServedCertificate(msgspec.Struct, eq=False):
             put = RemedyStep("put it on every terminal", "posd tls ca > ca.crt")
             todo = todo or (put, RemedyStep("then", "posd tls renew --end-old-ca"))
             reason = reason or "new_ca"
-        return state, "; ".join(words) or f"valid for {days} more days", todo, reason
+        return Check.of(state, "; ".join(words) or f"valid for {days} more days", *todo, reason=reason)
 
-    def _check_without_clock(self, now: datetime) -> tuple[documents.State, str, Sequence[RemedyStep], str]:
+    def _check_without_clock(self, now: datetime) -> Check:
         info = self.served.info
         until = f"from {info.not_before:%Y-%m-%d} to {info.not_after:%Y-%m-%d}"
         if info.validity(now) not in (Validity.VALID, Validity.ENDS):
             words = f"the certificate is valid {until}; its dates cannot be checked: the clock is not trusted"
-            return "degraded", words, CLOCK_FIRST, "dates_unchecked"
+            return Check.of("degraded", words, CLOCK_FIRST, reason="dates_unchecked")
         if self.trouble is not None:
             words = f"the certificate on disk is not served: {self.trouble}"
-            return "degraded", words, (RemedyStep("", "posd tls status"),), "not_served"
-        return "ok", f"valid {until}", (), ""
+            return Check.of("degraded", words, RemedyStep("", "posd tls status"), reason="not_served")
+        return Check.of("ok", f"valid {until}")
 
     async def run(self) -> None:
         """Check and renew the certificate, and remind the operator, until cancelled."""
@@ -208,7 +212,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
                 async with asyncio.timeout_at(next_tick(self.check_seconds)):
                     await self._wake.wait()
 
-    async def _look(self) -> "tuple[State, Subjects]":
+    async def _look(self) -> "tuple[FileStamps, Subjects]":
         """Read the state of the files and the names of this machine.
 
         One call reads both, because each call wakes a thread.
@@ -218,12 +222,12 @@ class ServedCertificate(msgspec.Struct, eq=False):
         )
         return state, wanted
 
-    async def _take_up(self, state: "State", *, asked: bool) -> None:
+    async def _take_up(self, state: "FileStamps", *, asked: bool) -> None:
         if state == self.loaded_from and not asked:
             self.trouble = None  # the fault on disk is gone
             return
         try:
-            served = await asyncio.to_thread(_load, self.pair, self.now() if self.sure() else None)
+            served = await asyncio.to_thread(load_pair, *self.pair.files, self.now() if self.sure() else None)
         except TlsError as error:
             self.trouble = str(error)
             if asked or self._due(self.trouble):
@@ -247,7 +251,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
     async def _renew_where_due(self, wanted: Subjects) -> None:
         if self.pair.renewable is None or monotonic() < self._renewal_after:
             return
-        reasons = self._reasons(wanted)
+        reasons = renewal_reasons(self.served.info, wanted, self.now())
         if not reasons or not self.sure():
             return
         self._renewal_after = monotonic() + RENEWAL_PAUSE_SECONDS
@@ -258,11 +262,8 @@ class ServedCertificate(msgspec.Struct, eq=False):
         log.info("certificate.renewed", detail="; ".join(reasons))
         state, wanted = await self._look()
         await self._take_up(state, asked=True)
-        if not self._reasons(wanted):
+        if not renewal_reasons(self.served.info, wanted, self.now()):
             self._renewal_after = monotonic() + HELPED_PAUSE_SECONDS
-
-    def _reasons(self, wanted: Subjects) -> tuple[str, ...]:
-        return renewal_reasons(self.served.info, wanted, self.now())
 
     def _remind_of_the_end(self) -> None:
         info = self.served.info
@@ -281,11 +282,6 @@ class ServedCertificate(msgspec.Struct, eq=False):
             return False
         self._reminded[what] = now
         return True
-
-
-def _load(pair: CertificatePair, at: datetime | None) -> ServingContext:
-    """Load the pair, which must be valid at `moment` (None: dates are not checked). Raise TlsError."""
-    return load_pair(pair.certificate, pair.private_key, at)
 
 
 async def _renew_first(pair: CertificatePair, error: OutsideDates) -> None:
@@ -341,12 +337,12 @@ def _new_ca_from(pair: CertificatePair) -> datetime | None:
     return None
 
 
-State = tuple[object, ...]
+FileStamps = tuple[object, ...]
 
 
-def _state(pair: CertificatePair) -> State:
+def _state(pair: CertificatePair) -> FileStamps:
     """Return the state of the files. A replaced or rewritten file has another inode, size or time."""
-    return tuple(_stamp(path) for path in (pair.certificate, pair.private_key))
+    return tuple(map(_stamp, pair.files))
 
 
 def _stamp(path: Path) -> object:

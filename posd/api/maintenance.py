@@ -34,7 +34,14 @@ from posd.payments.request import DECISIONS
 from posd.printing.documents import report as print_report
 from posd.records import quarantine
 from posd.records.quarantine import QuarantineEntry, Reprocessing
-from posd.records.request import MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, check, decided, read_body
+from posd.records.request import (
+    MAX_NOTE_CHARACTERS,
+    MAX_OPERATOR_CHARACTERS,
+    FieldReader,
+    check,
+    decided,
+    read_body,
+)
 from posd.records.service import storage_problem
 from posd.storage import CommitUncertain, StorageUnavailable, backup, marks
 from posd.storage.backup import KEEP, MOST_KEPT, BackupStopped, BadTarget, Rotated
@@ -162,19 +169,24 @@ class ClockRequest(msgspec.Struct, frozen=True):
 
     operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
     note: Annotated[
-        str | None,
+        str,
         WireFormat(Annotated[str, Meta(max_length=MAX_NOTE_CHARACTERS)] | None),
-        Meta(description="how it was compared; may be empty"),
-    ] = None
+        Meta(description="a note to store with it; may be empty"),
+    ] = ""
+
+
+def read_signature(reader: FieldReader) -> tuple[str, str]:
+    """Return the operator, and the note or ""."""
+    operator = reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
+    return operator, (reader.text("note", MAX_NOTE_CHARACTERS, least=0) or "").strip()
 
 
 def read_confirmation(body: bytes) -> ClockRequest:
     """Read the body of `POST /clock/confirm`. Raise Problem."""
     reader = read_body(ClockRequest, body, "nothing was changed")
-    operator = reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
-    note = reader.text("note", MAX_NOTE_CHARACTERS, least=0)
+    asked = ClockRequest(*read_signature(reader))
     check(reader.faults, "the clock was not confirmed")
-    return ClockRequest(operator, (note or "").strip())
+    return asked
 
 
 # The calls.
@@ -315,7 +327,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         """`POST /clock/confirm`: record an operator's confirmation of the clock."""
         asked = read_confirmation(request.state.body)
         with storage_problem("not possible now: {error}; check the disk, and try again"):
-            await self.clock.confirm(asked.operator, asked.note or "", request.state.uid)
+            await self.clock.confirm(asked.operator, asked.note, request.state.uid)
         return json_response(await self._clock_state())
 
     async def _clock_state(self) -> ClockState:

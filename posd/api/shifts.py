@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec.structs import replace
 
+from posd.api.maintenance import ClockRequest, read_signature
 from posd.base.json_types import Exact, Moment, Uuid, WireFormat, encode
 from posd.base.money import ZERO, total
 from posd.base.operations import OperationType
@@ -44,7 +45,7 @@ from posd.payments.report_documents import (
     TimeSource,
 )
 from posd.records.model import Phase
-from posd.records.request import MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, RequestFault, check, read_body
+from posd.records.request import RequestFault, check, read_body
 from posd.storage import changes, marks
 from posd.storage.batch import WriteTransaction
 
@@ -72,15 +73,9 @@ class ShiftPayment(msgspec.Struct, frozen=True):
     ] = UNSET
 
 
-class ShiftRequest(msgspec.Struct, frozen=True):
+class ShiftRequest(ClockRequest, frozen=True):
     """Operator's request to close a shift. The daemon counts all payments since the last shift."""
 
-    operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
-    note: Annotated[
-        str | None,
-        WireFormat(Annotated[str, Meta(max_length=MAX_NOTE_CHARACTERS)] | None),
-        Meta(description="a note to keep with the shift"),
-    ] = None
     begin: Annotated[bool, Meta(description="begin the first shift now: earlier outcomes are in no shift")] = False
     after: Annotated[
         Annotated[int, Meta(ge=0)] | None,
@@ -137,11 +132,10 @@ _SHIFT = msgspec.json.Decoder(Shift)
 def read_close(body: bytes) -> ShiftRequest:
     """Read the body of `POST /shifts`. Raise Problem."""
     reader = read_body(ShiftRequest, body, "nothing was changed")
-    operator = reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
-    note = reader.text("note", MAX_NOTE_CHARACTERS, least=0)
-    begin, after = bool(reader.flag("begin")), reader.whole("after", 0, MAX_SEQ)
+    signed = read_signature(reader)
+    asked = ShiftRequest(*signed, begin=bool(reader.flag("begin")), after=reader.whole("after", 0, MAX_SEQ))
     check(reader.faults, "no shift was closed")
-    return ShiftRequest(operator, (note or "").strip(), begin, after)
+    return asked
 
 
 def page(db: sqlite3.Connection, before: int | None, limit: int) -> list[Shift]:
@@ -492,7 +486,7 @@ def count(
         number=1 if last is None else last.number + 1,
         closed_at=iso(context.now),
         operator=asked.operator,
-        note=asked.note or "",
+        note=asked.note,
         uid=uid,
         after=after,
         up_to=found.up_to,

@@ -160,8 +160,7 @@ class WebhookApp:
             await self._handle(scope, peer, receive, send)
         except Exception:
             log.exception("posd.internal_error", error_id=secrets.token_hex(8), peer=peer)
-            reply = CallbackResult.FAILED
-            await bodies.answer_early(receive, send, reply.status, headers=_retry(reply))
+            await _answer_early(receive, send, CallbackResult.FAILED)
 
     async def _handle(self, scope: HTTPScope, peer: str, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         if not scope["path"].startswith(PREFIX):
@@ -236,16 +235,11 @@ class WebhookApp:
         except TimeoutError:
             self._noise.note("slow_body", call.peer)
             await row.inbox.broke_off(identity)
-            reply = CallbackResult.TOO_SLOW
-            await bodies.answer_early(call.receive, call.send, reply.status)
-            return reply.status
+            return await _answer_early(call.receive, call.send, CallbackResult.TOO_SLOW)
         except bodies.BodyTooLarge:
-            limit = row.max_body_bytes
-            too_large = CallbackResult.TOO_LARGE
-            lost = UnreadableCallback(too_large, f"it was larger than {limit} bytes", call.peer, limit_bytes=limit)
-            reply = await row.inbox.lose(identity, lost)
-            await bodies.answer_early(call.receive, call.send, reply.status, headers=_retry(reply))
-            return reply.status
+            limit, large = row.max_body_bytes, CallbackResult.TOO_LARGE
+            lost = UnreadableCallback(large, f"it was larger than {limit} bytes", call.peer, limit_bytes=limit)
+            return await _answer_early(call.receive, call.send, await row.inbox.lose(identity, lost))
         if (place := scope["state"]["place"]) is not None:
             place.prove()  # other connections can be admitted while this one waits for the disk
         receipt = await row.inbox.receive(identity, body, call.peer, scope["headers"])
@@ -268,6 +262,12 @@ class WebhookApp:
         if identity is None or not self._callback_urls.authentic(row.channel, identity, parts[2]):
             return None
         return row, identity
+
+
+async def _answer_early(receive: ASGIReceiveCallable, send: ASGISendCallable, reply: CallbackResult) -> int:
+    """Respond before the body has been read. Return the status."""
+    await bodies.answer_early(receive, send, reply.status, headers=_retry(reply))
+    return reply.status
 
 
 def _retry(reply: CallbackResult) -> tuple[tuple[bytes, bytes], ...]:

@@ -214,18 +214,18 @@ class HealthChecks(msgspec.Struct, eq=False):
         return _well(f"listening on port {lan.port}, {lan.connections} connections")
 
     def _certificate_check(self) -> CertificateCheck:
-        state, words, steps, reason = self.daemon.certificate.check()
+        found = self.daemon.certificate.check()
         hosts = self.daemon.fleet.hosts()
         complete = {serial for host, serial in hosts.items() if is_address(host)} >= set(self.daemon.fleet.serials)
         if (refused := self.daemon.distrust.words(hosts, complete=complete)) is not None:
-            state, words, reason = ("degraded" if state == "ok" else state), f"{words}; {refused}", reason or "refused"
-            steps = steps or (RemedyStep("see what each of these devices needs", "posd tls status"),)
+            state: documents.State = "degraded" if found.status == "ok" else found.status
+            steps = found.commands or [RemedyStep("see what each of these devices needs", "posd tls status")]
+            found = Check.of(state, f"{found.detail}; {refused}", *steps, reason=found.reason or "refused")
         info = self.daemon.certificate.served.info
         served = documents.Served(
             info.fingerprint_sha256, not_after=iso(info.not_after), port=self.daemon.listeners[0].port
         )
         refusals = list(self.daemon.distrust.recent().values())
-        found = Check.of(state, words, *steps, reason=reason)
         return CertificateCheck(**msgspec.structs.asdict(found), served=served, refused_by=refusals)
 
     def _browsing(self) -> Check:

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated
 
@@ -62,10 +63,10 @@ class RestoreGuard(msgspec.Struct, eq=False):
     #: Fault of an earlier daemon's witness, or None.
     mention: str | None = None
     _missing: MissingRecords | None = None
-    _restores: list[Restored] = []
-    _gone_back: list[GoneBack] = []
-    _since: str = ""  # time since which new payments are refused, or ""
-    _how: str = ""
+    #: Unconfirmed restores, and then unconfirmed steps back in time.
+    _happened: list[Restored | GoneBack] = []
+    #: Those after which new payments are refused, oldest first.
+    _refused_for: list[Restored | GoneBack] = []
     _seq: int = 0
 
     async def begin(self) -> None:
@@ -84,8 +85,9 @@ class RestoreGuard(msgspec.Struct, eq=False):
         behind = left is None or (left.database_id, left.seq) != (identity.database_id, self._seq)
         await self.file.open(self._content if stale or behind else None)
         await self.look()
-        for item in self._restores:
-            log.warning("store.restored", detail=item.words)
+        for item in self._happened:
+            if isinstance(item, Restored):
+                log.warning("store.restored", detail=item.words)
         self.store.hub.listen(self._changed, RecordedChange)
 
     async def run(self) -> None:
@@ -115,30 +117,26 @@ class RestoreGuard(msgspec.Struct, eq=False):
 
     async def look(self) -> None:
         """Read the unconfirmed restores, and refuse new payments if they require it."""
-        self._restores = await self.store.read(marks.unseen_restores)
-        self._gone_back = await self.store.read(marks.unseen_gone_back)
+        self._happened = [*await self.store.read(marks.unseen_restores), *await self.store.read(marks.unseen_gone_back)]
         missing = await self.store.read(partial(marks.missing_records, since=self.forgets_before()))
         if missing is not None:
             until = iso(in_utc(parse_iso(missing.until) + self.clock_step))
             missing = MissingRecords(missing.since, until)
         self._missing = missing
-        doubtful = [(item.at, item.words) for item in self._restores if item.doubtful]
-        doubtful += [(item.at, item.words) for item in self._gone_back]
-        doubtful.sort()
-        self._since = doubtful[0][0] if doubtful else ""
-        self._how = " ".join(words for _, words in doubtful)
+        doubtful = (item for item in self._happened if isinstance(item, GoneBack) or item.doubtful)
+        self._refused_for = sorted(doubtful, key=attrgetter("at"))
 
     def refuse(self) -> None:
         """Raise Problem restore_unseen if an unknown id may have been sent before."""
-        if self._since:
+        if self._refused_for:
             raise Problem(
                 "restore_unseen",
                 "cannot start: this id is not known here, and it may have been sent before, because the database "
                 "was restored or has gone back in time. Nothing was sent now. A person must check. If the slip, "
                 "the terminal or the bank shows it as paid, record that with posd resolve and never repeat the "
                 f"call. Only if none of them shows it: {SEEN}, then repeat the same call",
-                since=self._since,
-                how=f"{self._how} To confirm that an operator has checked it: {SEEN}",
+                since=self._refused_for[0].at,
+                how=f"{_words(self._refused_for)} To confirm that an operator has checked it: {SEEN}",
             )
 
     def missing_records(self) -> MissingRecords | None:
@@ -149,19 +147,20 @@ class RestoreGuard(msgspec.Struct, eq=False):
     @property
     def refuses(self) -> bool:
         """Whether new payments are refused."""
-        return bool(self._since)
+        return bool(self._refused_for)
 
     @property
     def count(self) -> int:
         """Number of payments that were recorded only from the witness, a list or an id."""
-        restored = sum(item.by_id + item.ids_taken_over for item in self._restores)
-        return restored + sum(item.taken_over for item in self._gone_back)
+        return sum(
+            item.taken_over if isinstance(item, GoneBack) else item.by_id + item.ids_taken_over
+            for item in self._happened
+        )
 
     @property
     def words(self) -> str:
         """Text about the unconfirmed events, or ""."""
-        happened = [item.words for item in self._restores] + [item.words for item in self._gone_back]
-        return " ".join(happened)
+        return _words(self._happened)
 
     @property
     def witness_error(self) -> str | None:
@@ -188,6 +187,10 @@ class RestoreGuard(msgspec.Struct, eq=False):
             written = change.seq
         if written != self._seq:
             self.file.add(witness.seq_line(self._seq))
+
+
+def _words(happened: Sequence[Restored | GoneBack]) -> str:
+    return " ".join(item.words for item in happened)
 
 
 def _compare(

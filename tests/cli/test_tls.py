@@ -17,7 +17,7 @@ import pytest_asyncio
 import trustme
 
 from posd.config import Pin, load
-from posd.tls import authority, issue
+from posd.tls import issue
 from posd.tls.certificate import local_addresses
 from posd.tls.files import TlsFiles, describe, files_in, load_pair
 from tests.cli.processes import Done, Seen, posd, posd_as_nobody, posd_on_terminal
@@ -74,7 +74,7 @@ def test_status_of_good_files_has_no_findings(config: Path, made: TlsFiles, monk
     document = posd("tls", "status", "--json", config=config).document
     assert (document["ok"], document["own"], document["ca"]["days_left"]) == (True, True, 728)
     assert document["certificate"]["fingerprint_sha256"] == info.fingerprint_sha256
-    monkeypatch.setattr(authority, "is_limited", lambda _: False)  # a CA without name constraints
+    monkeypatch.setattr(issue, "is_limited", lambda _: False)  # a CA without name constraints
     assert status(config)[1]["ca.crt"]["status"] == "warning"
 
 
@@ -90,7 +90,7 @@ def test_status_of_good_files_has_no_findings(config: Path, made: TlsFiles, monk
 def test_status_reports_a_certificate_that_ends_soon(
     config: Path, monkeypatch: pytest.MonkeyPatch, what: str, lifetime: timedelta, level: str, words: str, command: str
 ) -> None:
-    module, name = (issue, "SERVER_LIFETIME") if what == "server.crt" else (authority, "CA_LIFETIME")
+    module, name = (issue, "SERVER_LIFETIME") if what == "server.crt" else (issue, "CA_LIFETIME")
     monkeypatch.setattr(module, name, lifetime)
     issue.init(config.parent / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     code, findings = status(config)

@@ -8,7 +8,7 @@ from pathlib import Path
 import trustme
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from posd.tls import authority, issue
+from posd.tls import issue
 from posd.tls.certificate import Subjects
 from posd.tls.files import files_in
 from tests.support.certificates import LONG_AGO, YESTERDAY, Leaf, PrivateCa, issued, self_signed
@@ -66,14 +66,14 @@ def _of_before(directory: Path, trusted: str) -> Case:
 
 def _stolen(directory: Path, *names: str) -> Case:
     """Yield cases of a stolen CA key. The thief makes a certificate for a name that the CA may not sign."""
-    ca_of, key = authority.make_ca(Subjects(("till.shop.lan",))), ec.generate_private_key(ec.SECP256R1())
+    ca_of, key = issue.make_ca(Subjects(("till.shop.lan",))), ec.generate_private_key(ec.SECP256R1())
     leaf, ca = Leaf(directory / "leaf.crt", directory / "leaf.key"), directory / "ca.crt"
     numbers = tuple(text for text in names if text[0].isdigit())
     subjects = Subjects(tuple(text for text in names if text not in numbers), numbers)
     made = issue.make_server(ca_of.issuer, key, subjects)
-    leaf.certificate.write_bytes(authority.pem(made) + authority.pem(ca_of.issuer[0]))
-    leaf.private_key.write_bytes(authority.key_pem(key))
-    ca.write_bytes(authority.pem(ca_of.root))
+    leaf.certificate.write_bytes(issue.pem(made) + issue.pem(ca_of.issuer[0]))
+    leaf.private_key.write_bytes(issue.key_pem(key))
+    ca.write_bytes(issue.pem(ca_of.root))
     return Case(leaf, ca)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from posd.tls import authority, issue
+from posd.tls import issue
 from posd.tls.files import TlsFiles, describe, files_in
 from tests.support import forks
 from tests.support.daemon import Daemon, toml
@@ -152,9 +152,9 @@ async def test_no_webhook_fails_while_certificates_are_renewed(
 def short_lived(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta, timedelta], None]:
     """Return a function that sets the lifetime of the CA and of the server certificate."""
 
-    def set_to(server: timedelta, ca: timedelta = authority.CA_LIFETIME) -> None:
+    def set_to(server: timedelta, ca: timedelta = issue.CA_LIFETIME) -> None:
         monkeypatch.setattr(issue, "SERVER_LIFETIME", server)
-        monkeypatch.setattr(authority, "CA_LIFETIME", ca)
+        monkeypatch.setattr(issue, "CA_LIFETIME", ca)
 
     return set_to
 

@@ -34,8 +34,8 @@ MAY = {
     "posd.daemon.main": "the service manager compares it with the machine's clock",
     "posd.daemon.surroundings": "the real things",
     "posd.terminals.interfaces": "the network itself",
-    "posd.tls.authority": "the command line's alone",
     "posd.tls.certificate": "the network itself",
+    "posd.tls.issue": "the command line's alone",
 }
 #: Folders and files that are not part of the daemon.
 OTHERS = ("posd.cli", "posd.client", "posd.collect", "posd.relay", "posd.simulator", "posd.sandbox", "posd.testing")

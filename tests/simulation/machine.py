@@ -36,7 +36,7 @@ from posd.records.callback_urls import make_key
 from posd.storage import writer
 from posd.terminals.discovery import Discovery
 from posd.terminals.interfaces import Interface
-from posd.tls import authority, issue
+from posd.tls import issue
 from posd.tls.files import TlsError
 from posd.upkeep.restore import Restore
 from tests.simulation.disk import Disk
@@ -120,7 +120,7 @@ def certificate_files(made: datetime) -> Path:
     directory = Path(mkdtemp(prefix=_prefix(os.getpid()), dir=_memory()))
     _certificates.append(directory)
     atexit.register(remove_certificates)
-    with patch.object(authority, "now", lambda: made):
+    with patch.object(issue, "now", lambda: made):
         issue.init(directory / "tls", names=["localhost"], addresses=["10.0.0.2"])
     return directory / "tls"
 
@@ -499,7 +499,7 @@ class Machine:
         """Renew the certificate as `posd tls renew` does. The daemon runs no other program."""
         assert "renew" in arguments, arguments
         with (
-            patch.object(authority, "now", self.clocks.now),
+            patch.object(issue, "now", self.clocks.now),
             patch.object(issue, "local_addresses", lambda: [self.network.machine]),
         ):
             try:

@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 
 from posd.api import certificate
 from posd.api.certificate import CertificatePair, ServedCertificate
-from posd.base.problems import RemedyStep, remedy
+from posd.api.documents import Check
+from posd.base.problems import RemedyStep
 from posd.tls import issue
 from posd.tls.certificate import called_as
 from posd.tls.files import ServingContext, TlsFiles, describe
@@ -89,16 +90,13 @@ async def test_a_mismatched_pair_is_served_as_soon_as_it_matches(tmp_path: Path)
             async with asyncio.timeout(60):
                 while served.trouble is None:  # noqa: ASYNC110 - only the log reports the change
                     await asyncio.sleep(OFTEN)
-            assert served.check() == (
-                "degraded",
-                f"the certificate on disk is not served: {served.trouble}",
-                (RemedyStep("put a certificate and its key in place", "posd tls status"),),
-                "not_served",
-            )
+            words = f"the certificate on disk is not served: {served.trouble}"
+            step = RemedyStep("put a certificate and its key in place", "posd tls status")
+            assert served.check() == Check.of("degraded", words, step, reason="not_served")
             assert changes.served == []
             other.private_key.replace(made.private_key)
             assert (await changes.until(1)).info == describe(made.certificate)
-    assert served.check()[0] == "ok"
+    assert served.check().status == "ok"
     refused = [line for line in lines if line["event"] == "certificate.refused"]
     assert len(refused) == 1  # posd logs one line for any number of checks
     assert "does not belong to the certificate" in refused[0]["error"]
@@ -115,7 +113,7 @@ async def test_a_corrected_fault_is_no_longer_reported(tmp_path: Path) -> None:
             (tmp_path / "aside").rename(made.certificate)
             while served.trouble is not None:  # noqa: ASYNC110
                 await asyncio.sleep(OFTEN)
-    assert served.check()[0] == "ok"
+    assert served.check().status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -136,9 +134,9 @@ async def test_the_health_check_shows_when_the_certificate_ends(
     config = tmp_path / "config.toml" if renewable else None
     served = await ServedCertificate.open(pair(made, config), now)
     served.now = lambda: now() + timedelta(days=days)
-    found, *told = served.check()
-    detail = f"{told[0]}; {remedy(told[1])}"
-    assert (found, words in detail) == (state, True), detail
+    found = served.check()
+    detail = f"{found.detail}; {found.todo}"
+    assert (found.status, words in detail) == (state, True), detail
     if state != "ok":
         assert ("posd tls renew" if renewable else "a new pair of the shop's own PKI") in detail
 
@@ -151,9 +149,9 @@ async def test_a_refused_pair_is_reported_together_with_the_end_of_the_served_ce
         async with asyncio.timeout(60):
             while served.trouble is None:  # noqa: ASYNC110 - only the log reports the change
                 await asyncio.sleep(OFTEN)
-        state, *told = served.check()
-    detail = f"{told[0]}; {remedy(told[1])}"
-    assert (state, "ends in 15 days" in detail, "does not belong to" in detail) == ("degraded", True, True)
+        found = served.check()
+    detail = f"{found.detail}; {found.todo}"
+    assert (found.status, "ends in 15 days" in detail, "does not belong to" in detail) == ("degraded", True, True)
 
 
 async def test_the_end_of_the_certificate_is_logged_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,8 +44,8 @@ from posd.config import load
 from posd.config import parse as configuration
 from posd.simulator import Settings, Simulator
 from posd.terminals.attempt import ReplyLost
-from posd.tls import authority, issue
 from posd.tls import certificate as dates
+from posd.tls import issue
 from posd.tls.files import TlsError, TlsFiles, files_in
 from tests.cli.doctor.conftest import (
     OF_THIS_MACHINE,
@@ -274,7 +274,7 @@ def test_a_ca_that_is_not_valid_yet_asks_for_the_clock_before_a_new_ca(
     setup: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The machine's clock is behind. A new CA on every terminal would not repair the fault."""
-    monkeypatch.setattr(authority, "BACKDATED", timedelta(days=-1))
+    monkeypatch.setattr(issue, "BACKDATED", timedelta(days=-1))
     with suppress(TlsError):  # the finding names the dates that are in the future
         issue.init(setup.state / "tls", names=["localhost"], addresses=["127.0.0.1"], overwrite=True)
     (ca,) = (one for one in failures(setup.findings()) if one["subject"] == str(setup.state / "tls" / "ca.crt"))

@@ -26,8 +26,7 @@ BASH, ZSH = (Path(__file__).with_name(f"complete.{shell}").read_text() for shell
 def payment(shop: Shop) -> Iterator[str]:
     """Yield an open payment. The payment ends with the test."""
     identity = str(uuid.uuid4())
-    started = shop.run("charge", "5", "--id", identity, "--metadata", "scenario=wait-for-abort", "--no-wait")
-    assert started.returncode == 0, started.stderr
+    shop.run("charge", "5", "--id", identity, "--metadata", "scenario=wait-for-abort", "--no-wait").ends(0)
     yield identity
     # The test aborts at the terminal itself, because posd sends no abort for a released payment.
     trust = ssl.create_default_context(cafile=shop.directory / "terminal" / "tls" / "ca.crt")
@@ -47,9 +46,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m posd "$@"\n')
     program.chmod(0o755)
     for shell in ("bash", "zsh", "fish"):
-        made = posd("completion", shell)
-        assert (made.returncode, made.stderr) == (0, "")
-        (directory / shell).write_text(made.stdout)
+        (directory / shell).write_text(posd("completion", shell).ends(0).stdout)
     return directory
 
 
@@ -102,8 +99,7 @@ def test_bash_completes_data_of_the_daemon(scripts: Path, shop: Shop, payment: s
         ("acknowledge ", []),
     ):
         assert complete(scripts, "bash", f"posd {line}", shop.config_path) == words
-    released = shop.run("release", payment, "--note", "it hangs")
-    assert released.returncode == 0, released.stderr
+    shop.run("release", payment, "--note", "it hangs").ends(0)
     assert complete(scripts, "bash", "posd acknowledge ", shop.config_path) == [payment]
     assert "released" in complete(scripts, "bash", f"posd acknowledge {payment} ", shop.config_path)
 

@@ -167,9 +167,8 @@ def test_without_a_code_all_codes_are_listed() -> None:
 
 
 def test_an_unknown_code_names_the_nearest() -> None:
-    done = posd("explain", "in_dubt", "--json")
-    assert (done.returncode, done.document["exit_code"]) == (2, 2)
-    assert "posd has no code in_dubt; did you mean in_doubt?" in done.stderr
+    done = posd("explain", "in_dubt", "--json").ends(2, "posd has no code in_dubt; did you mean in_doubt?")
+    assert done.document["exit_code"] == 2
     assert near("missing reference")[0] == "missing_reference"
     assert "store.damaged" in near("damaged")
     assert near("zzzz") == []
@@ -182,7 +181,7 @@ def test_the_language_comes_from_the_configuration_which_may_be_broken(tmp_path:
         config.write_text(f'[local_api]\nlanguage = "{language}"\n')
         assert posd("explain", "present_card", config=config).lines[1] == means
     config.write_text("[local_api\n")
-    assert posd("explain", "gap", config=config).returncode == 0
+    posd("explain", "gap", config=config).ends(0)
 
 
 def test_every_english_text_of_a_code_has_a_spanish_text() -> None:

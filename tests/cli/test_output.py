@@ -66,7 +66,6 @@ def test_json_is_printed_verbatim_and_escaped_json_means_the_same(capsys: pytest
     output.json(b'{"iva":10.10,"big":1e2}')
     assert capsys.readouterr().out == '{"iva":10.10,"big":1e2}\n'
     text = '{"a": "\u009b\u202e\x7fé"}\n'
-    assert escaped(text) == '{"a": "\\u009b\\u202e\\u007fé"}\n'
     assert json.loads(escaped(text)) == json.loads(text)
 
 

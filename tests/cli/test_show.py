@@ -257,24 +257,19 @@ CHANGED |= {"before": declined("credit"), "after": declined("debit")}
 def test_reprocess_exits_1_if_it_has_corrected_something_and_shows_it() -> None:
     applied = [{"id": n, "client_transaction_id": ID, "verdict": verdict} for n, verdict in ((3, "applied"), (4, None))]
     told = f"messages applied: 2, still in quarantine: 4 (posd quarantine)\nid\tabout\tverdict\n3\t{ID}\tapplied\n"
-    words = (
+    words = [
         "payments checked: 120, print jobs: 30\n",
         "too short to check: 2\n",
         f"4\t{ID}\tknown\nNothing differed.\n",
-    )
+    ]
     good = [answer(result(applied=applied, quarantined=4))]
     check("reprocess", good, 0, told, *words, sent=[("POST", "/reprocess", None)], as_json=True)
 
-    table = (
-        "were corrected: payments: 2\nabout\tfield\tbefore\tafter\n"
-        f"{ID}\tphase\tin_doubt\tfinal\n"
-        f"{ID}\toutcome.result\t-\tapproved\n"
-        f"{ID}\toutcome.authorized_amount\t-\t11.2\n"
-        f"{OTHER_ID}\toutcome.receipt.card_type\tcredit\tdebit\n"
-    )
+    rows = ("phase\tin_doubt\tfinal\n", "outcome.result\t-\tapproved\n", "outcome.authorized_amount\t-\t11.2\n")
+    words = [*(f"{ID}\t{row}" for row in rows), f"{OTHER_ID}\toutcome.receipt.card_type\tcredit\tdebit\n"]
     corrected = [answer(result(differences=[DIFFERENCE, CHANGED]))]
     shown = f"\n    posd show {ID}\n    posd show {OTHER_ID}\n"
-    check("reprocess", corrected, 1, table, shown, lacks=["Nothing differed."], as_json=True)
+    check("reprocess", corrected, 1, *words, shown, lacks=["Nothing differed."], as_json=True)
 
     job = {"print_job_id": "receipt-1042"}
     difference = job | {"fields": ["status"], "before": {"status": "FAILED"}, "after": {}}

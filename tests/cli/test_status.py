@@ -213,15 +213,13 @@ def test_if_posd_does_not_run_the_state_of_systemd_and_the_configuration_is_show
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     config = tmp_path / "config.toml"
     config.write_text("[logging]\nlevle = 1\n")
-    done = posd("status", config=config)
-    assert done.returncode == 3
-    assert done.stdout.startswith("posd: DOES NOT RUN\n! socket         /run/posd/till.sock: ")
-    for words in (
+    words = (
+        "posd: DOES NOT RUN\n! socket         /run/posd/till.sock: ",
         "! service        failed (failed), result exit-code\n                 > sudo systemctl start posd\n",
         "  it says        cannot start: /etc/posd/config.toml:3: x is not a known key\n",
         f"! configuration  {config}:2: logging.levle is not a known key\n                 > did you mean level?",
-    ):
-        assert words in done.stdout, done.stdout
+    )
+    posd("status", config=config).ends(3, *words)
     document = posd("status", "--json", config=config).document
     assert (document["running"], document["service"]["Result"]) == (False, "exit-code")
     assert [(item["line"], item["key"]) for item in document["configuration"]["errors"]] == [(2, "logging.levle")]

@@ -56,17 +56,6 @@ def words_of(line: str) -> list[str]:
     return [PLACEHOLDERS.get(word, word) for word in words[:end]]
 
 
-def name_of(words: list[str]) -> str:
-    """Return the name of the command in these words, without the options of `posd` itself."""
-    skip = iter(words)
-    for word in skip:
-        if word in {"--config", "--socket"}:
-            next(skip, None)
-        elif not word.startswith("-"):
-            return word
-    return ""
-
-
 def parse(words: list[str]) -> None:
     """Parse a command line without running it. Raise click's UsageError for a wrong line."""
     command: click.Command = main

@@ -42,6 +42,11 @@ class Seen:
         """Press keys."""
         await self.pilot.press(*keys)
 
+    async def after(self, key: str, *words: str) -> None:
+        """Press a key. Wait until a line has all these words."""
+        await self.press(key)
+        await self.shows(*words)
+
     async def until(self, holds: Callable[[list[str]], bool], otherwise: str) -> list[str]:
         """Wait until the lines on the screen meet a condition. Return them."""
         deadline = time.monotonic() + PATIENCE

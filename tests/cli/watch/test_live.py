@@ -74,15 +74,12 @@ async def test_an_abort_by_a_key_asks_first_and_ends_the_payment(shop: Counter) 
     async with seen(shop.socket) as view:
         await view.selects("SN-0001", "25.00", "waiting for card")
         for key in ("n", "q", "a", "s", "enter"):
-            await view.press("a")
-            await view.shows("abort the payment of 25.00 on SN-0001?")
-            await view.press(key)
-            await view.shows("not aborted")
+            await view.after("a", "abort the payment of 25.00 on SN-0001?")
+            await view.after(key, "not aborted")
         assert not [line for line in shop.ledger() if line["kind"] == "abort"]
         await view.press("a", "y")
         await view.selects("SN-0001", "25.00", "[end]", "canceled")
-        await view.press("a")
-        await view.shows("cannot abort", "it has ended")
+        await view.after("a", "cannot abort", "it has ended")
         assert shop.ended(payment)["result"] == "canceled"
         assert [line for line in shop.ledger() if line["kind"] == "abort"]
 
@@ -105,14 +102,12 @@ async def test_reconcile_by_a_key_shows_the_state_of_the_payment(shop: Counter) 
     async with seen(shop.socket) as view:
         await view.selects("SN-0002", "31.00")
         assert shop.transaction(payment)["last_search"] is None
-        await view.press("r")
-        await view.shows("the payment of 31.00 on SN-0002 is still open (waiting for card)")
+        await view.after("r", "the payment of 31.00 on SN-0002 is still open (waiting for card)")
         assert shop.transaction(payment)["last_search"] is not None
         await asyncio.to_thread(shop.hand, "present-card", "SN-0002")
         await asyncio.to_thread(shop.hand, "approve", "SN-0002")
         await view.selects("SN-0002", "31.00", "approved")
-        await view.press("r")
-        await view.shows("The customer was charged.", "the payment of 31.00 on SN-0002: approved")
+        await view.after("r", "The customer was charged.", "the payment of 31.00 on SN-0002: approved")
 
 
 async def test_a_page_is_drawn_once_its_layout_is_ready_and_a_response_for_a_closed_page_changes_nothing(
@@ -133,10 +128,8 @@ async def test_show_and_help_open_scroll_update_and_close(shop: Counter) -> None
     payment = shop.charge(42, scenario="by-hand")
     async with seen(shop.socket) as view:
         await view.selects("42.00")
-        await view.press("s")
-        await view.shows("client_transaction_id", payment)
-        await view.press("end")
-        await view.shows("event TERMINAL_ACKNOWLEDGED")
+        await view.after("s", "client_transaction_id", payment)
+        await view.after("end", "event TERMINAL_ACKNOWLEDGED")
         await asyncio.to_thread(shop.hand, "present-card")  # the view reads the page again after a change
         await view.until(
             lambda lines: (
@@ -145,18 +138,13 @@ async def test_show_and_help_open_scroll_update_and_close(shop: Counter) -> None
             ),
             "no",
         )
-        await view.press("home")
-        await view.shows("client_transaction_id", payment)
-        await view.press("escape")
-        await view.shows("ATTENTION")
-        await view.press("question_mark")
-        await view.shows("select a row")
-        await view.press("q")
-        await view.shows("ATTENTION")
+        await view.after("home", "client_transaction_id", payment)
+        await view.after("escape", "ATTENTION")
+        await view.after("question_mark", "select a row")
+        await view.after("q", "ATTENTION")
         await view.press("tab")
         await view.selects("SN-0001", "reachable")
-        await view.press("a")
-        await view.shows("abort is for payments")
+        await view.after("a", "abort is for payments")
         await view.press("down")
         await view.selects("SN-0002", "reachable")
         await view.press("shift+tab")
@@ -324,8 +312,7 @@ def test_as_json_there_is_one_line_for_each_later_change(shop: Counter) -> None:
 
 @pytest.mark.parametrize("options", ["", "--json"])
 def test_a_missing_daemon_is_reported_at_the_start(tmp_path: Path, options: str) -> None:
-    seen = posd_on_terminal("watch", *options.split(), socket=tmp_path / "absent.sock")
-    assert (seen.returncode, "is posd running" in seen.words) == (3, True), seen.screen
+    posd_on_terminal("watch", *options.split(), socket=tmp_path / "absent.sock").ends(3, "is posd running")
 
 
 # Lists.

@@ -389,7 +389,7 @@ async def test_a_doubt_on_a_new_terminal_says_which_proof_is_missing(daemons: di
     assert document["phase"] == "in_doubt"
     told = {item["code"]: item["detail"] for item in document["missing_proof"]}
     assert told.keys() == {"search_never_found_any", "abort_not_asked"}
-    assert "run one payment" in told["search_never_found_any"]
+    assert "one complete payment" in told["search_never_found_any"]
     assert f"posd resolve {payment.identity}" in told["search_never_found_any"]
     assert f"posd abort {payment.identity}" in told["abort_not_asked"]
     (listed,) = (

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from decimal import Decimal
 from functools import cached_property
@@ -222,11 +222,8 @@ class SimulatedTerminal:
 
     def wait_for(self, kind: str, *, timeout: float = WAIT_SECONDS, **fields: Any) -> dict[str, Any]:
         """Wait for the first entry of the ledger of a kind with these fields, and return it. Raise TimeoutError."""
-
-        def look() -> dict[str, Any] | None:
-            return next(iter(self.ledger(kind, **fields)), None)
-
-        entry: dict[str, Any] = self._wait_for(look, timeout, f"the terminal's ledger has no {kind} {fields or ''}")
+        otherwise = f"the terminal's ledger has no {kind} {fields or ''}"
+        entry: dict[str, Any] = self._wait_for(lambda: first(self.ledger(kind), fields), timeout, otherwise)
         return entry
 
     def close(self) -> None:
@@ -342,9 +339,10 @@ class Sandbox:
     def _begin(self) -> None:
         self._programs[TERMINAL] = Program(TERMINAL, self._simulate(), self.directory / "terminal.log", self._news)
         self._programs[DAEMON] = self._daemon()
-        ready = self.wait_for(self._terminal_ready, START_SECONDS, f"{TERMINAL} did not start")
+        lines = self._programs[TERMINAL].lines
+        ready = self.wait_for(lambda: first(lines, {"ready": True}), START_SECONDS, f"{TERMINAL} did not start")
         self.terminal.control_url = ready["control"]
-        self._wait_until_started()
+        self.wait_for_log("posd.started", timeout=START_SECONDS)
 
     def renew(self) -> None:
         """Reset the sandbox in half a second, at the same addresses, to an empty database and a new terminal."""
@@ -369,7 +367,7 @@ class Sandbox:
         """Start the daemon. With `wait`, return when it replies."""
         self._programs[DAEMON] = self._daemon()
         if wait:
-            self._wait_until_started()
+            self.wait_for_log("posd.started", timeout=START_SECONDS)
 
     def stop_daemon(self) -> None:
         """Stop the daemon by SIGTERM, without any other change."""
@@ -396,12 +394,8 @@ class Sandbox:
 
         Raise TimeoutError.
         """
-
-        def look() -> dict[str, Any] | None:
-            wanted = {"event": event, **fields}.items()
-            return next((line for line in self.log if wanted <= line.items()), None)
-
-        return self.wait_for(look, timeout, f"posd has logged no {event} {fields or ''}")
+        wanted = {"event": event, **fields}
+        return self.wait_for(lambda: first(self.log, wanted), timeout, f"posd has logged no {event} {fields or ''}")
 
     def wait_for(self, look: Callable[[], T | None], seconds: float, otherwise: str) -> T:
         """Return the first result of `look` that is true. `look` is called again after each output of a process.
@@ -497,15 +491,6 @@ class Sandbox:
         self.pid_path.write_text(f"{daemon.process.pid}\n", "ascii")
         return daemon
 
-    def _wait_until_started(self) -> None:
-        def started() -> bool | None:
-            return True if any(line.get("event") == "posd.started" for line in self.log) else None
-
-        self.wait_for(started, START_SECONDS, "posd did not start")
-
-    def _terminal_ready(self) -> dict[str, Any] | None:
-        return next((line for line in self._programs[TERMINAL].lines if "ready" in line), None)
-
     def _write_config(self) -> None:
         text = CONFIG.format(
             run=json.dumps(str(self.directory / "run")),
@@ -524,6 +509,11 @@ class Sandbox:
         if self._patient:
             return "\n".join(f"{name} = {POLL_FIRST_SECONDS}" for name in waits if name == "poll_first_seconds")
         return "\n".join(f"{name} = {max(LEAST_WAIT_SECONDS, wait / self.speed):g}" for name, wait in waits.items())
+
+
+def first(entries: Iterable[dict[str, Any]], fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the first of the entries with these fields, or None."""
+    return next((entry for entry in entries if fields.items() <= entry.items()), None)
 
 
 def temporary_directory() -> Path:

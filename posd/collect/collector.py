@@ -26,7 +26,7 @@ from posd.base.exposition import Histogram, process_table, render, table
 from posd.collect import questions
 from posd.collect.questions import FleetSummary
 from posd.collect.reading import LaneMessage
-from posd.collect.store import CollectorStore, ParsedBatch, parsed
+from posd.collect.store import Batch, CollectorStore, parsed
 from posd.config import Config
 from posd.config.schema import CollectConfig
 from posd.relay import process
@@ -266,12 +266,12 @@ class Collector:
             await asyncio.gather(next_one, return_exceptions=True)
 
     @staticmethod
-    async def _next(source: StreamConsumer, forever: bool) -> tuple[list[Msg], ParsedBatch]:
+    async def _next(source: StreamConsumer, forever: bool) -> tuple[list[Msg], Batch]:
         messages = await source.take(WAIT_SECONDS if forever else QUIET_SECONDS)
         return messages, parsed([_read(message) for message in messages])
 
     async def _store(
-        self, source: StreamConsumer, store: CollectorStore, messages: list[Msg], batch: ParsedBatch, forever: bool
+        self, source: StreamConsumer, store: CollectorStore, messages: list[Msg], batch: Batch, forever: bool
     ) -> None:
         counts, began = self.counts, time.monotonic()
         unreadable = await store.write(batch)

@@ -1,7 +1,7 @@
 """Writer of message batches into PostgreSQL, each in one transaction."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -60,45 +60,41 @@ class ParsedMessage(NamedTuple):
         return RejectedMessage(self.message, row.seq, f"change {row.seq} {reason}", data)
 
 
-class ParsedBatch(NamedTuple):
-    """Decoded messages, and unusable messages."""
-
-    found: Sequence[ParsedMessage]
-    aside: Sequence[RejectedMessage]
-
-    def halves(self) -> "tuple[ParsedBatch, ParsedBatch] | None":
-        """Split the batch into two parts, by messages, or by changes if it has only one message. Return None if it has
-        only one change.
-        """
-        if (middle := len(self.found) // 2) > 0:
-            return ParsedBatch(self.found[:middle], self.aside), ParsedBatch(self.found[middle:], ())
-        for item in self.found:
-            if (middle := len(item.rows) // 2) > 0:
-                first, second = item._replace(rows=item.rows[:middle]), item._replace(rows=item.rows[middle:])
-                return ParsedBatch([first], self.aside), ParsedBatch([second], ())
-        return None
-
-    def refused(self, reason: str) -> "ParsedBatch":
-        """Return the batch with its messages or changes marked as unusable."""
-        of_changes = [item.aside(reason, row) for item in self.found for row in item.rows]
-        more = of_changes or [item.aside(reason) for item in self.found]
-        return ParsedBatch((), [*self.aside, *more])
+#: Messages, and unusable messages or changes.
+Batch = Sequence[ParsedMessage | RejectedMessage]
 
 
-def parsed(messages: Sequence[LaneMessage]) -> ParsedBatch:
+def parsed(messages: Sequence[LaneMessage]) -> Batch:
     """Decode messages."""
-    found: list[ParsedMessage] = []
-    aside: list[RejectedMessage] = []
+    batch: list[ParsedMessage | RejectedMessage] = []
     for message in messages:
         try:
             says = reading.read(message)
         except ValueError as error:
-            aside.append(RejectedMessage(message, 0, str(error), message.data))
+            batch.append(RejectedMessage(message, 0, str(error), message.data))
             continue
         rows, unusable = reading.rows(message, says) if isinstance(says, Changes) else ([], [])
-        found.append(ParsedMessage(message, says, rows))
-        aside += unusable
-    return ParsedBatch(found, aside)
+        batch += [ParsedMessage(message, says, rows), *unusable]
+    return batch
+
+
+def halves(batch: Batch) -> tuple[Batch, Batch] | None:
+    """Split a batch into two parts, or its only message by changes. Return None if it has only one change."""
+    if (middle := len(batch) // 2) > 0:
+        return batch[:middle], batch[middle:]
+    for item in batch:
+        if isinstance(item, ParsedMessage) and (middle := len(item.rows) // 2) > 0:
+            return [item._replace(rows=item.rows[:middle])], [item._replace(rows=item.rows[middle:])]
+    return None
+
+
+def refused(batch: Batch, reason: str) -> Iterator[RejectedMessage]:
+    """Yield the messages or changes of a batch as unusable."""
+    for item in batch:
+        if isinstance(item, RejectedMessage):
+            yield item
+        else:
+            yield from [item.aside(reason, row) for row in item.rows] or [item.aside(reason)]
 
 
 class CollectorStore:
@@ -136,7 +132,7 @@ class CollectorStore:
                 await cursor.executemany(_OPERATIONS, list(lacking))
         return bool(found < VERSION or lacking)
 
-    async def write(self, batch: ParsedBatch) -> int:
+    async def write(self, batch: Batch) -> int:
         """Store a batch and wait until it is on disk. Return the number of unusable messages or changes.
 
         A message or change that the server refuses goes to the table `unreadable`. All others are stored.
@@ -146,12 +142,14 @@ class CollectorStore:
         except (psycopg.Error, UnicodeError) as error:
             if not is_of_the_data(error):
                 raise
-            if (halves := batch.halves()) is not None:
-                return sum([await self.write(half) for half in halves])
-            return await self._write(batch.refused(f"is refused by PostgreSQL: {str(error).splitlines()[0]}"))
+            if (parts := halves(batch)) is not None:
+                return sum([await self.write(part) for part in parts])
+            reason = f"is refused by PostgreSQL: {str(error).splitlines()[0]}"
+            return await self._write(list(refused(batch, reason)))
 
-    async def _write(self, batch: ParsedBatch) -> int:
-        found, aside = list(batch.found), list(batch.aside)
+    async def _write(self, batch: Batch) -> int:
+        found = [item for item in batch if isinstance(item, ParsedMessage)]
+        aside = [item for item in batch if isinstance(item, RejectedMessage)]
         async with self.connection.transaction():
             foreign = await self._lanes(found)
             reason = f"its database_id is another lane's, or the lane has {MOST_DATABASES} others"

@@ -15,7 +15,7 @@ import pytest
 from posd.base.money import from_wire, read_money
 from posd.collect import questions
 from posd.collect.reading import LaneMessage
-from posd.collect.store import MOST_DATABASES, CollectorStore, in_order, is_of_the_data, parsed
+from posd.collect.store import MOST_DATABASES, CollectorStore, ParsedMessage, in_order, is_of_the_data, parsed
 from posd.relay.messages import OperatorNeeded
 from tests.collect.life import BEGAN, LaneLife, as_messages, iso, life
 from tests.collect.postgres import Postgres
@@ -441,7 +441,8 @@ async def test_every_amount_that_a_terminal_can_send_is_stored() -> None:
         for amount in (given, from_wire(given, "hundredths")):
             outcome = {"authorized_amount": "AMOUNT", "amount": {"iva": "AMOUNT"}}
             data = json.dumps(RUN | {"changes": [CHANGE | {"outcome": outcome}]}).replace('"AMOUNT"', str(amount))
-            assert parsed([LaneMessage(1, BEGAN, "posd.m1.a", data.encode())]).aside == []
+            (found,) = parsed([LaneMessage(1, BEGAN, "posd.m1.a", data.encode())])
+            assert isinstance(found, ParsedMessage)
 
 
 async def test_a_nul_in_a_text_does_not_lose_a_payment(store: CollectorStore) -> None:

@@ -33,6 +33,7 @@ from posd.payments.reprocess import report as payment_report
 from posd.payments.request import DECISIONS
 from posd.printing.documents import report as print_report
 from posd.records import quarantine
+from posd.records.model import same_fields
 from posd.records.quarantine import QuarantineEntry, Reprocessing
 from posd.records.request import (
     MAX_NOTE_CHARACTERS,
@@ -357,17 +358,10 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
 
 def quarantine_document(item: QuarantineEntry) -> documents.QuarantinedBody:
     """Return one refused body with the id of its callback address. The body is in base64, without callback tokens."""
-    printed = item.channel == Channel.PRINT
-    return documents.QuarantinedBody(
-        id=item.id,
-        received_at=item.received_at,
-        channel=item.channel,
-        client_transaction_id=None if printed else item.subject,
-        print_job_id=item.subject if printed else None,
-        reason=item.reason,
-        peer=item.peer,
-        body=base64.b64encode(redacted(item.body, item.subject)).decode("ascii"),
-    )
+    ids: dict[str, str | None] = {"client_transaction_id": None, "print_job_id": None}
+    ids["print_job_id" if item.channel == Channel.PRINT else "client_transaction_id"] = item.subject
+    body = base64.b64encode(redacted(item.body, item.subject)).decode("ascii")
+    return documents.QuarantinedBody(**same_fields(documents.QuarantinedBody, item) | ids | {"body": body})
 
 
 def _see(unit: WriteTransaction, at: str, detail: dict[str, Any]) -> RestoresSeen:

@@ -44,7 +44,7 @@ from posd.payments.report_documents import (
     ShiftState,
     TimeSource,
 )
-from posd.records.model import Phase
+from posd.records.model import Phase, same_fields
 from posd.records.request import RequestFault, check, read_body
 from posd.storage import changes, marks
 from posd.storage.batch import WriteTransaction
@@ -422,15 +422,7 @@ def _state(
         note=shift.note if shift else None,
         previous=previous.short if previous else None,
         corrections=[
-            ShiftCorrection(
-                row.client_transaction_id,
-                row.terminal,
-                row.currency,
-                row.correction.shift,
-                row.correction.was,
-                row.correction.now,
-                row.amount or ZERO,
-            )
+            ShiftCorrection(**same_fields(ShiftCorrection, row, row.correction) | {"difference": row.amount or ZERO})
             for row in found
             if row.correction is not UNSET
         ],

@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import groupby
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -60,12 +60,8 @@ class Doubt(StrEnum):
     FAR_AHEAD = "far_ahead"
 
 
-class ClockWitness(StrEnum):
-    """Witness that confirms the clock."""
-
-    KERNEL = "kernel"
-    EVENTS = "events"
-
+#: Witness that confirms the clock.
+ClockWitness = Literal["kernel", "events"]
 
 #: Doubts that a witness ends. Otherwise a clock that was set back is trusted when it is right again, or after an
 #: operator's confirmation.
@@ -187,8 +183,8 @@ def _now_by(item: EventTime, reading: ClockReading) -> datetime:
 def witness(kernel: Kernel, terminals: TerminalTimes) -> ClockWitness | None:
     """Return the witness that confirms the clock, or None."""
     if kernel is Kernel.SYNCHRONISED:
-        return ClockWitness.KERNEL
-    return ClockWitness.EVENTS if terminals.agree else None
+        return "kernel"
+    return "events" if terminals.agree else None
 
 
 def asks(found: Doubt | None, reading: ClockReading, kept: StoredClock | None) -> bool:

@@ -6,7 +6,7 @@ merged, later values override earlier values, and `[[terminals]]` are appended.
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ MAX_LEVELS = 32
 #: Key of the list whose elements are appended.
 TERMINALS = "terminals"
 
+#: Place of a fault in the message of the parser.
+_PARSER_SAYS = re.compile(r"\(at line ([0-9]+), column [0-9]+\)")
 _STEP = re.compile(r'"([^"]*)"|([A-Za-z0-9_-]+)|\[([0-9]+)\]')
 
 
@@ -70,6 +72,12 @@ class Layers(msgspec.Struct):
             if here is not None and steps and steps >= longest:
                 best, longest, own = layer.file, steps, here
         return best, own
+
+    def place(self, key: str) -> tuple[Path, int | None, str]:
+        """Return the file of a key, its line if known, and the key in that file."""
+        file, own = self.origin(key)
+        text = next((layer.text for layer in self.files if layer.file == file), "")
+        return file, line_of(text, own), own
 
 
 def steps_of(key: str) -> list[int | str]:
@@ -140,7 +148,9 @@ def _parsed(file: Path, text: str) -> dict[str, Any]:
     try:
         document: dict[str, Any] | None = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise unread(file, f"is not valid TOML: {error}", "correct that line; the rest is unread") from error
+        at = _PARSER_SAYS.search(str(error))
+        cure = "correct that line; the rest is unread"
+        raise unread(file, f"is not valid TOML: {error}", cure, int(at[1]) if at else None) from error
     except ValueError as error:  # Python itself refuses a number of 5000 digits
         raise unread(file, "has a number with too many digits", "write it with fewer") from error
     except RecursionError:
@@ -195,24 +205,6 @@ def _own_key(layer: Layer, key: str) -> str | None:
 #: the beginning.
 MAX_LINES = 5000
 
-_PARSER_SAYS = re.compile(r"\(at line ([0-9]+), column [0-9]+\)")
-
-
-def located(problems: Iterable[ConfigProblem]) -> tuple[ConfigProblem, ...]:
-    """Return the problems with their lines, if known. The call blocks, because it reads their files again."""
-    texts: dict[str, str] = {}
-    found = []
-    for problem in problems:
-        if problem.file not in texts:
-            try:
-                texts[problem.file] = Path(problem.file).read_bytes().decode("utf-8-sig")
-            except (OSError, UnicodeDecodeError):
-                texts[problem.file] = ""
-        says = None if problem.key else _PARSER_SAYS.search(problem.reason)
-        line = int(says[1]) if says else line_of(texts[problem.file], problem.key)
-        found.append(msgspec.structs.replace(problem, line=line))
-    return tuple(found)
-
 
 def where(path: Path, key: str) -> tuple[Path, int | None]:
     """Return the file and the line of a key. The call blocks, because it reads the files again.
@@ -220,11 +212,9 @@ def where(path: Path, key: str) -> tuple[Path, int | None]:
     For a missing key, return the file and line of its section. If there is no section, return the file at `path`.
     """
     try:
-        file, own = read_all(path).origin(key)
+        return read_all(path).place(key)[:2]
     except ConfigError:
         return path, None
-    (found,) = located((ConfigProblem(str(file), own, "", ""),))
-    return file, found.line
 
 
 def section(path: Path, serials: Sequence[str], serial: str) -> tuple[Path, int | None]:

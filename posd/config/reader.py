@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from posd.base.redaction import REDACTED
 from posd.base.text import nearest
-from posd.config.layers import TERMINALS, Layers, located, read_all
+from posd.config.layers import TERMINALS, Layers, read_all
 from posd.config.profile import (
     ACCESS_MODES,
     CLIENT_TRANSACTION_ID,
@@ -66,10 +66,7 @@ def load(path: Path, *, check_files: bool = True) -> Config:
     Raise ConfigError with every problem. The call blocks. The call also opens the named files, to check that they are
     readable. `check_files=False` omits this check, for users without access to the daemon's secrets.
     """
-    try:
-        return whole(read_all(path), check_files=check_files)
-    except ConfigError as error:
-        raise ConfigError(located(error.problems)) from error
+    return whole(read_all(path), check_files=check_files)
 
 
 def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tuple[ConfigProblem, ...]]:
@@ -80,8 +77,8 @@ def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tup
     try:
         reading, config = _read(read_all(path), check_files)
     except ConfigError as error:
-        return None, located(error.problems)
-    return config, located(reading.problems)
+        return None, error.problems
+    return config, tuple(reading.problems)
 
 
 def parse(text: str, *, file: Path, check_files: bool = True) -> Config:
@@ -257,9 +254,9 @@ class ConfigReader:
         at = fault.at if fault.at.startswith("[") or not fault.at else f".{fault.at}"
         key = f"{dotted}{at}"
         self._with_fault.add(key)
-        file, own = self._layers.origin(key)
+        file, line, own = self._layers.place(key)
         value = "" if fault.value is None else f"{REDACTED} " if secret else f"{fault.value!r} "
-        self.problems.append(ConfigProblem(str(file), own, f"{value}{fault.reason}", fault.cure))
+        self.problems.append(ConfigProblem(str(file), own, f"{value}{fault.reason}", fault.cure, line))
 
 
 def _nearest(at: str, name: str, known: tuple[str, ...]) -> str:

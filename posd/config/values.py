@@ -55,9 +55,9 @@ class ConfigError(Exception):
         self.problems = problems
 
 
-def unread(file: Path, reason: str, cure: str) -> ConfigError:
+def unread(file: Path, reason: str, cure: str, line: int | None = None) -> ConfigError:
     """Return the error for an unreadable file."""
-    return ConfigError((ConfigProblem(str(file), "", reason, cure),))
+    return ConfigError((ConfigProblem(str(file), "", reason, cure, line),))
 
 
 class ValueFault(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ import structlog
 
 from posd import __version__
 from posd.api import routes
-from posd.api.certificate import CertificatePair, ServedCertificate
+from posd.api.certificate import ServedCertificate
 from posd.api.documents import Version
 from posd.api.feed import FeedStream
 from posd.api.maintenance import MaintenanceCalls
@@ -173,8 +173,7 @@ async def _start(
         in_force.refuse(refused)
         log.error("config.refused", error=str(ConfigError(refused)), detail=LAST_ONE)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _told_to_reload, asked, os.isatty(0))
-    pair = partial(certificate_pair, surroundings=surroundings)
-    daemon = await _open(in_force, surroundings, noise, pair, stack)
+    daemon = await _open(in_force, surroundings, noise, stack)
     await _take_over(daemon, stack)
     retention, health, shown = _local_api(daemon, inherited, stack)
     for listener in daemon.listeners:
@@ -183,7 +182,7 @@ async def _start(
     await systemd.until_it_answers(
         config.webhooks.listen.host, daemon.listener.port, daemon.certificate, daemon.callback_urls
     )
-    _in_background(stack, "reloading", _reload_on_request(daemon, pair, asked))
+    _in_background(stack, "reloading", _reload_on_request(daemon, asked))
     _run_all(daemon, retention, health, shown, stack)
     log.info(
         "posd.started",
@@ -212,13 +211,7 @@ def _reading(database: Path) -> Iterator[None]:
         raise unusable(database, error) from error
 
 
-async def _open(
-    in_force: InForce,
-    surroundings: Surroundings,
-    noise: RejectedTraffic,
-    pair: Callable[[Config], CertificatePair],
-    stack: AsyncExitStack,
-) -> Daemon:
+async def _open(in_force: InForce, surroundings: Surroundings, noise: RejectedTraffic, stack: AsyncExitStack) -> Daemon:
     """Open the database, the certificate and the port for terminals. Return the parts."""
     config, now = in_force.config, surroundings.now
     _make_state_directory(config.database.path.parent)
@@ -232,7 +225,8 @@ async def _open(
         await clock.begin()
         used = config.database.witness.exists() or await store.read(changes.last_seq) > 0
     known_ca = KnownCa(store, files_in(config.database.tls_directory), now)
-    certificate = await ServedCertificate.open(pair(config), now, sure=clock.is_sure, known_ca=known_ca)
+    pair = certificate_pair(config, surroundings)
+    certificate = await ServedCertificate.open(pair, now, sure=clock.is_sure, known_ca=known_ca)
     try:
         daemon = Daemon(surroundings, store, clock, certificate, in_force, noise)
     except OSError as error:
@@ -333,18 +327,18 @@ async def _stored_of_terminals(
     return asked | await store.read(terminals.trusted_ones), await store.read(terminals.commissions)
 
 
-async def _reload_on_request(daemon: Daemon, pair: Callable[[Config], CertificatePair], asked: asyncio.Event) -> None:
+async def _reload_on_request(daemon: Daemon, asked: asyncio.Event) -> None:
     """Reload the configuration on each request, until cancelled."""
     while True:
         await asked.wait()
         asked.clear()
         notify(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000), STATUS="reloading")
-        await _reload(daemon, pair)
+        await _reload(daemon)
         await daemon.certificate.reload()
         notify(READY="1", STATUS=daemon.status_line())
 
 
-async def _reload(daemon: Daemon, pair: Callable[[Config], CertificatePair]) -> None:
+async def _reload(daemon: Daemon) -> None:
     in_force, running = daemon.in_force, daemon.config
     try:
         new = await asyncio.to_thread(load, running.file)
@@ -357,7 +351,7 @@ async def _reload(daemon: Daemon, pair: Callable[[Config], CertificatePair]) -> 
     changed = reload.taken_up(in_force.config, new)
     output.set_level(new.logging.level)
     daemon.callback_urls.use(new.webhooks.advertise_host, new.webhooks.public_url)
-    daemon.certificate.use(pair(reload.applied(running, new)))
+    daemon.certificate.use(certificate_pair(reload.applied(running, new), daemon.surroundings))
     daemon.fleet.adopt(clients, new.profiles)
     keys = reload.needs_restart(running, new)
     in_force.load(new, keys)

@@ -44,14 +44,6 @@ class KeyMerge(msgspec.Struct, frozen=True):
     aside: str | None
 
 
-class NewKey(msgspec.Struct, frozen=True):
-    """Result of a new callback key: its file, the path of the damaged file, and the number of open payments."""
-
-    path: str
-    aside: str | None
-    open: int
-
-
 class RestorePlan(msgspec.Struct, frozen=True):
     """Plan of a restore: the backup (or None), the mark to be recorded, and the keys."""
 
@@ -192,11 +184,12 @@ class Restore(msgspec.Struct, eq=False):
         except OSError as error:
             raise StoreError(f"cannot put the new database in place ({error.strerror}); restore again") from error
 
-    def new_key(self, operator: str) -> NewKey:
+    def new_key(self, operator: str) -> tuple[Path | None, int]:
         """Create a new callback key in place of a missing or damaged key. The damaged file is kept, and a mark records
         the operator.
 
-        Raise StoreError if there is no database, or the key is good.
+        Return the new path of the damaged file, and the number of open payments. Raise StoreError if there is no
+        database, or the key is good.
         """
         if not self.database.exists():
             raise StoreError(f"there is no database {self.database}; a new key is made with it, at the first start")
@@ -216,7 +209,7 @@ class Restore(msgspec.Struct, eq=False):
             make_key(self.callback_key)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"cannot make a new callback key ({error}); free the disk, and try again") from error
-        return NewKey(str(self.callback_key), str(aside) if aside else None, opened)
+        return aside, opened
 
     def _key_aside(self, replaced: Path) -> Path:
         """Return the name for a damaged key file."""

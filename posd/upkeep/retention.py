@@ -80,11 +80,8 @@ Place = tuple[str, str]
 BEGINNING: Place = ("", "")
 
 
-class LinkedRecords(msgspec.Struct, frozen=True):
-    """Payments or print jobs that belong together, and the reason why they are kept, or None."""
-
-    members: tuple[Any, ...] = ()
-    kept: RetentionReason | None = None
+#: Payments or print jobs that belong together, and the reason why they are kept, or None.
+Chain = tuple[tuple[Any, ...], RetentionReason | None]
 
 
 class PrunedTable(msgspec.Struct, frozen=True):
@@ -97,7 +94,7 @@ class PrunedTable(msgspec.Struct, frozen=True):
     name: str
     key: str
     index: str
-    chain_of: Callable[[sqlite3.Connection, str, str, Callable[[str], bool]], LinkedRecords]
+    chain_of: Callable[[sqlite3.Connection, str, str, Callable[[str], bool]], Chain]
     remove: Callable[[sqlite3.Connection, Any], None]
 
 
@@ -131,19 +128,19 @@ def first_uncounted(db: sqlite3.Connection) -> str | None:
     return next((change.at for change in changes.after(db, msgspec.json.decode(shift)["up_to"], 1)), None)
 
 
-def chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> LinkedRecords:
+def chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
     """Return the payments in the chain of one payment, or none if it was removed.
 
     `busy`: whether the chain has an open call.
     """
     found = transactions.get(db, identity)
     if found is None:
-        return LinkedRecords()
+        return (), None
     try:
         members = tuple(chains.ChainLinks(db, MAX_CHAIN).whole(found))
     except chains.ChainTooLong:
-        return LinkedRecords((found,), RetentionReason.CHAIN)
-    return LinkedRecords(members, _kept(db, members, before, busy))
+        return (found,), RetentionReason.CHAIN
+    return members, _kept(db, members, before, busy)
 
 
 def _kept(
@@ -201,7 +198,7 @@ def words_of(db: sqlite3.Connection, identity: str) -> tuple[str, bytes] | None:
     return (row[0], str(row[1]).encode()) if row else None
 
 
-def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> LinkedRecords:
+def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
     """Return a print job with its reprints and its originals, or none if it was removed."""
     found: dict[str, PrintJob] = {}
     waiting = [identity]
@@ -215,7 +212,7 @@ def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Cal
     kept = RetentionReason.CHAIN if len(found) > MAX_CHAIN else keeps_together(found.values(), before)
     if kept is None and any(busy(name) for name in found):
         kept = RetentionReason.OPEN
-    return LinkedRecords(tuple(found.values()), kept)
+    return tuple(found.values()), kept
 
 
 def remove_job(db: sqlite3.Connection, job: PrintJob) -> None:
@@ -257,15 +254,15 @@ class AgeLimit(msgspec.Struct, frozen=True):
 
 def old_chain(
     db: sqlite3.Connection, table: PrunedTable, identity: str, age: AgeLimit, busy: Callable[[str], bool]
-) -> LinkedRecords:
+) -> Chain:
     """Return the chain of one id, with the reason why it is kept."""
-    chain = table.chain_of(db, identity, age.before, busy)
-    if chain.kept is None and any(
+    members, kept = table.chain_of(db, identity, age.before, busy)
+    if kept is None and any(
         age.may_be_new(item.created_at, item.updated_at) or _number(db, table, item) > age.first_recent
-        for item in chain.members
+        for item in members
     ):
-        return LinkedRecords(chain.members, RetentionReason.RECENT)
-    return chain
+        kept = RetentionReason.RECENT
+    return members, kept
 
 
 def _number(db: sqlite3.Connection, table: PrunedTable, item: Any) -> int:
@@ -278,13 +275,12 @@ def _number(db: sqlite3.Connection, table: PrunedTable, item: Any) -> int:
 
 def remove_chain(
     unit: WriteTransaction, table: PrunedTable, identity: str, age: AgeLimit, busy: Callable[[str], bool]
-) -> LinkedRecords:
+) -> Chain:
     """Remove the whole chain of one id, or nothing. Return the chain, with the reason if it was kept."""
-    chain = old_chain(unit.db, table, identity, age, busy)
-    if chain.kept is None:
-        for item in chain.members:
-            table.remove(unit.db, item)
-    return chain
+    members, kept = old_chain(unit.db, table, identity, age, busy)
+    for item in members if kept is None else ():
+        table.remove(unit.db, item)
+    return members, kept
 
 
 class FeedSpan(msgspec.Struct, frozen=True):
@@ -501,8 +497,8 @@ class _Run(msgspec.Struct, eq=False):
         self.retention.progress = (f"removing {table.noun}", 0)
         age = await self._age(table.name, "created_at")
         dry_run, store = self.report.dry_run, self.retention.store
-        ask: Callable[..., Awaitable[LinkedRecords]] = store.read if dry_run else store.write
-        change: Callable[..., LinkedRecords] = old_chain if dry_run else remove_chain
+        ask: Callable[..., Awaitable[Chain]] = store.read if dry_run else store.write
+        change: Callable[..., Chain] = old_chain if dry_run else remove_chain
         remove = partial(change, table=table, age=age, busy=self.retention.busy)
         after: Place = BEGINNING
         gone: set[str] = set()  # in a dry run: ids that another chain would have removed
@@ -513,11 +509,11 @@ class _Run(msgspec.Struct, eq=False):
             began = monotonic()
             after = places[-1]
             ids = [identity for _, identity in places if identity not in gone]
-            for chain in await asyncio.gather(*(ask(partial(remove, identity=name)) for name in ids)):
-                if chain.kept is not None:
-                    self.report.kept[chain.kept] = self.report.kept.get(chain.kept, 0) + 1
+            for members, kept in await asyncio.gather(*(ask(partial(remove, identity=name)) for name in ids)):
+                if kept is not None:
+                    self.report.kept[kept] = self.report.kept.get(kept, 0) + 1
                     continue
-                names = {getattr(item, table.key) for item in chain.members} - gone
+                names = {getattr(item, table.key) for item in members} - gone
                 count += len(names)
                 if dry_run:
                     gone |= names

@@ -268,7 +268,8 @@ def test_a_mistake_is_one_problem_at_its_key(tmp_path: Path, key: str, text: str
     assert reason in problem.reason
     assert cure in problem.cure
     assert "hunter2" not in str(problem)
-    assert str(problem) == f"{problem.file}: {key} {problem.reason}; {problem.cure}"
+    where = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
+    assert str(problem) == f"{where}: {key} {problem.reason}; {problem.cure}"
 
 
 @pytest.mark.parametrize(("url", "reason"), URLS, ids=[url for url, _ in URLS])

@@ -186,13 +186,14 @@ def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> N
         confirm(aside(), "Make a new key?")
     with _told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
         drop_lost_output()
-        made = restoring.new_key(operator)
-    output.json(msgspec.json.encode(made))
-    output.line(say("restore", "made_key", path=made.path), "green")
-    if made.aside:
-        output.line(say("restore", "kept_key", file=made.aside))
+        kept, opened = restoring.new_key(operator)
+    path, file = str(database.callback_key), str(kept) if kept else None
+    output.json(msgspec.json.encode({"path": path, "aside": file, "open": opened}))
+    output.line(say("restore", "made_key", path=path), "green")
+    if file:
+        output.line(say("restore", "kept_key", file=file))
     output.line(chosen("callback_key")["lost"], "yellow")
-    output.line(say("restore", "open", payments=counted(made.open, named("payment"))))
+    output.line(say("restore", "open", payments=counted(opened, named("payment"))))
 
 
 def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:

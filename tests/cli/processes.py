@@ -1,19 +1,15 @@
 """Runners of `posd` in this process, as a process, and on a terminal, with a daemon or a stub of the daemon."""
 
 import contextlib
-import fcntl
 import json
 import os
-import pty
 import re
 import shlex
 import signal
 import socketserver
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +23,7 @@ from rich.cells import cell_len
 
 from posd.cli.main import main
 from posd.sandbox import Sandbox
+from tests.cli.terminals import on_terminal
 from tests.support import forks
 from tests.support.leftovers import command_line, owning_file, processes
 
@@ -288,32 +285,14 @@ def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: in
     reads. The screen has the lines of text without colours. Overwritten text is included. With `pipe` stdout is not the
     terminal.
     """
-    screen, end = pty.openpty()
-    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    with os.fdopen(screen, "r+b", buffering=0) as terminal, tempfile.TemporaryFile() as piped:
-        terminal.write(types.encode())
-        process = forks.Forked(
-            command(arguments, None, socket)[3:],
-            stdin=end,
-            stdout=piped.fileno() if pipe else end,
-            stderr=end,
-            env=environment | {"TERM": "xterm"},
-            session=True,
-        )
-        os.close(end)
-        written = b""
-        try:
-            with contextlib.suppress(OSError):  # EIO means that the process has closed its end
-                while part := terminal.read(65536):
-                    written += part
-            process.wait(PATIENCE)
-        finally:
-            process.kill()
-            process.wait()
+    with tempfile.TemporaryFile() as piped:
+        stdout = piped.fileno() if pipe else None
+        with on_terminal(socket, *arguments, size=(50, columns), types=types, stdout=stdout) as view:
+            returncode = view.ends()
         piped.seek(0)
-        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode()).replace("\r\n", "\n").replace("\r", "\n")
-        return Seen(process.returncode, piped.read().decode(), "", screen=text, written=written.decode())
+        written = view.raw.decode()
+        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written).replace("\r\n", "\n").replace("\r", "\n")
+        return Seen(returncode, piped.read().decode(), "", screen=text, written=written)
 
 
 @contextlib.contextmanager

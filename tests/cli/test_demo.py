@@ -4,6 +4,7 @@ processes.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import uuid
@@ -122,15 +123,11 @@ def test_three_charges_end_as_planned_and_the_receipt_is_printed(demos: Mapping[
     words = ("over mDNS", *events, "the receipt is printed")
     assert (ends, [each for each in words if each not in done.stdout]) == (RESULTS, []), done.stdout
 
-    [_, rest] = done.stdout.split("Receipt of charge 1, on the printer of the terminal\n")
-    receipt = rest.split("\n\nCharge 2 of 3")[0].splitlines()
-    steps = [line.split("  ")[-1] for line in receipt if "->" in line]
-    assert steps[1].startswith("print job, over TLS; answered: ")
-    assert steps[2:] == ["COMPLETED, by webhook", "printed"]
-    paper = [line.partition("|")[2].strip() for line in receipt if "->" not in line]
+    receipt = done.stdout.partition("Receipt of charge 1, on the printer of the terminal\n")[2]
     [ticket] = [line.split("ticket ")[1] for line in done.lines if "outcome: approved" in line]
-    shown = [line.split() for line in paper if line.startswith(("TOTAL", "ticket"))]
-    assert (paper[0], shown) == ("POSD DEMO", [["TOTAL", "11.20"], ["ticket", ticket]])
+    assert re.search(
+        rf"POSD DEMO(?s:.*)TOTAL +11\.20\b(?s:.*)ticket +{ticket}\b", receipt.partition("Charge 2 of 3")[0]
+    )
 
 
 def test_json_is_one_document_with_the_result_of_each_charge(demos: Mapping[str, Demo]) -> None:

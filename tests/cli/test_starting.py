@@ -86,14 +86,11 @@ def test_an_operation_is_named_by_its_type(command: str) -> None:
     assert program.document["outcome"] is None
 
 
-@every(
-    ("reversal", "words"),
-    [("cancellation", "a cancellation"), ("refund", "a refund"), (None, "posd does not know whether")],
-)
-def test_a_void_says_whether_it_was_a_cancellation_or_a_refund(reversal: str | None, words: str) -> None:
-    done = asked(final("void", reversal=reversal), "void", ID).ends(0)
-    [told] = [line for line in done.lines if line.startswith("result: The original was reversed")]
-    assert words in told
+def test_a_void_says_whether_it_was_a_cancellation_or_a_refund() -> None:
+    told = {"cancellation": "a cancellation", "refund": "a refund", None: "posd does not know whether"}
+    for reversal, words in told.items():
+        done = asked(final("void", reversal=reversal), "void", ID).ends(0)
+        assert [words in line for line in done.lines if line.startswith("result: The original was reversed")] == [True]
 
 
 # A fault of posd during a wait is not an outcome of the payment. After a lasting fault the payment counts as open.

@@ -12,7 +12,6 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
-from rich.cells import cell_len
 
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Layout
@@ -22,7 +21,7 @@ from posd.cli.simulator_screen import as_words
 from tests.cli.documents import AT, answer, attention, transaction
 from tests.cli.processes import Answer, Stub, asked
 from tests.cli.watch.shops import identity
-from tests.support.strange import ALL, OWN_SEQUENCE, STRANGE, assert_lines, assert_screen
+from tests.support.strange import ALL, STRANGE, assert_lines, assert_screen
 from tests.support.tables import every
 
 
@@ -69,14 +68,6 @@ def test_a_document_of_a_stream_is_valid_json_in_a_line(terminal: bool, monkeypa
     assert json.loads(written) == {"a": ALL}
     if terminal:
         assert_screen(written)
-
-
-def test_wide_letters_and_accents_keep_the_columns_of_a_table_in_line() -> None:
-    stream = Screen()
-    wide = ("\N{CJK UNIFIED IDEOGRAPH-5B57}" * 3, "Cafe\u0301", "e\u0302\u0323", "plain", STRANGE["combining"])
-    Output(as_json=False, stream=stream).table(("name", "next"), [(text, "|") for text in wide])
-    rows = OWN_SEQUENCE.sub("", stream.getvalue()).splitlines()[-len(wide) :]
-    assert len({cell_len(row[: row.rindex("|")]) for row in rows}) == 1, rows
 
 
 def test_a_live_line_does_not_control_the_screen() -> None:

@@ -28,8 +28,9 @@ from posd.cli.watch.state import Away, ListName, Shop, WatchState
 from posd.cli.watch.texts import lines, rates
 from tests.cli.documents import attention, outcome
 from tests.cli.processes import posd_on_terminal, started_posd
+from tests.cli.terminals import OnTerminal, on_terminal, started
 from tests.cli.watch.shops import BUSY, NOW, at, drawn, identity, in_doubt, payment, terminal
-from tests.cli.watch.terminal import OnTerminal, on_terminal, seen, started
+from tests.cli.watch.terminal import seen
 from tests.support.counter import PATIENCE, Counter
 from tests.support.strange import STRANGE, assert_lines
 from tests.support.tables import there

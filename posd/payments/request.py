@@ -359,7 +359,7 @@ class Resolution(Signed, frozen=True):
         ),
     ] = None
     type: Annotated[OperationType | None, Meta(description=f"{_LOST}its type; `charge` if omitted")] = None
-    amount: Annotated[AskedAmount | None, Meta(description=f"{_LOST}required; its sum counts")] = None
+    amount: Annotated[AskedAmount | None, Meta(description=f"{_LOST}required; only its sum counts")] = None
     sale: Annotated[AskedSale | None, Meta(description=f"{_LOST}the till's key of the sale")] = None
     original: Annotated[ChosenUuid | None, Meta(description=f"{_LOST}client_transaction_id of its original")] = None
 

@@ -128,10 +128,10 @@ def _reason(
     if code == _EXPIRED:
         since = ""
         if certificate is not None:
-            since = f" on {certificate.not_after:%Y-%m-%d}, {(now - certificate.not_after).days} days ago"
+            since = f" (on {certificate.not_after:%Y-%m-%d}, {(now - certificate.not_after).days} days ago)"
         return f"has expired{since}: renew it on the terminal, or correct the clock of this machine"
     if code == _NOT_YET_VALID:
-        since = f" before {certificate.not_before:%Y-%m-%d %H:%M} UTC" if certificate is not None else ""
+        since = f" (valid from {certificate.not_before:%Y-%m-%d %H:%M} UTC)" if certificate is not None else ""
         return f"is not valid yet{since}: correct the clock of this machine ({now:%Y-%m-%d %H:%M} UTC)"
     if code in _WRONG_NAME:
         if certificate is None or not (has := clean(", ".join((*certificate.names, *certificate.addresses)))):

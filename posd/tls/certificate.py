@@ -117,7 +117,7 @@ def _named(name: str, has: set[str]) -> bool:
 def renewal_reasons(info: CertificateInfo, wanted: Subjects, now: datetime) -> tuple[str, ...]:
     """Return the reasons for a renewal of a certificate, if any."""
     of_dates = {
-        Validity.EXPIRED: f"it has expired on {info.not_after:%Y-%m-%d}",
+        Validity.EXPIRED: f"it expired on {info.not_after:%Y-%m-%d}",
         Validity.ENDS: f"it ends in {info.days_left(now)} days",
         Validity.FUTURE: f"it is not valid yet: valid only from {info.not_before:%Y-%m-%d} on",
     }

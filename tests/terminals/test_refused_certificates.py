@@ -75,8 +75,10 @@ REFUSED: dict[str, Case] = {
     ),
     "the system's CAs": Case(usual, "", ("the CAs of this system do not certify it", "set ca_file")),
     "self-signed": Case(by_itself, 'ca_file = "{ca}"', ("is signed by itself", "{fingerprint}")),
-    "expired": Case(expired, 'ca_file = "{ca}"', (f"has expired on {YESTERDAY:%Y-%m-%d}, 1 days ago", "the clock")),
-    "not valid yet": Case(too_early, 'ca_file = "{ca}"', (f"is not valid yet before {TOMORROW:%Y-%m-%d}", "the clock")),
+    "expired": Case(expired, 'ca_file = "{ca}"', (f"has expired (on {YESTERDAY:%Y-%m-%d}, 1 days ago", "the clock")),
+    "not valid yet": Case(
+        too_early, 'ca_file = "{ca}"', (f"is not valid yet (valid from {TOMORROW:%Y-%m-%d}", "the clock")
+    ),
     "wrong name": Case(
         named,
         'ca_file = "{ca}"',

@@ -121,7 +121,7 @@ class AsyncPayment(
 
         The stream continues over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
         """
-        place = plans.watched(self._posd.socket, self.id, self._posd.on_away)
+        place = plans.watched(self)
         try:
             async with aclosing(self._posd.connection.follow(place)) as items:
                 async for item, change in items:

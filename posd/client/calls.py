@@ -241,7 +241,7 @@ class Starts(ABC, Generic[AnyOne, PaidOne, ReservedOne, ReversedOne, Printed]):
         first = stored if isinstance(stored, StoredPayment) else replace(payment, stored_at=stored_at)
         handle = self.transaction(replace(first, id=payment.id))
         call = plans.Call("PUT", plans.transaction_path(payment.id), body=payment.body)
-        return plans.begin(handle, call, states.Transaction, self.patience, self.on_away)
+        return plans.begin(handle, call, states.Transaction)
 
     @abstractmethod
     def _run(self, plan: plans.Plan[Any]) -> Any:
@@ -326,7 +326,7 @@ class Starts(ABC, Generic[AnyOne, PaidOne, ReservedOne, ReversedOne, Printed]):
             "reprint_of": reprint_of,
         }
         call = plans.put(plans.print_job_path(handle.id), fields)
-        return cast(Printed, self._run(plans.begin(handle, call, states.PrintJob, self.patience, self.on_away)))
+        return cast(Printed, self._run(plans.begin(handle, call, states.PrintJob)))
 
 
 class Reads(ABC, Generic[Payments, PrintJobs, Terminals, OneTerminal, OneHealth, OneVersion]):
@@ -413,7 +413,7 @@ class PaymentCalls(plans.Handle[states.Transaction], Generic[OneState, Ending, K
 
         Raise StillOpen when the time is over (the payment continues), UnknownResult or OutcomeUnknown.
         """
-        return cast(Ending, self._posd._run(plans.outcome(self, timeout, self._posd.on_away, show)))
+        return cast(Ending, self._posd._run(plans.outcome(self, timeout, show)))
 
     def is_known(self, within: float = plans.ON_ITS_WAY_SECONDS) -> Known:
         """Return whether posd knows a payment that was stored before a crash of the till. The call starts nothing.
@@ -422,7 +422,7 @@ class PaymentCalls(plans.Handle[states.Transaction], Generic[OneState, Ending, K
         means that the payment was never started. Raise Unreachable. Raise OutcomeUnknown if posd may have lost the
         record in a restore, unless the payment was stored later.
         """
-        plan = plans.is_known(self._posd.socket, self, within, self._posd._away(plans.passes))
+        plan = plans.is_known(self, within, self._posd._away(plans.passes))
         return cast(Known, self._posd._run(plan))
 
     def state(self) -> OneState:
@@ -431,7 +431,7 @@ class PaymentCalls(plans.Handle[states.Transaction], Generic[OneState, Ending, K
 
     def _state(self, call: plans.Call, *, once: bool = False) -> OneState:
         """Make a call that returns the transaction. With `once`, do not repeat the call if posd may have read it."""
-        return cast(OneState, self._posd._run(plans.changed(call, self._posd._away(), self, once=once)))
+        return cast(OneState, self._posd._run(plans.changed(self, call, once=once)))
 
     def abort(self) -> OneState:
         """Request the abort of the payment. Then wait for the outcome, because an approval can be faster.
@@ -492,14 +492,14 @@ class PrintCalls(plans.Handle[states.PrintJob], Generic[OneState]):
         Raise StillPrinting when the time is over (the job continues), Problem if posd does not know the job, or
         Unreachable if posd keeps failing.
         """
-        plan = plans.print_outcome(self._posd.socket, self, timeout, self._posd.on_away)
+        plan = plans.print_outcome(self, timeout)
         return cast(OneState, self._posd._run(plan))
 
 
 def _look(handle: plans.Handle[plans.R], path: str, kind: type[plans.R]) -> Any:
     """Read the state of a handle. Wait while posd cannot read its database."""
     posd = handle._posd
-    return posd._run(plans.look(posd.socket, plans.get(path), kind, posd._away(plans.passes), handle))
+    return posd._run(plans.look(handle, plans.get(path), kind, posd._away(plans.passes)))
 
 
 # The sync client.
@@ -515,7 +515,7 @@ class Payment(PaymentCalls[states.Transaction, states.Outcome[states.E], bool], 
 
         The stream continues over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
         """
-        place = plans.watched(self._posd.socket, self.id, self._posd.on_away)
+        place = plans.watched(self)
         try:
             for item, change in self._posd.connection.follow(place):
                 if item.event == plans.OUTCOME_ITEM:

@@ -258,15 +258,13 @@ def one(call: Call, kind: type[R], away: Away, *, once: bool = False) -> Plan[R]
     return documents.read(kind, reply.body)
 
 
-def changed(
-    call: Call, away: Away, handle: Handle[states.Transaction], *, once: bool = False
-) -> Plan[states.Transaction]:
+def changed(handle: Handle[states.Transaction], call: Call, *, once: bool = False) -> Plan[states.Transaction]:
     """Make a call that returns the transaction."""
-    handle._newest = state = yield from one(call, states.Transaction, away, once=once)
+    handle._newest = state = yield from one(call, states.Transaction, handle._posd._away(), once=once)
     return state
 
 
-def look(socket: str, call: Call, kind: type[R], away: Away, handle: Handle[R]) -> Plan[R]:
+def look(handle: Handle[R], call: Call, kind: type[R], away: Away) -> Plan[R]:
     """Read the state of a payment or print job. Raise Problem if posd does not know it.
 
     Raise Unreachable if posd cannot check. Unreachable is no Problem, because a till could take a Problem for a
@@ -275,11 +273,11 @@ def look(socket: str, call: Call, kind: type[R], away: Away, handle: Handle[R]) 
     try:
         handle._newest = state = yield from one(call, kind, away)
     except Problem as problem:
-        raise _failed_look(socket, problem) from problem
+        raise _failed_look(handle, problem) from problem
     return state
 
 
-def is_known(socket: str, handle: Handle[states.Transaction], within: float, away: Away) -> Plan[bool]:
+def is_known(handle: Handle[states.Transaction], within: float, away: Away) -> Plan[bool]:
     """Return whether posd knows a transaction. Retry for `within` seconds. Raise OutcomeUnknown, or as `look` does.
 
     The result is False only if posd itself reports `never_started`. After a restore with lost records, the record may
@@ -288,7 +286,7 @@ def is_known(socket: str, handle: Handle[states.Transaction], within: float, awa
     call, end = get(transaction_path(handle.id)), time.monotonic() + within
     while True:
         try:
-            yield from look(socket, call, states.Transaction, away, handle)
+            yield from look(handle, call, states.Transaction, away)
         except Problem as problem:
             if problem.status == GONE:
                 return True
@@ -316,10 +314,11 @@ def whole(call: Call, member: str, kind: type[R], away: Away) -> Plan[list[R]]:
     return rows
 
 
-def begin(handle: Handle[R], call: Call, kind: type[R], patience: float, on_away: OnAway | None) -> Plan[Handle[R]]:
+def begin(handle: Handle[R], call: Call, kind: type[R]) -> Plan[Handle[R]]:
     """Start the payment or print job of a handle, and return the handle with the state (see `start`)."""
+    posd = handle._posd
     try:
-        reply = yield from start(handle._posd.socket, call, patience, on_away, unsent_patience=patience)
+        reply = yield from start(posd.socket, call, posd.patience, posd.on_away, unsent_patience=posd.patience)
     except Problem as problem:
         problem.compare(handle._stored_at)
         raise
@@ -350,10 +349,8 @@ def start(
             call = replace(call, pause=pause)
 
 
-def outcome(
-    handle: Handle[states.Transaction], timeout: float | None, on_away: OnAway | None, show: Show | None = None
-) -> Plan[Any]:  # an Outcome with the effect type of the started operation
-    """Wait for the outcome of a transaction.
+def outcome(handle: Handle[states.Transaction], timeout: float | None, show: Show | None = None) -> Plan[Any]:
+    """Wait for the outcome of a transaction, an Outcome with the effect type of the started operation.
 
     The calls start nothing. Raise StillOpen, OutcomeUnknown, or UnknownResult.
     """
@@ -371,12 +368,10 @@ def outcome(
         return OutcomeUnknown(handle.id, problem.compare(handle._stored_at))
 
     path = transaction_path(handle.id, "/outcome")
-    return (yield from _wait(handle, path, take, unknown, states.StillOpen, timeout, on_away, show))
+    return (yield from _wait(handle, path, take, unknown, states.StillOpen, timeout, show))
 
 
-def print_outcome(
-    socket: str, handle: Handle[states.PrintJob], timeout: float | None, on_away: OnAway | None
-) -> Plan[states.PrintJob]:
+def print_outcome(handle: Handle[states.PrintJob], timeout: float | None) -> Plan[states.PrintJob]:
     """Wait for the end of a print job. The calls start nothing. Raise StillPrinting, or as `look` does."""
 
     def take(reply: Reply) -> states.PrintJob | None:
@@ -384,7 +379,7 @@ def print_outcome(
         return state if state.final else None
 
     path = print_job_path(handle.id, "/outcome")
-    return (yield from _wait(handle, path, take, partial(_failed_look, socket), states.StillPrinting, timeout, on_away))
+    return (yield from _wait(handle, path, take, partial(_failed_look, handle), states.StillPrinting, timeout))
 
 
 def _wait(
@@ -394,12 +389,11 @@ def _wait(
     unknown: Callable[[Problem], PosdError],
     still_open: Callable[[str, Any], PosdError],
     timeout: float | None,
-    on_away: OnAway | None,
     show: Show | None = None,
 ) -> Plan[T]:
     """Wait until `take` returns the end from a reply. Raise the error of `unknown` or `still_open`."""
     end = None if timeout is None else time.monotonic() + timeout
-    away, pause = Away(None, on_away, passes), 0.0
+    away, pause = Away(None, handle._posd.on_away, passes), 0.0
     shown, longest = None, None if show is None else 0.0
     while True:
         try:
@@ -491,11 +485,11 @@ class Place(Generic[R]):
         return _next_try(self._away, error, None)
 
 
-def watched(socket: str, identity: str, on_away: OnAway | None) -> Place[states.Change | states.State]:
+def watched(handle: Handle[states.Transaction]) -> Place[states.Change | states.State]:
     """Return the stream position before a transaction's first event."""
-    path = transaction_path(identity, "/events")
+    posd, path = handle._posd, transaction_path(handle.id, "/events")
     return Place[states.Change | states.State](
-        socket, path, states.Change, 0, on_away, unnumbered={STATE_ITEM: states.State}
+        posd.socket, path, states.Change, 0, posd.on_away, unnumbered={STATE_ITEM: states.State}
     )
 
 
@@ -521,10 +515,10 @@ def _next_try(away: Away, error: PosdError, end: float | None) -> float:
     return pause if left is None else min(pause, left)
 
 
-def _failed_look(socket: str, problem: Problem) -> PosdError:
+def _failed_look(handle: Handle[Any], problem: Problem) -> PosdError:
     """Return the problem of a started payment as an error: itself, or Unreachable if posd could not check."""
     advice = "its state is not known: ask again, and start nothing in its place"
-    return _not_known(socket, problem, advice) if problem.status >= 500 else problem
+    return _not_known(handle._posd.socket, problem, advice) if problem.status >= 500 else problem
 
 
 def _not_known(socket: str, error: PosdError, advice: str, *, sent: bool = True) -> Unreachable:

@@ -99,7 +99,7 @@ def advance(
     The caller drops repeated events.
     """
     before = transaction
-    transaction = _hear(transaction, event.serial_number, "an event arrived from", now)
+    transaction = _hear(transaction, event.serial_number, "an event arrived from there", now)
     transaction = clear(transaction, *_SILENCES)
     if seen is RepeatedEvent.REUSED:
         transaction = attend(
@@ -148,7 +148,7 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
     heard = transaction.heard
     match judgement:
         case StartAccepted(serial_number=serial):
-            transaction = _hear(_set(transaction, acknowledged=True), serial, "the acknowledgement arrived from", now)
+            transaction = _hear(_set(transaction, acknowledged=True), serial, "it acknowledged the payment", now)
             if transaction.phase in (Phase.STARTING, Phase.IN_DOUBT):
                 transaction = clear(_set(transaction, phase=Phase.ACTIVE), AttentionCode.IN_DOUBT)
             transaction = _disprove(transaction, "its acknowledgement", now)
@@ -190,7 +190,7 @@ def quarantined(transaction: Transaction, reason: str, now: datetime, serial: st
     The callback's token proves that the request reached a terminal, even if posd had inferred otherwise. `serial`: the
     serial in the callback, if that terminal is outside the fleet.
     """
-    after = _hear(transaction, serial, "an event of it arrived from", now)
+    after = _hear(transaction, serial, "an event of it arrived from there", now)
     return _touch(_unusable(after, "a callback of this payment could not be used", reason, now), transaction, now)
 
 
@@ -388,7 +388,7 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
         _set(transaction, mismatched=True),
         AttentionCode.SERIAL_MISMATCH,
         now,
-        f"terminal {transaction.terminal} was asked, {how} {serial}: another device has it",
+        f"terminal {transaction.terminal} was asked, but {serial}, another device, has it ({how})",
     )
 
 
@@ -398,7 +398,7 @@ def _bears_id(transaction: Transaction, answer: SearchFailed, now: datetime) -> 
     Then the proof that an open transaction never started is impossible. Unreadable data never changes an outcome.
     """
     if not answer.unreadable:
-        transaction = _hear(transaction, answer.serial_number, "a search found it on", now)
+        transaction = _hear(transaction, answer.serial_number, "a search found it there", now)
         return _unusable(transaction, "a search found this payment, but posd cannot use the reply", answer.reason, now)
     if transaction.phase is not Phase.FINAL:
         transaction = _set(transaction, heard=True)
@@ -410,7 +410,7 @@ def _found(transaction: Transaction, event: TransactionEvent | NotAnEvent, now: 
     """Apply one element of a search's reply that has the transaction's id."""
     if isinstance(event, NotAnEvent):
         return _unusable(transaction, "a search found this payment in an unusable form", str(event), now)
-    transaction = _hear(transaction, event.serial_number, "a search found it on", now)
+    transaction = _hear(transaction, event.serial_number, "a search found it there", now)
     transaction = _note_damage(transaction, "a search's answer", event.damaged, now)
     step = lifecycle.apply_search_state(transaction.trail, event.status)
     transaction = _note_strange(_set(transaction, trail=step.trail), event, step, now)

@@ -410,17 +410,20 @@ COMPOSED: Mapping[str, Mapping[str, Sequence[int]]] = {
     "calls/*.py": {"ValueError": (0,), **FAULTS},
     "records/*.py": {"storage_problem": (0,), "KeyFileError": (0,), **FAULTS},
     "daemon/*.py": {"SocketError": (0,), "StoreError": (0,), "_why": ()},
-    "tls/*.py": dict.fromkeys(("TlsError", "CertificateNotShown"), (0,)),
+    "tls/*.py": dict.fromkeys(
+        ("TlsError", "CertificateNotShown", "OutsideDates", "SubjectError", "ConnectionError"), (0,)
+    ),
     "terminals/*.py": dict.fromkeys(("CallFailed", "ProbeResult", "Doubtful", "OSError", "UnreadableReply"), (0,))
-    | {"AnotherFingerprint": (1,), "_reason": (), "why_not": (), "_words": (), "_what": ()},
+    | {"AnotherFingerprint": (1,), "_reason": (), "why_not": (), "words": ()},
     "payments/*.py": dict.fromkeys(("CallFailed", "Doubtful", "NotSent"), (0,))
     | dict.fromkeys(("doubt", "taken_over", "_note_damage", "_unusable", "_disprove"), (1,))
     | {
         "_words": (),
         "_hole": (),
+        "_hear": (2,),
+        "SearchFailed": (0,),
         "attend": (3,),
         "disputed": (1,),
-        "_hear": (2,),
         "Failure": (2,),
         "_unknown": (1,),
         "misfit": (),
@@ -429,7 +432,7 @@ COMPOSED: Mapping[str, Mapping[str, Sequence[int]]] = {
     },
     "printing/*.py": dict.fromkeys(("CallFailed", "Doubtful", "NotSent"), (0,))
     | dict.fromkeys(("doubt", "taken_over", "_accept", "_reopen"), (1,))
-    | {"attend": (3,), "storage_problem": (0,), **FAULTS},
+    | {"NoAnswer": (0,), "attend": (3,), "storage_problem": (0,), **FAULTS},
 }
 #: Problems whose Spanish text needs no words of the daemon.
 SAYS_ALL = {code for code, row in read(Language.ES)["problem"].items() if row.get("says_all")}

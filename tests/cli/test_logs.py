@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from posd.cli.operate.logs import MAX_LINE_BYTES, sentence
 from tests.cli.processes import PATIENCE, command, posd, posd_on_terminal
 from tests.support.tables import every, there
 
+CASES = tomllib.loads(Path(__file__).with_name("logs.toml").read_text())
 #: Events that the daemon can log.
 EVENTS = catalogue.events()
 
@@ -75,21 +77,7 @@ def test_lines_are_sentences_with_time_and_level_and_the_cure_once(tmp_path: Pat
     ]
 
 
-@every(
-    ("wish", "events"),
-    [
-        ("", [item["event"] for item in LINES]),
-        ("--level warning", [MARK, MARK]),
-        ("-p error", [MARK]),
-        ("--grep payment.att", [MARK, MARK]),
-        (f"--grep {ONE.upper()}", ["payment.started", MARK]),
-        (f"-g {ONE[:8]} --level warning", [MARK]),
-        ("-g J-1", ["webhook.print"]),
-        ("-g nothing", []),
-        ("-n 2", ["webhook.print", "of.tomorrow"]),
-        ("-n 1 --level warning", [MARK]),
-    ],
-)
+@every(("wish", "events"), CASES["selected"].items())
 def test_selected_lines_are_shown_and_json_is_unchanged(tmp_path: Path, wish: str, events: list[str]) -> None:
     """A line for the journal begins with its level. The command removes this level."""
     first, *rest = LINES
@@ -196,30 +184,13 @@ def stub(directory: Path, script: str) -> dict[str, str]:
     return {"PATH": f"{path.parent}:{os.environ['PATH']}"}
 
 
-WHILE = "--since=2026-11-20 00:00:00 --until=@1795185000"
-
-
-@every(
-    ("line", "asked"),
-    [
-        ("", "--lines=200"),
-        ("--follow", "--lines=20 --follow"),
-        ("-n 7", "--lines=7"),
-        ("--all", "--lines=all"),
-        ("--since 2026-11-20 --until 2026-11-20T14:30Z", f"--lines=all {WHILE}"),
-        ("--level error", "--lines=200 --priority=err"),
-        ("--grep payment", "--lines=all"),
-        ("--grep payment -f", "--lines=20 --follow"),
-        ("--unit posd@2", "--lines=200"),
-    ],
-)
+@every(("options", "asked"), CASES["journalctl"].items())
 def test_journalctl_selects_as_far_as_it_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, asked: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, asked: str
 ) -> None:
     monkeypatch.setenv("PATH", stub(tmp_path, f'echo "$@" > {tmp_path}/asked')["PATH"])
-    posd("logs", *line.split()).ends(0)
-    unit = "posd@2" if "--unit" in line else "posd"
-    assert (tmp_path / "asked").read_text() == f"--unit={unit} --output=cat --no-pager {asked}\n"
+    posd("logs", *options.split()).ends(0)
+    assert (tmp_path / "asked").read_text() == f"{asked}\n"
 
 
 @every(

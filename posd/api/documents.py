@@ -136,7 +136,7 @@ class Check(msgspec.Struct, frozen=True):
 
     status: Annotated[State, Meta(description="`failing`: no payments are possible")]
     detail: Annotated[str, Meta(description="what was found")]
-    todo: Annotated[str, Meta(description="what a person should do, empty if nothing")]
+    todo: Annotated[str, Meta(description="what an operator should do, empty if nothing")]
     commands: Annotated[list[RemedyStep], Meta(description="the same in steps, each with its command")]
     reason: Annotated[
         str, Meta(description="what was found, as a word for programs; empty if nothing. New words may be added")

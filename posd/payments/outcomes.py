@@ -134,8 +134,8 @@ def finish(transaction: Transaction, outcome: Outcome, now: datetime) -> Transac
     if old is not None:
         outcome = _set(outcome, supersedes=old)
         if old.result is not outcome.result:
-            said = "a person's word" if old.by_operator else "inference"
-            says = "a person says" if outcome.by_operator else "the terminal says"
+            said = "an operator's decision" if old.by_operator else "inference"
+            says = "an operator says" if outcome.by_operator else "the terminal says"
             transaction = attend(
                 transaction,
                 AttentionCode.OUTCOME_CORRECTED,

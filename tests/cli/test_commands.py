@@ -113,7 +113,7 @@ def test_a_person_releases_the_terminal_and_resolves_the_payment() -> None:
         run("release", payment, "--operator", "Ana", "--note", "it hangs").ends(0)
         run("list", "--attention").ends(0, f"posd resolve {payment} RESULT")
         run("resolve", payment, "approved", "--reference", reference, "--note", "the slip says so", "--yes").ends(0)
-        freed = f"terminal freed by a person\tby Ana, user id {os.getuid()}, note: it hangs"
+        freed = f"terminal freed\tby Ana, user id {os.getuid()}, note: it hangs"
         run("show", payment).ends(0, freed, f"reference {reference}, note: the slip says so")
         run("resolve", payment, "declined", "--note", "no", "--yes").ends(1, "already ended (approved)")
         run("reprocess").ends(0)
@@ -138,7 +138,7 @@ def test_a_stuck_print_job_is_waited_for_over_a_restart_and_resolved_by_a_person
             stdout, stderr = waiting.communicate(timeout=PATIENCE)
         assert waiting.returncode == 1, stderr
         assert "An operator recorded that the document is not printed." in stdout
-        run("print-jobs", "stuck").ends(0, "decided by a person: FAILED", "note: nothing came out")
+        run("print-jobs", "stuck").ends(0, "decided by an operator: FAILED", "note: nothing came out")
         run("print-jobs", "stuck", "--wait").ends(1)
         run("resolve", "stuck", "FAILED", "--note", "x").ends(1)
 

@@ -183,7 +183,7 @@ def test_a_person_can_resolve_a_payment_after_not_started_was_disproved() -> Non
     transaction = after(person(Result.APPROVED), start=disproved)
     assert there(transaction.outcome).supersedes == disproved.withdrawn
     corrected = there(transaction.attention_of(AttentionCode.OUTCOME_CORRECTED))
-    assert corrected.detail == "the outcome was not_started by inference; a person says approved"
+    assert corrected.detail == "the outcome was not_started by inference; an operator says approved"
     ended = after(event(R1), start=transaction)
     assert (there(ended.outcome).supersedes, ended.withdrawn) == (transaction.outcome, None)
     assert codes(ended) == {"outcome_corrected"}
@@ -191,7 +191,7 @@ def test_a_person_can_resolve_a_payment_after_not_started_was_disproved() -> Non
 
 def test_a_final_event_that_corrects_a_person_says_so() -> None:
     corrected = there(after(person(Result.CANCELED), event(R1)).attention_of(AttentionCode.OUTCOME_CORRECTED))
-    assert corrected.detail == "the outcome was canceled by a person's word; the terminal says approved"
+    assert corrected.detail == "the outcome was canceled by an operator's decision; the terminal says approved"
 
 
 def test_a_request_that_was_never_sent_says_why() -> None:

@@ -238,7 +238,7 @@ def fill_day(book: Book, count: int, morning: datetime, terminals: int = 3) -> N
 
 
 def fill_trouble(book: Book, morning: datetime) -> None:
-    """Add payments that are open, in doubt, contradicted, of another amount, decided by a person, or corrected."""
+    """Add payments that are open, in doubt, contradicted, of another amount, decided by an operator, or corrected."""
     at = [morning.astimezone(UTC) + timedelta(hours=10, minutes=17 * number) for number in range(6)]
     book.put(900001, at[0], result=None)
     book.put(900002, at[1], result=None, phase=Phase.IN_DOUBT, terminal="SN-0002", attention=("in_doubt",))

@@ -44,7 +44,7 @@ def hint(job: Mapping[str, Any]) -> str:
     hints, status = chosen("hint"), job["status"]
     if job["phase"] == "in_doubt" or status is None:
         return str(hints["print_in_doubt" if job["phase"] == "in_doubt" else "asking"])
-    return str(chosen("printing").get(status, {}).get("hint", f"the terminal says {status}"))
+    return str(chosen("printing").get(status, {}).get("hint", translate(f"the terminal says {status}")))
 
 
 def state(job: Mapping[str, Any]) -> str:

@@ -544,6 +544,13 @@ def test_a_sentence_in_a_sentence_is_translated_and_values_are_not() -> None:
     assert translate("words of a newer posd: no answer") == "words of a newer posd: sin respuesta"
 
 
+@pytest.mark.usefixtures("in_spanish")
+def test_the_outcome_of_a_swapped_terminal_is_in_the_language() -> None:
+    done = {**outcome("approved", EVENT), "final_event": {"terminal": {"serial_number": "SN-0099"}}}
+    pairs = dict(outcome_pairs(transaction(outcome=done, next_step="done", terminal="SN-0001")))
+    assert "SN-0099, aunque se llamó a SN-0001" in pairs.values()
+
+
 def test_each_label_exists_in_each_language() -> None:
     ended = transaction(outcome=outcome("approved", {"kind": "event", "event_id": "e"}), phase="final")
     pairs = [*transaction_pairs(ended), *transaction_pairs(DOUBT), *outcome_pairs(ended), *job_pairs(print_job())]

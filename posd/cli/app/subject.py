@@ -563,7 +563,7 @@ def _candidates(found: Sequence[Found]) -> Iterator[str]:
     for subject, document in found[:LISTED]:
         yield f"  {subject.id(document)}  {_about(subject, document)}"
     if len(found) > LISTED:
-        yield "  and more"
+        yield translate("  and more")
 
 
 def _about(subject: Subject, document: Document) -> str:

@@ -332,7 +332,7 @@ def show_result(output: Output, result: Mapping[str, Any]) -> None:
         output.line(say("reprocess", "skipped", **checked))
     output.line(say("reprocess", "applied", applied=len(applied), left=result["quarantined"]))
     if applied:
-        rows = [(str(item["id"]), Id(_about(item)), item["verdict"] or "known") for item in applied]
+        rows = [(str(item["id"]), Id(_about(item)), named(item["verdict"] or "known")) for item in applied]
         output.table(("id", "about", "verdict"), rows)
     if not differences:
         output.line("Nothing differed.", "green")

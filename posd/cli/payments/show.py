@@ -130,8 +130,8 @@ def _ran_on(transaction: Mapping[str, Any]) -> str:
     """Return the terminal that was asked, and the terminal that ran the payment if it is another one."""
     meant = str(transaction["terminal"])
     given = (transaction["outcome"]["final_event"] or {}).get("terminal")
-    said = given.get("serial_number") if isinstance(given, Mapping) else None
-    return f"{said}, though {meant} was asked" if isinstance(said, str) and said not in ("", meant) else meant
+    said = str(given.get("serial_number") or meant) if isinstance(given, Mapping) else meant
+    return meant if said == meant else translate(f"{said}, though {meant} was asked")
 
 
 def show_outcome(output: Output, transaction: Mapping[str, Any]) -> None:

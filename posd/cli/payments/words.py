@@ -69,7 +69,7 @@ def approval(transaction: Mapping[str, Any]) -> str:
     """Return the meaning of a transaction's approval, in one or two sentences."""
     if transaction["type"] == "void":
         reversal = transaction["outcome"]["reversal"]
-        return str(chosen("reversal").get(reversal or "unknown", f"The original was reversed: {reversal}."))
+        return str(chosen("reversal").get(reversal or "unknown", translate(f"The original was reversed: {reversal}.")))
     return words_of(transaction).approved
 
 
@@ -84,7 +84,7 @@ def status_hint(status: str | None, transaction: Mapping[str, Any]) -> str:
     """Return the meaning of a lifecycle state for the cashier, in one line."""
     if status is None:
         return str(chosen("hint")["asking"])
-    return _of_status("hint", transaction, status) or f"the terminal says {status}"
+    return _of_status("hint", transaction, status) or translate(f"the terminal says {status}")
 
 
 def hint(transaction: Mapping[str, Any]) -> str:

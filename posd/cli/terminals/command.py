@@ -36,7 +36,7 @@ def terminal_row(terminal: Mapping[str, Any], word: Callable[[str], str] = str) 
     """Return a terminal's row; one outside of the configuration is marked. `word` returns a word in the language."""
     known = terminal.get("in_fleet", True)
     return (
-        terminal["serial"] if known else f"{terminal['serial']} (not in the fleet)",
+        terminal["serial"] if known else f"{terminal['serial']} ({word('not in the fleet')})",
         " ".join(part for part in (terminal["brand"], terminal["model"]) if part) or "-",
         terminal["base_url"] or word("no address"),
         terminal["source"] or "-",

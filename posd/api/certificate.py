@@ -25,7 +25,7 @@ from posd.base.problems import RemedyStep, remedy
 from posd.base.times import iso
 from posd.httpd.admission import plain
 from posd.tls.certificate import Subjects, Validity, renewal_reasons
-from posd.tls.files import OutsideDates, ServingContext, TlsError, TlsFiles, load_pair, new_ca_signs_from, publish_ca
+from posd.tls.files import ServingContext, TlsError, TlsFiles, load_pair, new_ca_signs_from, outside_dates, publish_ca
 from posd.upkeep.known_ca import REMEDY, STEPS, KnownCa
 
 #: Seconds between two checks of the files and of this machine's addresses. SIGHUP and a changed address start a check
@@ -119,15 +119,16 @@ class ServedCertificate(msgspec.Struct, eq=False):
             await known_ca.look()
         state = _state(pair)
         try:
-            served = await asyncio.to_thread(load_pair, *pair.files, now() if sure() else None)
-        except OutsideDates as error:
-            await _renew_first(pair, error)
-            state = _state(pair)
             served = await asyncio.to_thread(load_pair, *pair.files, None)
         except TlsError as error:
             if known_ca is None or known_ca.trouble is None:
                 raise
             raise TlsError(f"{str(error).partition('; ')[0]}; {REMEDY}") from error
+        at = now()
+        if sure() and (words := outside_dates(served.info, pair.certificate, at)) is not None:
+            await _renew_first(pair, words, ended=served.info.validity(at) is Validity.EXPIRED)
+            state = _state(pair)
+            served = await asyncio.to_thread(load_pair, *pair.files, None)
         return cls(pair, state, served, now, check_seconds, sure, known_ca)
 
     def use(self, pair: CertificatePair) -> None:
@@ -284,21 +285,21 @@ class ServedCertificate(msgspec.Struct, eq=False):
         return True
 
 
-async def _renew_first(pair: CertificatePair, error: OutsideDates) -> None:
+async def _renew_first(pair: CertificatePair, words: str, *, ended: bool) -> None:
     """Renew the pair if it is outside its dates, by a trusted clock. Raise TlsError if it has expired and cannot be
     renewed.
 
     A pair that is not yet valid is served even if it cannot be renewed, because a refused start would not help.
+    `words`: text about the dates. `ended`: whether the pair has expired.
     """
-    ended = error.validity is Validity.EXPIRED
     if pair.renewable is None:
         if ended:
-            raise error
+            raise TlsError(words)
         return
     if failure := await renew(pair.renewable):
         if ended:
-            raise TlsError(f"{error}. Renewing it failed: {failure}") from error
-        log.warning("certificate.not_renewed", error=failure, detail=str(error))
+            raise TlsError(f"{words}. Renewing it failed: {failure}")
+        log.warning("certificate.not_renewed", error=failure, detail=words)
         return
     log.info("certificate.renewed", detail="it had ended" if ended else "it was not valid yet")
 

@@ -166,7 +166,7 @@ async def _start(
     stack: AsyncExitStack,
 ) -> None:
     """Build and start all parts, in this order. Push the steps of the stop to the stack."""
-    inherited = sockets.InheritedSockets()
+    inherited = sockets.inherited()
     asked = asyncio.Event()
     in_force = InForce(config, surroundings.now, surroundings.elapsed)
     if refused:
@@ -430,7 +430,7 @@ def _local_api(
     )
     daemon.listeners += _local_listeners(daemon, all_calls, inherited)
     daemon.listeners += shown.listeners()
-    inherited.close()
+    sockets.refuse_unused(inherited)
     _at_the_stop(
         stack,
         retention.stop,
@@ -461,7 +461,7 @@ def _local_listeners(
     listeners = []
     for served_app, path, group, admin, most, limit in doors:
         try:
-            listening = inherited.take(path, group) or daemon.surroundings.unix_socket(path, group)
+            listening = sockets.take(inherited, path, group) or daemon.surroundings.unix_socket(path, group)
         except sockets.SocketError as error:
             if served_app is not feed:
                 raise

@@ -58,42 +58,46 @@ def lock_directory(directory: Path) -> int:
         ) from error
 
 
-class InheritedSockets:
-    """Listening sockets that the service manager passed (sd_listen_fds(3)), by path.
+#: Listening sockets that the service manager passed (sd_listen_fds(3)), by path.
+InheritedSockets = dict[str, socket.socket]
+
+
+def inherited() -> InheritedSockets:
+    """Adopt the passed sockets. No child process inherits them.
 
     Passed sockets stay open while the daemon restarts, so tills wait in their queues.
     """
+    count = os.environ.pop("LISTEN_FDS", "")
+    for_us = os.environ.pop("LISTEN_PID", "") == str(os.getpid())
+    os.environ.pop("LISTEN_FDNAMES", None)
+    descriptors = range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count)) if for_us and count.isdecimal() else ()
+    found: InheritedSockets = {}
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+        passed = socket.socket(fileno=descriptor)
+        found[os.path.realpath(str(passed.getsockname()))] = passed
+    return found
 
-    def __init__(self) -> None:
-        """Adopt the passed sockets. No child process inherits them."""
-        count = os.environ.pop("LISTEN_FDS", "")
-        for_us = os.environ.pop("LISTEN_PID", "") == str(os.getpid())
-        os.environ.pop("LISTEN_FDNAMES", None)
-        descriptors = range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count)) if for_us and count.isdecimal() else ()
-        self._sockets: dict[str, socket.socket] = {}
-        for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)
-            passed = socket.socket(fileno=descriptor)
-            self._sockets[os.path.realpath(str(passed.getsockname()))] = passed
 
-    def take(self, path: Path, group: str) -> socket.socket | None:
-        """Return the passed socket at a path, or None. Set its group if possible."""
-        found = self._sockets.pop(os.path.realpath(path), None)
-        if found is not None:
-            with suppress(OSError, NoGroup):
-                _give(path, _gid(path, group))
-        return found
+def take(passed: InheritedSockets, path: Path, group: str) -> socket.socket | None:
+    """Return the passed socket at a path, or None. Set its group if possible."""
+    found = passed.pop(os.path.realpath(path), None)
+    if found is not None:
+        with suppress(OSError, NoGroup):
+            _give(path, _gid(path, group))
+    return found
 
-    def close(self) -> None:
-        """Raise SocketError if a passed socket is unused, because its clients would wait without end."""
-        if self._sockets:
-            names = ", ".join(self._sockets)
-            for passed in self._sockets.values():
-                passed.close()
-            raise SocketError(
-                f"the service manager passes the socket {names}, which is not in the configuration; correct "
-                "ListenStream= in posd.socket, or local_api.directory in the configuration, so that they agree"
-            )
+
+def refuse_unused(left: InheritedSockets) -> None:
+    """Raise SocketError if a passed socket is unused, because its clients would wait without end."""
+    if left:
+        names = ", ".join(left)
+        for unused in left.values():
+            unused.close()
+        raise SocketError(
+            f"the service manager passes the socket {names}, which is not in the configuration; correct "
+            "ListenStream= in posd.socket, or local_api.directory in the configuration, so that they agree"
+        )
 
 
 def unix_socket(path: Path, group: str) -> socket.socket:

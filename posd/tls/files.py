@@ -178,14 +178,6 @@ def _unusable(directory: Path, error: OSError) -> TlsError:
     )
 
 
-class OutsideDates(TlsError):
-    """Certificate that has expired, or is not valid yet."""
-
-    def __init__(self, words: str, validity: Validity) -> None:
-        super().__init__(words)
-        self.validity = validity
-
-
 class ServingContext(msgspec.Struct, frozen=True):
     """A context with its certificate, and the certificate's fields."""
 
@@ -196,8 +188,8 @@ class ServingContext(msgspec.Struct, frozen=True):
 def load_pair(certificate: Path, private_key: Path, at: datetime | None) -> ServingContext:
     """Load a certificate with its key into a new server context (TLS 1.2 or newer, HTTP/1.1 by ALPN), and test it.
 
-    Raise TlsError if a file is missing or unreadable, certificate and key do not match, or the certificate is not for
-    servers. Raise OutsideDates if the certificate is not valid at `at` (None: dates are not checked).
+    Raise TlsError if a file is missing or unreadable, certificate and key do not match, the certificate is not for
+    servers, or the certificate is not valid at `at` (None: dates are not checked).
     """
     leaf = read(certificate, "certificate")
     read(private_key, "private key")
@@ -219,21 +211,20 @@ def load_pair(certificate: Path, private_key: Path, at: datetime | None) -> Serv
     except OSError as error:  # the file is being replaced at this moment
         raise TlsError(f"certificate {certificate} and private key {private_key}: {error.strerror}; {CURE}") from error
     info = _try(context, certificate, leaf)
-    if at is not None:
-        _judge(info, certificate, at)
+    if at is not None and (words := outside_dates(info, certificate, at)) is not None:
+        raise TlsError(words)
     return ServingContext(context, info)
 
 
-def _judge(info: CertificateInfo, certificate: Path, at: datetime) -> None:
-    """Raise OutsideDates if a certificate is not valid at that moment."""
+def outside_dates(info: CertificateInfo, certificate: Path, at: datetime) -> str | None:
+    """Return why a certificate is not valid at that moment, and what to do. Return None if it is valid."""
     day, validity = at.date().isoformat(), info.validity(at)
     words = {
         Validity.EXPIRED: f"has expired (today is {day}); renew it (posd tls renew), or put a valid pair of the shop's "
         "own PKI there",
         Validity.FUTURE: f"is not valid yet (today is {day}; is the clock of this machine right?); {CURE}",
     }
-    if validity in words:
-        raise OutsideDates(f"certificate {certificate}: {words[validity]}", validity)
+    return f"certificate {certificate}: {words[validity]}" if validity in words else None
 
 
 def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes) -> CertificateInfo:

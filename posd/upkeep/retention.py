@@ -283,12 +283,8 @@ def remove_chain(
     return members, kept
 
 
-class FeedSpan(msgspec.Struct, frozen=True):
-    """Part of the feed: number of its last line (None without lines), removable lines, and number of recent lines."""
-
-    last: int | None
-    numbers: list[int]
-    new: int
+#: Part of the feed: number of its last line (None without lines), removable lines, and number of recent lines.
+FeedSpan = tuple[int | None, list[int], int]
 
 
 _FEED = """
@@ -304,7 +300,7 @@ def lines(db: sqlite3.Connection, after: int, before: str, limit: int) -> FeedSp
     """Return the lines of the feed after a number whose record was removed."""
     rows = db.execute(_FEED, (after, limit)).fetchall()
     gone = [seq for seq, _, removed in rows if removed]
-    return FeedSpan(rows[-1][0] if rows else None, gone, sum(at >= before for _, at, _ in rows))
+    return rows[-1][0] if rows else None, gone, sum(at >= before for _, at, _ in rows)
 
 
 def remove_lines(unit: WriteTransaction, numbers: Sequence[int]) -> None:
@@ -336,7 +332,7 @@ def quarantined(db: sqlite3.Connection, after: int, age: AgeLimit, limit: int) -
         for identity, at, looked_at in rows
         if at < age.before and identity < age.first_recent and not age.may_be_new(at) and not looked_at
     ]
-    return FeedSpan(rows[-1][0] if rows else None, gone, sum(at >= age.before for _, at, _ in rows))
+    return rows[-1][0] if rows else None, gone, sum(at >= age.before for _, at, _ in rows)
 
 
 # The runs.
@@ -543,17 +539,18 @@ class _Run(msgspec.Struct, eq=False):
         crash_point("prune.feed_removed")
 
     async def _sweep(self, look: Callable[..., FeedSpan], remove: Callable[..., None]) -> int:
-        after, count, new, store = 0, 0, 0, self.retention.store
-        while new < LINES_TOO_NEW and (stretch := await store.read(partial(look, after=after))).last is not None:
+        count, new, store = 0, 0, self.retention.store
+        after, numbers, recent = await store.read(partial(look, after=0))
+        while after is not None and new < LINES_TOO_NEW:
             began = monotonic()
-            after = stretch.last
-            new = new + stretch.new if stretch.new else 0
-            count += len(stretch.numbers)
+            new = new + recent if recent else 0
+            count += len(numbers)
             if not self.report.dry_run:
-                parts = range(0, len(stretch.numbers), LINES_A_FUNCTION)
-                chosen = [stretch.numbers[start : start + LINES_A_FUNCTION] for start in parts]
+                parts = range(0, len(numbers), LINES_A_FUNCTION)
+                chosen = [numbers[start : start + LINES_A_FUNCTION] for start in parts]
                 await asyncio.gather(*(store.write(partial(remove, numbers=part)) for part in chosen))
             await self._rest(began)
+            after, numbers, recent = await store.read(partial(look, after=after))
         return count
 
     async def cut(self) -> None:

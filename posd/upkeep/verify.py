@@ -5,17 +5,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from posd.base.ids import canonical_uuid, is_print_job_id
 from posd.payments import journal
-from posd.payments import rows as transactions
 from posd.payments.model import EvidenceKind, Outcome, Result, Transaction
 from posd.printing import rows as print_jobs
 from posd.printing.entries import Called
-from posd.printing.model import FINALS, NOT_ACCEPTED
+from posd.printing.model import FINALS, NOT_ACCEPTED, PrintJob
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
 from posd.storage import UnusableFile, connection, database_files
@@ -55,8 +54,8 @@ Look = Callable[[str, int, int], None]
 Fault = FileFault
 #: Yields the faults of a part of the file.
 Test = Callable[[sqlite3.Connection], Iterator[Fault]]
-#: Yields the faults of one payment or print job, by its rowid and its id.
-Faults = Callable[[sqlite3.Connection, int, str], Iterator[Fault]]
+#: Yields the faults of one payment or print job, by its rowid, its subject and its row.
+Faults = Callable[[sqlite3.Connection, int, str, Any], Iterator[Fault]]
 
 #: The final event of a payment, and the payment of that event.
 _FINAL_EVENT = """
@@ -196,7 +195,16 @@ def _count(db: sqlite3.Connection, table: str) -> int:
 def _each(look: Look, what: str, kind: MergedKind, faults: Faults, db: sqlite3.Connection) -> Iterator[Fault]:
     rows = db.execute(f"SELECT rowid, {kind.key} FROM {kind.table} ORDER BY rowid")  # noqa: S608 - constants
     for rowid, identity in _counted(look, what, _count(db, kind.table), rows):
-        yield from faults(db, rowid, identity)
+        subject = f"{kind.rows.noun} {identity}"
+        try:
+            found = kind.rows.get(db, identity)
+        except MEANINGLESS as error:
+            yield "unreadable", subject, str(error)
+            continue
+        if found is None or kind.rows.id_of(found) != identity:
+            yield "unreadable", subject, "it is not found by its index"
+            continue
+        yield from faults(db, rowid, subject, found)
 
 
 def _rows(look: Look, what: str, rows: MergedRows, noun: str, db: sqlite3.Connection) -> Iterator[Fault]:
@@ -237,19 +245,14 @@ def _counted(look: Look, what: str, total: int, rows: Iterable[Row]) -> Iterator
         yield row
 
 
-def _payment_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterator[Fault]:
+def _payment_faults(db: sqlite3.Connection, rowid: int, subject: str, found: Transaction) -> Iterator[Fault]:
     """Yield the faults of a payment.
 
-    A payment must be readable and consistent, and have the evidence of its outcome.
+    A payment must be consistent, and have the evidence of its outcome.
     """
-    subject = f"payment {identity}"
-    try:
-        found = transactions.get(db, identity)
-    except MEANINGLESS as error:
-        yield "unreadable", subject, str(error)
-        return
-    if found is None or canonical_uuid(found.client_transaction_id) != identity:
-        yield "unreadable", subject, "its id is invalid, or its index does not find it"
+    identity = found.client_transaction_id
+    if canonical_uuid(identity) != identity:
+        yield "unreadable", subject, "its id is invalid"
         return
     if (found.phase is Phase.FINAL) != (found.outcome is not None):
         yield "outcome", subject, f"{found.phase}, {found.outcome.result if found.outcome else 'no outcome'}"
@@ -273,17 +276,8 @@ def _outcomes(found: Transaction) -> Iterator[Outcome]:
             outcome = outcome.supersedes
 
 
-def _print_job_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterator[Fault]:
-    """Yield the faults of a print job. A job must be readable, consistent, and derivable from its record."""
-    subject = f"print job {identity}"
-    try:
-        job = print_jobs.get(db, identity)
-    except MEANINGLESS as error:
-        yield "unreadable", subject, str(error)
-        return
-    if job is None or job.print_job_id != identity:
-        yield "unreadable", subject, "it is not found by its index"
-        return
+def _print_job_faults(db: sqlite3.Connection, rowid: int, subject: str, job: PrintJob) -> Iterator[Fault]:
+    """Yield the faults of a print job. A job must be consistent, and derivable from its record."""
     decided = job.decided_by is not None
     stated = decided and job.decided_by not in NOT_ACCEPTED
     final, ended = job.phase is Phase.FINAL, job.status in FINALS
@@ -292,7 +286,7 @@ def _print_job_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iter
         detail = f"{job.phase}, {job.status or 'no state'}, decided by {job.decided_by or 'nothing'}"
         yield "print_job", subject, detail
     try:
-        for _, entry in print_jobs.journal(db, identity):
+        for _, entry in print_jobs.journal(db, job.print_job_id):
             if isinstance(entry, Called):
                 read_webhook(entry.body)
     except MEANINGLESS as error:

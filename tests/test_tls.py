@@ -341,7 +341,7 @@ def test_the_command_makes_and_shows_certificates(tmp_path: Path) -> None:
     info = describe(made.certificate)
     assert "localhost" in info.names
     assert info.addresses == tuple(local_addresses())
-    assert f"Put {made.ca_certificate} on every terminal" in done.stdout
+    assert f"Install {made.ca_certificate} on every terminal" in done.stdout
     assert f"until {info.not_after:%Y-%m-%d}" in done.stdout
 
     ca = made.ca_certificate.read_bytes()

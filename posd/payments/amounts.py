@@ -102,8 +102,8 @@ def _unknown(place: tuple[str, ...], known: Sequence[str]) -> str:
     names = known if len(place) > 1 else (*known, NESTED)
     key = NESTED if len(place) > 1 else "members"
     return (
-        f"is not a known member{did_you_mean(place[-1], names)}, so no customer might be charged for it. Known "
-        f"members are {', '.join(names)}; [amounts] {key} in the configuration permits further ones"
+        f"is not a known member{did_you_mean(place[-1], names)}, so the terminal might not charge it. Known "
+        f"members are {', '.join(names)}; [amounts] {key} in the configuration allows others"
     )
 
 

@@ -226,7 +226,7 @@ class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
     by_part: Annotated[list[PartSum], Meta(description="by part of the amounts; they add up to the totals")]
     reserved: Annotated[list[ReservedSum], Meta(description="reservations, which are in no total")]
     sureness: Annotated[list[CertaintySum], Meta(description="by certainty of the amounts")]
-    counts: Annotated[dict[str, int], Meta(description="`section` -> payments")]
+    counts: Annotated[dict[str, int], Meta(description="number of payments by `section`")]
     results: Annotated[list[TerminalResults], Meta(description="how operations ended, by terminal")]
     seconds: Annotated[Durations, Meta(description="durations of the operations")]
 

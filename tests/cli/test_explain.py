@@ -401,12 +401,12 @@ COMPOSED: Mapping[str, Mapping[str, Sequence[int]]] = {
         "matching": (1, 2),
         **dict.fromkeys(("path_fault", "pointer_fault", "_nearest", "type_name"), ()),
     },
-    "clock/*.py": {"WORDS": ()},
+    "clock/*.py": {"WORDS": (), "RemedyStep": (0,)},
     "storage/*.py": dict.fromkeys(("StoreError", "UnusableFile", "StorageUnavailable", "BadTarget"), (0,)),
     "upkeep/*.py": dict.fromkeys(("StoreError", "UnusableFile", "ValueError", "InvalidIdList"), (0,))
     | {"_found": (1, 2), "_words": ()},
     "base/*.py": {"ValueError": (0,)},
-    "api/*.py": {"storage_problem": (0,), "ValueError": (0,), **FAULTS},
+    "api/*.py": {"WAITING": (), "storage_problem": (0,), "ValueError": (0,), **FAULTS},
     "calls/*.py": {"ValueError": (0,), **FAULTS},
     "records/*.py": {"storage_problem": (0,), "KeyFileError": (0,), **FAULTS},
     "daemon/*.py": {"SocketError": (0,), "StoreError": (0,), "_why": ()},
@@ -456,7 +456,7 @@ def sentences(node: ast.expr | None, module: ModuleType, local: Mapping[str, Seq
             return sentences(ast.JoinedStr(values=[node.left, node.right]), module, local)
         case ast.Subscript(value=value):
             return sentences(value, module, local)
-        case ast.Dict(values=values):
+        case ast.Dict(values=values) | ast.Tuple(elts=values):
             return [text for value in values for text in sentences(value, module, local)]
         case ast.FormattedValue(value=value):
             return sentences(value, module, local)
@@ -481,7 +481,9 @@ def given(node: ast.AST, named: Mapping[str, Sequence[int]]) -> Sequence[ast.exp
             return [args[place] for place in named.get(name, ()) if place < len(args)]
         case ast.Yield(value=ast.Tuple(elts=[_, subject, detail])):
             return [subject, detail]
-        case ast.AnnAssign(target=ast.Name(id=name), value=value) if name in named:
+        case (
+            ast.AnnAssign(target=ast.Name(id=name), value=value) | ast.Assign(targets=[ast.Name(id=name)], value=value)
+        ) if name in named:
             return [value]
         case ast.FunctionDef(name=name) if name in named:
             return [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
@@ -677,6 +679,7 @@ IN_SPANISH: dict[str, tuple[str, list[Answer], int, str]] = {
     "prune": ("n\n", [upkeep("prune")], 1, ": 12 pagos, de antes del"),
     "reprocess": ("", [upkeep("reprocess")], 0, "pagos revisados: 1042"),
     "quarantine": ("", [upkeep("list_quarantine")], 0, "sin respuesta"),
+    "clock": ("", [answer(ANSWERS["get_clock"]["200"])], 1, "compare el reloj de esta m"),
 }
 
 

@@ -11,7 +11,7 @@ from posd.cli.app.context import ExitCode
 from posd.cli.app.lazy import LazyGroup, Targets
 from posd.cli.app.output import Output, Pair, counted
 from posd.cli.app.times import in_words, moment
-from posd.cli.explain.catalogue import chosen, language, named, say
+from posd.cli.explain.catalogue import named, say, translate
 
 SUBCOMMANDS: Targets = {"confirm": "posd.cli.operate.clock:confirm"}
 
@@ -58,19 +58,17 @@ def _show(output: Output, state: Mapping[str, Any]) -> None:
     if not sure:
         output.line()
         output.line(say("clock", "waiting"), "bold")
-        for item in state["waiting"] if language() == "en" else [chosen("check")["clock"]["money"]]:
-            output.line(in_words(item), indent=2)
+        for item in state["waiting"]:
+            output.line(in_words(translate(item)), indent=2)
         output.line()
-        todo = state["todo"] if language() == "en" else chosen("check")["clock"]["do"].rstrip(":")
-        output.line(say("clock", "todo", todo=in_words(todo)))
+        output.line(say("clock", "todo", todo=in_words(translate(state["todo"]))))
 
 
 def _pairs(state: Mapping[str, Any]) -> Iterator[Pair]:
     seen, terminals = state["witnesses"], state["witnesses"]["terminals"]
     yield "the clock says", moment(seen["now"], year=True)
     if state["detail"]:
-        why = state["detail"] if language() == "en" else chosen("doubt")[state["reason"]]["means"]
-        yield "not trusted", in_words(why, year=True)
+        yield "not trusted", in_words(translate(state["detail"]), year=True)
     yield "highest trusted time", moment(seen["highest"], date=True)
     yield "confirmed up to", moment(seen["confirmed"], date=True)
     yield "this posd was made on", seen["built"][:10]

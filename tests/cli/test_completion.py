@@ -155,12 +155,9 @@ def without_imports(*words: str, **environment: str) -> list[str]:
     return lines
 
 
-def test_completing_a_name_imports_no_command() -> None:
+def test_help_and_completion_of_a_name_import_no_command_and_the_help_lists_all_in_groups() -> None:
     offered = without_imports(COMP_WORDS="posd sh", COMP_CWORD="1", _POSD_COMPLETE="bash_complete")
     assert offered == ["plain,show"]
-
-
-def test_the_help_imports_no_command_and_lists_all_in_groups() -> None:
     written = without_imports("--help")
     heads = [line for line in written if line.endswith(":") and not line.startswith(" ")]
     assert heads == ["Options:", "Pay:", "Look:", "Repair:", "Data:", "Set up:", "Develop:", "Examples:"]

@@ -268,8 +268,8 @@ def test_reprocess_exits_1_if_it_has_corrected_something_and_shows_it() -> None:
     rows = ("phase\tin_doubt\tfinal\n", "outcome.result\t-\tapproved\n", "outcome.authorized_amount\t-\t11.2\n")
     words = [*(f"{ID}\t{row}" for row in rows), f"{OTHER_ID}\toutcome.receipt.card_type\tcredit\tdebit\n"]
     corrected = [answer(result(differences=[DIFFERENCE, CHANGED]))]
-    shown = f"\n    posd show {ID}\n    posd show {OTHER_ID}\n"
-    check("reprocess", corrected, 1, *words, shown, lacks=["Nothing differed."], as_json=True)
+    shown = ("\nabout\tfield\tbefore\tafter\n", f"\n    posd show {ID}\n    posd show {OTHER_ID}\n")
+    check("reprocess", corrected, 1, *words, *shown, lacks=["Nothing differed."], as_json=True)
 
     job = {"print_job_id": "receipt-1042"}
     difference = job | {"fields": ["status"], "before": {"status": "FAILED"}, "after": {}}

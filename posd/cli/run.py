@@ -54,4 +54,6 @@ def run(config_path: str) -> NoReturn:
     except Exception:  # noqa: BLE001 - the daemon logs its faults, unless its import fails
         traceback.print_exc()
         code = ExitCode.NOT_DONE
+    if code and sys.stderr is not None and sys.stderr.isatty():
+        print("> posd doctor", file=sys.stderr)  # noqa: T201 - the log says why in English; doctor in the language
     sys.exit(code)

@@ -27,6 +27,7 @@ from posd.base import limits
 from posd.base.operations import OPERATIONS, OperationType
 from posd.base.problems import PROBLEMS, StartStep
 from posd.base.text import Language
+from posd.cli.app.times import short
 from posd.cli.doctor.command import CHECKS
 from posd.cli.explain.catalogue import chosen, events, read, translate, use
 from posd.cli.explain.command import CodeEntry, entries, explain, find, kinds, near
@@ -549,6 +550,12 @@ def test_the_outcome_of_a_swapped_terminal_is_in_the_language() -> None:
     done = {**outcome("approved", EVENT), "final_event": {"terminal": {"serial_number": "SN-0099"}}}
     pairs = dict(outcome_pairs(transaction(outcome=done, next_step="done", terminal="SN-0001")))
     assert "SN-0099, aunque se llamó a SN-0001" in pairs.values()
+
+
+@pytest.mark.usefixtures("in_spanish")
+def test_months_are_in_the_language() -> None:
+    months = [short(f"2026-{month:02}-15T12:00:00Z", year=True).split()[1] for month in range(1, 13)]
+    assert " ".join(months).lower() == "ene feb mar abr may jun jul ago sep oct nov dic"
 
 
 def test_each_label_exists_in_each_language() -> None:

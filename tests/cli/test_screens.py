@@ -30,6 +30,7 @@ from tests.cli.processes import (
     check,
     posd,
     posd_interrupted,
+    posd_on_terminal,
     posd_process,
     problem,
 )
@@ -246,6 +247,14 @@ def test_with_an_invalid_configuration_the_daemon_does_not_start_and_all_problem
     posd_process("run", config=config).ends(
         2, "debe ser un texto, y es un número entero", "¿quiso decir advertise_host?"
     )
+
+
+def test_a_daemon_that_cannot_start_names_on_a_terminal_the_command_that_says_why(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[database]\npath = "/dev/null/posd.db"\n[webhooks]\nlisten = "127.0.0.1:0"\n')
+    seen = posd_on_terminal("--config", str(config), "run", socket=tmp_path / "none")
+    assert (seen.returncode != 0, "> posd doctor" in seen.screen.splitlines()) == (True, True), seen.screen
+    assert "posd doctor" not in posd_process("run", config=config).stderr
 
 
 @every("content", [None, b"[local_api\n", b"\xff\xfe", b"[local_api]\ndirectory = 7\n"])

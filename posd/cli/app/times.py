@@ -62,8 +62,8 @@ def _zone(at: datetime) -> str:
 def short(at: datetime | str, *, milliseconds: bool = False, year: bool = False) -> str:
     """Write a time without its zone: 26 Nov 14:03:12; with another year, or if requested, with the year."""
     moment = local(at)
-    named = year or moment.year != (_year or datetime.now(moment.tzinfo).year)
-    return f"{moment:%d %b}{f' {moment.year}' if named else ''} {clock(moment, milliseconds=milliseconds)}"
+    of_year = f" {moment.year}" if year or moment.year != (_year or datetime.now(moment.tzinfo).year) else ""
+    return f"{moment:%d} {named(f'{moment:%b}')}{of_year} {clock(moment, milliseconds=milliseconds)}"
 
 
 def clock(at: datetime | str, *, milliseconds: bool = False) -> str:

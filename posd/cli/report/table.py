@@ -92,7 +92,7 @@ def _stacked(row: Sequence[str]) -> Cells:
 def _time(report: ReportView, row: Row) -> str:
     local = report.local(row["at"])
     one = report.one_day and local.date() == report.days[0]
-    return f"{local:%H:%M:%S}" if one else f"{local:%d %b %H:%M}"
+    return f"{local:%H:%M:%S}" if one else f"{local:%d} {named(f'{local:%b}')} {local:%H:%M}"
 
 
 def _ticket(row: Row) -> str:

@@ -33,13 +33,25 @@ class FairQueue:
             self._free -= 1
         else:
             await self._wait(owner)
-        turn = _Turn(self, owner, self._seconds)
-        token = _present.set(turn)
+        timer: asyncio.TimerHandle | None = None
+        ended = False
+
+        def end() -> None:
+            nonlocal ended
+            if timer is not None:
+                timer.cancel()
+            if not ended:
+                ended = True
+                self.pass_on(owner)
+
+        if self._seconds is not None:
+            timer = asyncio.get_running_loop().call_later(self._seconds, end)
+        token = _end_present.set(end)
         try:
             yield
         finally:
-            _present.reset(token)
-            turn.end()
+            _end_present.reset(token)
+            end()
 
     async def _wait(self, owner: Hashable) -> None:
         turn = asyncio.get_running_loop().create_future()
@@ -66,27 +78,14 @@ class FairQueue:
         self._free += 1
 
 
-class _Turn:
-    def __init__(self, queue: FairQueue, owner: Hashable, seconds: float | None) -> None:
-        self._owner = owner
-        self._queue: FairQueue | None = queue
-        self._timer = asyncio.get_running_loop().call_later(seconds, self.end) if seconds is not None else None
-
-    def end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        queue, self._queue = self._queue, None
-        if queue is not None:
-            queue.pass_on(self._owner)
-
-
-_present: ContextVar[_Turn | None] = ContextVar("turn", default=None)
+#: Ends the turn of the present call.
+_end_present: ContextVar[Callable[[], None] | None] = ContextVar("turn", default=None)
 
 
 def end_turn() -> None:
     """End the turn of the present call, if any, because the call begins to wait for a terminal or a change."""
-    if (turn := _present.get()) is not None:
-        turn.end()
+    if (end := _end_present.get()) is not None:
+        end()
 
 
 # Work on large input in a separate thread, so that the loop and the commits continue.

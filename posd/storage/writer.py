@@ -200,7 +200,7 @@ class WriteBatch:
 
     def _raise_if_rolled_back(self, error: Exception) -> None:
         if not self._db.in_transaction:
-            raise RolledBack from error
+            raise sqlite3.OperationalError("SQLite has rolled the transaction back") from error
 
     def _forget_all(self) -> None:
         self.roll_back()
@@ -233,7 +233,7 @@ class WriteBatch:
         self.roll_back()
         return BatchResult([StorageUnavailable(CANNOT.format(moved))] * len(self._functions))
 
-    def failed(self, error: "sqlite3.Error | RolledBack") -> BatchResult:
+    def failed(self, error: sqlite3.Error) -> BatchResult:
         """Roll back because `begin` or `go_on` raised. Return the errors for the callers."""
         cause = error.__cause__ or error
         self.roll_back()
@@ -243,10 +243,6 @@ class WriteBatch:
         """Roll back an open transaction."""
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
-
-
-class RolledBack(Exception):
-    """Rollback by SQLite itself. The cause is SQLite's error (disk full, I/O error)."""
 
 
 def _raised(error: Exception) -> Exception:
@@ -625,7 +621,7 @@ class DatabaseWriter:
                 if batch.go_on(self._slice_seconds):
                     break
                 await asyncio.sleep(0)
-        except (sqlite3.Error, RolledBack) as error:
+        except sqlite3.Error as error:
             return batch.failed(error)
         except BaseException:
             with suppress(sqlite3.Error):

@@ -32,15 +32,17 @@ def run(config_path: str) -> NoReturn:
         refused, config = error.problems, recall_copy(Path(config_path))
     if config is None:
         from posd.base.text import Language, shown
-        from posd.cli.app.lazy import speaks_spanish
-        from posd.cli.explain.catalogue import translated, use
         from posd.logs.output import PREFIXES, to_journal
 
         level = PREFIXES["error"].decode() if to_journal(sys.stderr) else ""
-        if not level and speaks_spanish():
-            use(Language.ES)
+        if sys.stderr is not None and sys.stderr.isatty():  # elsewhere the faults are in English, as the log is
+            from posd.cli.app.lazy import speaks_spanish
+            from posd.cli.explain.catalogue import translated, use
+
+            use(Language.ES if speaks_spanish() else Language.EN)
+            refused = tuple(map(translated, refused))
         for problem in refused:
-            print(f"{level}posd: {shown(str(translated(problem)))}", file=sys.stderr)  # noqa: T201 - output of a command
+            print(f"{level}posd: {shown(str(problem))}", file=sys.stderr)  # noqa: T201 - output of a command
         from posd.daemon.systemd import notify
 
         more = len(refused) - 1

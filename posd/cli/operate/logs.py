@@ -32,8 +32,6 @@ MAX_SHOWN = 4000
 #: Fields that are shown outside of the sentence.
 APART = frozenset({"timestamp", "level", "event", "logger", "exception"})
 
-#: Fields with a text of posd.
-SENTENCES = frozenset({"detail", "error", "reason"})
 
 RED: Mapping[str, Any] = {"fg": "red", "bold": True}
 STYLES: Mapping[str, Mapping[str, Any]] = {
@@ -134,7 +132,7 @@ class LineWords:
 def sentence(line: Mapping[str, Any]) -> str:
     """Return the text of a line: the sentence of its event, the fields outside of it, and its name."""
     row = events(language()).get(line["event"])
-    line = {name: translate(value) if name in SENTENCES else value for name, value in line.items()}
+    line = {name: translate(value) if name in ("detail", "error", "reason") else value for name, value in line.items()}
 
     def has_all(text: str) -> bool:
         return all(name in line for name in _NAME.findall(text))

@@ -45,7 +45,7 @@ from posd.records.request import (
 )
 from posd.records.service import storage_problem
 from posd.storage import CommitUncertain, StorageUnavailable, backup, marks
-from posd.storage.backup import KEEP, MOST_KEPT, BackupStopped, BadTarget, Rotated
+from posd.storage.backup import KEEP, MOST_KEPT, BadTarget, Rotated
 from posd.storage.batch import WriteTransaction
 from posd.upkeep.restore_guard import RestoreGuard, taken_over
 from posd.upkeep.retention import Retention
@@ -280,8 +280,6 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         except (StorageUnavailable, OSError) as error:
             log.error("store.backup_failed", error=str(error))  # noqa: TRY400 - the traceback adds nothing to the message
             raise Problem("storage_unavailable", f"no backup was made: {error}") from error
-        except BackupStopped as error:
-            raise Problem("draining", "posd is stopping; no backup was made. Ask again in a moment") from error
 
     async def get_restore(self, _request: Request) -> Response:
         """`GET /restore`: unconfirmed restores and steps back in time, with the payments in question."""

@@ -316,14 +316,12 @@ def _occurred(text: str) -> datetime | None:
 
 
 def _kept(db: sqlite3.Connection) -> StoredClock | None:
-    text = marks.newest_detail(db, marks.CLOCK)
-    return None if text is None else msgspec.json.decode(text, type=StoredClock)
+    return marks.newest_detail(db, marks.CLOCK, StoredClock)
 
 
 def _keep(unit: WriteTransaction, kept: StoredClock | None, noted: Sequence[Stretch] = ()) -> None:
     if kept is not None:
-        marks.clear(unit.db, marks.CLOCK)
-        marks.add(unit.db, iso(kept.highest), marks.CLOCK, kept)
+        marks.replace(unit.db, iso(kept.highest), marks.CLOCK, kept)
     for item in noted:
         unit.db.execute("DELETE FROM marks WHERE kind = ? AND at = ?", (marks.CLOCK_UNSURE, item.since)).close()
         marks.add(unit.db, item.since, marks.CLOCK_UNSURE, item)
@@ -348,8 +346,7 @@ def stretches(db: sqlite3.Connection) -> list[Stretch]:
 
 def last_confirmation(db: sqlite3.Connection) -> Confirmation | None:
     """Return the newest confirmation of an operator."""
-    text = marks.newest_detail(db, marks.CLOCK_CONFIRMED)
-    return None if text is None else msgspec.json.decode(text, type=Confirmation)
+    return marks.newest_detail(db, marks.CLOCK_CONFIRMED, Confirmation)
 
 
 # The kernel's state of the wall clock (adjtimex(2)): whether a time service controls it. Reading it needs no privilege.

@@ -189,9 +189,7 @@ class Presence:
         """
 
         def work(unit: WriteTransaction) -> None:
-            marks.clear(unit.db, marks.AWAY)
-            if item is not None:
-                marks.add(unit.db, iso(self.now()), marks.AWAY, item)
+            marks.replace(unit.db, iso(self.now()), marks.AWAY, item)
 
         with suppress(StorageUnavailable, CommitUncertain):
             await self.store.write(work)
@@ -259,5 +257,4 @@ def _open(db: sqlite3.Connection) -> dict[str, str | None]:
 
 def _kept(db: sqlite3.Connection) -> Absence | None:
     """Return the absence of an earlier process that has unsettled payments."""
-    detail = marks.newest_detail(db, marks.AWAY)
-    return None if detail is None else msgspec.json.decode(detail, type=Absence)
+    return marks.newest_detail(db, marks.AWAY, Absence)

@@ -33,6 +33,7 @@ from posd.base import files
 from posd.base.crashpoints import crash_point
 from posd.base.ids import KEY_BYTES
 from posd.base.json_types import Moment
+from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.storage import StorageUnavailable, UnusableFile, connection, database_files, marks
 from posd.storage.connection import KEY_TABLE, connect_reader, identify_known, is_damage, open_file
@@ -71,8 +72,8 @@ class BadTarget(Exception):
     """Target to which no backup can be written. The message has the reason and what to do."""
 
 
-class BackupStopped(Exception):
-    """Backup that was stopped on request. No file is left behind."""
+def _stopping() -> Problem:
+    return Problem("draining", "posd is stopping; no backup was made. Ask again in a moment")
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -98,7 +99,7 @@ class Contents(msgspec.Struct, frozen=True):
 def write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: Callable[[], bool]) -> Written:
     """Copy a database in use to `target`. Check `stop` regularly.
 
-    Raise BadTarget, StorageUnavailable (no room, or a damaged database) or BackupStopped. After an error no new file
+    Raise BadTarget, StorageUnavailable (no room, or a damaged database) or Problem draining. After an error no new file
     remains, and an older file at `target` is unchanged.
     """
     check_target(target, database)
@@ -116,7 +117,7 @@ def _write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: C
 
         def look() -> None:
             if stop():
-                raise BackupStopped
+                raise _stopping()
             check_room(target.parent, 0, spare)
 
         files.create_private(part)
@@ -142,7 +143,7 @@ def _write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: C
         raise StorageUnavailable(f"the backup cannot be written ({error.strerror}); free the disk") from error
     except sqlite3.Error as error:
         if stop():
-            raise BackupStopped from error
+            raise _stopping() from error
         raise StorageUnavailable(_trouble(error)) from error
     return Written(str(target), size, transactions, at, synced)
 

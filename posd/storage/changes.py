@@ -235,10 +235,9 @@ def identities(db: sqlite3.Connection) -> list[DatabaseIdentity]:
 
 def present_identity(db: sqlite3.Connection) -> DatabaseIdentity:
     """Return the newest identity. Raise ValueError if that identity is damaged or missing."""
-    detail = marks.newest_detail(db, IDENTITY)
-    if detail is None:
+    if (identity := marks.newest_detail(db, IDENTITY, DatabaseIdentity)) is None:
         raise ValueError("the database has no identity")
-    return msgspec.json.decode(detail, type=DatabaseIdentity)
+    return identity
 
 
 def ranges(db: sqlite3.Connection) -> list[FeedDatabase]:

@@ -2,12 +2,14 @@
 
 import sqlite3
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from posd.base.json_types import Moment
+
+T = TypeVar("T")
 
 #: Kinds of marks. The schema adds `journal_begins`.
 BACKUP = "backup"  # in a backup: its time, and the version that made it
@@ -182,10 +184,10 @@ def newest(db: sqlite3.Connection, kind: str) -> str | None:
     return row[0] if row else None
 
 
-def newest_detail(db: sqlite3.Connection, kind: str) -> str | None:
-    """Return the detail of the newest mark of a kind, as JSON, or None."""
+def newest_detail(db: sqlite3.Connection, kind: str, detail: type[T]) -> T | None:
+    """Return the detail of the newest mark of a kind, or None. Raise ValueError if the mark is damaged."""
     row = db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid DESC LIMIT 1", (kind,)).fetchone()
-    return row[0] if row else None
+    return msgspec.json.decode(row[0], type=detail) if row else None
 
 
 def details(db: sqlite3.Connection, kind: str) -> list[str]:
@@ -193,9 +195,11 @@ def details(db: sqlite3.Connection, kind: str) -> list[str]:
     return [row[0] for row in db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid", (kind,))]
 
 
-def clear(db: sqlite3.Connection, kind: str) -> None:
-    """Remove every mark of a kind."""
+def replace(db: sqlite3.Connection, at: str, kind: str, detail: Any) -> None:
+    """Replace every mark of a kind by one. Without a detail, only remove them."""
     db.execute("DELETE FROM marks WHERE kind = ?", (kind,))
+    if detail is not None:
+        add(db, at, kind, detail)
 
 
 def unseen_restores(db: sqlite3.Connection) -> list[Restored]:

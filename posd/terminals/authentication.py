@@ -30,7 +30,7 @@ from posd.terminals.attempt import CallFailed
 class OutgoingRequest:
     """One HTTP request. The repr shows only the method, because headers, body and URL can contain secrets.
 
-    `opened` returns the decrypted body of the reply, or raises UnreadableReply.
+    `opened` returns the decrypted body of the reply, or raises ValueError.
     """
 
     method: str
@@ -51,10 +51,6 @@ class OutgoingRequest:
 
 #: Function that is called for each request just before it is sent, in the event loop. It must not block.
 Authentication = Callable[[OutgoingRequest], OutgoingRequest]
-
-
-class UnreadableReply(ValueError):
-    """Encrypted reply that cannot be decrypted with the key of the request."""
 
 
 def authenticate(request: OutgoingRequest, authentication: Authentication) -> OutgoingRequest:

@@ -35,7 +35,6 @@ from posd.terminals.attempt import (
 from posd.terminals.authentication import (
     Authentication,
     OutgoingRequest,
-    UnreadableReply,
     Verifier,
     authenticate,
 )
@@ -254,7 +253,7 @@ class TerminalAccess:
         sealed, body = False, answer.body
         try:
             body = request.opened(body)
-        except UnreadableReply as error:
+        except ValueError as error:
             sealed, remark = True, with_remark(str(error), remark)
         return Replied(answer.status, body, remark=remark, sealed=sealed)
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.padding import PKCS7
 
 from posd.base.canonical_json import canonical
 from posd.config.schema import HashEncryptConfig
-from posd.terminals.authentication import Authentication, OutgoingRequest, UnreadableReply
+from posd.terminals.authentication import Authentication, OutgoingRequest
 
 #: Text in place of the body, in the signature of a request without a body.
 EMPTY = b"{}"
@@ -77,7 +77,7 @@ class SigningMoment(msgspec.Struct, frozen=True):
     def opened(self, body: bytes) -> bytes:
         """Return the decrypted reply.
 
-        Return a reply that is not encrypted unchanged. Raise UnreadableReply if the key is wrong.
+        Return a reply that is not encrypted unchanged. Raise ValueError if the key is wrong.
         """
         sealed = _sealed(body)
         if sealed is None:
@@ -88,7 +88,7 @@ class SigningMoment(msgspec.Struct, frozen=True):
             opened = unpadder.update(decryptor.update(text) + decryptor.finalize()) + unpadder.finalize()
             _JSON.decode(opened)  # check it, because a wrong key gives a valid padding in one of 256 cases
         except ValueError:
-            raise UnreadableReply("the reply is encrypted with another key than the request") from None
+            raise ValueError("the reply is encrypted with another key than the request") from None
         return opened
 
     def _cipher(self, iv: bytes) -> Cipher[CBC]:

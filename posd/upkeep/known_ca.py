@@ -44,8 +44,7 @@ class KnownFingerprints(msgspec.Struct, frozen=True):
 
 def known(db: sqlite3.Connection) -> KnownFingerprints | None:
     """Return the stored CA, or None if there is none yet."""
-    detail = marks.newest_detail(db, marks.CA)
-    return None if detail is None else msgspec.json.decode(detail, type=KnownFingerprints)
+    return marks.newest_detail(db, marks.CA, KnownFingerprints)
 
 
 def lost(found: KnownFingerprints | None, made: TlsFiles) -> str | None:
@@ -103,5 +102,4 @@ class KnownCa(msgspec.Struct, eq=False):
 
 
 def _record(unit: WriteTransaction, at: str, new: KnownFingerprints) -> None:
-    marks.clear(unit.db, marks.CA)
-    marks.add(unit.db, at, marks.CA, new)
+    marks.replace(unit.db, at, marks.CA, new)

@@ -123,9 +123,9 @@ def first_recent(db: sqlite3.Connection, name: str, column: str, before: str, un
 
 def first_uncounted(db: sqlite3.Connection) -> str | None:
     """Return the time of the first change after the last closed shift; None without one, or without shifts."""
-    if (shift := marks.newest_detail(db, marks.SHIFT)) is None:
+    if (shift := marks.newest_detail(db, marks.SHIFT, dict)) is None:
         return None
-    return next((change.at for change in changes.after(db, msgspec.json.decode(shift)["up_to"], 1)), None)
+    return next((change.at for change in changes.after(db, shift["up_to"], 1)), None)
 
 
 def chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:

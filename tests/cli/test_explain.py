@@ -412,7 +412,7 @@ COMPOSED: Mapping[str, Mapping[str, Sequence[int]]] = {
     "records/*.py": {"storage_problem": (0,), "KeyFileError": (0,), **FAULTS},
     "daemon/*.py": {"SocketError": (0,), "StoreError": (0,), "_why": ()},
     "tls/*.py": dict.fromkeys(("TlsError", "SubjectError", "ConnectionError"), (0,)) | {"outside_dates": ()},
-    "terminals/*.py": dict.fromkeys(("CallFailed", "ProbeResult", "Doubtful", "OSError", "UnreadableReply"), (0,))
+    "terminals/*.py": dict.fromkeys(("CallFailed", "ProbeResult", "Doubtful", "OSError", "ValueError"), (0,))
     | {"AnotherFingerprint": (1,), "_reason": (), "why_not": (), "words": ()},
     "payments/*.py": dict.fromkeys(("CallFailed", "Doubtful", "NotSent"), (0,))
     | dict.fromkeys(("doubt", "taken_over", "_note_damage", "_unusable", "_disprove"), (1,))

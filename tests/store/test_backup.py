@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from posd.base.problems import Problem
 from posd.storage import StorageUnavailable, UnusableFile, backup, connection
-from posd.storage.backup import BackupFolder, BackupStopped, BadTarget, Written
+from posd.storage.backup import BackupFolder, BadTarget, Written
 from posd.storage.connection import PAGE_BYTES, open_database
 from posd.upkeep.verify import verify
 from tests.store.filled import Filled, filling
@@ -128,7 +129,7 @@ def test_a_stop_during_the_check_of_the_copy_stops_the_backup(
         return len(asked) > 2
 
     monkeypatch.setattr(connection, "OPERATIONS_AT_A_TIME", 100)
-    with pytest.raises(BackupStopped):
+    with pytest.raises(Problem, match="posd is stopping"):
         backup.write(database, tmp_path / "b.db", KEYS, AT, stop)
     assert {path.name for path in tmp_path.iterdir()} == {"state"}
 

@@ -145,7 +145,7 @@ READS: dict[str, Read] = dict(every_list()) | {
     "newest number": changes.newest_seq,
     "figures": metrics.read_gauges,
     "status": lambda db: status.stored(db, ["SN-1"]),
-    "an absence": lambda db: marks.newest_detail(db, marks.AWAY),
+    "an absence": lambda db: marks.newest_detail(db, marks.AWAY, dict),
     "leases": rows.leases,
     "holder": lambda db: rows.lease_holder(db, "SN-1"),
     "restores": marks.unseen_restores,

@@ -153,6 +153,14 @@ def test_names_given_at_init_stay_and_the_machines_names_at_init_do_not(config: 
     assert ("old.lan" in old.names, "10.8.8.8" in old.addresses) == (True, True)
 
 
+def test_a_second_init_keeps_the_ca_and_force_replaces_it(config: Path, made: TlsFiles) -> None:
+    before = made.ca_certificate.read_bytes()
+    posd("tls", "init", config=config).ends(0)
+    assert made.ca_certificate.read_bytes() == before
+    posd("tls", "init", "--force", config=config).ends(0)
+    assert made.ca_certificate.read_bytes() != before
+
+
 def test_renew_if_needed_repairs(config: Path, made: TlsFiles) -> None:
     issue.init(made.certificate.parent, names=["localhost"], addresses=["10.9.9.9"])
     for harm in (lambda: None, made.certificate.unlink):

@@ -1,7 +1,7 @@
 """Simulated card terminal with the real wire format: requests, acknowledgements, events and their delivery.
 
-The simulator imports nothing from the rest of posd. So an error in reading the wire format cannot be the same on both
-sides, and stay hidden.
+The simulator imports nothing from the rest of posd. Otherwise both sides could share an error in reading the wire
+format, and no test would find it.
 """
 
 from posd.simulator.ledger import Entry, Ledger

@@ -22,10 +22,10 @@ from posd.simulator.wire import OPERATIONS, AccessMode, Edition, Refused, Settin
 
 #: Maximum size of a request body, in bytes. A charge with the till's 16 KiB of metadata is much smaller.
 MAX_BODY_BYTES = 1_048_576
-#: Prefix of each path. A serial can contain any character. A URL contains a slash of the serial in encoded form.
+#: Prefix of each path. A serial can contain any character, even a slash, which is percent-encoded in a URL.
 PREFIXES: Mapping[AccessMode, str] = {"local": "/terminal/v1/", "cloud": "/terminal/v1/{terminal_serial:path}/"}
 #: Calls other than starts: name, edition, access mode, method, path below the prefix. For a local search of edition
-#: 2026 the sources give two prefixes, so both paths are served.
+#: 2026 the vendor's documents give two paths, so both are served.
 _PATHS = """
 abort     classic local GET  abort
 abort     classic cloud POST sync/abort
@@ -46,7 +46,7 @@ print_job classic cloud GET  print_job
 print_job 2026    local GET  print_job
 print_job 2026    cloud GET  sync/print_job
 """
-#: Returns the reply to a call, from its body, its access mode and its query.
+#: Function that returns the reply to a call, from the body, the access mode and the query of the call.
 _Handler = Callable[[bytes, AccessMode, Mapping[str, str]], Answer]
 
 
@@ -78,7 +78,10 @@ def _handlers(terminal: PaymentTerminal) -> Mapping[str, _Handler]:
 
 
 def make_app(terminal: PaymentTerminal) -> Starlette:
-    """Make the ASGI app. The terminal gets the decrypted body of each call, and no unauthenticated call."""
+    """Make the ASGI app.
+
+    The app refuses unauthenticated calls, and passes the decrypted body of the others to the terminal.
+    """
     settings = terminal.settings
 
     def opened(request: Request, sent: bytes) -> tuple[bytes, bytes | None]:
@@ -98,7 +101,7 @@ def make_app(terminal: PaymentTerminal) -> Starlette:
         async def answer(request: Request) -> ASGIApp:
             sent = await read_body(request, MAX_BODY_BYTES, "HTTP_413")
             serial = request.path_params.get("terminal_serial", settings.serial)
-            if serial != settings.serial:  # the call never reaches this terminal, and leaves no record
+            if serial != settings.serial:  # such a call would not reach this terminal: no ledger entry
                 raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}")
             body, key = opened(request, sent)
             answered = handler(body, mode, request.query_params)
@@ -115,9 +118,9 @@ def make_app(terminal: PaymentTerminal) -> Starlette:
 
 
 def served(routes: Sequence[Route], refuse: Callable[[Refused], Answer]) -> Starlette:
-    """Make an app. `refuse` returns the reply to a refused call, also to a call without a route.
+    """Make an app. `refuse` returns the reply to a refused call, also if no route matches.
 
-    A setting or action that the terminal cannot have is a conflict.
+    A SettingsError becomes a refusal with status 409.
     """
 
     async def respond(_: Request, error: Exception) -> Response:
@@ -177,7 +180,7 @@ async def _gone(request: Request) -> None:
 
 
 def _cut(answer: Answer) -> ASGIApp:
-    """Return the response that breaks off in the middle of its body, with the connection."""
+    """Return a response that sends half of its body and then aborts the connection."""
     whole = response(answer)
 
     async def send_half(scope: Scope, _receive: Receive, send: Send) -> None:
@@ -189,9 +192,9 @@ def _cut(answer: Answer) -> ASGIApp:
 
 
 async def read_body(request: Request, limit: int, code: str) -> bytes:
-    """Read a body. Raise Refused with this code if the body exceeds the limit.
+    """Read a body. Raise Refused (413) with `code` if the body has more than `limit` bytes.
 
-    The rest is read and dropped, so that the reply reaches the caller.
+    The bytes over the limit are read and dropped, so that the reply reaches the caller.
     """
     body = bytearray()
     size = 0

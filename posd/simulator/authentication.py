@@ -1,11 +1,11 @@
 """Authentication on the terminal's side: check of the signature, and decryption of the body.
 
-Source: terminal API, Authentication. Where the sources are unclear, there is a setting. The signature covers
-JavaScript's form of the JSON: this is the strictest possible assumption.
+Source: terminal API, Authentication. For each point that the vendor's documents leave open, there is a setting. The
+signature covers the JSON in JavaScript's form, which is the strictest possible assumption.
 
-JavaScript's form is `JSON.stringify(JSON.parse(text))`: a verifier that has only the parsed object serialises it again.
-In that form a number is a double in its shortest notation. Of several members with one name, the last counts. Names
-that are array indices come first.
+JavaScript's form is `JSON.stringify(JSON.parse(text))`, because a verifier that has only the parsed object serialises
+it again. In that form a number is a double in its shortest notation. If a name is repeated, the last member counts.
+Members whose names are array indices come first.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from posd.simulator.wire import Refused
 #: First integer that is no array index (2³² - 1).
 _INDEX_LIMIT = 2**32 - 1
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-#: Decimal positions of the first digit for which a number has no exponent.
+#: Positions of the decimal point, counted from the first digit, for which JavaScript writes no exponent.
 _PLAIN = range(-5, 22)
 
 
@@ -149,7 +149,7 @@ def _check_hash(settings: Settings, signature: str, timestamp: str, password: st
         if not isinstance(value, dict):
             raise _refused("the decrypted body is not a JSON object", "data")
         text = stringify_javascript({**value, **key} if settings.key_position == "last" else {**key, **value})
-    except (ValueError, RecursionError) as error:  # with a wrong business code the decrypted bytes are arbitrary
+    except (ValueError, RecursionError) as error:  # a wrong business code decrypts to arbitrary bytes
         raise _refused("the decrypted body is not JSON", "data") from error
     digest = hashlib.sha512(b64encode(text.encode())).hexdigest()
     if not _same(signature, _PREFIX + digest):
@@ -157,14 +157,14 @@ def _check_hash(settings: Settings, signature: str, timestamp: str, password: st
 
 
 def _password(settings: Settings, moment: float) -> str:
-    """Return the password of the minute in the timestamp of the call."""
+    """Return the password, which depends on the minute of the timestamp."""
     at = datetime.fromtimestamp(moment, UTC) + timedelta(minutes=settings.minute_utc_offset)
     text = f"{settings.business_code}{settings.serial}{at:%Y:%m:%d:%H:%M}"
     return hashlib.md5(text.ljust(32, "0").encode(), usedforsecurity=False).hexdigest()
 
 
 def encrypt(key: bytes, clear: bytes) -> bytes:
-    """Return a text as an encrypted body, with a new IV."""
+    """Encrypt a text with a new IV, and return the JSON body that contains it."""
     iv = secrets.token_bytes(_BLOCK_BYTES)
     padder = PKCS7(algorithms.AES.block_size).padder()
     encryptor = Cipher(algorithms.AES256(key), modes.CBC(iv)).encryptor()

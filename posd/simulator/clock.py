@@ -1,6 +1,6 @@
-"""The terminal's time and its tasks. Time is real (faster by a factor) or virtual (it passes only by `advance`).
+"""Clock and background tasks of a terminal. Time is real (faster by a factor) or virtual (only `advance` changes it).
 
-Moments are seconds since the epoch, and stay valid over a restart. Only the clock can convert moments to durations of
+Moments are seconds since the epoch, and stay valid after a restart. Only the clock can convert moments to durations of
 the terminal's time: `since` and `until` return durations, `after` returns a future moment.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
-#: Turns of the event loop in which woken tasks reach their next pause or network call. A few turns are enough.
+#: Turns of the event loop after which woken tasks have reached their next pause or network call. It needs only a few.
 _TURNS = 100
 
 
@@ -56,11 +56,11 @@ class Clock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Stop virtual time during the block, which takes real time on the network. Real time passes."""
+        """Stop virtual time during a block that waits for the network. On this clock, time continues."""
         yield
 
     async def make_up(self, seconds: float) -> None:
-        """Advance a stopped clock by the real `seconds` that the network took."""
+        """Advance a virtual clock by the real `seconds` that the network took. On this clock, do nothing."""
 
 
 class VirtualClock(Clock):
@@ -128,7 +128,7 @@ class VirtualClock(Clock):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Stop the clock during the block, which takes real time."""
+        """Stop the clock during a block that waits for the network."""
         self._holders += 1
         self._free.clear()
         try:

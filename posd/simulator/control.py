@@ -58,7 +58,7 @@ MAX_BODY_BYTES = 65_536
 
 @asynccontextmanager
 async def controlled(terminals: Mapping[str, Simulator], host: str, port: int) -> AsyncIterator[str]:
-    """Serve the control API of terminals with a common clock during the block, and yield its URL.
+    """Serve the control API during the block, and yield its URL. The terminals have one common clock.
 
     Raise SettingsError if `host` is no loopback address, or cannot be used.
     """
@@ -78,14 +78,14 @@ async def controlled(terminals: Mapping[str, Simulator], host: str, port: int) -
         await tasks.stop()
 
 
-#: Range of seconds in a request: more than a day.
+#: Seconds in a request, at most eleven days.
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 def _body(*members: tuple[Any, ...]) -> type[msgspec.Struct]:
-    """Return a struct type for a body.
+    """Return a struct type for the JSON body of a request.
 
-    `members`: name, type, and default if there is one. The type refuses every other member by name.
+    `members`: name, type, and default if there is one. The type refuses any other member, and the error names it.
     """
     return msgspec.defstruct("Body", members, frozen=True, forbid_unknown_fields=True)
 
@@ -141,10 +141,10 @@ def state_of(terminal: Simulator) -> dict[str, Any]:
 
 
 def guarded(app: ASGIApp) -> ASGIApp:
-    """Middleware that refuses calls of a page in a browser, and passes on calls of a program.
+    """Return an app that passes calls to `app`, but refuses calls that a web page makes in a browser.
 
-    The middleware refuses a host name other than loopback, because a foreign name may resolve to this machine. The
-    middleware also refuses calls from a page, and a POST with the content type of a form.
+    It refuses a Host header other than loopback, because a foreign name may resolve to this machine. It also refuses
+    the headers that a browser adds to a page's call, and a POST with the content type of a form.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -200,7 +200,8 @@ async def _arm(terminal: Simulator, _tasks: Tasks, name: str | None) -> None:
         await begun
 
 
-#: Action of a POST to a terminal: (type of the body, function of its members). `Tasks` run after the reply.
+#: Action of a POST to a terminal: the type of its body, and the function that runs it. The function gets the terminal,
+#: the `Tasks` for work after the reply, and the members of the body.
 _Deed = tuple[type[msgspec.Struct], Callable[..., Awaitable[None]]]
 
 
@@ -308,7 +309,7 @@ def _app(terminals: Mapping[str, Simulator], tasks: Tasks) -> ASGIApp:
 
 
 async def _read(request: Request, kind: type[msgspec.Struct]) -> tuple[Any, ...]:
-    """Read a body and return its members. An empty body is an empty object."""
+    """Read a body and return its members. An empty body counts as an empty object."""
     try:
         raw = await read_body(request, MAX_BODY_BYTES, "TOO_LARGE")
         return msgspec.structs.astuple(msgspec.json.decode(raw or b"{}", type=kind))

@@ -8,8 +8,8 @@
 | 400, 401, 403, 404, 409, 422                          | drop: permanent |
 | any other status (redirects among them: not followed) | drop: permanent |
 
-The last row is this simulator's choice, because the terminal API does not define it. A consumer that relies on an
-undocumented retry loses the event in the simulation, and not in a shop.
+The last row is this simulator's choice, because the terminal API does not define it. So a consumer that relies on an
+undocumented retry loses the event here, and the fault is found before a shop has it.
 
 A terminal preserves the order of a transaction's events. An unruly network changes the order and delivers some events
 twice (see `Sender._detoured`). The terminal API promises only delivery at least once (terminal API, Delivery).
@@ -43,11 +43,12 @@ AttemptLost = Literal[
     # The receiver's certificate is not trusted, so nothing was sent. The terminal API does not list this case.
     "tls_failure",
 ]
-#: The HTTP status, or the kind of loss.
+#: Outcome of an attempt: the HTTP status, or why there is none.
 Outcome = int | AttemptLost
 #: Attempts per event (terminal API, Delivery).
 MAX_ATTEMPTS = 10
-#: Terminal seconds from the first attempt of an event: 15 minutes (terminal API, Delivery).
+#: Longest time from the first attempt of an event to the last, in terminal seconds: 15 minutes (terminal API,
+#: Delivery).
 WINDOW_SECONDS = 900.0
 #: Backoff base in terminal seconds (terminal API, Delivery).
 BACKOFF_BASE_SECONDS = 2.0
@@ -62,7 +63,7 @@ AGAIN_SHARE = 1 / 3
 AGAIN_SECONDS = 30.0
 
 
-#: Statuses after which an event is sent again. After any other status, the event is not sent again.
+#: The statuses after which an event is sent again.
 RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 
 #: Reason why no further attempt is made.
@@ -100,13 +101,13 @@ def exhausted(*, attempts: int, elapsed: float) -> DropReason | None:
     return "window_exhausted" if elapsed > WINDOW_SECONDS else None
 
 
-#: Exceptions of Python if a receiver disconnects in the TLS handshake. Older versions (Debian 12) report an orderly
-#: end.
+#: Exceptions that Python raises if a receiver disconnects during the TLS handshake. Older versions (Debian 12) raise
+#: SSLZeroReturnError.
 HANDSHAKE_BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)
 
 
 class Poster:
-    """Client for POSTs of JSON to the webhook receivers of one terminal. Retries are the policy of each channel.
+    """Client for POSTs of JSON to the webhook receivers of one terminal. It never retries: the callers do, if at all.
 
     Each attempt has its own connection, because a stale connection would look like a failure of the consumer.
 
@@ -161,7 +162,7 @@ class Poster:
         except httpx2.HTTPError:
             return "connection_reset"
         finally:
-            for connection in opened:  # the client does not close it if it is cancelled in the TLS handshake
+            for connection in opened:  # a client that is cancelled during the TLS handshake leaves the connection open
                 await connection.aclose()
 
 
@@ -203,7 +204,8 @@ class QueuedEvent:
     url: str
     body: str
     attempts: int = 0
-    #: Time of the first attempt: a moment of the terminal's clock, valid over a restart. None before the first attempt.
+    #: Time of the first attempt: a moment of the terminal's clock, still valid after a restart. None before the first
+    #: attempt.
     first_attempt_at: float | None = None
     #: Whether this is a repeated delivery of an event.
     again: bool = False
@@ -214,7 +216,7 @@ class QueuedEvent:
     #: Whether the terminal trusts no CA, so that each attempt ends in the TLS handshake. Over plain HTTP this has no
     #: effect.
     distrusted: bool = False
-    #: Number that is unique among the waiting items. `Sender.submit` sets it.
+    #: Unique number among the waiting events. `Sender.submit` sets it.
     number: int = 0
 
     @property
@@ -229,13 +231,13 @@ class QueuedEvent:
 
 
 class Sender:
-    """Sender with the delivery policy. The sender is persistent, keeps the order within a transaction, and sends
-    transactions independently.
+    """Sender of events. The waiting events survive a restart.
 
-    Each transaction has a lane. An event marked `alone` has its own lane, as has each event of an unruly sender.
+    A lane is a task that sends events in order. Each transaction has one lane. An event marked `alone` has a lane to
+    itself, and so has each event on an unruly network.
 
-    Each line of the file is one change: an added or changed item (`put`), or its removal (`done`). The file is emptied
-    when no item waits.
+    Each line of the file is one change: a new or changed event (`put`), or its removal (`done`). The file is emptied
+    when no event waits.
 
     Source: terminal API, Delivery.
     """
@@ -247,7 +249,7 @@ class Sender:
 
         Raise OSError. Raise SettingsError if another simulator uses the file.
         """
-        #: Number -> waiting item, in the order of the submissions.
+        #: Number -> waiting event, in the order of the submissions.
         self.waiting: dict[int, QueuedEvent] = {}
         self._journal = Journal(path)
         try:
@@ -265,18 +267,18 @@ class Sender:
         self._timeout = timeout
         self._seed = seed
         self._unruly = unruly
-        #: Transaction, or number of an item that is `alone` -> lane.
+        #: Transaction, or number of an event marked `alone` -> lane.
         self._lanes: dict[str | int, asyncio.Task[None]] = {}
         self._running = False
 
     def start(self) -> None:
-        """Send the waiting items, in order within each transaction."""
+        """Send the waiting events, in order within each transaction."""
         self._running = True
         for item in self.waiting.values():
             self._send(item)
 
     def submit(self, item: QueuedEvent) -> None:
-        """Queue an event. The event is in the file on return, and is sent soon after, or after the next start."""
+        """Queue an event. On return the event is in the file. It is sent soon after, or after the next start."""
         for each in self._detoured(item) if self._unruly else [item]:
             each.number = next(self._numbers)
             self.waiting[each.number] = each
@@ -284,16 +286,16 @@ class Sender:
             self._send(each)
 
     async def stop(self) -> None:
-        """Stop at once, as without power or network. Undelivered items stay queued.
+        """Stop at once, as without power or network. Undelivered events stay queued.
 
-        The 15 minutes of an event continue if it had an attempt before.
+        The retry limit of 15 minutes runs on for an event that was already attempted.
         """
         self._running = False
         await cancel(self._lanes.values())
-        self._lanes.clear()  # a lane that had not begun does not remove itself
+        self._lanes.clear()  # a task that is cancelled before it begins does not remove itself
 
     def close(self) -> None:
-        """Close the file. Waiting items stay in it."""
+        """Close the file. Waiting events stay in it."""
         self._journal.close()
 
     def _put(self, item: QueuedEvent) -> None:
@@ -309,12 +311,12 @@ class Sender:
                 raise ValueError(f"{op} is no change of this version")
 
     def _first(self, client_transaction_id: str) -> QueuedEvent | None:
-        """Return the oldest ordered item of a transaction, or None."""
+        """Return the oldest event of a transaction that is not marked `alone`, or None."""
         items = (item for item in self.waiting.values() if item.client_transaction_id == client_transaction_id)
         return next((item for item in items if not item.alone), None)
 
     def _send(self, item: QueuedEvent) -> None:
-        """Start the lane of an item: the lane of its transaction, or its own lane if it is `alone`."""
+        """Start the lane of an event, unless it runs."""
         lane = item.number if item.alone else item.client_transaction_id
         if self._running and lane not in self._lanes:
             self._lanes[lane] = asyncio.create_task(self._run(lane, item))
@@ -339,7 +341,7 @@ class Sender:
         return [first, replace(first, again=True, due=due_again)] if arrives_twice else [first]
 
     async def _deliver(self, item: QueuedEvent) -> None:
-        """Send an item until it is delivered or dropped, and remove it."""
+        """Send an event until it is delivered or dropped. Then remove it."""
         reason = await self._attempt(item)
         if reason is not None:
             self._ledger.add("dropped", **item.named, reason=reason)
@@ -350,17 +352,17 @@ class Sender:
             self._journal.empty()
 
     async def _attempt(self, item: QueuedEvent) -> DropReason | None:
-        """Send an item until it is delivered. Return the reason if it is dropped, or None."""
+        """Send an event until it is delivered or dropped. Return the reason if it was dropped, or None."""
         jitter = Random(f"{self._seed}/{item.event_id}/{item.attempts}")  # noqa: S311 - reproducible, not secret
         if item.due is not None:
             await self._clock.sleep(self._clock.until(item.due))
         while True:
-            if item.first_attempt_at is not None:  # the event can expire without power or network
+            if item.first_attempt_at is not None:  # an event also expires while the terminal has no power or network
                 gone = exhausted(attempts=item.attempts, elapsed=self._clock.since(item.first_attempt_at))
                 if gone is not None:
                     return gone
             began = self._clock.now()
-            # Record the attempt first, so that a kill does not cause one attempt more.
+            # Record the attempt first, so that a kill does not lead to an extra attempt.
             item.attempts += 1
             item.first_attempt_at = began if item.first_attempt_at is None else item.first_attempt_at
             self._put(item)

@@ -1,6 +1,6 @@
-"""Ledger of the true events of terminal and money, in memory, in a file, and for listeners, and the record of finals.
+"""Ledger of what really happened at a terminal, and record of the final events of its payments.
 
-Each line of a file is passed to the operating system at once, so it survives any end of this process. The file is not
+Each line of a file is passed to the operating system at once, so it survives a kill of this process. The file is not
 synced, because a simulator need not survive a power cut of its host.
 """
 
@@ -30,7 +30,7 @@ class Journal:
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def replay(self, apply: Callable[[bytes], object]) -> None:
-        """Call `apply` with each line, the oldest first. Remove an incomplete last line, which a kill left.
+        """Call `apply` with each line, the oldest first. Remove an incomplete last line, which a kill can leave.
 
         Raise SettingsError, and close the file, if `apply` raises ValueError, LookupError or TypeError.
         """
@@ -68,7 +68,7 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
             yield line
 
 
-#: One line of the ledger: `at`, `kind`, and the fields of that kind (see the table in `Ledger`).
+#: One line of the ledger: `at` (the time), `kind`, and the fields of that kind (see the table in `Ledger`).
 Entry = dict[str, Any]
 #: Time-out of `wait_for` in real seconds: longer than any payment at the speeds of the tests.
 WAIT_SECONDS = 30.0
@@ -78,48 +78,50 @@ _HEAD = b'{"at":"'
 
 
 class Ledger:
-    """Ledger: JSON lines, in the order of the events.
+    """Ledger in memory and in a file of JSON lines, oldest first.
 
-    | kind            | when, and its fields                                                                           |
+    | kind            | when it is written, and its fields                                                             |
     | --------------- | ---------------------------------------------------------------------------------------------- |
-    | `unauthorized`  | a call was refused before it was parsed: method, path, http_status, reason                     |
-    | `start`         | a start request was answered: operation, access_mode, client_transaction_id or null,           |
-    |                 | transaction_reference (as sent, or null), http_status (null: no answer comes), code (of a      |
-    |                 | refusal by the terminal itself, or null), scenario or null, chosen_by (`armed`, `metadata`,    |
-    |                 | `amount`, `option` or null), runs (whether a payment runs now; the answer may deny it)         |
-    | `abort`         | an abort was answered: client_transaction_id or null, http_status (null: no answer comes),     |
-    |                 | effect (`cancels`, `ignored`, `raced`; null if it can have none)                            |
-    | `search`        | a search was answered: client_transaction_id or null, http_status (null: no answer comes),     |
-    |                 | found (number of events)                                                                       |
-    | `hand`          | a person did something: hand, client_transaction_id or null, taken (whether it was possible)   |
-    | `event`         | an event was made and queued, sent or not: client_transaction_id, event_id, status      |
-    | `final`         | a payment ended: operation, client_transaction_id, event_id, status, charged (the acquirer     |
-    |                 | approved it; of each operation), amount (in the main unit), transaction_reference (the new     |
-    |                 | one),                                                                                          |
-    |                 | ticket_number (the last three null unless charged); its `event` follows, unless the process    |
-    |                 | was killed between the two                                                                     |
-    | `attempt`       | a delivery attempt ended: client_transaction_id, event_id, status, again (it had been          |
-    |                 | delivered before), attempt, result (an HTTP status or a word), retry_in_seconds (null if no |
-    |                 | retry follows)                                                                                 |
-    | `dropped`       | an event was given up: client_transaction_id, event_id, status, again, reason                  |
-    | `forgotten`     | a payment got no final, for the terminal was stopped (not killed) in mid-payment, or so    |
-    |                 | its scenario ends: client_transaction_id, status                                               |
-    | `over`          | nothing more will happen to a payment, or it does not run at all: client_transaction_id        |
-    | `print`         | a print job was asked for: print_job_id and external_reference (as sent, or null),             |
-    |                 | access_mode, http_status (null: no answer reaches the caller), code (of a refusal, or null),   |
-    |                 | scenario or null                                                                               |
-    | `print_poll`    | the state of a print job was asked for: print_job_id or null, http_status (null: no answer     |
-    |                 | reaches the caller), status (what it really is, or null)                                       |
-    | `printing`      | a print job went IN_PROGRESS: print_job_id (the terminal's, as in what follows)                |
-    | `printed`       | a print job ended: print_job_id, slip (tells it from every other), status, error_code, text    |
-    |                 | (what was printed; null if nothing was)                                                        |
-    | `print_webhook` | the end of a print job was sent, once: print_job_id, named (the id in the body), status, call, |
-    |                 | result (an HTTP status or a word)                                                              |
-    | `unplugged`     | it is off the network, and `plugged` on it again                                               |
-    | `power_off`     | it is without power, and with `power_on` it has it again                                       |
-    | `moved`         | it has another address: base_url                                                               |
-    | `certificate`   | it shows another certificate from now on: which (see `Certificate`)                            |
-    | `mdns`          | the announcement: result `announced` or `failed`, detail                                       |
+    | `unauthorized`  | A call was refused before it was parsed: method, path, http_status, reason.                    |
+    | `start`         | A start request was answered: operation, access_mode, client_transaction_id or null,           |
+    |                 | transaction_reference (as sent, or null), http_status (null: the caller gets no reply), code   |
+    |                 | (of a refusal by the terminal itself, or null), scenario or null, chosen_by (`armed`,          |
+    |                 | `metadata`, `amount`, `option` or null), runs (whether the payment runs, even if the reply     |
+    |                 | denies it).                                                                                    |
+    | `abort`         | An abort was answered: client_transaction_id or null, http_status (null: the caller gets no    |
+    |                 | reply), effect (`cancels`, `ignored`, `raced`; null if nothing could be aborted).              |
+    | `search`        | A search was answered: client_transaction_id or null, http_status (null: the caller gets no    |
+    |                 | reply), found (number of events).                                                              |
+    | `hand`          | A manual action: hand (its name), client_transaction_id or null, taken (whether it was         |
+    |                 | possible).                                                                                     |
+    | `event`         | An event was queued: client_transaction_id, event_id, status.                                  |
+    | `final`         | A payment ended: operation, client_transaction_id, event_id, status, charged (whether the      |
+    |                 | acquirer approved, for every operation), amount (in the main unit), transaction_reference (the |
+    |                 | new one), ticket_number. The last three are null unless charged is true. If its event is sent, |
+    |                 | an `event` entry follows, unless the process was killed between the two.                       |
+    | `attempt`       | A delivery attempt ended: client_transaction_id, event_id, status, again (whether this is a    |
+    |                 | repeated delivery), attempt, result (an HTTP status or a word), retry_in_seconds (null: no     |
+    |                 | retry).                                                                                        |
+    | `dropped`       | An event will not be sent again: client_transaction_id, event_id, status, again, reason.       |
+    | `forgotten`     | A payment ends without a final event, because the terminal was stopped (not killed) or the     |
+    |                 | scenario ends so: client_transaction_id, status.                                               |
+    | `over`          | A payment has no further steps, or never runs: client_transaction_id.                          |
+    | `print`         | The creation of a print job was requested: print_job_id and external_reference (as sent, or    |
+    |                 | null), access_mode, http_status (null: the caller gets no reply), code (of a refusal, or       |
+    |                 | null), scenario or null.                                                                       |
+    | `print_poll`    | The state of a print job was requested: print_job_id or null, http_status (null: the caller    |
+    |                 | gets no reply), status (the real one, or null).                                                |
+    | `printing`      | A print job became IN_PROGRESS: print_job_id (the terminal's own id, as in the next two        |
+    |                 | kinds).                                                                                        |
+    | `printed`       | A print job ended: print_job_id, slip (a unique id), status, error_code, text (the printed     |
+    |                 | text, or null if nothing was printed).                                                         |
+    | `print_webhook` | The end of a print job was sent once: print_job_id, named (the id in the body), status, call,  |
+    |                 | result (an HTTP status or a word).                                                             |
+    | `unplugged`     | The terminal was disconnected from the network. `plugged`: it was connected again.             |
+    | `power_off`     | The terminal lost power. `power_on`: it has power again.                                       |
+    | `moved`         | The terminal has another address: base_url.                                                    |
+    | `certificate`   | The terminal shows another certificate from its next connection on: which (see `Certificate`). |
+    | `mdns`          | The announcement over mDNS: result (`announced` or `failed`), detail.                          |
     """
 
     def __init__(self, path: Path | None = None, unit: AmountUnit = "main") -> None:
@@ -141,7 +143,7 @@ class Ledger:
         return len(self._entries)
 
     def add(self, kind: str, **fields: Any) -> None:
-        """Record an event. The event is in the file on return."""
+        """Add an entry. The entry is in the file on return."""
         entry: Entry = {"at": wire.timestamp(), "kind": kind, **fields}
         self._entries.append(entry)
         if self._journal is not None:
@@ -185,7 +187,7 @@ class Ledger:
             return await self.next(lambda entry: _matches(entry, kind, fields))
 
     def next(self, wanted: Callable[[Entry], bool]) -> asyncio.Future[Entry]:
-        """Return a future of the next entry for which `wanted` returns true. Cancel it to stop."""
+        """Return a future of the next entry for which `wanted` returns true. To stop waiting, cancel the future."""
         arrival: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
 
         def look(entry: Entry) -> None:
@@ -204,7 +206,7 @@ class Ledger:
 
 
 def _check_ledger(path: Path) -> None:
-    """Raise SettingsError for a file of another content. Remove an incomplete last line of a ledger."""
+    """Raise SettingsError if the file is no ledger. Remove an incomplete last line."""
     with path.open("rb") as file:
         if not _HEAD.startswith(file.read(len(_HEAD))):
             raise SettingsError(f"{path} is no ledger of a simulated terminal: choose another file with --ledger")
@@ -216,14 +218,14 @@ def _matches(entry: Entry, kind: str, fields: dict[str, Any]) -> bool:
     return entry["kind"] == kind and all(entry.get(name) == value for name, value in fields.items())
 
 
-# State of a terminal over restarts: finals of its payments, approvals for references.
+# State that survives restarts: final events of payments, and approvals that later operations can reference.
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Approved operation: its row, reference and amount.
+    """Approved operation, its reference and its amount.
 
-    `done`: names of the operations on it. Approvals that replace one another share this list.
+    `done`: names of the operations that referenced it. An approval shares this set with the approval that it replaces.
     """
 
     operation: SimulatedOperation
@@ -235,8 +237,8 @@ class Approval:
 class Record:
     """Final events by transaction, and approvals by reference. Ids and references are compared without regard to case.
 
-    Each line of the file is the end of a payment, whether or not its request asked for events. The file is the truth
-    about the money: it is written before a final is reported anywhere. A line contains the final event as delivered
+    Each line of the file is the end of a payment, whether or not its request asked for events. The line is written
+    before the end is reported anywhere, so the file shows every charge. A line contains the final event as delivered
     (terminal API, Events). A line also contains the operation and its original (`transaction_reference`), which some
     final events lack.
     """
@@ -244,7 +246,7 @@ class Record:
     def __init__(self, path: Path) -> None:
         """Open or create the file at `path`. Raise OSError. Raise SettingsError if the file is no record."""
         self._newest: dict[str, dict[str, Any]] = {}
-        #: Reference -> its approval and all that have replaced it or that it has replaced, the newest last.
+        #: Reference -> approvals of its chain, oldest first. Each approval has replaced the one before it.
         self._chains: dict[str, list[Approval]] = {}
         self._journal = Journal(path)
         self._journal.replay(lambda line: self._note(**wire.decode(line)))
@@ -269,13 +271,13 @@ class Record:
         The real refusals are not published, so these rules are the simulator's own. The rules are strict, so that a
         caller that confuses references fails here, and not at a real acquirer.
 
-        | what is refused                                                         | code                           |
-        | ----------------------------------------------------------------------- | ------------------------------ |
-        | a reference that no approval of this terminal has                       | UNKNOWN_REFERENCE              |
-        | an approval to which the operation is not done (its `originals`)        | REFERENCE_DOES_NOT_FIT         |
-        | one to which something was done that rules it out (its `not_after`)     | ALREADY_ and that one's `done` |
-        | one that a re-authorization has replaced, but the first one for a       | REFERENCE_SUPERSEDED           |
-        | further re-authorization                                                |                                |
+        | refused reference                                                       | code                     |
+        | ----------------------------------------------------------------------- | ------------------------ |
+        | no approval of this terminal has it                                     | UNKNOWN_REFERENCE        |
+        | the operation cannot follow that approval (`originals`)                 | REFERENCE_DOES_NOT_FIT   |
+        | an operation on that approval excludes this one (`not_after`)           | ALREADY_ and its `done`  |
+        | a re-authorization has replaced that approval (a further re-            | REFERENCE_SUPERSEDED     |
+        | authorization may still reference the first approval)                   |                          |
         """
         chain = self._chains.get(reference.lower())
         if chain is None:
@@ -310,7 +312,10 @@ class Record:
             self._approve(BY_NAME[operation], raw["transaction_reference"], amount, transaction_reference)
 
     def _approve(self, operation: SimulatedOperation, reference: str, amount: Processed, original: str | None) -> None:
-        """Add the approval of an operation. The caller has checked its reference with `original`."""
+        """Add the approval of an operation.
+
+        `original`: the reference in its request, which the method `original` has already checked.
+        """
         chain = [] if original is None else self._chains.get(original.lower(), [])
         if chain:
             chain[0].done.add(operation.name)

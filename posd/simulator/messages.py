@@ -1,7 +1,7 @@
 """Requests of callers, and replies, acknowledgements and events of the terminal (terminal API).
 
-The acknowledgement and the event differ on purpose. Acknowledgement and event are built field by field, from the tables
-of the terminal API.
+An acknowledgement and an event have different members. Both are built field by field from the tables of the terminal
+API.
 
 Source: terminal API, Start request, Acknowledgement, Events, Lifecycle.
 """
@@ -26,13 +26,13 @@ from posd.simulator.scenario import Failure, Fault, Reply, Scenario, draw
 from posd.simulator.settings import Settings
 from posd.simulator.wire import PaymentStatus, Refused
 
-#: HTTP status and JSON body.
+#: Reply before a scenario changes it: HTTP status and JSON body.
 Usual = tuple[int, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One reply. The reply is sent `delay` terminal seconds from now, and after `awaited` is done."""
+    """Reply to one call. It is sent `delay` terminal seconds from now, and not before `awaited` is done."""
 
     status: int
     body: bytes
@@ -48,17 +48,17 @@ class Answer:
 
     @property
     def http_status(self) -> int | None:
-        """The status that reaches the caller, or None without a reply."""
+        """The status that reaches the caller, or None if no reply does."""
         return None if self.fault in ("lost", "silent") else int(self.status)
 
 
 def coded(status: int, code: str, message: str) -> Usual:
-    """Return a reply of a code and a message."""
+    """Return a reply whose body has a code and a message."""
     return status, {"code": code, "message": message}
 
 
 def plain(usual: Usual) -> Answer:
-    """Return the usual reply, without changes by a scenario."""
+    """Return the usual reply without changes."""
     status, body = usual
     return Answer(status, wire.encode(body))
 
@@ -71,7 +71,7 @@ def apply(
     transaction: str | None = None,
     awaited: asyncio.Future[Any] | None = None,
 ) -> Answer:
-    """Return the usual reply with the changes of a scenario. `transaction`: the id in its refusal."""
+    """Return the usual reply with the changes of a scenario. `transaction`: client_transaction_id for a refusal."""
     status, body = usual
     if reply.status is not None:
         status = reply.status
@@ -88,9 +88,9 @@ def apply(
 
 
 def changed(value: Any, members: Mapping[str, Any], removed: Iterable[str]) -> Any:
-    """Return JSON with members replaced, added and removed. Each member is named by its path, with points.
+    """Return JSON with members replaced, added and removed. A member is named by its dotted path (`a.b`).
 
-    In a list, each item is changed. A value in the middle of a path that is no object is replaced by an object.
+    In a list, each item is changed. If a path leads through a value that is no object, an object replaces that value.
     """
     if isinstance(value, list):
         return [changed(item, members, removed) for item in value]
@@ -113,7 +113,7 @@ def changed(value: Any, members: Mapping[str, Any], removed: Iterable[str]) -> A
     return value
 
 
-#: Code of the simulator -> published type and code of the refusal.
+#: The simulator's own code -> published type and code of that refusal.
 _SAME_AS: Mapping[str, tuple[str, str]] = {"TERMINAL_BUSY": ("TERMINAL", "TER-003")}
 #: HTTP status -> type and code prefix of a refusal. The exact codes are not published.
 _FAMILIES: Mapping[int, tuple[str, str]] = {
@@ -128,8 +128,8 @@ _FAMILIES: Mapping[int, tuple[str, str]] = {
 def refusal(settings: Settings, refused: Refused, transaction: str | None = None) -> Usual:
     """Return the reply to a refused request. `transaction`: its client_transaction_id, if known.
 
-    The reply has code and message, or is the LinkFailure of the vendor's documents (Refusals). A refusal with a type is
-    a LinkFailure in every edition.
+    In the classic edition the reply has a code and a message, unless the refusal has a type. Otherwise it is a
+    LinkFailure (terminal API, Refusals).
     """
     if settings.edition == "classic" and refused.kind is None:
         return coded(refused.status, refused.code, refused.message)
@@ -202,7 +202,7 @@ def read_search(raw: bytes) -> str:
 
 
 def claims(raw: bytes, names: Mapping[str, str]) -> dict[str, str | None]:
-    """Return texts of a request for the ledger. The body may be invalid.
+    """Return some texts of a request, for the ledger. The body may be invalid.
 
     `names`: name in the ledger -> name in the body. A missing text is None.
     """
@@ -290,7 +290,7 @@ def is_web_address(url: Any) -> bool:
 
 
 def invalid(path: str, why: str) -> Refused:
-    """Return the refusal of a field. `path`: path of the field."""
+    """Return the refusal (422) of the field at `path`. `why`: the fault, as the rest of a sentence."""
     return Refused(422, "INVALID_REQUEST", f"{path} {why}", param=path)
 
 
@@ -359,7 +359,7 @@ def transaction_event(
     reading_type: str | None,
     failure: Failure | None,
 ) -> dict[str, Any]:
-    """Build the JSON of a transaction event (terminal API, Events). `event_id`: None: a new one."""
+    """Build the JSON of a transaction event (terminal API, Events). Without `event_id` the event gets a new id."""
     approved = status == PaymentStatus.APPROVAL
     raw_response = approval(start, amount.authorized, reading_type, settings.edition, rng) if approved else None
     body: dict[str, Any] = {

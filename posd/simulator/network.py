@@ -46,29 +46,27 @@ from posd.simulator.wire import SettingsError
 
 #: Time-out for the end of aborted connections, in seconds. They need milliseconds.
 STOP_SECONDS = 0.5
-#: Seconds after which an idle connection is closed. Hypercorn also keeps a connection that the client closed for this
-#: time.
+#: Seconds after which an idle connection is closed. Hypercorn also waits this long if the client has closed it.
 IDLE_SECONDS = 5
 #: Time-out of a TLS handshake, in seconds. A slow device needs two.
 HANDSHAKE_SECONDS = 15
-#: Key in the state of a request: the function that closes its connection without a response.
+#: Key in the state of a request. Its value is the function that closes the connection without a response.
 HANG_UP = "hang_up"
 #: Connections waiting to be accepted.
 BACKLOG = 128
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Bind an address (port 0: a free port) without listening. Calls are refused, and no other program can use the
-    address.
+    """Bind an address without listening. Calls are refused, and no other program can use the address.
 
-    Raise SettingsError if the address is not available.
+    Port 0 is a free port. Raise SettingsError if the address is not available.
     """
     family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections inherit this option. Here asyncio does not set it, and each response would wait 40 ms for a
-        # delayed ACK.
+        # Accepted connections inherit this option. asyncio sets it only on connections that it accepts itself. Without
+        # the option each response would wait 40 ms for a delayed ACK.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family is socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -81,7 +79,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Config(Config):
-    """Configuration of hypercorn with a date header from a clock that may be wrong."""
+    """Configuration of hypercorn, with a date header from a clock that is wrong by an offset."""
 
     def __init__(self, clock_offset: float) -> None:
         super().__init__()
@@ -94,7 +92,7 @@ class _Config(Config):
 
 
 class Listener:
-    """Server of one app on a bound socket, which it closes at its stop."""
+    """Server of one app on a bound socket. Its stop closes the socket."""
 
     def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None, *, clock_offset: float = 0.0) -> None:
         """`clock_offset`: number of seconds by which the clock of the date header is ahead."""
@@ -112,7 +110,7 @@ class Listener:
         self._connections: dict[asyncio.Task[None], Callable[[], None]] = {}
 
     def start(self, bound: socket.socket) -> None:
-        """Listen. Raise SettingsError if another program listens at the address. The socket stays bound."""
+        """Listen. Raise SettingsError if another program listens at the address. Then the socket stays bound."""
         try:
             bound.listen(BACKLOG)
         except OSError as error:
@@ -172,14 +170,14 @@ class Listener:
 
 
 def _shut(connection: socket.socket) -> None:
-    """End a connection during its TLS handshake. Its transport, which only asyncio can access, then reads the end."""
+    """Shut down a connection during its TLS handshake. Then asyncio reads end of file, and closes it."""
     with suppress(OSError):  # the peer has disconnected
         connection.shutdown(socket.SHUT_RDWR)
 
 
 def _hang_up(transport: asyncio.Transport) -> None:
     """Abort a connection. Unsent data is lost."""
-    with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport without a connection raises it
+    with suppress(AttributeError):  # Python 3.11.2 (Debian 12) raises it if the TLS transport has no connection
         transport.abort()
 
 
@@ -205,7 +203,7 @@ def server_context(certificate: Path, private_key: Path) -> ssl.SSLContext:
 def client_context(trust: Path | None) -> ssl.SSLContext:
     """Return the TLS context of the deliveries.
 
-    The context trusts only the given CA, or without one the CAs of the system. Raise SettingsError.
+    It trusts only the CA in `trust`, or the system's CAs if `trust` is None. Raise SettingsError.
     """
     try:
         return ssl.create_default_context(cafile=None if trust is None else str(trust))
@@ -219,7 +217,7 @@ SERVICE_TYPE = "_card-terminal._tcp.local."
 WRONG_NAME = "another-terminal.invalid"
 #: Lifetime of generated certificates: within the limit of strict clients.
 LIFETIME = timedelta(days=397)
-#: Time since the end of an expired certificate: longer than the error of any clock.
+#: Time since an expired certificate ended: longer than the error of any clock.
 EXPIRED_FOR = timedelta(days=30)
 
 _Issuer = tuple[x509.Name, CertificateIssuerPrivateKeyTypes]
@@ -233,8 +231,8 @@ def url(scheme: str, host: str, port: int) -> str:
 def reachable_addresses(host: str, interfaces: Sequence[str]) -> list[str]:
     """Return the addresses at which a listener on `host` can be called, the best first.
 
-    For a listener on every address, return the addresses of the chosen interfaces, or without choice all of this
-    machine. Loopback is last, and link-local addresses are omitted.
+    If `host` is a wildcard (0.0.0.0 or ::), return `interfaces`, or without them all addresses of this machine.
+    Loopback is last, and link-local addresses are omitted.
     """
     listening = ipaddress.ip_address(host)
     if not listening.is_unspecified:
@@ -252,8 +250,8 @@ async def announce(
 ) -> None:
     """Announce the terminal over mDNS, with its serial as name, until cancelled.
 
-    Without multicast on the LAN, the failure is recorded and the terminal continues. `says_goodbye`: whether the end is
-    announced. Without power or network there is no goodbye.
+    If the announcement fails, the ledger records the failure and the terminal continues. `says_goodbye`: returns
+    whether to announce the end. Without power or network it returns false.
     """
     info = ServiceInfo(
         SERVICE_TYPE,
@@ -376,10 +374,10 @@ def _serving(certificates: Iterable[x509.Certificate], key: ec.EllipticCurvePriv
 
 
 class Switchboard:
-    """Power, network, address and certificate of one terminal. Its sender and printer need the power.
+    """Power, network, address and certificate of one terminal, with the parts that stop without power.
 
-    To set the present state again has no effect. A scenario, a person and the control API can use the switches at the
-    same time. So changes are made one after the other.
+    Setting a switch to its present state has no effect. A scenario and the control API can use the switches at the same
+    time, so changes are made one after the other.
     """
 
     def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, *, seed: str) -> None:
@@ -404,7 +402,7 @@ class Switchboard:
         )
         #: App that serves the calls.
         self._app: Starlette
-        #: The bound socket of the present address, which stays bound over an outage.
+        #: The bound socket of the present address. It stays bound during an outage of the network.
         self._bound: socket.socket | None = None
         self._port = settings.port
         self._ports: Iterator[int] = itertools.cycle(settings.move_ports or (0,))
@@ -436,7 +434,7 @@ class Switchboard:
         return url("http" if self._contexts["own"] is None else "https", self._addresses()[0], self._port)
 
     def submit(self, item: QueuedEvent) -> None:
-        """Queue an event. The event is in the file on return. Without power or network it waits."""
+        """Queue an event. The event is in the file on return. Without power or network the event waits."""
         self._sender.submit(item)
 
     async def close(self) -> None:
@@ -469,7 +467,7 @@ class Switchboard:
                 await self._settle()
 
     async def set_powered(self, powered: bool) -> None:
-        """Restore or cut the power. At a cut, the caller decides about the running payment."""
+        """Restore or cut the power. The running payment continues, unless the caller stops it."""
         async with self._one_at_a_time():
             if self.powered is not powered:
                 if powered:
@@ -482,8 +480,8 @@ class Switchboard:
     async def power_cycle(self, seconds: float) -> None:
         """Switch the terminal off for `seconds` of its time and on again. Return when it is on.
 
-        With 0 it stays off until a person switches it on. The queue, the record of finals and the print jobs stay, as
-        over a restart. The running payment continues with its further steps.
+        With 0 it stays off until someone else switches it on. The queue, the record of finals and the print jobs
+        survive. The running payment continues with its remaining steps.
         """
         await self.set_powered(False)
         if seconds:
@@ -515,7 +513,7 @@ class Switchboard:
                 return
             if self._contexts["own"] is None:
                 raise SettingsError("this terminal speaks plain HTTP and shows no certificate: leave out --http")
-            if which not in self._contexts:  # a failure here does not stop the terminal, which still accepts calls
+            if which not in self._contexts:  # first, so that after a failure the terminal still accepts calls
                 self._contexts[which] = certificate_context(self._settings, which)
             self.certificate = which
             self._ledger.add("certificate", which=which)
@@ -530,7 +528,7 @@ class Switchboard:
         await self._sender.stop()
 
     async def _settle(self) -> None:
-        """Apply the switches."""
+        """Start or stop the listener, the deliveries and the printer as the switches require."""
         if not self.powered:
             await self.disconnect()
             await self.printer.stop()
@@ -541,7 +539,7 @@ class Switchboard:
             return
         try:
             self._listen()
-        except SettingsError:  # another program uses the address; the terminal can be plugged in again when it is free
+        except SettingsError:  # another program uses the address; `set_plugged` works again when the address is free
             self._plugged = False
             self._ledger.add("unplugged")
             await self.disconnect()
@@ -550,7 +548,7 @@ class Switchboard:
         self._sender.start()
 
     def _listen(self) -> None:
-        """Listen and announce, unless this is so already. Raise SettingsError."""
+        """Start to listen and to announce, unless both run. Raise SettingsError."""
         assert self._bound is not None  # noqa: S101 - it is bound at the start
         if self._listener is None:
             listener = Listener(self._app, self._contexts[self.certificate], clock_offset=self._settings.clock_offset)
@@ -586,5 +584,5 @@ class Switchboard:
     @asynccontextmanager
     async def _one_at_a_time(self) -> AsyncIterator[None]:
         async with self._switching:
-            with self._clock.held():  # it takes real time, so virtual time stops during it
+            with self._clock.held():  # the change takes real time, so virtual time stops during it
                 yield

@@ -34,17 +34,17 @@ PICK_UP = (0.1, 0.5)
 MAX_WAITING = 10_000
 #: Maximum number of characters of a caller's id.
 MAX_ID_CHARACTERS = 128
-#: The published members.
+#: Published members of a request (terminal API, Printing).
 PUBLISHED = ("printJobId", "externalReference", "webhookUrl")
 DOCUMENT = "document"
 #: Member of a document with plain text.
 TEXT = "text"
 #: Member of a document with a list of commands.
 COMMANDS = "commands"
-#: Characters on a line of 58 mm, and maximum number of lines that one command can feed.
+#: Number of characters on a line of 58 mm paper, and maximum number of lines that one command can feed.
 PAPER_CHARACTERS = 32
 MAX_FEED = 20
-#: Ids of a request in the ledger: name in the ledger -> name in the body.
+#: Ids of a request: name in the ledger -> name in the body.
 PRINT_IDS = {"print_job_id": "printJobId", "external_reference": "externalReference"}
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 class Job:
     """Accepted job, and its state.
 
-    `print_job_id`: the terminal's id. `slip`: a unique id. `name`: name of the scenario.
+    `print_job_id`: the terminal's id, which a caller can repeat. `slip`: a unique id. `name`: name of the scenario.
     """
 
     slip: str
@@ -87,7 +87,7 @@ class Job:
         return said
 
 
-#: Member of a line `taken` -> field of the job.
+#: Member of a `taken` line in the file -> field of the job.
 _REQUEST = {
     **{name: name for name in ("slip", "print_job_id", "external_reference", "webhook_url", "document")},
     "scenario": "name",
@@ -97,7 +97,7 @@ _REQUEST = {
 class Printer:
     """Printer that runs each job by its scenario, while it has power.
 
-    Each line of its file is one change: a job `taken`, or a new `state`.
+    Each line of its file is one change: an accepted job (`taken`), or a new state of a job (`state`).
     """
 
     def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, poster: Poster, *, seed: str) -> None:
@@ -110,7 +110,7 @@ class Printer:
         self._clock = clock
         self._poster = poster
         self._seed = seed
-        #: The accepted jobs by slip, oldest first. Without power, those from before the power cut.
+        #: The accepted jobs by slip, oldest first. While the power is off, the jobs from before the cut.
         self._jobs: dict[str, Job] = {}
         self._journal: Journal | None = None
         self._waiting: asyncio.Queue[Job] = asyncio.Queue()
@@ -121,7 +121,9 @@ class Printer:
         self._tasks = Tasks()
 
     def start(self) -> None:
-        """Resume the jobs of the file, unless the printer runs. An interrupted job is printed from its beginning.
+        """Resume the jobs of the file, unless the printer already runs.
+
+        An interrupted job is printed from its beginning.
 
         Raise OSError. Raise SettingsError if the file has another content.
         """
@@ -150,7 +152,7 @@ class Printer:
         else:
             job = self._jobs[change["slip"]]
             job.status, job.ended_at = change["status"], change["at"]
-        assert job.scenario  # noqa: S101 - raises KeyError
+        assert job.scenario  # noqa: S101 - raises KeyError for an unknown scenario
 
     def _write(self, job: Job, **change: Any) -> None:
         """Write a change into the file, if the scenario stores the job there."""
@@ -160,7 +162,8 @@ class Printer:
     def create(self, body: bytes, access_mode: AccessMode) -> Answer:
         """Create a job and return the reply: 202, 400, 422 or 429, or the reply of its scenario.
 
-        A repeated id is printed again, because no source excludes it. The paper then shows the caller's mistake.
+        A job with a repeated id is printed again, because no source forbids that. The paper then shows the caller's
+        mistake.
         """
         self.requests.append(body.decode("utf-8", "replace"))
         asked = {**claims(body, PRINT_IDS), "access_mode": access_mode}
@@ -313,10 +316,10 @@ class Printer:
 
 
 def read_print(raw: bytes, default_scenario: str) -> Job:
-    """Parse and check the request that creates a job. `document`: the printed part.
+    """Parse and check the request that creates a job.
 
-    The documentation of the body has only the ids and `webhookUrl`. The member `document` is an assumption. Without it,
-    all other members are the document.
+    The vendor documents only the ids and `webhookUrl`. The member `document`, which is printed, is an assumption.
+    Without it, all undocumented members are printed.
 
     Raise Refused: 400 for a body that is no JSON object, 422 for an invalid field. The message names the field.
     """

@@ -1,6 +1,6 @@
 """Scenarios: behaviour of a terminal for a payment or a print job. Each scenario is a TOML file.
 
-A file has only the members of `Scenario` or `PrintScenario`. An unknown key or a wrong type is refused, with its name.
+A file has only the members of `Scenario` or `PrintScenario`. An unknown key or a value of a wrong type is refused.
 Times are in terminal seconds (`--speed` divides them). Two numbers are the shortest and the longest time. The seed
 determines a value between them.
 """
@@ -25,7 +25,7 @@ Span = float | tuple[float, float]
 AMOUNTS = (Decimal("9000.01"), Decimal("9000.99"))
 
 
-#: Duration that is no number.
+#: Wait without a fixed duration.
 Wait = Literal[
     # The waiting limit of the settings.
     "limit",
@@ -91,9 +91,9 @@ class Reply(Strict, frozen=True):
     """Reply to a call. Without these members, the simulator sends its usual reply.
 
     `status` and `body` replace those of the usual reply. `body` is sent unchanged, with `content_type`. `set` and
-    `remove` change members, named by their path with points (`terminal.serialNumber`). In a list of events, each event
-    is changed. An error `status` without a `body` has an error object as body, from `refusal`. `after`: delay in
-    terminal seconds. `times`: number of calls with this reply; 0: all.
+    `remove` change members, each named by its dotted path (`terminal.serialNumber`). In a list of events, each event is
+    changed. An error `status` without a `body` has an error object as body, from `refusal`. `after`: delay in terminal
+    seconds. `times`: number of calls with this reply; 0: all.
     """
 
     after: Span = 0.0
@@ -113,12 +113,12 @@ class Reply(Strict, frozen=True):
         _check(refuses, "refusal goes with a status of 400 or above, and without a body")
 
     def nth(self, call: int) -> Self:
-        """Return the reply to the call with that number (1 is the first): this reply or the usual one."""
+        """Return the reply to call number `call` (1 is the first): this reply or the usual one."""
         return self if self.times == 0 or call <= self.times else type(self)()
 
 
 class Start(Reply, frozen=True):
-    """Reply to the start. `runs`: whether the payment runs, which the reply may deny.
+    """Reply to the start. `runs`: whether the payment runs, even if the reply denies it.
 
     `after_event`: status whose event is delivered before the acknowledgement.
     """
@@ -186,13 +186,13 @@ class Search(Reply, frozen=True):
     shape: SearchShape = "events"
 
 
-#: Event of the terminal itself, in a step with `do`.
+#: Action of the terminal itself, as `do` in a step.
 TerminalAction = Literal[
     # The terminal loses the network. Calls fail, and events wait. `seconds`: duration; 0: permanently.
     "unplug",
     "plug",
-    # The terminal loses power for `seconds` (0: permanently) and restarts. The following steps are the rest of the
-    # payment. Without further steps, the payment is lost.
+    # The terminal loses power for `seconds` (0: permanently) and restarts. The payment continues with the following
+    # steps. Without further steps, the payment is lost.
     "power-cycle",
     # The terminal changes its address (port), and announces it.
     "move",
@@ -213,11 +213,11 @@ Certificate = Literal[
 
 
 class Delivery(Strict, frozen=True):
-    """Delivery of an event. Without these members it is delivered at once, in order, with the usual retries.
+    """Delivery of an event. Without these members the event is delivered at once, in order, with the usual retries.
 
-    `late`: delay in seconds, so that others overtake it. `again`: times of further deliveries, in seconds after the
-    first. `never`: the event is not sent. `distrusted`: the terminal does not trust the receiver's certificate, so each
-    attempt fails. `raw`: text that is sent in place of the event.
+    `late`: delay in seconds, so that later events overtake it. `again`: times of further deliveries, in seconds after
+    the first. `never`: the event is not sent. `distrusted`: the terminal does not trust the receiver's certificate, so
+    each attempt fails. `raw`: text that is sent in place of the event.
     """
 
     never: bool = False
@@ -228,14 +228,14 @@ class Delivery(Strict, frozen=True):
 
 
 class PaymentStep(Strict, frozen=True):
-    """Step of a scenario. After the time `after`, the payment enters `status` and reports it, or `do` happens.
+    """Step of a scenario. After the time `after`, the payment enters `status` and reports it, or the action `do` runs.
 
     A step with `after` "for-ever" needs neither, because only a manual action or an abort ends it. `reading_type` and
-    `failure` apply from this step on. `status` may be an unpublished one. `authorized_amount`: the approved amount, if
-    it differs from the requested one. `set` and `remove` change members of the sent event, named by their path with
-    points; the true state stays. `same_event_id`: the event has the id of the previous one. `restates`: the previous
-    event is sent again under a new id. A scenario may have two finals, and each counts: an approval after a
-    cancellation takes money.
+    `failure` apply from this step on. `status` may be unpublished. `authorized_amount`: the approved amount, if it
+    differs from the requested one. `set` and `remove` change members of the sent event, each named by its dotted path
+    (`a.b`). The payment's real state does not change. `same_event_id`: the event has the id of the previous one.
+    `restates`: the previous event is sent again under a new id. A scenario may have two finals, and both count: an
+    approval after a cancellation takes money.
     """
 
     after: Span | Wait = 0.0
@@ -272,8 +272,9 @@ class PaymentStep(Strict, frozen=True):
 
 
 class Story(Strict, frozen=True, kw_only=True):
-    """Common members. `summary`: what happens. `when`: when it happens in a real shop. `advice`: what the till should
-    do.
+    """Members of every scenario.
+
+    `summary`: what happens. `when`: when it happens in a real shop. `advice`: what the till should do.
 
     `expect`: the final state in posd. Only a test suite reads it, so its members are not checked here.
     """
@@ -287,9 +288,10 @@ class Story(Strict, frozen=True, kw_only=True):
 class Scenario(Story, frozen=True, kw_only=True):
     """Scenario of a payment.
 
-    `amount`: the amount that chooses the scenario (9000.01 to 9000.99). `certificate`: certificate that is shown before
-    the start. `away`: the terminal is unreachable. With `certificate` or `away`, only an option or the control API can
-    choose the scenario, because the call itself fails. `till`: actions of the till, which only a test suite reads.
+    `amount`: the amount that chooses the scenario (9000.01 to 9000.99). `certificate`: certificate that the terminal
+    shows before the start. `away`: the terminal is unreachable. With `certificate` or `away`, only an option or the
+    control API can choose the scenario, because the call itself fails. `till`: actions of the till, which only a test
+    suite reads.
     """
 
     amount: str | None = None
@@ -324,7 +326,7 @@ ENDS = frozenset({"COMPLETED", "FAILED"})
 
 
 class Creation(Reply, frozen=True):
-    """Reply to the creation of a job. `taken`: whether the job is accepted, which the reply may deny.
+    """Reply to the creation of a job. `taken`: whether the job is accepted, even if the reply denies it.
 
     `after_webhook`: the reply waits for the call of the webhook.
     """
@@ -394,7 +396,7 @@ class PrintScenario(Story, frozen=True, kw_only=True):
 
 # Scenarios that ship with the simulator (one TOML file each), and the user's own scenario.
 
-#: Scenario of payments, and of print jobs, for which none is chosen.
+#: Scenario of a payment, and of a print job, for which none is chosen.
 DEFAULT_SCENARIO = "approve-contactless"
 DEFAULT_PRINT_SCENARIO = "completes"
 #: Prefix of a scenario's name in the externalReference of a print job.

@@ -14,7 +14,7 @@ from posd.simulator.wire import AmountUnit, Edition, SettingsError, number_fault
 
 #: Maximum size of a DNS label, in bytes. The serial is the instance name of the announcement.
 MAX_SERIAL_BYTES = 63
-#: Limits of the window and of the clock offset. The limits are larger than any test needs.
+#: Maximum of `window_seconds` and of `clock_offset`. Both are larger than any test needs.
 MAX_WINDOW_SECONDS = 86_400
 MAX_CLOCK_OFFSET_SECONDS = 366 * 86_400
 
@@ -43,12 +43,12 @@ class Settings:
 
     `edition`: edition of the vendor's documents, which determines paths, methods and refusals. `clock_offset`: number
     of seconds by which the terminal's clock is ahead. The terminal's clock checks timestamps, and dates replies and
-    events. `amount_unit`: unit of the amounts in requests. `answer_amount_unit`: unit of those in replies and events
+    events. `amount_unit`: unit of the amounts in requests. `answer_amount_unit`: unit of amounts in replies and events
     (None: the same).
 
     `auth`: authentication of the calls. `business_code`: the merchant's secret. `window_seconds`: accepted difference
-    between the timestamp and the terminal's clock. `timestamp_unit`: None: the unit of the scheme. `minute_utc_offset`:
-    in minutes.
+    between the timestamp and the terminal's clock. `timestamp_unit`: unit of the timestamp; None: the usual unit of the
+    scheme `auth`. `minute_utc_offset`: UTC offset of the time in the password, in minutes.
     """
 
     state: Path

@@ -33,11 +33,11 @@ class Simulator:
         self.settings = settings
         #: Clock of this terminal.
         self.clock = clock or make_clock(settings)
-        #: The true events. The ledger and the parts below exist after the start.
+        #: What really happened. The ledger and the parts below exist after the start.
         self.ledger: Ledger
         #: Part that replies to starts, aborts and searches. `hand` and `arm` are manual controls.
         self.terminal: PaymentTerminal
-        #: Its switches.
+        #: Switches of power, network, address and certificate.
         self.switchboard: Switchboard
         self._running = AsyncExitStack()
 

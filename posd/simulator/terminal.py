@@ -103,17 +103,17 @@ class Payment:
     seed: str
     status: str | None = None
     reading_type: str | None = None
-    #: The newest true event, even if another one was sent. Empty before the first event.
+    #: The newest event as it really is, even if a changed one was sent. Empty before the first event.
     newest: bytes = b""
-    #: The true event before the newest.
+    #: The event before `newest`, also as it really is.
     previous: bytes = b""
     #: Whether the payment was sent to the acquirer, so that an abort is impossible.
     sent: bool = False
-    #: The newest true final event, or empty.
+    #: The newest final event as it really is, or empty.
     final: bytes = b""
     _failure: Failure | None = None
     _event_id: str = ""
-    #: Number of aborts and searches.
+    #: Number of aborts, and of searches.
     _calls: Counter[str] = field(default_factory=Counter)
     #: Random source of the course of the payment.
     _rng: Random = field(init=False)
@@ -147,7 +147,10 @@ class Payment:
         return not (self.sent or self.ended)
 
     def count(self, call: str, reply: R) -> tuple[R, Random]:
-        """Count a call, because a scenario may reply to the first calls only. Return its reply and random source."""
+        """Count a call. Return its reply and its random source.
+
+        A scenario may change the first `reply.times` replies only.
+        """
         self._calls[call] += 1
         number = self._calls[call]
         return reply.nth(number), self.rng(f"{call}/{number}")
@@ -159,7 +162,7 @@ class Payment:
     async def play(self, tasks: Tasks, free: Callable[[], None]) -> None:
         """Run all steps, even those after a final. `free` is called at each final.
 
-        `tasks`: runs work after the last step.
+        `tasks` runs work that continues after the last step.
         """
         while self._ahead:
             if await self.terminal.clock.wait(self._disturbed, self._pause(self._ahead[0])):
@@ -183,7 +186,10 @@ class Payment:
                     _log.warning("a step of %s is left out: %s", self.name, error)
 
     def cancel(self, after: scenarios.Span) -> None:
-        """Replace all remaining steps by TERMINAL_CANCELED after `after`. Nothing can change that again."""
+        """Replace all remaining steps by TERMINAL_CANCELED after `after`.
+
+        Later aborts and manual actions have no effect.
+        """
         if not self._canceling:
             self._canceling = True
             self._lead(PaymentStep(after=after, status=PaymentStatus.TERMINAL_CANCELED))
@@ -226,7 +232,7 @@ class Payment:
     def _enter(self, step: PaymentStep, status: str) -> None:
         """Enter a state: record a final, then queue its event.
 
-        With this order, after a kill an event may be missing, but a search finds every charge.
+        The order matters for a kill between the two: the event is lost, but a search still finds the charge.
         """
         body = self._restate() if step.restates else self._happen(step, status)
         self._say(step, wire.encode(messages.changed(body, step.set, step.remove)).decode())
@@ -238,7 +244,7 @@ class Payment:
         return body | {"event_id": self._event_id, "occurred_at": self._now()}
 
     def _happen(self, step: PaymentStep, status: str) -> dict[str, Any]:
-        """Set the state of the payment, and return the true event."""
+        """Set the state of the payment, record a final, and return the event as it really is."""
         start, terminal = self.start, self.terminal
         self.reading_type = step.reading_type or self.reading_type
         self._failure = step.failure or self._failure
@@ -322,10 +328,12 @@ class Payment:
 
 @dataclass(eq=False, slots=True)
 class PaymentTerminal:
-    """Replies to starts, aborts and searches, and the events of payments. `seed` determines all random values.
+    """Part of a terminal that replies to starts, aborts and searches, and runs payments.
 
-    The order of a scenario's choice is: armed, named in the metadata, chosen by the amount, configured. A reply and its
-    effects are computed without an await, so that no other request comes between them.
+    `seed` determines all random values.
+
+    The scenario of a payment is the first of: armed, named in the metadata, chosen by the amount, configured. A reply
+    and its effects are computed without an await, so that no other request comes between them.
     """
 
     settings: Settings
@@ -339,15 +347,15 @@ class PaymentTerminal:
     #: Bodies of all start requests and searches as text before their check, oldest first.
     requests: list[str] = field(default_factory=list)
     searches: list[str] = field(default_factory=list)
-    #: The running payment, which has no final and further steps.
+    #: The running payment. It has no final yet, and more steps follow.
     running: Payment | None = None
     #: The shipped scenarios, and the user's own scenario under its file's name.
     _scenarios: dict[str, Scenario] = field(init=False)
-    #: The scenario whose preparation has run.
+    #: The scenario for which the terminal is prepared.
     _prepared: Scenario | None = None
     _preparing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _started: int = 0
-    #: Runs of payments, and their background work.
+    #: Tasks that run payments, and their background work.
     _tasks: Tasks = field(default_factory=Tasks)
     #: Id in lower case -> payment whose scenario has its own reply to a search.
     _found_otherwise: dict[str, Payment] = field(default_factory=dict)
@@ -419,7 +427,7 @@ class PaymentTerminal:
             return messages.plain(messages.refusal(self.settings, refused, asked["client_transaction_id"]))
         name, chosen_by = self._choose(start)
         self._started += 1
-        # The seed is derived for each payment. So the same seed gives the same payment, whatever other payments run.
+        # Each payment has a seed of its own, so other payments do not change its random values.
         seed = f"{self.seed}/{start.client_transaction_id}/{self._started}"
         payment = Payment(self, start, amount, name, self._scenarios[name], seed)
         self._starts[payment.transaction.lower()] += 1
@@ -527,7 +535,7 @@ class PaymentTerminal:
     async def stop(self) -> None:
         """Stop. A running payment is lost, as without power. The terminal can be used again."""
         await self._tasks.stop()
-        if self.running is not None:  # cancelled before it began
+        if self.running is not None:  # its task was cancelled before it began
             self._end(self.running)
 
     def _run(self, payment: Payment) -> None:
@@ -558,7 +566,7 @@ class PaymentTerminal:
 
 
 def _delivered(payment: Payment, status: str) -> Callable[[Entry], bool]:
-    """Return the check that a ledger entry is the delivery of the event of a state."""
+    """Return a function that checks whether a ledger entry reports the delivery of the event with this status."""
     delivered = {"kind": "attempt", "client_transaction_id": payment.transaction, "status": status}
 
     def look(entry: Entry) -> bool:

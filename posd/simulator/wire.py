@@ -21,7 +21,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 class SettingsError(ValueError):
-    """Setting or action that the terminal cannot have; the message has the fault, the reason and the cure."""
+    """Setting or action that is impossible for the terminal. The message says what is wrong, why, and what to do."""
 
 
 #: Edition of the vendor's documents: the older edition, or that of 2026.
@@ -31,7 +31,7 @@ Edition = Literal["classic", "2026"]
 class Refused(Exception):
     """Refused request. `status`: HTTP status of the reply.
 
-    `kind`: the type, if the code is published. `param`: the invalid field.
+    `kind`: the published type of the refusal, if `code` is published. `param`: path of the invalid field.
     """
 
     def __init__(
@@ -120,12 +120,12 @@ def number_fault(value: Any) -> str | None:
 
 
 def to_main(value: Number, unit: AmountUnit) -> Number:
-    """Convert a number of that unit to the main unit, exactly."""
+    """Convert a number from `unit` to the main unit, exactly."""
     return Decimal(value).scaleb(-2) if unit == "hundredths" else value
 
 
 def from_main(value: Number, unit: AmountUnit) -> Number:
-    """Convert a number of the main unit to that unit, exactly: 438.90 is 43890 hundredths."""
+    """Convert a number from the main unit to `unit`, exactly: 438.90 is 43890 hundredths."""
     if unit != "hundredths":
         return value
     hundredths = Decimal(value).scaleb(2)
@@ -180,13 +180,13 @@ AccessMode = Literal["local", "cloud"]
 class SimulatedOperation:
     """One operation. `Record.original` applies `originals`, `not_after` and `renews`."""
 
-    #: In the acknowledgement (terminal API, Acknowledgement).
+    #: Name in the acknowledgement (terminal API, Acknowledgement).
     name: str
-    #: In the final event (terminal API, Events).
+    #: Name in the final event (terminal API, Events).
     reported_as: str
-    #: Below `/terminal/v1/`, and below the serial in the cloud (terminal API, Calls to a terminal).
+    #: Path below `/terminal/v1/`, and in the cloud below the serial (terminal API, Calls to a terminal).
     path: str
-    #: Word for the state of an original after this operation.
+    #: Word for an original after this operation, for example "refunded".
     done: str = ""
     #: Operations whose approval the request must reference. Empty: the request has no reference.
     originals: tuple[str, ...] = ()
@@ -202,7 +202,7 @@ class SimulatedOperation:
     takes_tip: bool = False
 
 
-#: A further operation is one more row.
+#: All operations. To add one, add a row.
 OPERATIONS = (
     SimulatedOperation("charge", "CHARGE", "async/charge", takes_tip=True),
     SimulatedOperation("pre-auth", "PREAUTH", "async/authorization", takes_tip=True),
@@ -278,6 +278,6 @@ FINALS = frozenset(
 SENT = frozenset({PaymentStatus.APPROVAL_REQUESTED, PaymentStatus.DECLINED, PaymentStatus.APPROVAL})
 #: Results from the acquirer (terminal API, Lifecycle).
 ACQUIRERS = frozenset({PaymentStatus.DECLINED, PaymentStatus.APPROVAL})
-#: Values of `reading_type` (terminal API, Events) in the simulator's own scenarios and hands.
+#: Values of `reading_type` (terminal API, Events) in the shipped scenarios and in manual actions.
 CONTACTLESS = "CONTACTLESS"
 CHIP = "CHIP"

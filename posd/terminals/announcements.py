@@ -69,10 +69,6 @@ MAX_SERIAL = 64
 MAX_TEXT = 128
 
 
-class MalformedAnnouncement(Exception):
-    """Announcement that is not of a terminal. The message is the reason, and quotes nothing of the announcement."""
-
-
 class Announcement(msgspec.Struct, frozen=True):
     """Announcement of a terminal. `name`: the full instance name in lower case. `seen_at`: ISO 8601.
 
@@ -97,7 +93,7 @@ def read_announcement(
     rules: DiscoveryConfig,
     seen_at: str,
 ) -> Announcement:
-    """Return the announcement. Raise MalformedAnnouncement.
+    """Return the announcement. Raise ValueError with the reason.
 
     `name` ends with `service_type`. `properties`: content of the TXT record. `announced`: addresses as texts. `rules`
     has the names in the TXT record that can have the serial, and the addresses of the configured interfaces.
@@ -105,10 +101,10 @@ def read_announcement(
     lowered = {key.lower(): value for key, value in properties.items()}
     serial = _serial(lowered, name.removesuffix(f".{service_type}"), rules.serial_keys)
     if not port or not 0 < port < 65_536:
-        raise MalformedAnnouncement("it names no port")
+        raise ValueError("it names no port")
     hosts = candidates(announced, rules.interfaces)
     if not hosts:
-        raise MalformedAnnouncement("it names no address that can be used")
+        raise ValueError("it names no address that can be used")
     return Announcement(name.lower(), serial, hosts, port, _text(lowered, "brand"), _text(lowered, "model"), seen_at)
 
 
@@ -117,7 +113,7 @@ def _serial(properties: Mapping[str, str | None], instance: str, keys: tuple[str
     named = ((properties.get(key.lower()) or "").strip() for key in keys)
     serial = next((value for value in named if value), instance)
     if not serial or len(serial) > MAX_SERIAL or not _plain(serial):
-        raise MalformedAnnouncement("its serial is empty, too long or not made of visible characters")
+        raise ValueError("its serial is empty, too long or not made of visible characters")
     return serial
 
 

@@ -20,7 +20,7 @@ from zeroconf.const import _TYPE_A, _TYPE_AAAA
 
 from posd.base.times import iso
 from posd.config.schema import DiscoveryConfig
-from posd.terminals.announcements import Announcement, MalformedAnnouncement, read_announcement
+from posd.terminals.announcements import Announcement, read_announcement
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interface, Interfaces
 from posd.terminals.terminal import NOT_ANNOUNCED
@@ -235,7 +235,7 @@ class Discovery:
         """Pass an announcement to the fleet. Return the number of its addresses."""
         try:
             found = read(info, self._config, self._now())
-        except MalformedAnnouncement as error:
+        except ValueError as error:
             self._ignore(str(error))
             return 0
         if self._fleet.announce(found):
@@ -247,7 +247,7 @@ class Discovery:
 
 
 def read(info: AsyncServiceInfo, rules: DiscoveryConfig, now: datetime) -> Announcement:
-    """Return the announcement of a service that was looked up. Raise MalformedAnnouncement."""
+    """Return the announcement of a service that was looked up. Raise ValueError."""
     addresses = info.parsed_scoped_addresses()
     return read_announcement(info.name, info.type, info.decoded_properties, addresses, info.port, rules, iso(now))
 

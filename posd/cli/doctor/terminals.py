@@ -20,7 +20,7 @@ from posd.cli.explain.catalogue import named, say
 from posd.config import TerminalConfig
 from posd.config.schema import DiscoveryConfig
 from posd.terminals import trust
-from posd.terminals.announcements import Announcement, MalformedAnnouncement
+from posd.terminals.announcements import Announcement
 from posd.terminals.attempt import CallFailed, clock_ahead
 from posd.terminals.authentication import none
 from posd.terminals.client import HEADERS, TerminalAccess
@@ -178,6 +178,6 @@ async def _listen(discovery: DiscoveryConfig, selection: "InterfaceSelection") -
         await closed(browser, network)
     announced = []
     for info in found:
-        with suppress(MalformedAnnouncement):
+        with suppress(ValueError):
             announced.append(read(info, discovery, datetime.now(UTC)))
     return announced

@@ -262,7 +262,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
             done = await self._do(work, asked.field)
         if isinstance(done, tuple):
             written, descriptor = done
-            log.info("store.backup", database="who asked", count=written.transactions)
+            log.info("store.backup", database="the caller", count=written.transactions)
             return DescriptorStream(descriptor, written.bytes)
         log.info("store.backup", database=done.path, count=done.transactions)
         if isinstance(done, Rotated) and done.unusable:

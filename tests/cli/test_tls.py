@@ -325,7 +325,7 @@ async def place() -> AsyncIterator[Place]:
 async def test_a_person_compares_and_gets_the_configuration(place: Place) -> None:
     before = place.config.read_bytes()
     shown = (*place.lines(), place.terminal.base_url, "CN=terminal", "itself", "terminal.example, 10.1.2.3")
-    told = f"Put this into {place.config}, in its section, then reload posd:"
+    told = f"Put this into {place.config}, in the terminal's section, then reload posd:"
     seen = (await place.on_terminal("pin", "y\n")).ends(0, *shown, told)
     (section,) = tomllib.loads(seen.screen[seen.screen.index("[[terminals]]") :])["terminals"]
     assert section["serial"] == SERIAL

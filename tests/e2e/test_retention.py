@@ -110,9 +110,9 @@ async def test_posd_prune_removes_old_records_and_reports_their_number(home: Pat
         code, _, said = await posd_command(shop.daemon, "prune", "--older-than", "0")
         assert (code, "give --yes" in said) == (2, True)
         code, said, _ = await posd_command(shop.daemon, "prune", "--older-than", "0", "--dry-run")
-        assert (code, said.startswith("Would be removed: 1 payment, of before")) == (0, True), said
+        assert (code, said.startswith("Would be removed: 1 payment, from before")) == (0, True), said
         code, said, _ = await posd_command(shop.daemon, "prune", "--older-than", "0", "--yes")
-        assert (code, said.startswith("Removed: 1 payment, of before")) == (0, True), said
+        assert (code, said.startswith("Removed: 1 payment, from before")) == (0, True), said
         assert "Their ids are kept" in said
         code, _, said = await posd_command(shop.daemon, "show", paid.identity)
         assert (code, "do not charge again" in said) == (1, True), said

@@ -198,7 +198,7 @@ def test_the_page_replaces_an_older_one_completely_and_is_private_to_its_owner(t
         done = report("--html", str(page), fill=put({"result": None}))
     finally:
         os.umask(mask)
-    assert done.stdout == f"Written: {page}, 1 payment.\nIt begins with what needs attention.\n"
+    assert done.stdout == f"Written: {page}, 1 payment.\nThe page begins with what needs attention.\n"
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert (stat.S_IMODE(page.stat().st_mode), list(tmp_path.iterdir())) == (0o600, [page])
     report("--html", "/dev/null").ends(0)  # a device is written to and not replaced

@@ -1,9 +1,11 @@
-"""Guard of the wall clock. The guard reads the clock every few seconds and before each action that depends on it (see
-`clock.rules`).
+"""Trust in the wall clock: when it is checked, and what is stored.
 
-A row of the database stores its state over restarts, every quarter of an hour and at the stop. Payments write nothing.
-While the clock is not trusted, its times are not stored. So a wrong time has no effect, and earlier right times stay,
-even after a power cut. Only the range of the untrusted times is stored, because records of that period have such times.
+The clock is checked every few seconds, and before each action that depends on it (rules: `clock.rules`).
+
+The state is stored in the database every quarter of an hour and at the stop, so that it survives a restart. A payment
+stores nothing here. While the clock is not trusted, its times do not enter the stored state. So a wrong time has no
+effect, and earlier right times stay, even after a power cut. Only the range of the untrusted times is stored, because
+records of that period have such times.
 """
 
 import ctypes
@@ -31,17 +33,17 @@ from posd.storage import CommitUncertain, StorageUnavailable, changes, marks
 from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
 
-#: Seconds between two regular readings. Dependent actions read the clock themselves.
+#: Seconds between two regular readings. Actions that depend on the clock read it too.
 LOOK_SECONDS = 10.0
-#: Seconds between two writes of the state.
+#: Seconds between two writes of the state to the database.
 KEEP_SECONDS = 900.0
 #: Maximum number of stored periods without a trusted clock. The newest are kept.
 MOST_STRETCHES = 100
-#: Maximum number of stored events, and valid years of a terminal's time.
+#: Maximum number of event times in memory, and the years in which a terminal's time is valid.
 MOST_SIGHTINGS = 64
 YEARS = range(2000, 2200)
 
-#: Instruction for an untrusted clock.
+#: Steps for an operator if the clock is not trusted.
 STEPS = (
     RemedyStep("compare the clock of this machine with another one", "date -u"),
     RemedyStep("if it is wrong, set it, and posd goes on by itself", 'sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"'),
@@ -65,7 +67,7 @@ class Confirmation(msgspec.Struct, frozen=True):
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """Period in which posd did not trust the clock. Records of such a period may have any time."""
+    """Period in which posd did not trust the clock. Records of such a period may have wrong times."""
 
     since: Annotated[Moment, Meta(description="the last trusted time before it")]
     until: Annotated[Moment | None, Meta(description="when posd trusted the clock again, null if not yet")]
@@ -80,8 +82,9 @@ class Stretch(msgspec.Struct, frozen=True):
     ] = False
 
     def saying(self, wall: datetime) -> "Stretch":
-        """Return the period extended by the present time. The period is unchanged if it includes that time already,
-        within a quarter of an hour.
+        """Return the period, extended to include the present time `wall`.
+
+        To save writes, `said_to` advances in steps of at least a quarter of an hour.
         """
         said = iso(wall)
         first, last = self.said_from, self.said_to
@@ -96,13 +99,13 @@ class Stretch(msgspec.Struct, frozen=True):
     def too_early(self, before: str, kept: timedelta) -> Iterator[tuple[str, str]]:
         """Yield ranges of times. A record with a time in such a range may be newer than that time.
 
-        Periods that ended before a moment are omitted. `kept`: time for which records are kept. The start of a period
-        with a slow clock is unknown.
+        Yield nothing if the period ended before `before`. `kept`: how long records are kept. If the clock was set ahead
+        at the end, it was slow before, for an unknown time. Then all kept times before the period are such a range.
         """
         if self.until is not None and self.until < before:
             return
         if self.said_from is not None and self.said_to is not None:
-            # The clock was wrong before this was detected.
+            # The clock can be wrong for some seconds before posd detects it.
             margin = timedelta(seconds=LOOK_SECONDS) + timedelta(minutes=1)
             last = parse_iso(self.said_to) + timedelta(seconds=KEEP_SECONDS) + margin
             yield iso(parse_iso(self.said_from) - margin), iso(last)
@@ -112,9 +115,10 @@ class Stretch(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class WallClock:
-    """Guard of the clock. Call `begin` before any use, run `run` as a task, and call `keep` at the stop.
+    """Guard of the wall clock. Call `begin` before any use, run `run` as a task, and call `keep` at the stop.
 
-    `limit`: the largest usual step. `elapsed`: seconds since the boot, including sleep.
+    `limit`: the largest step of the clock that needs no confirmation. `built`: date of this build. `elapsed`: seconds
+    since the boot, including sleep.
     """
 
     store: Store
@@ -123,7 +127,7 @@ class WallClock:
     now: Callable[[], datetime]
     elapsed: Callable[[], float]
     kernel_state: Callable[[float], Kernel]
-    #: State with the highest trusted time and the confirmed time, or None before the first reading.
+    #: The highest trusted time and the confirmed time, or None before the first trusted reading.
     known: StoredClock | None = field(default=None, init=False)
     _written: StoredClock | None = field(default=None, init=False)
     _reference: ClockReading | None = field(default=None, init=False)
@@ -139,7 +143,7 @@ class WallClock:
     #: Earlier periods, the newest first.
     past: deque[Stretch] = field(default_factory=partial(deque, maxlen=MOST_STRETCHES), init=False)
     _unwritten: list[Stretch] = field(default_factory=list, init=False)
-    #: Last time of the clock before it was set ahead.
+    #: Last trusted time before the clock was set ahead, or None.
     _ahead_of: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -147,7 +151,7 @@ class WallClock:
         self.reading = self._read()
 
     async def begin(self) -> None:
-        """Load the state of earlier runs, and read the clock. Raise StorageUnavailable."""
+        """Load the stored state, and read the clock. Raise StorageUnavailable."""
         newest = await self.store.read(changes.newest_at)
         self._written = await self.store.read(_kept)
         self.known = rules.beginning(self._written, None if newest is None else parse_iso(newest))
@@ -167,7 +171,7 @@ class WallClock:
             await tick(LOOK_SECONDS)
 
     async def keep(self) -> None:
-        """Store the state. After a disk error the next call tries again."""
+        """Store the state in the database. After a disk error the next call tries again."""
         self.look()
         kept, noted = self.known, tuple(self._unwritten)
         if kept == self._written and not noted:
@@ -190,7 +194,7 @@ class WallClock:
 
     @property
     def confirmed(self) -> datetime:
-        """The confirmed time, from which the age of records is computed."""
+        """The confirmed time (see `clock.rules`), from which the age of records is computed."""
         self.look()
         return self.built if self.known is None else self.known.confirmed
 
@@ -199,8 +203,8 @@ class WallClock:
         self._listeners.append(listener)
 
     def heard(self, terminal: str, payment: str, occurred_at: str) -> None:
-        """Record the time in an event of a terminal."""
-        # Parse it later, because this runs for each event.
+        """Record the time of a terminal's event, as evidence."""
+        # The time is parsed later, because this function runs for each event.
         self._heard.append((terminal, payment, occurred_at, self.elapsed()))
 
     def look(self) -> None:
@@ -208,7 +212,7 @@ class WallClock:
         reading = self.reading = self._read()
         passed, self._looked = max(0.0, reading.elapsed - self._looked), reading.elapsed
         found = rules.doubt(reading, self.known, self._reference, self.built, self.limit)
-        # Payments call this too, so evidence that is not needed is not read.
+        # Payments call this function too, so evidence is read only if it is needed.
         asked = rules.asks(found, reading, self.known)
         witness = rules.witness(self.kernel, self.terminals) if asked else None
         if witness is not None and found in rules.ENDED_BY_WITNESS:
@@ -222,12 +226,12 @@ class WallClock:
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel's state for the last reading."""
+        """The kernel's state of the wall clock, for the last reading."""
         return self.kernel_state(self.reading.wall.timestamp())
 
     @property
     def terminals(self) -> TerminalTimes:
-        """The evidence of the last hour's events for the last reading."""
+        """Evidence for the last reading from the events of the last hour."""
         sightings = [
             EventTime(terminal, payment, occurred, elapsed)
             for terminal, payment, text, elapsed in self._heard
@@ -242,10 +246,10 @@ class WallClock:
             self._reference = reading
 
     def _tell(self, found: Doubt | None, witness: ClockWitness | None) -> None:
-        """Record and log a change. Call the listeners if the clock is trusted again."""
+        """Record and log that the trust in the clock changed. Call the listeners if the clock is trusted again."""
         before, self.reason = self.reason, found
         ended, ahead_of = self.stretch, self._ahead_of
-        if found is None and ended is None and ahead_of is not None:  # the clock was set and confirmed at the same time
+        if found is None and ended is None and ahead_of is not None:  # set ahead and confirmed between two readings
             ended = Stretch(ahead_of, None, Doubt.STEPPED_AHEAD)
         if found is None and ended is not None:
             over = msgspec.structs.replace(ended, until=iso(self.reading.wall), set_ahead=ahead_of is not None)
@@ -264,16 +268,16 @@ class WallClock:
             listener()
 
     def _set_ahead(self, reading: ClockReading) -> str | None:
-        """Return the last time before an unusual step ahead in this process, or None.
+        """Return the last trusted time before a large step ahead, or None if this process has seen no such step.
 
-        Before such a step the clock was slow.
+        The clock was slow before such a step.
         """
         if self._reference is None or self.known is None or rules.step(reading, self._reference) <= self.limit:
             return None
         return iso(self.known.highest)
 
     def _note(self, found: Doubt) -> None:
-        """Record the period without a trusted clock, and its times."""
+        """Start or extend the period without a trusted clock."""
         known = self.stretch
         if known is None:
             known = Stretch(iso(self.reading.wall if self.known is None else self.known.highest), None, found)
@@ -345,30 +349,31 @@ def stretches(db: sqlite3.Connection) -> list[Stretch]:
 
 
 def last_confirmation(db: sqlite3.Connection) -> Confirmation | None:
-    """Return the newest confirmation of an operator."""
+    """Return the newest confirmation of an operator, or None."""
     return marks.newest_detail(db, marks.CLOCK_CONFIRMED, Confirmation)
 
 
-# The kernel's state of the wall clock (adjtimex(2)): whether a time service controls it. Reading it needs no privilege.
+# The kernel's state of the wall clock (adjtimex(2)): whether a time service controls the clock. Reading it needs no
+# privilege.
 #
 # The kernel clears this state when the clock is set by hand, and when the service makes no correction for too long. A
-# sandbox may forbid the call, as the package's unit does (ProtectClock=). Then posd reads the time of a file that
-# systemd-timesyncd touches after each correction.
+# sandbox may forbid the call, as the systemd unit of the package does (ProtectClock=). Then posd reads the time of a
+# file that systemd-timesyncd touches after each correction.
 
-#: Return value and status bit of adjtimex for a clock without a time service.
+#: Return value of adjtimex, and bit of its status, for a clock that no time service controls.
 TIME_ERROR = 5
 STA_UNSYNC = 0x0040
-#: Largest difference (s) between the kernel's clock and the clock of this process with which the kernel's state is
-#: used.
+#: The kernel's state is not used if its clock and this process's clock differ by more than this (s).
 SAME_CLOCK_SECONDS = 5.0
 
-#: File that systemd-timesyncd touches, and its longest pause (PollIntervalMaxSec=, 2048 s) with a margin.
+#: File that systemd-timesyncd touches after each correction, and its longest pause (PollIntervalMaxSec=, 2048 s) with a
+#: margin.
 TIMESYNC = Path("/run/systemd/timesync/synchronized")
 TIMESYNC_SECONDS = 2400.0
 
 
 class _Timex(ctypes.Structure):
-    """struct timex, up to the time. The other bytes are reserved."""
+    """struct timex of adjtimex(2), up to the time. `rest` covers the other members."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -387,7 +392,7 @@ class _Timex(ctypes.Structure):
 
 
 def kernel_state(now: float) -> Kernel:
-    """Return the kernel's state of a clock that shows `now` (seconds since 1970)."""
+    """Return the kernel's state of the wall clock. `now`: the present time of that clock (seconds since 1970)."""
     timex = _Timex()  # modes 0: read only
     try:
         found = int(ctypes.CDLL(None).adjtimex(ctypes.byref(timex)))

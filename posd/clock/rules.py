@@ -3,16 +3,17 @@
 Payments need the wall clock only for `not_after` and for signed calls. Irreversible actions need it: retention, and
 certificates, which terminals check by their own clocks. The evidence for and against the wall clock is:
 
-- The highest trusted wall time, which is stored over restarts, and the date of this build. Time does not go back.
+- The highest trusted wall time, which is stored, and the date of this build. Time does not go back.
 - The clock since the boot, including sleep. Within a run the wall clock advances as this clock does. An NTP service
   that slews the wall clock moves both, so only steps are visible.
-- The kernel's state that a time service controls the clock. A change of the clock by hand clears this state. The
-  absence of this state proves nothing, because many shops have no time service.
+- The kernel's report that a time service controls the clock. A change of the clock by hand ends this report. A missing
+  report proves nothing, because many shops have no time service.
 - The times in terminals' events. One terminal proves nothing, because its time may be wrong.
 
-Two times are stored. A later reading must not be before the *highest*. The *confirmed* time limits retention. The
-confirmed time follows the wall clock by the time that posd measures. An absence of posd is added at once only if it is
-at most a night, or a witness confirms it. So retention never deletes much because of one reading after a start.
+Two times are stored. The *highest* time is the latest trusted time. A later reading must not be before it. The
+*confirmed* time is the one by which retention deletes. It follows the wall clock, by the time that posd measures. Time
+in which posd did not run is added at once only if it is at most a night, or if the kernel or the events confirm the
+clock. So retention never deletes much because of one reading after a start.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,26 +25,25 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-#: Longest trusted step from the highest time to a start: a week in which the shop is closed, and a day.
+#: Longest trusted step from the highest time to a reading at a start: a week with a closed shop, and a day.
 ABSENCE = timedelta(days=8)
-#: Longest absence of posd that is added to the confirmed time at once: a night in which the shop is closed.
+#: Longest time without posd that is added to the confirmed time at once: a night with a closed shop.
 NIGHT = timedelta(days=1)
-#: Speed at which the confirmed time follows a longer absence, as a multiple of measured time.
+#: After a longer time without posd, the confirmed time advances at most by the measured time, multiplied by this.
 CATCH_UP = 4.0
-#: Seconds in which small steps (for example of a daily ntpdate) may add up to the limit. After them the sum restarts at
-#: 0.
+#: Period (s) in which small steps, for example of a daily ntpdate, may add up to the limit. Then a new period begins.
 REFERENCE_SECONDS = 86_400.0
-#: Seconds for which events are evidence, and minimum number of their payments and terminals.
+#: Age (s) up to which an event is evidence, and the minimum numbers of its payments and terminals.
 EVENT_SECONDS = 3600.0
 LEAST_PAYMENTS = 3
 LEAST_TERMINALS = 2
-#: Longest time of a trusted record after the highest stored time, which is written every quarter of an hour. A later
-#: record was written with an untrusted clock.
+#: A record that is newer than the stored highest time by more than this was written with an untrusted clock. The
+#: highest time is stored every quarter of an hour.
 RECORD = timedelta(minutes=30)
 
 
 class Kernel(StrEnum):
-    """The kernel's state of the clock."""
+    """The kernel's state of the wall clock: whether a time service controls the clock."""
 
     SYNCHRONISED = "synchronised"
     UNSYNCHRONISED = "unsynchronised"
@@ -60,11 +60,10 @@ class Doubt(StrEnum):
     FAR_AHEAD = "far_ahead"
 
 
-#: Witness that confirms the clock.
+#: Source that confirms the clock.
 ClockWitness = Literal["kernel", "events"]
 
-#: Doubts that a witness ends. Otherwise a clock that was set back is trusted when it is right again, or after an
-#: operator's confirmation.
+#: Doubts that such a source ends. Other doubts end when the clock is right again, or when an operator confirms it.
 ENDED_BY_WITNESS = frozenset({Doubt.STEPPED_BACK, Doubt.STEPPED_AHEAD, Doubt.FAR_AHEAD})
 
 WORDS: Mapping[Doubt, str] = {
@@ -84,10 +83,10 @@ class ClockReading(msgspec.Struct, frozen=True):
 
 
 class StoredClock(msgspec.Struct, frozen=True):
-    """State that is stored over restarts. `overruled`: the build whose date an operator declared wrong, or "".
+    """Stored state: the highest trusted time, and the confirmed time.
 
-    `by_records`: whether the state comes only from the times of records. Then the present may be any time after the
-    newest record.
+    `overruled`: date of the build that an operator declared wrong, or "". `by_records`: whether the state comes only
+    from the times of records. Then the present may be any time after the newest record.
     """
 
     highest: datetime
@@ -97,7 +96,7 @@ class StoredClock(msgspec.Struct, frozen=True):
 
 
 class EventTime(msgspec.Struct, frozen=True):
-    """Received event, with the terminal's time, and the seconds since the boot at its arrival."""
+    """Time in a terminal's event, and the seconds since the boot at the arrival of that event."""
 
     terminal: str
     payment: str
@@ -106,7 +105,7 @@ class EventTime(msgspec.Struct, frozen=True):
 
 
 class TerminalTimes(msgspec.Struct, frozen=True):
-    """Evidence of the last hour's events, with one vote for each terminal."""
+    """Evidence from the events of the last hour. Each terminal has one vote."""
 
     payments: Annotated[int, Meta(description="payments of the last hour with an event that has a time")]
     terminals: Annotated[int, Meta(description="terminals that sent these")]
@@ -117,7 +116,7 @@ class TerminalTimes(msgspec.Struct, frozen=True):
 
 
 def beginning(kept: StoredClock | None, newest_record: datetime | None) -> StoredClock | None:
-    """Return the state of earlier runs from the stored state and the newest record. Return None if there is neither."""
+    """Return the state at a start, from the stored state and the time of the newest record; None without both."""
     if newest_record is None:
         return kept
     if kept is None:  # an earlier version stored nothing
@@ -128,16 +127,17 @@ def beginning(kept: StoredClock | None, newest_record: datetime | None) -> Store
 
 
 def step(reading: ClockReading, reference: ClockReading) -> timedelta:
-    """Return the movement of the wall clock minus the elapsed time."""
+    """Return the step of the wall clock since `reference`: the advance of the wall clock minus the elapsed time."""
     return reading.wall - reference.wall - timedelta(seconds=reading.elapsed - reference.elapsed)
 
 
 def doubt(
     reading: ClockReading, kept: StoredClock | None, reference: ClockReading | None, built: datetime, limit: timedelta
 ) -> Doubt | None:
-    """Return why the clock is not trusted by the readings alone, or None.
+    """Return the reason not to trust the clock, from the readings alone, or None.
 
-    `reference`: the last trusted reading of this run. `limit`: the largest usual step.
+    `reference`: the trusted reading of this run from which steps are measured. `limit`: the largest step that needs no
+    confirmation.
     """
     if reading.wall < built and not (kept is not None and kept.overruled == built.isoformat()):
         return Doubt.BEFORE_BUILD
@@ -156,8 +156,8 @@ def doubt(
 def heard(sightings: Collection[EventTime], reading: ClockReading, limit: timedelta) -> TerminalTimes:
     """Compare the clock with the times in the events of the last hour.
 
-    An event may arrive late, but never early, so the newest event of a terminal counts. The median over the terminals
-    counts. With an even number of terminals, both middle values must agree.
+    An event may arrive late, but never early. So for each terminal the event with the shortest delay counts. The median
+    over the terminals counts. With an even number of terminals, both middle values must agree with the clock.
     """
     recent = sorted(
         (item for item in sightings if reading.elapsed - item.elapsed <= EVENT_SECONDS), key=lambda item: item.terminal
@@ -176,28 +176,28 @@ def heard(sightings: Collection[EventTime], reading: ClockReading, limit: timede
 
 
 def _now_by(item: EventTime, reading: ClockReading) -> datetime:
-    """Return the present time by the clock of a terminal."""
+    """Return the present time by the clock of the terminal that sent an event."""
     return item.occurred + timedelta(seconds=reading.elapsed - item.elapsed)
 
 
 def witness(kernel: Kernel, terminals: TerminalTimes) -> ClockWitness | None:
-    """Return the witness that confirms the clock, or None."""
+    """Return the source that confirms the clock, or None."""
     if kernel is Kernel.SYNCHRONISED:
         return "kernel"
     return "events" if terminals.agree else None
 
 
 def asks(found: Doubt | None, reading: ClockReading, kept: StoredClock | None) -> bool:
-    """Return whether a witness is needed to end a doubt, or to advance the confirmed time at once."""
+    """Return whether a source is needed, to end a doubt or to advance the confirmed time at once."""
     if found is not None:
         return found in ENDED_BY_WITNESS
     return kept is not None and reading.wall - kept.confirmed > NIGHT
 
 
 def moved(kept: StoredClock | None, reading: ClockReading, passed: float, *, confirmed: bool) -> StoredClock:
-    """Return the state after a trusted reading. `passed`: seconds that posd has measured since the last reading.
+    """Return the state after a trusted reading.
 
-    `confirmed`: whether a witness agrees with the clock.
+    `passed`: seconds since the last reading, as posd measured them. `confirmed`: whether a source confirms the clock.
     """
     if kept is None:
         return StoredClock(reading.wall, reading.wall)
@@ -220,7 +220,7 @@ def by_person(reading: ClockReading, built: datetime) -> StoredClock:
 def words(
     found: Doubt, reading: ClockReading, kept: StoredClock | None, reference: ClockReading | None, built: datetime
 ) -> str:
-    """Return why the clock is not trusted, as text."""
+    """Return the reason not to trust the clock, as text."""
     highest = reading.wall if kept is None else kept.highest
     moved_by = reading.wall - highest if reference is None else step(reading, reference)
     return WORDS[found].format(
@@ -233,7 +233,7 @@ def _moment(value: datetime) -> str:
 
 
 def span(value: timedelta) -> str:
-    """Return a duration for display."""
+    """Return a duration as text, without its sign."""
     seconds = round(abs(value).total_seconds())
     if seconds < 120:
         return f"{seconds} s"

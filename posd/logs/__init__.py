@@ -1,1 +1,1 @@
-"""The log: Log in JSON lines with allow-listed fields, and counts of repeated lines."""
+"""Log in JSON lines with allow-listed fields, and counts of repeated lines."""

@@ -1,10 +1,9 @@
-"""Log output: structlog, JSON on stdout, one line for each fact. Fields are allow-listed (architecture, Rules that hold
-everywhere).
+"""Log output: structlog, JSON on stdout, one line for each fact.
 
-A field that is not in `FIELDS` is dropped, and its name is added to `dropped`. So a mistake in a call cannot log a
-token, header, metadata, e-mail or raw body. The same applies to exceptions and libraries, whose texts quote data. A
-kind of line that is repeated endlessly is logged a few times, and then counted. Every logged event has its row in
-`posd.cli.explain.catalogue`.
+Fields are allow-listed (docs/design/architecture.md, Rules that hold everywhere). A field that is not in `FIELDS` is
+dropped, and its name is added to `dropped`. So a mistake in a call cannot log a token, header, metadata, e-mail or raw
+body. Texts of exceptions and libraries can quote data, so most of them are omitted. Lines of a kind that is repeated
+endlessly are logged a few times, and then counted. Every event in the log has a row in `posd.cli.explain.catalogue`.
 """
 
 import asyncio
@@ -48,7 +47,7 @@ FIELDS = frozenset(_FIELDS.split())
 
 #: Fields with text that may come from a device or a library.
 TEXTS = frozenset({"code", "detail", "error", "reason", "status"})
-#: Longest text in a line, in characters, and longest list, in items. The journal splits a line over 48 KiB.
+#: Longest text in a line, in characters, and longest list, in items. The journal splits a line longer than 48 KiB.
 MAX_TEXT = 2000
 MAX_ITEMS = 200
 
@@ -56,7 +55,7 @@ _OWN = frozenset({"event", "level", "logger", "timestamp", "exc_info"})
 _ALLOWED = FIELDS | _OWN
 _E_MAIL = re.compile(r"[^\s@<>\"',;:()]+@[^\s@<>\"',;:()]+")
 
-#: level -> prefix with the priority of its lines for the journal (sd-daemon(3)).
+#: Log level -> prefix by which the journal recognizes the priority of a line (sd-daemon(3)).
 PREFIXES: Mapping[str, bytes] = {
     "debug": b"<7>",
     "info": b"<6>",
@@ -85,7 +84,7 @@ def to_journal(stream: TextIO | None) -> bool:
 
 
 def allow_listed(moment: datetime, logger: str, level: str, fields: Mapping[str, Any]) -> MutableMapping[str, Any]:
-    """Return the fields with time, level and event first, without forbidden ones and None values."""
+    """Return the fields of a line: time, level and event first, without None values and fields that are not allowed."""
     kept: dict[str, Any] = {
         "timestamp": moment if moment.microsecond else _written(moment),
         "level": level,
@@ -105,7 +104,7 @@ def allow_listed(moment: datetime, logger: str, level: str, fields: Mapping[str,
 
 
 def _written(moment: datetime) -> str:
-    """Return a time in msgspec's format, always with six digits; msgspec omits zeros."""
+    """Return a time as msgspec writes it, but always with six digits. msgspec omits zero microseconds."""
     return f"{moment.isoformat(timespec='microseconds')[:-6]}Z"
 
 
@@ -116,23 +115,24 @@ def _text(value: str) -> str:
     return _E_MAIL.sub("(an e-mail address)", value) if "@" in value else value
 
 
-# Limits of repeated lines: a few lines of each kind are logged, and further lines are counted.
+# Limits of repeated lines.
 #
-# A window of a key begins with its first line. The first lines of the window are logged. Further lines are counted, and
-# logged as one number when the window ends. The table has a limited size, above which further keys share one window.
+# The key of a line is its event, its level, and some of its fields. A window of a key begins with its first line. The
+# first lines of the window are logged. Further lines are counted, and logged as one number when the window ends. The
+# number of windows is limited. Above it, new keys share one window for each event and level.
 
 #: Maximum number of keys that are counted separately. A shop has fewer open payments, so more keys mean a flood.
 MAX_KEYS = 512
 
-#: Seconds for which a full table counts as full. Otherwise each line in a burst of a thousand payments would scan the
-#: whole table.
+#: Seconds after which a full table is searched again for ended windows. Otherwise each line in a burst of a thousand
+#: payments would search the whole table.
 FULL_SECONDS = 1.0
 
 #: A minute and an hour, in seconds.
 MINUTE = 60.0
 HOUR = 3600.0
 
-#: Levels with a limit on all lines.
+#: Levels at which a line has a limit even without a row in `LIMITS`.
 SEVERE = frozenset({"warning", "error", "critical"})
 
 
@@ -144,16 +144,16 @@ class LineLimit(msgspec.Struct, frozen=True):
     by: tuple[str, ...] = ()
 
 
-#: Subjects of a line. A flood about one subject must not hide lines about another.
+#: Fields that name the subject of a line. A flood about one subject must not hide lines about another.
 SUBJECT = ("transaction", "print_job", "terminal")
 
-#: Limit of a warning or an error without a row below. With it, a general fault such as a full disk is not logged for
-#: each payment.
+#: Limit of a warning or an error without a row in `LIMITS`. With it, a general fault such as a full disk is not logged
+#: for each payment.
 TROUBLE: Final = LineLimit(20, MINUTE)
 
 #: event -> its limit. An info line without a row is always written, because each is a separate fact.
 LIMITS: Final[Mapping[str, LineLimit]] = {
-    # Lines about one payment. All are logged, whatever the number of payments.
+    # Results of a payment or print job: counted for each of them, so that a flood about one hides no other.
     "payment.attention": LineLimit(5, MINUTE, (*SUBJECT, "code")),
     "print.attention": LineLimit(5, MINUTE, (*SUBJECT, "code")),
     "print.outcome": LineLimit(5, MINUTE, SUBJECT),
@@ -186,9 +186,9 @@ LIMITS: Final[Mapping[str, LineLimit]] = {
     "listener.distrusted": LineLimit(1000, MINUTE),
 }
 
-#: Key of a window: event, level, and values of the fields by which lines count separately (None if missing).
+#: Key of a window: event, level, and the values of the fields in `LineLimit.by` (None if missing).
 Key = tuple[Any, ...]
-#: Number of parts of a key that are the kind of line.
+#: The first two parts of a key, event and level, are the kind of a line.
 KIND = 2
 
 
@@ -207,8 +207,9 @@ class _Window(msgspec.Struct):
 class LineCounter:
     """Counts of lines by key. Times are on the monotonic clock, in seconds.
 
-    `Allowance` is not used here, because it would allow single lines again as its budget refills. A window ends at one
-    moment and then reports the number of omitted lines. So a window must not be dropped before this report.
+    `posd.httpd.allowance.Allowance` does not fit: its budget refills bit by bit, so single lines would be logged again.
+    A window ends at one moment, and then the number of its omitted lines is logged. So a window with omitted lines must
+    stay until then.
     """
 
     def __init__(self, max_keys: int = MAX_KEYS) -> None:
@@ -217,7 +218,7 @@ class LineCounter:
         self._full_until = 0.0
 
     def admit(self, key: Key, limit: LineLimit, now: float) -> bool:
-        """Return whether to log a line. Count an omitted line."""
+        """Return whether to log a line. If not, count the line as omitted."""
         window = self._windows.get(key)
         if window is None or (window.ends <= now and not window.left_out):
             window = self._begin(key, limit, now)
@@ -230,7 +231,7 @@ class LineCounter:
     def _begin(self, key: Key, limit: LineLimit, now: float) -> _Window:
         """Return a new window for a key. If the table is full, return the shared window of the key's kind.
 
-        An ended window continues to count until its number is logged.
+        An ended window continues to count until the number of its omitted lines is logged.
         """
         if len(self._windows) >= self._max_keys and not self._make_room(now):
             key = key[:KIND]
@@ -251,11 +252,11 @@ class LineCounter:
         return False
 
     def next_end(self) -> float | None:
-        """Return the end of the first window with omitted lines, or None."""
+        """Return the earliest end of a window with omitted lines, or None."""
         return min((item.ends for item in list(self._windows.values()) if item.left_out), default=None)
 
     def take(self, now: float) -> list[tuple[Key, int]]:
-        """Remove ended windows. Return the keys with omitted lines, and their numbers."""
+        """Remove ended windows. Return each key that has omitted lines, with their number."""
         over = [(key, item.left_out) for key, item in list(self._windows.items()) if item.ends <= now]
         for key, _ in over:
             del self._windows[key]
@@ -266,7 +267,7 @@ class FloodFilter:
     """Filter of repeated lines. The filter logs the number of omitted lines when a window ends."""
 
     def __init__(self) -> None:
-        # An RLock, because garbage collection can run inside the lock, and a failing finalizer logs a line.
+        # An RLock, because garbage collection can run while the lock is held, and a failing finalizer logs a line.
         self._lock = threading.RLock()
         self.forget()
 
@@ -276,7 +277,7 @@ class FloodFilter:
         self._timer: asyncio.TimerHandle | None = None
 
     def admit(self, fields: Mapping[str, Any], now: float) -> None:
-        """Count a line at a time of the monotonic clock. Raise DropEvent after too many lines of its kind."""
+        """Count a line. `now`: time of the monotonic clock. Raise DropEvent after too many lines of its kind."""
         event, level = fields["event"], fields["level"]
         limit = limit_of(event, level)
         if limit is None or event in ("log.collapsed", "log.dropped"):
@@ -289,9 +290,9 @@ class FloodFilter:
             raise structlog.DropEvent
 
     def _wait(self) -> None:
-        """Set the timer for the end of the window.
+        """Set the timer for the first end of a window.
 
-        For a line outside the event loop, the next line on the loop sets it.
+        A line outside the event loop cannot set the timer, so the next line on the loop sets it.
         """
         if self._timer is not None:
             return
@@ -307,7 +308,7 @@ class FloodFilter:
         self._wait()
 
     def tell(self, now: float = float("inf")) -> None:
-        """Log the omitted numbers of ended windows, or of all windows."""
+        """Log the number of omitted lines for each window that has ended by `now`, by default for all windows."""
         with self._lock:
             told = self._windows.take(now)
         for (event, level, *about), count in told:
@@ -325,15 +326,15 @@ floods = FloodFilter()
 # The message of an exception can quote data: a body, a key, a till's text. So the message is omitted, unless Python or
 # SQLite build it only from names in the code.
 
-#: Maximum number of calls of a traceback, and of exceptions of a chain, because a line must fit into the journal.
+#: Maximum number of calls in a traceback, and of exceptions in a chain, because a line must fit into the journal.
 MAX_FRAMES = 20
 MAX_CHAIN = 4
 
-#: Types whose messages contain types, attributes and columns, and never a value. Subclasses may differ.
+#: Exception types whose messages name types, attributes or columns, and never contain a value. Subclasses may differ.
 PLAIN = frozenset({TypeError, AttributeError, NameError, RecursionError, MemoryError, ZeroDivisionError})
 PLAIN_SQL = frozenset({sqlite3.OperationalError, sqlite3.DatabaseError, sqlite3.IntegrityError})
 
-#: Folder of the package. Files outside it are shown by the last two parts of their path.
+#: Folder that contains the package. Files outside it are shown by the last two parts of their path.
 _HERE = Path(__file__).parents[2]
 
 
@@ -380,21 +381,18 @@ def place(filename: str) -> str:
 
 
 def taken_out(fields: MutableMapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Remove the exception from a line.
-
-    Return its place and type as text, without values, or None if there is no exception.
-    """
+    """Remove the exception from the fields of a line. Return its entries (see `exception_words`), or None."""
     given = fields.pop("exc_info", None)
     error = sys.exception() if given is True else given
     return exception_words(error) if isinstance(error, BaseException) else None
 
 
-# Log writer with its own thread, so that a log reader that stops reading delays only the log.
+# Log writer with its own thread. If the program that reads the log stops, only the log waits.
 #
 # An inherited descriptor is shared with other processes, so it stays blocking, and the thread waits in `write`.
 
-#: Maximum number of bytes of waiting lines, and of lines being written. The size is enough for about 3,000 lines or 300
-#: payments.
+#: Maximum size of the waiting lines, and of the lines that are being written, in bytes. It is enough for about 3,000
+#: lines or 300 payments.
 MAX_BYTES = 1_048_576
 #: Longest wait for the reader at the end of the process, in seconds. A working journal takes milliseconds.
 END_SECONDS = 0.5
@@ -411,22 +409,22 @@ def output_descriptor() -> int:
 class LogWriter:
     """Bounded queue of lines, and the thread that writes them in order.
 
-    If the queue is full, lines are dropped until the thread takes the queue. Then `tell` logs the number of dropped
-    lines. `descriptor` raises OSError or ValueError if there is no output.
+    If the queue is full, lines are dropped until the thread has taken all queued lines. Then `tell` logs the number of
+    dropped lines. `descriptor` raises OSError or ValueError if there is no output.
     """
 
     def __init__(self, descriptor: Callable[[], int], tell: Callable[[int], None], max_bytes: int = MAX_BYTES) -> None:
         self._descriptor = descriptor
         self._tell = tell
         self._max_bytes = max_bytes
-        # An RLock, because garbage collection can run inside, and a failing finalizer logs a line.
+        # A Condition has an RLock. Garbage collection can run while it is held, and a failing finalizer logs a line.
         self._changed = threading.Condition()
         self._lines: list[bytes] = []
         self._bytes = 0
         self._is_full = False
         self._is_writing = False
         self._is_started = False
-        #: Lines dropped since the start.
+        #: Number of lines dropped since the start.
         self.dropped = 0
 
     def put(self, lines: list[bytes]) -> None:
@@ -465,9 +463,9 @@ class LogWriter:
             if dropped > told and not failed:
                 self._tell(dropped - told)
                 told = dropped
-            data = b"\n" * torn + b"".join(lines)  # a part that a full disk has cut off becomes a separate line
+            data = b"\n" * torn + b"".join(lines)  # end a line that a full disk has cut off
             count = len(lines)
-            del lines  # the reader may not read for a long time
+            del lines  # free the lines, because the reader can be slow
             written = self._write(memoryview(data))
             failed = written < len(data)
             if written:
@@ -475,13 +473,14 @@ class LogWriter:
             if failed:
                 with self._changed:
                     self.dropped += count
-            elif dropped > told:  # earlier failures
+            elif dropped > told:  # lines lost in earlier failures
                 self._tell(dropped - told)
                 told = dropped
 
     def _write(self, data: memoryview) -> int:
-        """Write data without a time limit. Return the number of written bytes. There are fewer if the reader has ended,
-        or the disk is full.
+        """Write data without a time limit. Return the number of written bytes.
+
+        Fewer bytes than given are written if the reader has ended, or the disk is full.
         """
         written = 0
         try:
@@ -498,10 +497,10 @@ class LogWriter:
         return written
 
 
-# Writing of lines, from posd's loggers and from libraries.
+# Lines from posd's loggers and from libraries.
 
 
-#: Function of the monotonic time that returns the text of a line without its end, or raises DropEvent.
+#: Function that returns the text of a line without its line end, or raises DropEvent. Argument: the monotonic time.
 Line = Callable[[float], bytes]
 
 
@@ -512,9 +511,9 @@ _Written = tuple[tuple[Line], dict[str, Any]]
 def renderer(
     prefixes: Mapping[str, bytes], now: Callable[[], datetime]
 ) -> Callable[[Any, str, MutableMapping[str, Any]], _Written]:
-    """Make the function that returns the arguments of `LineSink.write` for a line.
+    """Return the processor of structlog that makes the arguments of `LineSink.write`.
 
-    The text is built only when the line is written, because a terminal may be waiting.
+    The text is built only when the line is written, because a terminal may be waiting for a reply.
     """
 
     def render(logger: Any, level: str, fields: MutableMapping[str, Any]) -> _Written:
@@ -534,8 +533,9 @@ def _line(
 ) -> bytes:
     """Return the text of a line. Raise DropEvent after too many lines of the same kind.
 
-    The text is one line for every reader, because unprintable characters are escaped. For the journal the text has a
-    level prefix, which the journal removes. All steps are in one function, because a payment has some ten lines.
+    Unprintable characters are escaped, so the text is one line for every reader. For the journal the text has a prefix
+    with its level, which the journal removes. All steps are in one function to save time: a payment logs about ten
+    lines.
     """
     fields = allow_listed(moment, logger, level, given)
     floods.admit(fields, now)
@@ -552,17 +552,17 @@ def _line(
 
 
 class LineSink:
-    """Buffer that passes the lines of one step of the event loop to the writer together."""
+    """Logger that collects the lines of one step of the event loop, and passes them to the writer together."""
 
     waiting: ClassVar[list[Line]] = []
-    #: The event loop whose present step ends with the write.
+    #: Event loop on which `flush` is scheduled, or None.
     turn: ClassVar[asyncio.AbstractEventLoop | None] = None
 
     def __init__(self, name: str = "posd") -> None:
         self.name = name
 
     def write(self, line: Line) -> None:
-        """Write one line: on the event loop at the end of the step, elsewhere at once."""
+        """Write one line: on the event loop at the end of the present step, elsewhere at once."""
         LineSink.waiting.append(line)
         try:
             loop = asyncio.get_running_loop()
@@ -586,7 +586,7 @@ def flush() -> None:
     for line in lines:
         try:
             texts.append(line(now) + b"\n")
-        except structlog.DropEvent:  # not `suppress`, which would take a third of the time of a line
+        except structlog.DropEvent:  # `suppress` would take a third of the time of a line
             continue
     if texts:
         writer.put(texts)
@@ -596,19 +596,19 @@ def flush() -> None:
 writer = LogWriter(output_descriptor, lambda count: log.warning("log.dropped", count=count))
 
 
-#: A value in a pattern of the standard library's logging.
+#: Placeholder of a value in a message of the standard library's logging, such as `%s`.
 _FIELD = re.compile(r"%(\(\w+\))?[-+ #0]*\d*(\.\d+)?[a-zA-Z]")
 
 
 class LibraryHandler(logging.Handler):
-    """Handler of library logs, from warnings on.
+    """Handler of the log records of libraries, from level WARNING.
 
-    A library's message may quote any data. If the message has arguments, only its source and its pattern are logged,
-    with "…" for each value.
+    A library's message may quote any data. Of a message with arguments only the source and the pattern are logged, with
+    "…" for each value. Of a message without arguments only the source is logged.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record as one of posd's lines."""
+        """Log the record as a line of posd."""
         pattern = _FIELD.sub("…", record.msg) if isinstance(record.msg, str) and record.args else None
         error = record.exc_info[1] if record.exc_info else None
         where = f"{record.name} ({record.module}:{record.lineno})"
@@ -632,7 +632,7 @@ def warned(
 
 
 def crashed(error: BaseException, detail: str) -> None:
-    """Log an unhandled exception, once and with an id."""
+    """Log an unhandled exception with a new id."""
     log.error("posd.internal_error", error_id=secrets.token_hex(8), detail=detail, exc_info=error)
 
 
@@ -645,7 +645,7 @@ def set_level(level: str) -> None:
 
 def configure(level: str, now: Callable[[], datetime] = wall) -> None:
     """Configure all logs, posd's and the libraries', as JSON on stdout."""
-    # The standard library's loggers are not used, because they take five times as long, and a payment has about ten
+    # The standard library's loggers are not used, because they take five times as long, and a payment logs about ten
     # lines.
     floods.forget()
     writer.start()
@@ -653,14 +653,14 @@ def configure(level: str, now: Callable[[], datetime] = wall) -> None:
     structlog.configure(
         processors=[renderer(prefixes, now)],
         logger_factory=LineSink,
-        # A separate class, because all users of structlog share its classes.
+        # A separate class, because `set_level` changes it, and structlog's own classes are shared by all users.
         wrapper_class=type("Logger", (structlog.make_filtering_bound_logger(level),), {}),
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()
     root.handlers = [LibraryHandler()]
     root.setLevel(logging.WARNING)
-    # By default Python writes these to stderr, with values.
+    # By default Python writes these errors and warnings to stderr, with values.
     threading.excepthook = lambda hook: crashed(hook.exc_value or SystemError(), "a thread ended by it")
     warnings.showwarning = warned
     sys.unraisablehook = lambda hook: crashed(hook.exc_value or SystemError(), "raised where it cannot be caught")

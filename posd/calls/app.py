@@ -1,4 +1,4 @@
-"""App that serves the local API on the Unix sockets, by the table `posd.api.routes`."""
+"""ASGI app that serves the calls of the table `posd.api.routes` on the Unix sockets."""
 
 import asyncio
 import secrets
@@ -30,28 +30,29 @@ from posd.records.quotas import SenderQuotas
 
 #: Maximum size of a body, in bytes. A start request has at most 16 KiB of metadata and options, and a few small fields.
 MAX_BODY_BYTES = 256 * 1024
-#: Bytes that are allowed even with a used budget: a start with a few fields, and all responses except long pages.
+#: Sizes of a body and of a response (bytes) that are allowed even if the budget of the sender is used up: a start with
+#: a few fields, and all responses except long pages.
 SMALL_BODY_BYTES = 4 * 1024
 SMALL_ANSWER_BYTES = 64 * 1024
 CANNOT_ANSWER = "cannot answer this call"
-#: Bytes after which freed memory is returned to the system, after a delay in seconds, because that takes milliseconds.
+#: Bytes of bodies and responses after which freed memory is returned to the system. That takes milliseconds.
 TRIM_BYTES = 8 * 1024 * 1024
-#: Number of calls that run at a time. Calls that wait for a terminal or a change are not counted.
+#: Maximum number of calls that run at a time. Calls that wait for a terminal or a change are not counted.
 CALLS_AT_ONCE = 8
-#: Seconds after which the next call starts, even if this one still runs, for example because it waits for the disk.
+#: Seconds after which a running call is not counted. So the next call starts while this one waits for the disk.
 TURN_SECONDS = 0.1
-#: Number of long pages that are read and encoded at a time. While a reader that is far behind pauses, another one
-#: continues.
+#: Maximum number of long pages that are read and encoded at a time: two, so that one slow page does not stop the pages
+#: of all other clients.
 PAGES_AT_ONCE = 2
-#: Number of bytes reserved for a page until its size is known. 500 small payments have three quarters of it.
+#: Bytes reserved for a page until its size is known. A page of 500 small payments needs three quarters of that.
 PAGE_BYTES = 1024 * 1024
 #: Number of bytes of a response that are written at a time.
 PIECE_BYTES = 64 * 1024
-#: Number of bytes reserved for a list that is sent in pieces: a batch, and the event at its end.
+#: Bytes reserved for a list that is sent in pieces: one batch, and the event at its end.
 LIST_PIECE_BYTES = 128 * 1024
-#: Method of all calls that start something, and only of those.
+#: Method of all calls that start something, and of no other calls.
 STARTS = "PUT"
-#: Time-out for receiving a body. A till on the same machine sends the body at once. Seconds.
+#: Time limit for receiving a body, in seconds. A till on the same machine sends the body at once.
 BODY_SECONDS = 10.0
 
 log = structlog.get_logger("posd.local")
@@ -59,17 +60,17 @@ log = structlog.get_logger("posd.local")
 
 # Encoding of a response: without callback tokens, and with amounts as JSON numbers, or as texts (`amounts=text`).
 #
-# Each call is a task with its own encoding, which also applies on the thread that reads the database for it. Stored
-# bytes, such as metadata and events, stay unchanged except for tokens.
+# Each call is a task with its own encoding, in a context variable. So the thread that reads the database for a call
+# uses the same encoding. Stored bytes, such as metadata and events, stay unchanged except for tokens.
 
 _TEXTS = msgspec.json.Encoder(decimal_format="string")
 
-#: Encoder of the present call's response, and ids whose tokens may be in the response.
+#: Encoder of the present call's response, and ids whose callback tokens may be in the response.
 _chosen: ContextVar[tuple[msgspec.json.Encoder, tuple[str, ...]]] = ContextVar("encoding", default=(ENCODER, ()))
 
 
 def choose_encoding(*, texts: bool, subjects: tuple[str, ...] = ()) -> None:
-    """Set the encoding of the present call's response. `subjects`: ids whose tokens may be in the response."""
+    """Set the encoding of the present call's response. `subjects`: ids whose callback tokens may be in the response."""
     _chosen.set((_TEXTS if texts else ENCODER, subjects))
 
 
@@ -79,19 +80,22 @@ def encode(document: Any) -> bytes:
 
 
 def redacted(body: bytes, *subjects: str) -> bytes:
-    """Return bytes for a response without callback tokens, for parts hidden from `encode`, such as base64."""
+    """Return `body` without callback tokens. `subjects`: further ids whose tokens may be in `body`.
+
+    It is needed for parts in which `encode` finds no token, such as text that is then encoded as base64.
+    """
     return REDACTOR.body(body, *_chosen.get()[1], *subjects)
 
 
 def _encode_whole(document: Any) -> bytes:
-    """Encode a document that may have tokens: `_finished` removes them."""
+    """Encode a document. The result may contain callback tokens, which `_finished` removes."""
     return _chosen.get()[0].encode(document)
 
 
 # Responses.
 
-#: Lock that is held while a long response is encoded on a thread. Several at a time would block the event loop too
-#: long.
+#: Lock that is held while a thread encodes a long response. Several such threads at a time would block the event loop
+#: too long.
 _ENCODING = threading.Lock()
 
 
@@ -142,7 +146,7 @@ def problem_response(problem: Problem, *, starts: bool = False) -> Response:
 def connection_refused(problem: Problem) -> bytes:
     """Return a problem response in wire format, for a connection that is then closed.
 
-    The call was not read, so it may be a call that starts something.
+    The call was not read, so it may be one that starts something.
     """
     response = problem_response(problem, starts=True)
     head = b"".join(b"%s: %s\r\n" % pair for pair in (*response.raw_headers, (b"connection", b"close")))
@@ -150,10 +154,10 @@ def connection_refused(problem: Problem) -> bytes:
 
 
 class InFlight(msgspec.Struct, eq=False):
-    """Part of a sender's budget that one request uses: its body and its unread response. The budget is returned at the
-    end of the request.
+    """Part of a sender's budget that one request uses for its body and its unread response.
 
-    A small body and a small response are allowed even if the budget is used up.
+    The budget is returned at the end of the request. A small body and a small response are allowed even if the budget
+    is used up.
     """
 
     budget: SenderQuotas
@@ -168,7 +172,7 @@ class InFlight(msgspec.Struct, eq=False):
         self.budget.give_back(self.sender, self.count)
 
     def take_body(self, count: int) -> None:
-        """Reserve budget for a piece of the body. Raise Problem."""
+        """Reserve budget for a piece of the body. Raise Problem if the budget is used up."""
         free = min(count, self._free)
         self._free -= free
         if count > free:
@@ -186,7 +190,7 @@ class InFlight(msgspec.Struct, eq=False):
             self.budget.give_back(self.sender, PAGE_BYTES, process_alone=True)
 
     def take_answer(self, count: int) -> None:
-        """Reserve budget for a response. Raise Problem."""
+        """Reserve budget for a response. Raise Problem if the budget is used up."""
         if count > SMALL_ANSWER_BYTES:
             self.budget.require(self.sender, count, CANNOT_ANSWER)
         self._take(count)
@@ -199,8 +203,8 @@ class InFlight(msgspec.Struct, eq=False):
 class LocalApp:
     """ASGI app of the local API.
 
-    The app finds the call by Starlette's path patterns. There is no further middleware, because a thousand tills may
-    wait for minutes inside all layers.
+    The app finds the call by Starlette's path patterns. It has no middleware, because a thousand tills may wait for
+    minutes inside each layer.
     """
 
     def __init__(
@@ -209,11 +213,11 @@ class LocalApp:
         in_flight: SenderQuotas,
         others: str = "the calls are listed in the documentation",
     ) -> None:
-        """`others`: text for a problem's detail about where the other calls are served."""
+        """`others`: text for the problem of an unknown path, about where other calls are served."""
         self._in_flight = in_flight
         self._turns = FairQueue(CALLS_AT_ONCE, TURN_SECONDS)
-        self._turns_of_pages = FairQueue(PAGES_AT_ONCE)  # a page stays in memory while it is built
-        self._passed = 0  # bytes of bodies and responses since memory was returned
+        self._turns_of_pages = FairQueue(PAGES_AT_ONCE)  # no time limit, as a page is in memory while it is built
+        self._passed = 0  # bytes of bodies and responses since memory was last returned
         self._others = others
         by_path: dict[str, dict[str, BoundRoute]] = {}
         for call in calls:
@@ -246,8 +250,8 @@ class LocalApp:
         except bodies.BodyTooLarge:
             detail = f"the body is larger than {MAX_BODY_BYTES} bytes; make it smaller"
             refusal = Problem("payload_too_large", detail, limit_bytes=MAX_BODY_BYTES)
-        # With a used budget the rest of the body is not read, because a till that sends incomplete bodies would keep
-        # the event loop busy.
+        # If the budget is used up, the rest of the body is not read. Otherwise a till that sends incomplete bodies
+        # would keep the event loop busy.
         early = refusal is not None and refusal.code != "limit_reached"
         scope["state"] |= {"body": body, "refusal": refusal or _wrong_type(scope, body)}
         try:
@@ -267,7 +271,7 @@ class LocalApp:
         """Run the call of a request. Raise Problem; raise ClientGone if the client of a start has left.
 
         While posd does not run, a start can wait in the queue of the socket. Hours later it would ask another customer
-        to pay. Processes take turns. For a process with too many unread bytes, no page is read or encoded.
+        to pay. Client processes take turns. If a process has too many unread bytes, no page is read or encoded for it.
         """
         route, handler, request = self._find(scope)
         queue = self._turns_of_pages if route.pages else self._turns
@@ -280,7 +284,7 @@ class LocalApp:
             return await _finished(response, held)
 
     def _find(self, scope: Any) -> tuple[Route, Handler, Request]:
-        """Return the call of a request: method, access, query. Raise Problem."""
+        """Return the call of a request, after a check of its method, access and query. Raise Problem."""
         methods = self._methods(scope)
         method = scope["method"]
         call = methods.get("GET" if method == "HEAD" else method)
@@ -305,7 +309,7 @@ class LocalApp:
         return route, handler, request
 
     def _methods(self, scope: Any) -> dict[str, BoundRoute]:
-        """Return the calls at the path of a request, and set its parameters in the scope. Raise Problem."""
+        """Return the calls at the path of a request, by method. Store the parameters of the path. Raise Problem."""
         for pattern, methods in self._calls:
             if (found := pattern.match(scope["path"])) is not None:
                 scope["path_params"] = found.groupdict()
@@ -334,7 +338,7 @@ def _wrong_type(scope: Any, body: bytes) -> Problem | None:
 
 
 def _fault(scope: Any) -> Problem:
-    """Log the present exception, and return the problem for the till."""
+    """Log the exception that is being handled, and return the problem for the till."""
     error_id = secrets.token_hex(8)
     log.exception("posd.internal_error", error_id=error_id, method=scope["method"])
     detail = (
@@ -345,9 +349,9 @@ def _fault(scope: Any) -> Problem:
 
 
 async def _finished(response: Response, held: InFlight) -> Response:
-    """Return a response without callback tokens, counted as unread.
+    """Return a response without callback tokens, after counting its bytes as unread.
 
-    A streamed response has no tokens, or is a backup. Of a list in pieces, one piece is in memory.
+    A streamed response contains no tokens, or is a backup. It is counted with the size of one piece.
     """
     if type(response) is StreamingResponse:
         held.take_answer(LIST_PIECE_BYTES)
@@ -359,7 +363,7 @@ async def _finished(response: Response, held: InFlight) -> Response:
 
 
 async def _write(response: Response, scope: Any, receive: Any, send: Any) -> None:
-    """Send a response in pieces. Each is sent when the client has read most of the earlier pieces."""
+    """Send a response in pieces. A piece is sent when the client has read most of the earlier pieces."""
     if type(response) is not Response:  # streamed
         await response(scope, receive, send)
         return
@@ -373,7 +377,10 @@ async def _write(response: Response, scope: Any, receive: Any, send: Any) -> Non
 
 
 async def _answer(response: Response, scope: Any, receive: Any, send: Any, *, early: bool) -> None:
-    """Send a response, and report its delivery to `handed_over`. `early`: whether the body has not been read."""
+    """Send a response. Call `handed_over` of the request's state if the client has received the response.
+
+    `early`: whether the body of the request has not been read to its end.
+    """
     if early:
         headers = tuple(pair for pair in response.raw_headers if pair[0] != b"content-length")
         await bodies.answer_early(receive, send, response.status_code, bytes(response.body), headers)

@@ -37,7 +37,7 @@ MAX_SEQ = 2**63 - 1
 
 
 class ParameterKind(msgspec.Struct, frozen=True):
-    """Type of a parameter, with a parser from text (which raises ValueError with the reason), and the JSON schema."""
+    """Type of a parameter. `read` parses its text, or raises ValueError with the reason. `schema`: its JSON schema."""
 
     read: Callable[[str], Any]
     schema: Mapping[str, Any]
@@ -64,7 +64,8 @@ def invalid(path: str, message: str) -> Problem:
 def path(request: Request, parameter: Parameter) -> Any:
     """Return a parsed parameter of the path. Raise Problem.
 
-    An operator can read and close a payment with an id that only an earlier version allowed to tills.
+    An operator can read and close a payment whose id is the nil or the max UUID. Only earlier versions allowed tills
+    such an id.
     """
     text = request.path_params[parameter.name]
     if parameter is TRANSACTION_ID and request.state.admin and request.method != "PUT":
@@ -78,9 +79,10 @@ def path(request: Request, parameter: Parameter) -> Any:
 
 
 def read(request: Request, known: tuple[Parameter, ...]) -> dict[str, Any]:
-    """Return the parsed query parameters by name, or their defaults. `metadata.` is a mapping key -> text.
+    """Return the parsed query parameters by name, or their defaults.
 
-    Raise Problem with all unknown, repeated or invalid parameters at once.
+    The value of `metadata.` is a mapping from key to text. Raise Problem with all unknown, repeated or invalid
+    parameters at once.
     """
     values = {parameter.name: parameter.default for parameter in known}
     if not request.scope["query_string"]:
@@ -107,7 +109,7 @@ def _named(known: Iterable[str]) -> list[str]:
 
 
 def _unknown(given: list[str], known: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the first faults of unknown and repeated parameters."""
+    """Return the errors for unknown and repeated parameters, at most `MAX_FAULTS`."""
     counts = Counter(given)
     unknown = (name for name in counts.keys() - known if not (METADATA in known and name.startswith(METADATA)))
     errors = [
@@ -119,8 +121,9 @@ def _unknown(given: list[str], known: Mapping[str, Any]) -> list[dict[str, str]]
 
 
 def check_alone(page: pages.Filters, *, summed: bool = False) -> None:
-    """Raise Problem if the beginning of an id is combined with filters other than `limit`, because the order would
-    differ.
+    """Raise Problem if a search for the beginning of an id has filters other than `limit`.
+
+    Such a search has one page, in the order of the ids.
     """
     if page.id is not None and (summed or not page.by_id):
         raise invalid("id", "goes with `limit` alone: omit the other filters, `cursor` and `totals`")
@@ -135,7 +138,7 @@ def check_no_body(request: Request) -> None:
 
 
 def _metadata(given: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the metadata filters, key -> text. Raise Problem."""
+    """Return the metadata filters as a mapping from key to text. Raise Problem if there are too many."""
     found = {name.removeprefix(METADATA): text for name, text in given.items() if name.startswith(METADATA)}
     if len(found) > MAX_METADATA:
         raise invalid(METADATA, f"can be searched for by at most {MAX_METADATA} keys at once")
@@ -153,7 +156,7 @@ def _seconds(text: str) -> float:
 
 
 def whole(least: int, most: int) -> ParameterKind:
-    """Return the type of whole numbers within bounds."""
+    """Return the type of whole numbers from `least` to `most`."""
 
     def read_whole(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) <= 19 and least <= int(text) <= most):
@@ -322,7 +325,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 JSON = "application/json"
 
-#: Codes that every call can return.
+#: Codes of problems that every call can return.
 ALWAYS = (
     "invalid_request",
     "request_timeout",
@@ -342,10 +345,10 @@ class StreamMessage(msgspec.Struct, frozen=True):
 
 
 class AnswerSpec(msgspec.Struct, frozen=True):
-    """A response: meaning, type of the document, and media type.
+    """A response of a call: meaning, type of the document, and media type.
 
-    `also`: another media type, with bytes. `stream`: messages of the stream, if the call also has a stream as
-    `text/event-stream`.
+    `also`: media type of the bytes that the call can return instead. `stream`: messages of the stream, if the call can
+    also return a stream (`text/event-stream`).
     """
 
     words: str
@@ -358,9 +361,10 @@ class AnswerSpec(msgspec.Struct, frozen=True):
 class Route(msgspec.Struct, frozen=True, dict=True):
     """One call: method and path, name of the handler's method, purpose, and responses.
 
-    `codes`: its problems in addition to `ALWAYS`. An admin call is served only on the admin socket. A call marked
-    `feed` is also served on the feed socket. A call that `starts` something judges a refusal itself: a known id gets
-    its reply before any other check. Such a call starts nothing for a client that has left.
+    `codes`: codes of its problems, in addition to `ALWAYS`. An admin call is served only on the admin socket. A call
+    marked `feed` is also served on the feed socket. A call that `starts` something raises the problem of an invalid
+    request itself, because a known id gets its reply before any other check. Such a call starts nothing for a client
+    that has left.
     """
 
     method: str
@@ -389,16 +393,16 @@ class Route(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """All its codes."""
+        """Codes of all problems that the call can return."""
         return (*ALWAYS, *(("forbidden",) if self.admin else ()), *self.codes)
 
 
-#: Row with its handler.
+#: Row of the table, and its handler.
 BoundRoute = tuple[Route, Handler]
 
 
 def served(routes: Iterable[Route], *handlers: object) -> tuple[BoundRoute, ...]:
-    """Return each row with the method of the handler that the row names."""
+    """Return each row with its handler. `Route.name` names the method of one of `handlers`."""
     calls = []
     for route in routes:
         (handler,) = (getattr(item, route.name) for item in handlers if hasattr(item, route.name))

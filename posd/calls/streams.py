@@ -1,8 +1,8 @@
 """Shared parts of handlers, especially streams of server-sent events: first stored events, then live events.
 
-A client can resume a stream by id, and the memory for a stream is limited. A stream reads a batch from the database,
-writes it, and reads the next batch when the client has read it. So there is only one batch in memory for each client,
-in addition to the transport's buffer. A client that reads nothing for `TAKE_SECONDS` is disconnected (see
+A client can resume a stream after the id of an event. The memory for a stream is limited. A stream reads a batch from
+the database, writes it, and reads the next batch when the client has read it. So there is only one batch in memory for
+each client, in addition to the transport's buffer. A client that reads nothing for `TAKE_SECONDS` is disconnected (see
 `posd.httpd.connection`). If posd ends a stream, it sends a last event.
 """
 
@@ -56,7 +56,7 @@ DOCUMENT = "application/json"
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """Notice that a reader may have missed changes."""
+    """Notice that a client may have missed changes."""
 
     code: Annotated[
         Literal["changes_removed", "place_unknown"],
@@ -75,7 +75,7 @@ class CutOff(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """Problem that ended the stream (RFC 9457), as in a refusal."""
+    """Problem that ended the stream, with the members of RFC 9457."""
 
     type: Annotated[str, Meta(description="`urn:posd:problem:CODE`")]
     title: Annotated[str, Meta(description="the same for every problem of the code")]
@@ -84,7 +84,7 @@ class Ended(msgspec.Struct, frozen=True):
     code: Annotated[str, Meta(description="the code, a word for programs")]
 
 
-#: Messages that end any stream, without an id (docs/guides/streams.md).
+#: Messages that can end any stream. They have no id (docs/guides/streams.md).
 ENDS = (
     StreamMessage("cut_off", CutOff, "the client read nothing for too long: connect again with the last id"),
     StreamMessage("draining", Ended, "posd stops: connect again with the last id"),
@@ -96,13 +96,13 @@ ENDS = (
 HEARTBEAT_SECONDS = 15.0
 #: Milliseconds before a client should reconnect. A daemon restarts in about a second.
 RETRY_MILLISECONDS = 1000
-#: Size after which a batch ends, in bytes. A batch is large enough for a till that reads a week of changes, and small
-#: enough for a thousand slow readers in memory.
+#: Size after which a batch ends, in bytes: large enough to read a week of changes fast, and small enough for a thousand
+#: slow clients.
 BATCH_BYTES = 32 * 1024
-#: Number of rows of the database that are read for a batch.
+#: Maximum number of rows that are read from the database for a batch.
 BATCH_ROWS = 100
 
-#: Names of posd's own events, which never equal a status: four that may end a stream, and two others.
+#: Names of posd's own events. None of them is the name of a status. The first four can end a stream.
 OUTCOME = "outcome"
 CUT_OFF = "cut_off"
 STOPPING = "draining"
@@ -125,8 +125,9 @@ log = structlog.get_logger("posd.streams")
 
 
 def message(event: str, data: object, identity: str = "") -> bytes:
-    """Return an event in wire format, with its id (after which a client can resume; "": none), its name, and its data
-    as JSON.
+    """Return an event in wire format: its id, its name, and its data as JSON.
+
+    `identity`: id after which a client can resume, or "" for an event without an id.
     """
     content = encode(data).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     lines = [b"id: " + identity.encode()] if identity else []
@@ -141,8 +142,8 @@ _STOPPING = message(STOPPING, Problem("draining", f"posd is stopping; {_RESUME}"
 class MessageBatch(msgspec.Struct, frozen=True):
     """Messages as bytes, whether more can be read at once, and whether they end the stream.
 
-    `again`: seconds after which there may be messages without a change, or None. `approvals`: ids of the payments whose
-    approval is in the batch.
+    `again`: seconds until the next read, even if nothing has changed; None: wait for a change. `approvals`: ids of the
+    payments whose approval is in the batch.
     """
 
     data: bytes = b""
@@ -153,7 +154,7 @@ class MessageBatch(msgspec.Struct, frozen=True):
 
 
 def resume_after(request: Request, parameter: Parameter) -> Any:
-    """Return the parsed id of the client's last event, or None. Raise Problem."""
+    """Return the id of the last event that the client has received, parsed, or None. Raise Problem."""
     given = request.state.headers[parameter.name]
     if not given:
         return None
@@ -164,20 +165,20 @@ def resume_after(request: Request, parameter: Parameter) -> Any:
 
 
 def wants_stream(request: Request) -> bool:
-    """Return whether a client requests a stream: its Accept header has the stream's type, and no document with more
-    weight. With equal weights the stream is chosen.
+    """Return whether a client requests a stream.
 
-    For a wildcard the document is chosen.
+    Its Accept header names the type of the stream with at least the weight of the document. With a wildcard alone the
+    document is sent.
     """
     asked = accepted_weights(request.headers.getlist("accept"))
     return asked.get(STREAM, 0.0) > 0 and asked[STREAM] >= asked.get(DOCUMENT, 0.0)
 
 
 class SlowReaderDetector(msgspec.Struct, eq=False):
-    """Detector of a slow reader.
+    """Detector of a client that reads nothing.
 
-    The detector measures the seconds without progress in a socket that is not full. `untaken` returns the number of
-    unread bytes, and `clock` the time in seconds.
+    It measures the seconds without progress, also while the socket is not full. `untaken` returns the number of unread
+    bytes, and `clock` the time in seconds.
     """
 
     untaken: Callable[[], int]
@@ -186,14 +187,14 @@ class SlowReaderDetector(msgspec.Struct, eq=False):
     _since: float = 0.0
 
     def wrote(self) -> None:
-        """Record the number of unread bytes after a write. A write hides how much the client has read (see `look`)."""
+        """Record the number of unread bytes after a write. A write hides progress, so call `look` before it."""
         lying = self.untaken()
         if not self._lying:
             self._since = self.clock()
         self._lying = lying
 
     def look(self) -> float:
-        """Return the seconds without progress, or 0 without unread bytes. Called before a write."""
+        """Return the seconds since the client last read, or 0 if no bytes are unread. Call this before a write."""
         lying = self.untaken()
         if lying < self._lying:
             self._since = self.clock()
@@ -208,7 +209,7 @@ class Streams:
     hub: Hub
     reached: LimitCounters
     on_read: Callable[[Sequence[str]], None]
-    #: Number of streams of each process.
+    #: Number of open streams by client process.
     held: Allowance = field(default_factory=lambda: Allowance(STREAMS_OF_PROCESS.value))
     open: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(KINDS, 0)))
     ended: Counter[tuple[str, str]] = field(default_factory=lambda: Counter(dict.fromkeys(product(KINDS, REASONS), 0)))
@@ -222,10 +223,10 @@ class Streams:
         transaction: str | None = None,
         language: Language | None = None,
     ) -> EventStream:
-        """Return a stream of the batches of `read`, which is called again after each change of the subject.
+        """Return a stream of the batches of `read`, which is called again after each change of `subject`.
 
-        `kind`: one of `KINDS`. `transaction`: its transaction. `language`: language of the texts for cashiers. Raise
-        Problem draining if posd stops.
+        `kind`: one of `KINDS`. `subject`: subject of the hub. `transaction`: its id, for the log. `language`: language
+        of the texts for cashiers. Raise Problem draining if posd stops.
         """
         if self.hub.draining:
             raise Problem("draining", DRAINING)
@@ -306,7 +307,7 @@ class EventStream(Response):
         return "client"
 
     async def _idle(self, again: float | None, pieces: Any, woken: Any, taking: SlowReaderDetector, send: Any) -> bool:
-        """Send heartbeats until the next read, which follows at a change or after `again` seconds.
+        """Send heartbeats until the next read, which follows after a change or after `again` seconds.
 
         Return False if the client was disconnected.
         """
@@ -323,7 +324,7 @@ class EventStream(Response):
         return True
 
     def _cut_off(self) -> bytes:
-        """Count and log the disconnection. Return the event for a client that continues to read."""
+        """Count and log that the client was disconnected. Return the last event for the client."""
         self._streams.ended[self._kind, CUT_OFF] += 1
         log.warning(
             "stream.cut_off",
@@ -351,15 +352,15 @@ async def _write(send: Any, data: bytes, *, more: bool = True) -> None:
 
 
 async def _end(send: Any, data: bytes) -> None:
-    """Write the last event.
+    """Write the last event, and then the end of the response.
 
-    The end is written separately, so that a slow client receives the notice of the disconnection.
+    With one write, a slow client would not receive the notice that it was disconnected.
     """
     await _write(send, data)
     await _write(send, b"", more=False)
 
 
-# Wait of other calls for a change. The wait ends by a change, a disconnect, a time-out, or the stop of the daemon.
+# Calls that wait for a change. The wait ends with a change, a disconnect, a time-out, or the stop of the daemon.
 
 
 async def wait_until(
@@ -368,7 +369,8 @@ async def wait_until(
     """Return the first result of `look` that is not None, or None after the time-out (seconds).
 
     `look` is called at once, and each time that `woken` is set. `woken` is a waiter of the hub for the relevant
-    changes. `pieces`: the pieces of the request, which report a disconnect. Raise ClientGone, or Problem draining.
+    changes. `pieces`: channel of the request, which reports that the client has disconnected. Raise ClientGone, or
+    Problem draining.
     """
     with woken:
         over = False
@@ -405,7 +407,7 @@ async def wait_until(
 class CallContext:
     """Reads and changes of the store, streams, and the clock, for all handlers.
 
-    `_on_read`: called with the approvals that a client has received.
+    `_on_read`: called with the ids of the payments whose approval a client has received.
     """
 
     _store: Store
@@ -419,14 +421,14 @@ class CallContext:
         self.streams = Streams(self.hub, self._quotas.reached, self._on_read)
 
     def shows(self, request: Request, approvals: Sequence[str]) -> None:
-        """Mark these approvals as read when the client has received the response."""
+        """Mark the approvals of these payments as read when the client has received the response."""
         if approvals:
             request.state.handed_over = partial(self._on_read, approvals)
 
     def not_here(self, problem: Problem) -> Problem:
-        """Return the problem for an id without a record.
+        """Add to Problem `not_found` the member that tells whether the id was never sent (see `unknown_id`).
 
-        The problem has the member that tells whether the id was never sent.
+        Return any other problem unchanged.
         """
         return not_here(problem, self._missing())
 

@@ -28,10 +28,10 @@ from posd.httpd.allowance import Allowance
 
 #: Seconds for which an unproven connection keeps its place. A genuine terminal has sent its token by then.
 GRACE_SECONDS = 2.0
-#: Places of a known address. Terminals behind one address translation share them.
+#: Number of places of each known address. Terminals behind one address translation share them.
 PLACES_OF_KNOWN = 64
-#: Places of an unknown address, and of all unknown addresses together. These places also limit the work for unknown
-#: addresses: this number of TLS handshakes in two seconds, about a millisecond each.
+#: Number of places of each unknown address, and of all unknown addresses together. These places also limit the work for
+#: unknown addresses: this number of TLS handshakes in two seconds, about a millisecond each.
 PLACES_OF_STRANGER = 16
 PLACES_OF_STRANGERS = 64
 #: Seconds for which an address is known after a callback about an open payment, and maximum number of such addresses.
@@ -85,23 +85,23 @@ class AddressQuota:
     def has_room(self, now: float) -> bool:
         """Return whether another connection may enter.
 
-        If no place is free, it may replace a connection that has been unproven for `GRACE_SECONDS`.
+        Without a free place, the new connection may replace one that has been unproven for `GRACE_SECONDS`.
         """
         return not self._budget.seconds_until() and (self._held < self._places or self._overdue(now) is not None)
 
     def make_room(self, now: float) -> None:
-        """Close the connection that has been unproven for the longest time, if no place is free."""
+        """Without a free place, close the oldest connection that has been unproven for `GRACE_SECONDS`."""
         if self._held >= self._places and (oldest := self._overdue(now)) is not None:
             oldest.cut()
 
     def take(self, place: "ConnectionSlot") -> None:
-        """Occupy a place."""
+        """Occupy a place, and use budget for a new connection."""
         self._held += 1
         self._budget.take()
         self._unproven[place] = None
 
     def keep(self, place: "ConnectionSlot") -> None:
-        """Protect a place from replacement."""
+        """Protect a connection from replacement."""
         self._unproven.pop(place, None)
 
     def refund(self) -> None:
@@ -123,7 +123,7 @@ def _nothing() -> None:
 
 
 class ConnectionSlot(msgspec.Struct, eq=False):
-    """Place of one connection. `on_cut` is called if another connection takes the place."""
+    """Place of one connection. `on_cut` is called if another connection replaces it."""
 
     gate: "AdmissionGate"
     address: str
@@ -133,13 +133,14 @@ class ConnectionSlot(msgspec.Struct, eq=False):
     _proven: bool = False
 
     def keep(self) -> None:
-        """Protect the place, because the connection has sent a valid token."""
+        """Protect the connection from replacement, because it has sent a valid token."""
         for share in self.shares:
             share.keep(self)
 
     def prove(self) -> None:
-        """Return the budget and free a place of unknown addresses, because a complete callback with a valid token
-        arrived.
+        """Return the budget, because a complete callback with a valid token arrived.
+
+        From then on the connection uses no place of the unknown addresses.
         """
         if not self._proven:
             self._proven = True
@@ -159,7 +160,7 @@ class ConnectionSlot(msgspec.Struct, eq=False):
         for share in self.shares:
             share.give_back(self)
         self.shares = []
-        self.on_cut = _nothing  # `on_cut` references the connection
+        self.on_cut = _nothing  # break the reference cycle with the connection
 
     def cut(self) -> None:
         """End the connection, so that another connection can take its place."""
@@ -169,7 +170,7 @@ class ConnectionSlot(msgspec.Struct, eq=False):
 
 
 class AdmissionGate:
-    """Admission of connections to places, by address."""
+    """Gate that assigns a place to each admitted connection, by its address."""
 
     def __init__(
         self,
@@ -210,11 +211,11 @@ class AdmissionGate:
         return place
 
     def know(self, address: str) -> None:
-        """Record the address that sent a callback of an open payment."""
+        """Mark the address as known, because it sent a callback about an open payment."""
         self._known.pop(address, None)
         self._known[address] = self._clock()
         if len(self._known) > MAX_KNOWN:
-            del self._known[next(iter(self._known))]  # drop the address without a callback for the longest time
+            del self._known[next(iter(self._known))]  # drop the address whose last callback is the oldest
 
     def _is_known(self, address: str, now: float) -> bool:
         if now - self._known.get(address, -KNOWN_SECONDS) < KNOWN_SECONDS:
@@ -233,7 +234,7 @@ class AdmissionGate:
 
 @functools.lru_cache(MAX_PLAIN)
 def plain(peer: str) -> str:
-    """Return an address in plain form: IPv4 for a mapped IPv6 address, and no zone."""
+    """Return an address without its zone, and an IPv4-mapped IPv6 address as IPv4."""
     address = ipaddress.ip_address(peer.partition("%")[0])
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
@@ -247,7 +248,7 @@ class RejectedTraffic(msgspec.Struct, eq=False):
     """
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
-    #: Kind logged within the last minute -> number of unlogged refusals since, newest peer, and the detail.
+    #: Kind that was logged within the last minute -> number of refusals since that line, newest peer, and detail.
     _untold: dict[str, tuple[int, str, str | None]] = {}
 
     def note(self, kind: str, peer: str, detail: str | None = None) -> None:
@@ -280,17 +281,17 @@ def _tell(kind: str, count: int, peer: str, detail: str | None) -> None:
     log.warning("listener.refused", kind=kind, peer=peer, count=count, detail=detail)
 
 
-# Limits of a Unix socket: connections by process and by user, and the response beyond them.
+# Limits of a Unix socket: connections of each process and of each user, and the response above a limit.
 #
 # The peer credentials (SO_PEERCRED) at the connect identify a process. A process of another pid namespace has no id
 # here, and is counted only by its user.
 
 #: Seconds in which the client of a refused connection must send its request and read the response.
 TURNED_AWAY_SECONDS = 1.0
-#: Maximum number of open refused connections. A further connection receives its response and is closed at once, which
-#: costs least.
+#: Maximum number of refused connections that stay open. Above it, a refused connection gets its response and is closed
+#: at once, which needs the least work.
 MAX_TURNED_AWAY = 64
-#: Bytes read of such a request at a time. They are dropped.
+#: Size of one read from a refused connection, in bytes. The data is dropped.
 _PIECE_BYTES = 65_536
 
 
@@ -302,10 +303,10 @@ class SocketPeer(msgspec.Struct, frozen=True):
 
 
 class PeerQuotas(msgspec.Struct, eq=False):
-    """Places of one Unix socket. `on_full` is called with the reached limit and the sender, and returns the bytes of
-    the response.
+    """Places of one Unix socket, by process and by user.
 
-    The limits are named `process`, `user` and `socket`.
+    `on_full`: called with the name of the reached limit (`process`, `user` or `socket`) and the sender. It returns the
+    response in wire format.
     """
 
     of_process: int
@@ -313,7 +314,7 @@ class PeerQuotas(msgspec.Struct, eq=False):
     on_full: Callable[[str, SocketPeer], bytes]
     _processes: Counter[int] = msgspec.field(default_factory=Counter)
     _users: Counter[int] = msgspec.field(default_factory=Counter)
-    #: Refused connection -> response, and end of its time.
+    #: Refused connection -> its response, and the timer that ends the connection.
     _waiting: dict[socket.socket, tuple[bytes, asyncio.TimerHandle]] = {}
 
     def enter(self, connection: socket.socket, sender: SocketPeer, *, full: bool) -> bool:
@@ -338,7 +339,7 @@ class PeerQuotas(msgspec.Struct, eq=False):
                 del counts[key]
 
     def _turn_away(self, connection: socket.socket, answer: bytes) -> None:
-        """Send the response when the request begins. Close the connection when the client has closed its side."""
+        """Send the response when the request arrives. Close the connection when the client has closed its side."""
         connection.setblocking(False)
         if len(self._waiting) >= MAX_TURNED_AWAY:
             with suppress(OSError):  # the client has disconnected
@@ -356,7 +357,7 @@ class PeerQuotas(msgspec.Struct, eq=False):
             self._end(connection)
 
     def _reached(self, sender: SocketPeer) -> str | None:
-        """Return the limit that a sender has reached, or None."""
+        """Return the name of the limit that a sender has reached, or None."""
         if sender.pid and self._processes[sender.pid] >= self.of_process:
             return "process"
         return "user" if self._users[sender.uid] >= self.of_user else None

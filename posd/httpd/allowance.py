@@ -1,4 +1,4 @@
-"""Allowances by key, for all limits of a rate, of a day, or of an amount in use."""
+"""Allowance for each key, for all limits of a rate, of a day, or of an amount in use."""
 
 import math
 from collections.abc import Callable, Hashable
@@ -8,8 +8,7 @@ MAX_KEYS = 4096
 
 
 class Allowance:
-    """Allowance of `room` for each key. The allowance refills at `rate` a second, or without a rate only by
-    `give_back`.
+    """Allowance of `room` for each key. It refills at `rate` a second; without a rate only `give_back` refills it.
 
     A key with its full allowance is not stored. With a rate and more than `most` keys, the key that has been unused for
     the longest time is dropped. `clock`: monotonic seconds.
@@ -29,15 +28,14 @@ class Allowance:
         return len(self._used)
 
     def used(self, key: Hashable = "") -> float:
-        """Return the amount that a key has used and that has not refilled."""
+        """Return the amount that a key has used, minus the amount that has refilled since."""
         used, at = self._used.get(key, (0.0, 0.0))
         return max(0.0, used - (self._clock() - at) * self.rate) if used else 0.0
 
     def seconds_until(self, key: Hashable = "", amount: float = 1) -> float:
-        """Return the seconds until `amount` fits, or 0 if it fits now. An amount above `room` fits when nothing is
-        used.
+        """Return the seconds until `amount` fits, or 0 if it fits now.
 
-        Return infinity if only `give_back` can make room.
+        An amount above `room` fits when nothing is used. Return infinity if only `give_back` can make room.
         """
         missing = self.used(key) + min(amount, self.room) - self.room
         if missing <= 0:
@@ -45,7 +43,7 @@ class Allowance:
         return missing / self.rate if self.rate else math.inf
 
     def take(self, key: Hashable = "", amount: float = 1) -> None:
-        """Use an amount. The used amount may exceed the allowance, because checks can overlap."""
+        """Use an amount. The used amount may exceed the allowance, because two callers can check at the same time."""
         self._add(key, amount)
         if self.rate and len(self._used) > self._most:
             del self._used[next(iter(self._used))]

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
-#: Key in the state of a request for the body, if the whole body arrived before the app starts.
+#: Key of the body in the state of a request. It is set if the whole body arrived before the app started.
 WHOLE = "whole"
-#: Seconds for which the body of a refused sender is still read while the response is sent.
+#: Longest time (s) for which the rest of a body is read and dropped after an early response.
 DRAIN_SECONDS = 2.0
 
 
@@ -92,7 +92,7 @@ async def answer_early(
 async def refuse(
     receive: ASGIReceiveCallable, send: ASGISendCallable, status: int, headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> None:
-    """Send a response to an unknown sender, drop further data from it, and close the connection."""
+    """Send a response without a body to an unknown sender, drop further data from it, and close the connection."""
     draining = asyncio.create_task(_drain(receive))
     try:
         await answer(send, status, headers=(*headers, (b"connection", b"close")))

@@ -48,9 +48,9 @@ from posd.httpd.messages import END, RefusedRequest, RequestHead, RequestParser,
 
 #: Bytes that are parsed at a time, so that a client with many requests at once does not delay the others.
 PIECE_BYTES = 2048
-#: Maximum number of bytes of one read. A client that sends ahead occupies this memory twice: here and in the reader.
+#: Maximum size of one read, in bytes. A client that sends ahead occupies this memory twice: here and in the reader.
 READ_BYTES = 8 * 1024
-#: Delay of a request that arrived before the response to the previous one, in seconds. No terminal and no till
+#: Delay (s) of a pipelined request, which arrives together with the request before it. No terminal and no till
 #: pipelines, and each such request delays other tasks of the loop.
 HASTE_SECONDS = 0.005
 #: Seconds without progress after which a slow reader is disconnected. The time is longer than a till waits for its disk
@@ -65,20 +65,20 @@ LINGER_SECONDS = 60.0
 TLS_HANDSHAKE_SECONDS = 10.0
 #: Longest shutdown of a TLS connection, in seconds: shorter than the longest stop of posd.
 TLS_SHUTDOWN_SECONDS = 0.3
-#: Number of bytes that are read before the app requests them. asyncio stores up to twice as much, and for terminals
-#: also a TLS record. With a smaller value, a refused body of megabytes is not read in time, and the terminal receives a
-#: reset instead of the response.
+#: Number of bytes that are read before the app requests them, from a till and from a terminal. asyncio stores up to
+#: twice as much, and for terminals also a TLS record. With a smaller value, a refused body of megabytes is not read in
+#: time, and the terminal receives a reset instead of the response.
 TILL_AHEAD_BYTES = 1024 - 1
 TERMINAL_AHEAD_BYTES = 4 * 1024
-#: Bytes of one receive, from a till and from a terminal. asyncio's default is 256 KiB, for each of hundreds of
-#: connections.
+#: Maximum size of one receive, in bytes, from a till and from a terminal. asyncio's default is 256 KiB, for each of
+#: hundreds of connections.
 TILL_READ_BYTES = 2 * 1024
 TERMINAL_READ_BYTES = 4 * 1024
 #: Bytes of encrypted data after which reading pauses: more than a TLS record. asyncio's default is 256 KiB, which is
 #: decrypted at once.
 TLS_AHEAD_BYTES = 32 * 1024
-#: Number of bytes that asyncio buffers before a write waits, in addition to one piece of a response. Our responses to
-#: terminals have a few hundred bytes. The kernel also buffers data (net.core.wmem_default, 208 KiB).
+#: Number of bytes that asyncio buffers before a write waits, in addition to one piece of a response. posd's responses
+#: to terminals have a few hundred bytes. The kernel also buffers data (net.core.wmem_default, 208 KiB).
 WRITE_AHEAD_BYTES = 4 * 1024
 #: Buffer of each TLS connection, in bytes: one record. asyncio's default is 256 KiB, for each of hundreds of
 #: connections.
@@ -111,10 +111,9 @@ class BoundedWriter(asyncio.StreamWriter):
     _timer: asyncio.TimerHandle | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write.
+        """Write data. Raise ConnectionResetError if the connection is closed.
 
-        Raise ConnectionResetError if the connection is closed. Otherwise asyncio would log a line for each late
-        response.
+        Without this error, asyncio would log a line for each late response.
         """
         if self.is_closing():
             raise ConnectionResetError
@@ -138,7 +137,7 @@ class BoundedWriter(asyncio.StreamWriter):
                 raise SlowReader(f"{lying} bytes are not taken")
 
     def close(self) -> None:
-        """Close after the client has read the data. Abort if the client reads nothing."""
+        """Close the connection after the client has read the data. Abort it if the client reads nothing."""
         if self._timer is None and not self.is_closing() and self.transport.get_write_buffer_size():
             self._lying = untaken(self.transport)
             self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._look)
@@ -168,7 +167,7 @@ def untaken(transport: asyncio.WriteTransport) -> int:
 
 
 def hung_up(transport: asyncio.WriteTransport) -> bool:
-    """Return whether the client has closed its connection. A client that only ended its sending has not."""
+    """Return whether the client has closed its connection. Ending only its own sending (half-close) does not count."""
     poll = select.poll()
     try:
         poll.register(transport.get_extra_info("socket").fileno(), 0)  # the kernel reports a hang-up in any case
@@ -183,7 +182,7 @@ def _no_refusal(_peer: str, _error: BaseException) -> bool:
 
 
 async def _its_status(refused: RefusedRequest, _peer: str) -> int:
-    """Return the status that the parser chose."""
+    """Return the status of the response that the parser chose."""
     return refused.status
 
 
@@ -201,17 +200,18 @@ class ListenerContext(WorkerContext):
         self.policy = policy
         self.noise = noise
         self.now = now
-        #: Idle connection's `end` -> the timer that calls it.
+        #: `HttpConnection.end_idle` of an idle connection -> timer that calls it.
         self.idle: dict[Callable[[], None], asyncio.TimerHandle] = {}
         #: Open connections. The value is None before the end of the TLS handshake.
         self.transports: dict[asyncio.Task[None], asyncio.Transport | None] = {}
         #: TLS context of new connections. Open connections keep their context.
         self.tls: ssl.SSLContext | None = None
-        #: Called with the error that broke a connection. Returns whether the client refused our certificate.
+        #: Called with the peer and the error that broke a connection. Returns whether the client refused our
+        #: certificate.
         self.refused: Callable[[str, BaseException], bool] = _no_refusal
-        #: Called with unparsable input and the peer. Returns the status of the response.
+        #: Called with input that cannot be served, and the peer. Returns the status of the response.
         self.unreadable: Callable[[RefusedRequest, str], Awaitable[int]] = _its_status
-        # Hypercorn's settings: no logs, and a time limit on idle and half-sent requests.
+        # Hypercorn's settings: no logs, and a time limit on idle connections and half-sent requests.
         self.config = Config()
         self.config.accesslog = None
         self.config.errorlog = logging.getLogger("hypercorn.error")
@@ -505,12 +505,11 @@ def _wake(waiting: "asyncio.Future[None] | None") -> None:
 
 
 class HttpExchange(msgspec.Struct, eq=False):
-    """One request and its response, between the connection and the app (ASGI). The state of the request contains its
-    `pieces`.
+    """One request and its response, between the connection and the app (ASGI).
 
-    Most requests are small and arrive complete. For them the app starts after the last byte. If the app needs no report
-    of a disconnect (`in_turn`), the request needs no task. A longer body is passed to the app in pieces, so that the
-    app can refuse it early.
+    `pieces` in the state of the request is its `BodyChannel`. Most requests are small and arrive complete. For them the
+    app starts after the last byte. If the app needs no report of a disconnect (`in_turn`), the request needs no task. A
+    longer body is passed to the app in pieces, so that the app can refuse it early.
     """
 
     connection: HttpConnection
@@ -643,7 +642,7 @@ async def serve(context: ListenerContext, connection: socket.socket, peer: str, 
         if not context.refused(peer, error):
             noise.note("tls_handshake_failed", peer, getattr(error, "reason", None) or type(error).__name__)
         connection.close()
-        # asyncio keeps the error, which would keep the connection until the next garbage collection
+        # asyncio keeps the error, and its traceback would keep the connection until the next garbage collection.
         error.__traceback__ = None
         return
     transport.max_size = TERMINAL_READ_BYTES if tls else TILL_READ_BYTES  # type: ignore[attr-defined]

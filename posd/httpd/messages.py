@@ -25,7 +25,7 @@ MAX_HEADERS = 256
 #: Maximum number of bytes without an event, such as an incomplete head, trailers or extensions of chunks. No head
 #: within the limits is longer, unless it is padded with spaces.
 MAX_UNUSED_BYTES = MAX_HEADER_BYTES + 2048
-#: Maximum number of pipelined requests. Terminals and tills do not pipeline.
+#: Maximum number of requests that arrive at once (pipelining). Terminals and tills do not pipeline.
 MAX_AT_ONCE = 8
 
 #: Statuses of responses without a body.
@@ -36,7 +36,7 @@ _CHUNKED = (b"transfer-encoding", b"chunked")
 _TARGET = re.compile(rb"[\x21-\x7e]+")
 #: A target in absolute-form (RFC 9112, 3.2.2). Only path and query of such a target are used.
 _ABSOLUTE = re.compile(rb"https?://[^/?]*(.*)", re.IGNORECASE)
-#: Pattern of the target in a request line for which the parser reports no target.
+#: Pattern of the target in a request line that the parser refuses before it has reported the target.
 _LINE = re.compile(rb"\s*[!-~]+[ \t]+([!-~]+)")
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -47,7 +47,7 @@ class RequestHead(msgspec.Struct):
 
     method: str
     target: bytes  # target in origin-form, or "*"
-    path: str  # of the target, decoded
+    path: str  # decoded path of the target
     version: str
     headers: list[tuple[bytes, bytes]]
     keep_alive: bool
@@ -70,7 +70,7 @@ class RefusedRequest(msgspec.Struct):
     path: str = ""
 
 
-#: Events of one request: its head, pieces of its body, and END.
+#: Event of the parser: the head of a request, a piece of its body, END, or the refusal of the request.
 Event = RequestHead | bytearray | RefusedRequest | None
 END = None
 
@@ -94,7 +94,7 @@ class RequestParser:
         return parser
 
     def feed(self, data: bytes) -> list[Event]:
-        """Parse received data, and return its events."""
+        """Parse received data, and return the events that it completes."""
         events: list[Event] = []
         if self._over:
             return events
@@ -140,14 +140,14 @@ class RequestParser:
         return b""
 
     def on_message_begin(self) -> None:
-        """Reset the state for a new request (callback of the parser, as the following methods)."""
+        """Reset the state for a new request. This and the following methods are callbacks of the parser."""
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._in_head = True
         self._hosts = self._framings = 0
         self._expects = False
         self._anew = b""  # the head, if it has to be parsed again
-        self._size = self._count = 0  # bytes and headers of the head so far
+        self._size = self._count = 0  # bytes and number of headers of the head so far
 
     def on_url(self, part: bytes) -> None:
         self._target += part
@@ -230,7 +230,7 @@ def _path_of(target: bytes) -> str:
 
 
 def _origin_form(target: bytes) -> bytes:
-    """Return a target without its scheme and authority."""
+    """Return a target in origin-form, without scheme and authority."""
     if (absolute := _ABSOLUTE.fullmatch(target)) is None:
         return target
     rest = absolute[1]
@@ -264,10 +264,10 @@ class ResponseEncoder:
         self.started = self.over = False
 
     def start(self, status: int, headers: Headers) -> bytes:
-        """Start the response. Return the bytes to send. If the length of the body is known, the head is returned with
-        the first piece.
+        """Start the response. Return the bytes to send.
 
-        Raise ValueError if the app's headers or status are invalid. Then the response has not begun.
+        If the length of the body is known, the head is returned with the first piece of the body. Raise ValueError if
+        the app's headers or status are invalid. Then the response has not begun.
         """
         self._left, self._chunked = None, False
         self._bodyless = self._request.method == "HEAD" or status in _BODYLESS

@@ -48,7 +48,7 @@ TRIM_SECONDS = 2.0
 
 #: struct ucred: process, user and group id (unix(7)).
 _PEER_CREDENTIALS = struct.Struct("iII")
-#: From glibc's malloc.h.
+#: Number of the parameter M_ARENA_MAX in glibc's malloc.h.
 _M_ARENA_MAX = -8
 
 
@@ -102,7 +102,7 @@ class HttpListener:
 
     @property
     def lost_path(self) -> str | None:
-        """Path of the Unix socket if that path does not lead to this socket, else None."""
+        """Path of the Unix socket if another file or no file is at that path, else None."""
         path = self._sock.getsockname()
         lost = isinstance(path, str) and (self._file is None or _file_at(path) != self._file)
         return path if lost else None
@@ -165,7 +165,7 @@ class HttpListener:
                 self._noise.note("accept_failed", self.policy.name, error.strerror)
                 self.accept_error = error.strerror or type(error).__name__
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
-                self.accept_error = None  # the next accept runs in the same step
+                self.accept_error = None  # the next accept follows at once, and may set the error again
 
     def _take(self, connection: socket.socket, address: Any) -> int:
         """Serve or refuse a connection. Return the amount of work done."""
@@ -204,7 +204,7 @@ class HttpListener:
         give_memory_back()
 
     def _crowd_out(self, task: asyncio.Task[None], peer: str) -> None:
-        """Abort an unproven connection at once."""
+        """Abort an unproven connection that another connection replaces."""
         self._noise.note("unproven_cut", peer)
         transport = self._connections.get(task)
         if transport is not None:
@@ -213,7 +213,7 @@ class HttpListener:
 
 
 def _sender_of(connection: socket.socket) -> SocketPeer | None:
-    """Return the process and user at the other end, or None on the LAN."""
+    """Return the process and user at the other end of a Unix socket, or None on the LAN."""
     if connection.family != socket.AF_UNIX:
         return None
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
@@ -240,7 +240,7 @@ def give_memory_back() -> None:
 
 
 def use_one_heap() -> None:
-    """Set the C library to one heap for all threads. Called before there is a second thread.
+    """Set the C library to one heap for all threads. Call this before there is a second thread.
 
     By default glibc creates a heap for each thread, and each heap keeps its free memory (M_ARENA_MAX in mallopt(3)).
     posd's threads mostly wait for the disk, and seldom for the heap.

@@ -1,8 +1,8 @@
 """Abort of the transaction that holds a terminal.
 
-The terminal's abort call carries no transaction id. So posd sends it only while the transaction holds the lease, and
-only to the device that received the start. posd sends no abort after another device answered for the transaction, or
-after the acquirer was asked. An abort does not end the transaction: posd still awaits the outcome.
+The terminal's abort call carries no transaction id. So posd sends it only while the transaction holds the terminal's
+lease, and only to the device that received the start. posd sends no abort after another device answered for the
+transaction, or after the acquirer was asked. An abort does not end the transaction: posd still awaits the outcome.
 
 Source: terminal API, Lifecycle.
 """
@@ -27,7 +27,7 @@ from posd.storage import CommitUncertain, StorageUnavailable
 from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, cut, size_of
 
-#: Problem codes of a refused abort. Calls about an unknown id have other codes (`handlers.KNOWN`).
+#: Problem codes of a refused abort. The codes for an unknown id are in `handlers.KNOWN`.
 REFUSED = (
     "past_point_of_no_return",
     "already_final",
@@ -45,7 +45,7 @@ log = structlog.get_logger("posd.aborts")
 
 
 class Aborts(RecordService):
-    """Sender of aborts, for tills and as probes of the reconciler."""
+    """Sender of aborts. A till requests an abort; the reconciler sends one as a probe."""
 
     async def abort(self, client_transaction_id: str, uid: int | None) -> Transaction:
         """Send the abort that a till requested.
@@ -65,7 +65,7 @@ class Aborts(RecordService):
         return after
 
     def possible(self, transaction: Transaction) -> bool:
-        """Whether the transaction's state, and the profile's row of its operation type, allow an abort."""
+        """Whether the transaction's state, and the profile for its operation type, allow an abort."""
         if not transaction.abortable:
             return False
         terminal = self._fleet.get(transaction.terminal)
@@ -86,7 +86,7 @@ class Aborts(RecordService):
         try:
             return await self._call(client_transaction_id, request)
         except Problem:
-            # If the transaction ended during this call, the open call kept its lease. So free the terminal here.
+            # The transaction may have ended during this call, and an open call keeps the lease. So free the terminal.
             with suppress(StorageUnavailable, CommitUncertain):
                 await self._store.write(partial(self._free, client_transaction_id=client_transaction_id))
             raise
@@ -174,7 +174,7 @@ class Aborts(RecordService):
             free_if_ended(unit, transaction, self._outstanding)
 
     def _settle(self, unit: WriteTransaction, client_transaction_id: str, attempt: Attempt) -> Transaction:
-        """Record the result, and free the terminal if the transaction has ended. Return the transaction."""
+        """Record the result of an abort, and free the terminal if the transaction has ended. Return the transaction."""
         transaction = rows.PAYMENT.require(unit.db, client_transaction_id)
         return record(unit, transaction, AbortAnswered(attempt, reads_errors=True), self._now(), self._outstanding)
 

@@ -28,9 +28,9 @@ from posd.storage.batch import RecordedChange
 #
 # Unknown values are shown separately and never guessed. `posd.payments.counting` computes the effect of an operation.
 
-#: Bounds of the terminal's time of a payment. A plausible time is between the till's request and the outcome, with this
-#: tolerance at both ends, and at most `LONGEST_PAYMENT` after the request. In place of another time, the report uses
-#: the time of the request.
+#: Bounds of a plausible time in a final event: from the till's request to the outcome, with the tolerance
+#: `CLOCKS_DIFFER` at both ends, and at most `LONGEST_PAYMENT` after the request. If the time in the event is not
+#: plausible, the report uses the time of the request.
 CLOCKS_DIFFER = timedelta(hours=1)
 LONGEST_PAYMENT = timedelta(days=2)
 #: Value of `kind` for a row that corrects an earlier shift.
@@ -114,7 +114,7 @@ def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowConte
 
 
 def as_counted(row: ReportPayment, amount: Decimal, currency: str | None) -> ReportPayment:
-    """Return a row that counts this amount in this currency, whatever the present state of the payment.
+    """Return a row that counts this amount in this currency, even if the payment has another state.
 
     The report of a shift needs this for corrections, and for payments that have changed since the close of the shift.
     """
@@ -197,7 +197,7 @@ def _certainty(
 
 
 def _became(db: sqlite3.Connection, transaction: Transaction) -> str | None:
-    """Return the present state of a pre-authorization as a word, or None for another operation type."""
+    """Return the present state of a pre-authorization, such as `captured`, or None for another operation type."""
     if transaction.type is not OperationType.PRE_AUTH:
         return None
     found = [rows.get(db, identity) for identity in chains.derived_ids(db, transaction)]
@@ -221,7 +221,7 @@ def _seconds(created: datetime, decided: datetime) -> Decimal | None:
 def _moment(text: str) -> datetime | None:
     try:
         return parse_iso(text).astimezone(UTC)
-    except (ValueError, OverflowError):  # the text is no time, or is outside the calendar
+    except (ValueError, OverflowError):  # the text is not a time, or its date is outside the calendar
         return None
 
 
@@ -235,7 +235,7 @@ def _member(metadata: bytes, key: str) -> str:
 
 
 class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a payment at a change, and its counted amount."""
+    """The outcome of a payment in a line of the feed, and its counted amount."""
 
     result: Annotated[Result, Meta(description="`approved`: the operation was done")]
     status: Annotated[Status | None, Meta(description="the terminal's final state, null if the outcome has none")]
@@ -270,10 +270,10 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def feed_outcome(db: sqlite3.Connection, change: RecordedChange, *, metadata: bool) -> FeedOutcome | None:
-    """Return the outcome of a change. Return None if the change has no outcome, or retention removed the payment.
+    """Return the outcome that a change of the feed has, or None if it has none, or retention removed the payment.
 
-    It is the outcome at the time of the change, even if a later change corrected it. `metadata`: whether to include the
-    till's metadata.
+    The outcome is that at the time of the change, even if a later change corrected it. `metadata`: whether to include
+    the till's metadata.
     """
     if change.kind != "transaction" or change.result is None:
         return None
@@ -321,7 +321,7 @@ def currency_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
 def _by_then(transaction: Transaction, change: RecordedChange) -> Outcome | None:
     """Return the newest outcome with the change's result that was decided by the time of the change.
 
-    If the clock was set back, no such outcome may exist. Then return the newest outcome with that result.
+    If the clock was set back, there may be no such outcome. Then return the newest outcome with that result.
     """
     newest = transaction.outcome or transaction.withdrawn  # a reopened payment has only the withdrawn outcome
     of_result = [outcome for outcome in _newest_first(newest) if outcome.result == change.result]

@@ -27,7 +27,7 @@ NOTHING_MORE = AmountsConfig((), (), 0, partial_void=False, decimals=None, max_a
 
 
 def read_amount(given: Mapping[str, object], rules: AmountsConfig) -> tuple[bytes, list[RequestFault]]:
-    """Return an amount as it is stored, and all its faults. Null members are omitted."""
+    """Return the till's amount in its stored form, and all faults in it. Null members are omitted."""
     members, taxes = (*REQUIRED, TIP, *rules.members), (*EXTRA_TAXES, *rules.extra_taxes)
     checked: dict[str, Any] = dict.fromkeys(REQUIRED, ZERO)
     faults: list[RequestFault] = []
@@ -58,7 +58,7 @@ def unfit(amount: bytes, unit: AmountUnit, decimals: int) -> list[RequestFault]:
 
 
 def on_wire(amount: bytes, unit: AmountUnit) -> bytes:
-    """Return a checked amount in the unit of a terminal."""
+    """Return a checked amount, converted to the unit of a terminal."""
     if unit == "main":
         return amount
     return encode(

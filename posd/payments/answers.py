@@ -1,4 +1,4 @@
-"""Replies of a terminal to a start, an abort and a search: pure functions."""
+"""Judgement of a terminal's replies to a start, an abort and a search, by pure functions."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -34,7 +34,7 @@ from posd.terminals.attempt import (
 # Meaning of an error in the reply to a start (terminal API, Refusals).
 #
 # HTTP 200 is never an approval. If a 2xx reply contains an error, the profile may define it as a refusal
-# (`errors_in_2xx`). One known error is a cancellation. Any other error puts the transaction in doubt.
+# (`errors_in_2xx`). One known error means that the cardholder canceled. Any other error puts the transaction in doubt.
 
 #: Type and code of a cancellation by the cardholder.
 CARDHOLDER_CANCELED = ("TERMINAL-SUNMI", "-1")
@@ -43,8 +43,8 @@ CARDHOLDER_CANCELED = ("TERMINAL-SUNMI", "-1")
 AUTHENTICATION = frozenset({"AUTHENTICATION", "AUTH"})
 AUTHENTICATION_CODES = "AUTH-"
 
-#: Names in an error, and in the object around an error. A reply with another name may contain more about the payment,
-#: so it is not judged by the error alone.
+#: Names of the members of an error, and of an object around an error. A reply with another member may contain more
+#: about the payment, so it is not judged by the error alone.
 _ERROR_MEMBERS = frozenset({"type", "code", "message", "param", "object", "failure"})
 _ABOUT_MEMBERS = _ERROR_MEMBERS | {"client_transaction_id", "terminal_id", "serial_number", "serialNumber"}
 #: Largest number of objects around an error in a reply.
@@ -114,7 +114,7 @@ def _says_more(
 
 
 def refusal_words(judgement: StartRefused) -> str:
-    """Return as text why a start was refused, with the remark on the reply."""
+    """Return as text why a start was refused, followed by the remark of the judgement."""
     return with_remark(_words(judgement), judgement.remark)
 
 
@@ -158,8 +158,8 @@ Judgement = StartAccepted | Canceled | StartRefused | NotSent | Doubtful
 def judge(attempt: Attempt, client_transaction_id: str, *, errors_in_2xx: bool | None = False) -> Judgement:
     """Judge the attempt to start the transaction with that id.
 
-    `errors_in_2xx`: whether the profile defines an error in a 2xx reply as "not started". None: a version that did not
-    read errors recorded the attempt (see `judge_start`).
+    `errors_in_2xx`: whether the profile defines an error in a 2xx reply as "not started". None: the attempt was
+    recorded by a version of posd that ignored errors in replies (see `judge_start`).
     """
     return judge_start(
         attempt,
@@ -260,8 +260,8 @@ def finds_running(attempt: Attempt) -> bool:
 
 #: Largest number of elements in a usable reply. A search for one id finds one transaction, or its few events.
 MAX_ELEMENTS = 256
-#: Largest size of the elements that are kept from one search. At least one element is kept. A payment has four events,
-#: each with the till's metadata.
+#: Largest size of the elements that are kept from one search, in bytes. At least one element is kept. A payment has
+#: four events, each with the till's metadata.
 MAX_KEPT_BYTES = 128 * 1024
 FINAL_WORDS = frozenset(map(str, FINALS))
 
@@ -301,7 +301,7 @@ class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaul
         return sum(len(element.encode()) for element in self.elements)
 
     def cut(self) -> "SearchHit":
-        """Return this hit without the elements above `MAX_KEPT_BYTES`.
+        """Return this hit with at most `MAX_KEPT_BYTES` of its elements, and at least one element.
 
         Elements with a final state are kept first, then the others in the order of the reply.
         """
@@ -473,7 +473,10 @@ def _steps(pointer: str) -> list[str]:
 
 
 def _member(raw: bytes, name: str, pointer: str) -> bytes:
-    """Return the value one step further on the pointer. Raise ValueError if it is missing."""
+    """Return the member `name` of an object, or the item at that index of a list. Raise ValueError if it is missing.
+
+    `pointer`: the whole JSON Pointer, for the message.
+    """
     try:
         if name.isascii() and name.isdigit() and raw.lstrip().startswith(b"["):
             return bytes(_LIST.decode(raw)[int(name)])

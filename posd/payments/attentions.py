@@ -53,8 +53,8 @@ async def _until_stored(work: Callable[[], Awaitable[None]], **about: str) -> No
 # Changes of this machine's addresses while payments run.
 #
 # A callback URL has the address of this machine that faces the terminal. If the machine loses that address, events of
-# the payment cannot arrive. Then the payment is marked, and the reconciler searches at shorter intervals until the
-# outcome is known or the address is back. The daemon also checks at its start, because the address may have changed
+# the payment cannot arrive. Then the payment gets an attention, and the reconciler searches at shorter intervals until
+# the outcome is known or the address is back. The daemon also checks at its start, because the address may have changed
 # while no daemon ran.
 #
 # Callback URLs from a configured `advertise_host` or `public_url` have no address of this machine and are not checked.
@@ -144,7 +144,10 @@ class IdentityConflicts(RecordService):
             self._wake.set()
 
     def changed(self, changes: Sequence[TransactionChanged]) -> None:
-        """Set which serials the devices reported in these changes. Runs on the event loop after the COMMIT."""
+        """Record in the fleet the serials that devices reported in these changes.
+
+        Runs on the event loop after the COMMIT.
+        """
         for change in changes:
             serial, sent_to = change.after.terminal, change.after.sent_to
             terminal = self._fleet.get(serial)
@@ -208,9 +211,9 @@ class IdentityConflicts(RecordService):
 # Unread approvals. After ten minutes each has the attention `outcome_unread`, until a client reads the approval.
 #
 # The commit that records an approval adds it to the table of unread approvals. After a client has received a response
-# with the approval, the next commit of another change removes it from the table. So a read costs no sync. After a power
-# cut, an approval that was read just before is unread again, but no unread approval is lost. After a restart the ten
-# minutes start again, measured by the monotonic clock.
+# with the approval, the next commit of another change removes it from the table. So a read needs no sync of its own.
+# After a power cut, an approval that was read just before is unread again, but no unread approval is lost. After a
+# restart the ten minutes start again, measured by the monotonic clock.
 
 #: Seconds in which a till should read an approval, even if the till restarts meanwhile.
 UNREAD_SECONDS = 600.0
@@ -248,7 +251,7 @@ class UnreadApprovals(RecordService):
                 self._any_read.set()
 
     async def run(self) -> None:
-        """Store which approvals are still unread, until cancelled."""
+        """Raise and clear the attentions, and remove read approvals from the table, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._change())
             tasks.create_task(self._forget())
@@ -348,7 +351,10 @@ class ApprovalChecks:
     def _currencies(
         self, db: sqlite3.Connection, transaction: Transaction, said: str | None, *, remembers: bool
     ) -> frozenset[str]:
-        """Return the expected currencies. Read the database at the first approval, and for a new currency."""
+        """Return the currencies that are expected from the terminal; empty: any.
+
+        Read the database at the first approval of the terminal, and for a new currency.
+        """
         if said is None or self._currency:
             return frozenset({self._currency} - {""})
         seen = self._seen.get(transaction.terminal, frozenset())

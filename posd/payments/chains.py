@@ -65,7 +65,8 @@ def named(db: sqlite3.Connection, original: str | None, reference: str | None) -
 def derived_ids(db: sqlite3.Connection, transaction: Transaction) -> list[str]:
     """Return the ids of the transactions that derive from a transaction, oldest first.
 
-    The result includes transactions that were sent with the reference of this transaction before the database had it.
+    The result includes transactions that were sent with the reference of this transaction before the database had this
+    transaction.
     """
     found = ChainLinks(db).derived(transaction)
     return [found[rowid] for rowid in sorted(found)]
@@ -74,7 +75,7 @@ def derived_ids(db: sqlite3.Connection, transaction: Transaction) -> list[str]:
 def original_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
     """Return the id of a transaction's original, or None.
 
-    The till named the id, or the reference of a payment.
+    The till named the original by its id or by its reference.
     """
     named = transaction.original or transaction.derives_from
     if named is not None or transaction.transaction_reference is None:
@@ -110,7 +111,8 @@ def original_facts(db: sqlite3.Connection, transaction: Transaction, original: T
     return counting.original_of(original, (item for number, item in found.items() if own is None or number < own))
 
 
-#: SQL condition for the derived operations that change the amount of an original. Refunds, which can be many, do not.
+#: SQL condition for the derived operations that change the amount of an original. Refunds do not change it, and are not
+#: read, because there can be many.
 _CHANGES_ORIGINAL = "type IN ('re-auth', 'post-tip')"
 #: Largest number of transactions of a chain that are read for a new operation. A restaurant's bill has three.
 MAX_CHAIN = 300
@@ -161,7 +163,7 @@ class ChainLinks:
         else:
             found |= self.derived(original)
             if original.type is OperationType.RE_AUTH and original.transaction_reference and not original.derives_from:
-                # Its pre-authorization is unknown here. Transactions sent with the same reference derive from it too.
+                # The database lacks its pre-authorization. Transactions sent with the same reference derive from that.
                 found |= self._sent_under(original.transaction_reference.upper())
         known: dict[int, Transaction] = {}
         while waiting := found.keys() - known.keys():
@@ -416,14 +418,14 @@ def _unknown(kind: OperationType, reason: str) -> Problem:
 
 # Further guards against a double payment: another payment of the same sale, and another payment on the terminal.
 
-#: Largest number of payments of a sale that are read, newest first. Ten declined cards are possible.
+#: Largest number of payments of a sale that are read, newest first. A sale can have ten declined cards.
 MAX_OF_SALE = 300
 
 
 def refuse_sale(unit: WriteTransaction, transaction: Transaction, chain: Container[str]) -> None:
     """Raise Problem if another transaction of the sale is open, approved or unsettled, on any terminal.
 
-    Transactions of the same chain are no second payment of the sale. `place` checks these.
+    A transaction of the same chain does not count as a second payment of the sale. `place` checks it.
     """
     if transaction.sale is None or transaction.repeat:
         return

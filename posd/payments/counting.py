@@ -5,9 +5,9 @@ The limits of chains, all totals, the report, shifts and the feed use these rule
 
 - The sums of amounts are compared, not their members. Absolute values are compared, because some acquirers report a
   refund of 10 as 10, and others as -10.
-- The amount that the terminal reports counts and is shown. It may differ from the requested amount. Then the limits use
-  the smaller one for a charge or a reservation, and the larger one for a refund or a capture. So no reply of a terminal
-  increases the amount that is still allowed.
+- The amount that the terminal reports is counted and shown. It may differ from the requested amount. Then the limits
+  use the smaller one for a charge or a reservation, and the larger one for a refund or a capture. So no reply of a
+  terminal increases the amount that is still allowed.
 
 Source: local API, Amounts, Chains.
 """

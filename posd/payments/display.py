@@ -45,9 +45,9 @@ class Display(msgspec.Struct, frozen=True):
 
 
 _CARD = Text("Present the card", "Presente la tarjeta")
-#: For operations that may need no card.
+#: Text for operations that may need no card.
 _FOLLOW = Text("Follow the terminal, it may ask for the card", "Siga el terminal, puede pedir la tarjeta")
-#: For an orphan of unknown type, which may be a charge or a refund.
+#: Text for an orphan of unknown type, which may be a charge or a refund.
 _UNDONE = Text("NOT APPROVED: nothing has changed", "NO APROBADO: nada ha cambiado")
 
 #: Texts that do not depend on the operation type.
@@ -82,7 +82,7 @@ ACTIVE: Mapping[Status | None, DisplayCode] = {
 
 
 def code(transaction: Transaction, step: NextStep) -> DisplayCode:
-    """Return the code for a transaction. `step`: the till's next step for it."""
+    """Return the display code of a transaction. `step`: the till's next step for it."""
     phase, outcome = transaction.phase, transaction.outcome
     if step is NextStep.ASK_PERSON:
         return DisplayCode.CALL_SUPERVISOR
@@ -96,7 +96,7 @@ def code(transaction: Transaction, step: NextStep) -> DisplayCode:
 
 
 def approval(kind: OperationType | None) -> DisplayCode:
-    """Return the code for an approval of that type."""
+    """Return the display code for an approved operation of that type."""
     if kind is None:
         return DisplayCode.CALL_SUPERVISOR
     if OPERATIONS[kind].reverses:
@@ -137,6 +137,6 @@ def _amount(transaction: Transaction, language: Language) -> str:
 
 
 def written(amount: Decimal) -> str:
-    """Write an amount exactly, with at least two digits after the point."""
+    """Return an amount as text: all its digits, and at least two after the point."""
     whole, _, fraction = f"{amount:f}".partition(".")
     return f"{whole}.{fraction.rstrip('0').ljust(2, '0')}"

@@ -187,7 +187,8 @@ class SilentLine(Line, frozen=True, kw_only=True):
     seconds: Annotated[float, Meta(description="duration of the silence")]
 
 
-#: Types of the lines, in the order of the API's description. Most have the described fields of their journal entry.
+#: Types of the lines, in the order of the API's description. Most have those fields of their journal entry that have a
+#: description.
 HISTORY_LINES: tuple[type[Line], ...] = (
     IntentLine,
     EventLine,

@@ -1,4 +1,4 @@
-"""Journal entries: all inputs of a transaction other than events, and operators' decisions about it.
+"""Journal entries: all inputs of a transaction other than events, such as replies and operators' decisions.
 
 Each entry is stored as received, and `apply` computes its effect. Only events (`transitions.advance`) and entries
 change a transaction's state. So `replay` can derive the state again from both. Fields with a description appear in the
@@ -26,8 +26,8 @@ from posd.terminals.attempt import Attempt
 class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
     """The one attempt to send the start, as the terminal client reported it. Bodies are base64 in JSON.
 
-    `errors_in_2xx`: the profile's value at that time. None: a version that did not read errors recorded the entry. See
-    `answers.judge`.
+    `errors_in_2xx`: the profile's value at that time, or None if the entry was recorded by a version of posd that
+    ignored errors in replies (see `answers.judge`).
     """
 
     attempt: Attempt
@@ -65,7 +65,10 @@ class AbortRequested(msgspec.Struct, frozen=True, tag="abort_requested", tag_fie
 
 
 class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field="kind"):
-    """The abort has ended. `reads_errors`: whether the version that recorded this read errors (see `judge_abort`)."""
+    """The abort has ended.
+
+    `reads_errors`: whether the recording version of posd evaluated errors in replies (see `judge_abort`).
+    """
 
     attempt: Attempt
     reads_errors: bool = False
@@ -279,7 +282,7 @@ def replay(
     for at, item in inputs:
         if isinstance(item, tuple):
             event, seen = item
-            if seen is RepeatedEvent.REPEATED:  # only a version that compared just the bytes recorded such an event
+            if seen is RepeatedEvent.REPEATED:  # recorded by a version of posd that compared only the bytes
                 verdicts.append(Verdict.DUPLICATE)
                 continue
             transaction, verdict = transitions.advance(transaction, event, seen=seen, now=at)

@@ -278,7 +278,7 @@ def _unknown(after: int) -> streams.Notice:
 #: Bounds of the histogram of the time until the terminal acknowledged a start, in seconds.
 START_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
-#: Added to the rest of a grace, because the start of a doubt is recorded in whole milliseconds.
+#: Added to the time until a grace ends, because the beginning of a doubt is recorded in whole milliseconds.
 AFTER_THE_GRACE = timedelta(milliseconds=1)
 
 
@@ -523,8 +523,9 @@ class TransactionCalls:
     def _again(self, transaction: model.Transaction, now: datetime) -> float | None:
         """Return the seconds after which the shown state may change without a change of the transaction, or None.
 
-        The next step changes when the grace of a doubt ends, or when the customer must have left. Missing proofs change
-        with the terminal and the configuration, so they are read again at each heartbeat.
+        The next step changes when the grace of a doubt ends (`first_event_grace_seconds`), or when the customer must
+        have left. Missing proofs change with the terminal and the configuration, so they are read again at each
+        heartbeat.
         """
         if transaction.phase is Phase.IN_DOUBT:
             left = model.grace_left(transaction, now, self._grace)

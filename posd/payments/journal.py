@@ -60,7 +60,7 @@ def closed_by_person(db: sqlite3.Connection, since: str) -> list[str]:
 
 
 def last_incomplete_rowid(db: sqlite3.Connection) -> int:
-    """Return the rowid of the last payment from before the journal existed, whose journal is incomplete."""
+    """Return the rowid of the last payment that is older than the journal. Journals up to this one are incomplete."""
     row = db.execute("SELECT detail FROM marks WHERE kind = 'journal_begins'").fetchone()
     return int(row[0])
 
@@ -166,13 +166,13 @@ def remove_events(db: sqlite3.Connection, client_transaction_id: str) -> None:
 
 
 def scatter(db: sqlite3.Connection, client_transaction_id: str) -> None:
-    """Turn the events of a transaction into scattered events, with an index entry each. Their numbers stay."""
+    """Store each event of a transaction as a scattered event, with an index entry. The numbers of the events stay."""
     db.execute(f"UPDATE events SET together = NULL WHERE {_OF_ONE}", (client_transaction_id,))  # noqa: S608 - as there
     db.execute(_NAME_FIRST, (None, client_transaction_id))
 
 
 def scatter_all(db: sqlite3.Connection) -> None:
-    """Turn all events into scattered events, in a database that may lack index entries."""
+    """Store all events as scattered events, with index entries, in a database that was read from damaged pages."""
     db.execute("UPDATE events SET together = NULL WHERE together IS NOT NULL")
     db.execute("UPDATE transactions SET first_event = NULL WHERE first_event IS NOT NULL")
 

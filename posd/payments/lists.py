@@ -22,13 +22,14 @@ from posd.records.pages import Condition, Filters, encode_cursor, fill, joined
 
 #: Indexes that contain only few payments. If a filter has such an index, no index of metadata is considered.
 _SHORT = frozenset({"open", "attention", "sale"})
-#: Limits of the counts that find the shortest index. The second limit is used if all indexes exceed the first limit.
+#: Limits up to which the entries of each index are counted, to find the shortest index. The second limit is used if all
+#: indexes exceed the first.
 _COUNTED = (50, 5000)
 #: Estimated size of a payment in a list without the till's metadata and options, in bytes.
 ROW_BYTES = 2048
-#: Number of transactions that are added in one step. A step blocks other reads for about a millisecond.
+#: Number of transactions that are added to the totals in one step. A step blocks other reads for about a millisecond.
 _STEP = 50
-#: Number of transactions that can be added in the time of one look-up of an original.
+#: Number of transactions that can be added to the totals in the time of one look-up of an original.
 _ORIGINAL = 10
 
 
@@ -148,7 +149,7 @@ def _add(
     amount: bytes,
     outcome: model.Outcome | None,
 ) -> int:
-    """Add a transaction to its total. Return the cost, in transactions added without a further read.
+    """Add a transaction to its total. Return the cost: 1, or `_ORIGINAL` if further rows were read.
 
     Further rows are read only if the effect or the currency of the transaction depends on them.
     """

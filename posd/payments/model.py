@@ -274,7 +274,8 @@ class Transaction(RecordState, frozen=True, kw_only=True):
         """Whether callbacks of this transaction may change other data: terminals, addresses, clock, currency.
 
         They may do so if the transaction is open and never had an outcome. So a sender with the token of an old payment
-        can change only that payment. Callbacks of an orphan may not: only they say which terminal sent them.
+        can change only that payment. Callbacks of an orphan may not, because nothing but their content says which
+        terminal sent them.
         """
         return self.phase is not Phase.FINAL and self.withdrawn is None and not self.orphan
 

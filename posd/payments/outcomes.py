@@ -39,7 +39,7 @@ _set = msgspec.structs.replace
 #: Source of the terminal's report.
 Source = Literal[EvidenceKind.EVENT, EvidenceKind.SEARCH]
 
-#: Attentions that an outcome closes: no operator has to check them.
+#: Attentions that an outcome closes, because no operator has to check them any more.
 SETTLED = (
     AttentionCode.IN_DOUBT,
     AttentionCode.STALLED,
@@ -247,7 +247,7 @@ def _final(status: Status | None, reference: str | None) -> str:
 
 
 def contradicts(pruned: Pruned, status: str) -> bool:
-    """Return whether an event contradicts the known outcome of a removed payment."""
+    """Return whether an event contradicts the outcome of a payment that retention removed."""
     stated = {str(final): result for final, result in RESULTS.items()}.get(status)
     return stated is not None and stated != pruned.result
 

@@ -124,7 +124,7 @@ class CallTurns:
 
 
 class _Watched(msgspec.Struct):
-    """Data about one transaction: its watch, attentions, unrecorded silence, rounds of proof, and open abort.
+    """Data about one transaction: its `TransactionWatch`, attentions, unrecorded silence, rounds of proof, open abort.
 
     `timer` ends at the next search or earlier. If it ends earlier, it is started again.
     """
@@ -470,7 +470,7 @@ class Reconciler(RecordService):
             item.watch = msgspec.structs.replace(item.watch, search_at=min(second, now + schedule.MAX_BACKOFF_SECONDS))
 
     async def _note_silence(self, identity: str) -> None:
-        """Record a silence above its limit. If the write fails, the next search repeats it."""
+        """Record a silence of the terminal that exceeds its limit. If the write fails, the next search repeats it."""
         item = self._watched.get(identity)
         if item is None:
             return
@@ -519,7 +519,7 @@ class Reconciler(RecordService):
             await self._record(identity, ProvedNotStarted(evidence(item.rounds, self._seconds(), self._now())))
 
     def missing_proof(self, db: sqlite3.Connection | None, transaction: Transaction) -> tuple[MissingProof, ...]:
-        """Return the missing conditions of the proof for a transaction in doubt. Other transactions have none.
+        """Return the missing conditions of `not_started` for a transaction in doubt. Other transactions have none.
 
         `db`: None if the database cannot be read. Then the condition that needs it counts as met.
         """
@@ -539,7 +539,7 @@ class Reconciler(RecordService):
         return explained(facts, told)
 
     def _facts(self, transaction: Transaction, *, proven: bool, reachable: bool) -> DoubtFacts:
-        """Return the facts of the proof.
+        """Return the facts that decide whether a transaction in doubt never started.
 
         `proven`: whether the search has found another transaction of the terminal. `reachable`: whether the device that
         received the start is reachable.

@@ -242,7 +242,7 @@ def _word(cause: Cause) -> str:
 
 
 def _repeats(before: Transaction, after: Transaction) -> bool:
-    """Whether a search had the same result as the one before."""
+    """Whether a search had the same result as the search before it, and changed nothing else."""
     old, new = before.last_search, after.last_search
     return (
         old is not None

@@ -15,7 +15,7 @@ from posd.payments.lifecycle import Status
 from posd.payments.model import Attention, Result
 from posd.records.model import Phase
 
-#: Largest number of payments listed in a report (about 10 MB). A larger report has only the totals.
+#: Largest number of payments listed in a report (about 10 MB). The totals include further payments too.
 MOST_LISTED = 10_000
 #: Name of the part for amounts that the till did not split: tips and taxes from the terminal, and amounts without
 #: parts.
@@ -128,7 +128,7 @@ Currency = Annotated[str | None, Meta(description="as in the terminals' final ev
 class ReportSum(msgspec.Struct, frozen=True, kw_only=True):
     """Totals of counted payments. `charged` is not negative, `reversed` not positive; they add up to `total`.
 
-    The other fields are equal for all these payments.
+    The fields before `payments` are equal for all these payments.
     """
 
     currency: Currency

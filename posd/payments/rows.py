@@ -1,4 +1,4 @@
-"""SQL for the rows of transactions, leases, unread approvals, known searches and metadata words.
+"""SQL for the rows of transactions, leases, unread approvals, searches known to work, and words of the metadata.
 
 Only `payments.record` inserts and updates rows of transactions.
 """
@@ -78,7 +78,7 @@ _SELECT_ENDED = (
     f"{SELECT} INDEXED BY transactions_newest WHERE created_at >= ? AND created_at < ? AND phase = 'final'"
     " ORDER BY created_at, client_transaction_id"
 )
-#: The newest payments of a terminal. The limit bounds the read if none of them is what the query looks for.
+#: The newest payments of a terminal. The limit bounds the read if none of them meets the condition of the outer query.
 _NEWEST_OF = (
     "SELECT client_transaction_id AS id, phase, answer_unit, outcome, attention, final_event FROM transactions"
     " INDEXED BY transactions_terminal WHERE terminal = ? ORDER BY created_at DESC LIMIT 1000"

@@ -42,14 +42,14 @@ CLOSED_SECONDS = 3600.0
 CLOSED_PAUSE_SECONDS = 30.0
 #: Longest pause between two searches if events cannot arrive. A cashier waits for the outcome.
 LOST_PAUSE_SECONDS = 30.0
-#: Number of searches with at most that pause, which take half an hour. No customer waits longer. Then the usual longest
-#: pause applies.
+#: Number of searches with pauses of at most `LOST_PAUSE_SECONDS`. They take half an hour, and no customer waits longer.
+#: For further searches the longest pause is `MAX_BACKOFF_SECONDS`.
 LOST_TRIES = 60
 #: Seconds between a possibly accepted abort and the search. A cashier waits for the result.
 ABORTED_SECONDS = 3.0
 #: Largest fraction by which a pause is lengthened at random. The jitter spreads the searches after an outage.
 JITTER = 0.25
-#: Number of doublings after which a pause of any length exceeds the longest pause.
+#: Maximum number of doublings. After them any first pause has reached the longest pause.
 _MAX_DOUBLINGS = 16
 
 

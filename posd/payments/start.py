@@ -212,7 +212,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             )
 
     def _require_sendable(self, config: TerminalConfig, request: StartRequest) -> None:
-        """Raise Problem if the request must be signed, and it cannot be signed, or the clock is unsure."""
+        """Raise Problem if the request must be signed, but it cannot be signed, or posd does not trust the clock."""
         if config.auth == "none":
             return
         amount = on_wire(request.amount, config.amount_unit)
@@ -344,7 +344,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
     ) -> tuple[Transaction, TerminalRequest | None]:
         """Record the intent (inside the commit).
 
-        Raise Problem if a guard refuses the start; then nothing is recorded.
+        Raise Problem if a guard refuses the start; then nothing is recorded. The comments name the problem codes.
         """
         existing = rows.get(unit.db, draft.client_transaction_id)
         if existing is not None:
@@ -378,7 +378,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             )
 
     def _has_left(self, way: StartRoute, serial: str) -> bool:
-        """Return whether a terminal of this network is not configured at the address of `way`."""
+        """Return whether a serial is not configured at the address of `way`. Always false outside the LAN."""
         known = self._fleet.get(serial)
         moved = known is None or known.config.base_url not in ("", way.base_url)
         return way.terminal.addresses.on_lan and moved

@@ -244,9 +244,9 @@ def _object(members: Object, name: str) -> Object:
 
 
 def _under_one(members: Object, name: str, other: str) -> Object:
-    """Return the object with a member that can have two names under the first name.
+    """Return the object with its member `other` renamed to `name`. Terminals use both names for one member.
 
-    If the object has both names with different values, the first name counts as repeated.
+    If the object has both names with different values, `name` counts as repeated.
     """
     if other not in members:
         return members

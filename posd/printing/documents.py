@@ -104,7 +104,8 @@ class UnansweredPollLine(Line, frozen=True, kw_only=True):
     answer: Annotated[NoAnswer, Meta(description="the unusable reply of the terminal")]
 
 
-#: Types of the lines, in the order of the API's description. Some have the described fields of their journal entry.
+#: Types of the lines, in the order of the API's description. Some have those fields of their journal entry that have a
+#: description.
 HISTORY_LINES: tuple[type[Line], ...] = (
     IntentLine,
     TurnLine,
@@ -174,7 +175,7 @@ def line(at: str, entry: Entry) -> Line:
 
 
 class PrintJobQuery(Filters, frozen=True, kw_only=True):
-    """Filters of the list."""
+    """Filters of the list of print jobs."""
 
     external_reference: str | None = None
 

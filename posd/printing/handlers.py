@@ -131,9 +131,9 @@ class PrintJobCalls:
         return documents.job_document(db, job) if job.phase is Phase.FINAL else None
 
     async def _document(self, job: model.PrintJob) -> documents.PrintJob:
-        """Return a job with its reprints, if they can be read now.
+        """Return a job with its reprints. If they cannot be read now, return the job without them.
 
-        A 503 would mean that nothing was sent, which is wrong after a start.
+        In place of that, a 503 would mean that nothing was sent, which is wrong after a start.
         """
         try:
             return await self.context.look_up(partial(documents.job_document, job=job))

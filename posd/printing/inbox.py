@@ -3,13 +3,13 @@
 `base.replies` has the replies. A terminal never sends a webhook again, whatever the HTTP status of the reply. So posd
 polls the job after it has refused a webhook.
 
-| webhook                                             | effect                                                  |
-| --------------------------------------------------- | ------------------------------------------------------- |
-| COMPLETED or FAILED                                 | the job ends                                            |
-| COMPLETED or FAILED, not as the terminal said first | attention `conflicting_final`                           |
-| PENDING or IN_PROGRESS                              | the terminal has the job, which does not end            |
-| a state that posd does not know                     | attention `unknown_status`; the job does not end        |
-| about a job that is not in the database             | the job is rebuilt from it, with the attention `orphan` |
+| webhook                                                    | effect                                           |
+| ---------------------------------------------------------- | ------------------------------------------------ |
+| COMPLETED or FAILED                                        | the job ends                                     |
+| COMPLETED or FAILED, after the terminal reported the other | attention `conflicting_final`                    |
+| PENDING or IN_PROGRESS                                     | the terminal has the job; the job does not end   |
+| a state that posd does not know                            | attention `unknown_status`; the job does not end |
+| about a job that is not in the database                    | posd rebuilds the job, with attention `orphan`   |
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 Every fault is collected with its JSON Pointer. The document belongs to the till and goes to the terminal as the bytes
 that the till wrote. The terminal API has the members `printJobId`, `externalReference` and `webhookUrl` of the request
-(Printing). It does not have the member for the document, which is an assumption, and can be configured
+(Printing). It has no member for the document. The name of that member is an assumption, and can be configured
 (`print.document_member`).
 """
 

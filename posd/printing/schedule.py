@@ -29,7 +29,7 @@ SLOW = 4.0
 #: Minimum pause between two polls of one job that a device on the LAN causes, in seconds.
 CAUSED_PAUSE_SECONDS = 2.0
 NEVER = float("inf")
-#: Number of doublings after which every first pause exceeds the longest pause.
+#: Maximum number of doublings. After them any first pause has reached the longest pause.
 _MAX_DOUBLINGS = 24
 
 
@@ -50,7 +50,7 @@ class PollPlan(msgspec.Struct, frozen=True):
 
 
 def begin(accepted: bool, limits: PrintConfig, now: float) -> PollPlan:
-    """Return the plan for a job that the terminal has just accepted (`accepted`), or that has just come in doubt."""
+    """Return the plan for a job that the terminal has just accepted (`accepted`), or that was just put in doubt."""
     return PollPlan(now + limits.poll_first_seconds, now + limits.stuck_seconds, accepted)
 
 

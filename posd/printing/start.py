@@ -178,7 +178,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
     async def start(
         self, identity: str, body: bytes, refusal: Problem | None = None, sender: SocketPeer | None = None
     ) -> tuple[PrintJob, bool]:
-        """Print a document, or return the known job, after `_wait`. See `Starts.start`."""
+        """Start a print job, or return the known one (see `Starts.start`). Wait a limited time until it is sent."""
         known, created = await super().start(identity, body, refusal, sender)
         return await self._wait(known), created
 
@@ -314,8 +314,8 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
     ) -> PrintJob | None:
         """Send a job in its turn, and commit the judgement of the reply. Return the changed job.
 
-        `job`: None if the job has to wait. Then it is read from the database when it is sent. `failures`: failures in
-        the queue of the terminal when the job joined it.
+        `job`: None if the job has to wait. Then it is read from the database when it is sent. `failures`: value of
+        `PrintLine.failures` when the job joined the queue.
         """
         attempt: Attempt | None
         async with self._turns.send(terminal):

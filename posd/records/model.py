@@ -45,7 +45,7 @@ class RecordState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def orphan(self) -> bool:
-        """Whether the till's request is unknown here: the record comes from a callback, a restore or an operator."""
+        """Whether the database lacks the till's request: the record is from a callback, a restore or an operator."""
         return self.sent_to is None
 
     @property
@@ -55,7 +55,7 @@ class RecordState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown_attention(self) -> tuple[Any, ...]:
-        """The open attentions with details that can be shown."""
+        """The open attentions, each with its detail in one printable line."""
         return tuple(msgspec.structs.replace(item, detail=shown(item.detail)) for item in self.attention)
 
     def attention_of(self, code: str) -> RecordAttention | None:
@@ -78,7 +78,7 @@ def attended(record: S, item: RecordAttention) -> S:
 
 
 def clear(record: S, *codes: str) -> S:
-    """Return a record without these attentions, open or not."""
+    """Return a record without the attentions of these codes, if it has them."""
     kept = tuple(item for item in record.attention if item.code not in codes)
     return msgspec.structs.replace(record, attention=kept) if len(kept) < len(record.attention) else record
 
@@ -123,7 +123,7 @@ def tag(entry: msgspec.Struct | type[msgspec.Struct]) -> str:
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """Common fields of every line."""
+    """Common fields of the lines of a history."""
 
     ENTRIES: ClassVar[tuple[type[msgspec.Struct], ...]] = ()  # types of the journal entries with this type of line
 
@@ -131,7 +131,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]:
-    """Return a type of lines for these types of journal entries. Its fields are their fields with a description.
+    """Return a type of lines for these types of journal entries. It has those of their fields that have a description.
 
     `name` and `words`: name and description of the type in the API.
     """
@@ -151,7 +151,7 @@ def same_fields(kind: type[msgspec.Struct], *sources: object) -> dict[str, Any]:
 
 
 def own_line(kinds: Iterable[type[Line]], at: str, entry: msgspec.Struct) -> Line:
-    """Return the line of an entry whose type of line was made by `line_of`."""
+    """Return the line for a journal entry. `line_of` has made the type of this line."""
     kind: Any = next(kind for kind in kinds if type(entry) in kind.ENTRIES)
     return cast("Line", kind(at=at, kind=tag(entry), **same_fields(kind, entry)))
 
@@ -213,7 +213,7 @@ class Pruned(msgspec.Struct, frozen=True):
     ended_on: str
 
     def refusal(self) -> Problem:
-        """Return the problem for a call about a removed payment. It says whether the payment was charged."""
+        """Return the problem for a call about a removed payment. It says whether the customer was charged."""
         kind = self.type or "payment"
         paid = self.result == "approved"
         advice = "The customer was charged then: do not charge again for it" if paid else "The customer was not charged"

@@ -1,4 +1,4 @@
-"""Positions of a reader: in a list, by a cursor that stays valid after inserts, and in the feed.
+"""Positions of a client: in a list, by a cursor that stays valid after inserts, and in the feed.
 
 A list is read by the index of its filter, newest first, until the page is full. The SQL names the index, because SQLite
 has no statistics about open records, and would read all records.
@@ -85,7 +85,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return self.open or self.phase not in (None, Phase.FINAL)
 
     def index(self) -> str:
-        """Return the name of the index to read, without its table: that of the filter that matches the fewest rows."""
+        """Return the name of the index to read, without the name of its table. It is the index with the fewest rows."""
         if self._open_ones:
             return "open"
         if self.attention:
@@ -121,16 +121,16 @@ def decode_cursor(text: str) -> tuple[str, str]:
     return created_at, identity
 
 
-# Places in the feed, and the check whether a reader can continue from a place without a gap.
+# Positions in the feed, and whether a client can continue from a position without a gap.
 #
-# A place is the number of the last change that a reader has. `posd restore` continues the numbers above all used ones.
-# But if an operator copies an older file over the database, numbers are used again. Then number 9000 is another change,
-# and the number alone does not show this. So a place can have a checksum of its change, called the check:
-# `9000-5f3a9c01`. Retention removes the changes of removed records. A row of `marks` has the highest removed number.
+# A position is the number of the last change that a client has. `posd restore` continues the numbers above all used
+# ones. But if an operator copies an older file over the database, numbers are used again. Then number 9000 is another
+# change, and the number alone does not show this. So a position can have a checksum of its change: `9000-5f3a9c01`.
+# Retention removes the changes of removed records. A row of `marks` has the highest removed number.
 
-#: Place before the first change, of a reader that requests places with checks.
+#: Position before the first change, for a client that wants positions with checksums.
 START = "start"
-#: Check of a change that no longer exists.
+#: Checksum of a change that no longer exists.
 NO_CHECK = "00000000"
 #: Kind of the row of `marks` with the highest number that retention has removed.
 REMOVED = "feed_removed"
@@ -141,16 +141,19 @@ _TEXT = re.compile(r"(\d{1,19})(?:-([0-9a-f]{8}))?", re.ASCII)
 
 
 class FeedPosition(msgspec.Struct, frozen=True):
-    """Place in the feed: number of a change, or 0 before the first. `check` is empty if only the number is known."""
+    """Position in the feed. `seq`: number of the last change that the client has, or 0 before the first change.
+
+    `check`: checksum of that change, or empty if only the number is known.
+    """
 
     seq: int = 0
     check: str = ""
-    #: Whether the reader requests places with checks.
+    #: Whether the client wants positions with checksums (`9000-5f3a9c01`).
     checked: bool = False
 
     @classmethod
     def parse(cls, text: str) -> "FeedPosition":
-        """Read a place. Raise ValueError."""
+        """Return the position in a text. Raise ValueError."""
         if text == START:
             return cls(checked=True)
         found = _TEXT.fullmatch(text)
@@ -163,19 +166,19 @@ class FeedPosition(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, change: RecordedChange, *, checked: bool) -> "FeedPosition":
-        """Return the place after a change."""
+        """Return the position after a change. `checked`: whether to add its checksum."""
         return cls(change.seq, _check(change) if checked else "", checked)
 
     @classmethod
     def behind(cls, db: sqlite3.Connection, seq: int) -> "FeedPosition":
-        """Return the place after the change with a number, with a check."""
+        """Return the position after the change with this number, with its checksum."""
         found = _at(db, seq) if seq else None
         return cls.of(found, checked=True) if found is not None else cls(seq, NO_CHECK if seq else "", checked=True)
 
     def stand(self, db: sqlite3.Connection) -> tuple[bool, int]:
-        """Return whether this place is in the feed, and the number after which the reader continues.
+        """Return whether this position is in the feed, and the number after which the client continues.
 
-        If the place is not in the feed, the reader may have missed changes.
+        If the position is not in the feed, the client may have missed changes.
         """
         if self.seq == 0:
             return True, 0
@@ -184,7 +187,7 @@ class FeedPosition(msgspec.Struct, frozen=True):
             same = self.check in ("", _check(found))
             return same, self.seq if same else 0
         if self.seq > changes.last_seq(db):
-            return False, 0  # the place is from a database that was ahead of this one
+            return False, 0  # the position is from a database that was ahead of this one
         return self.seq <= removed_up_to(db), self.seq  # a higher number was skipped by a restore
 
     def __str__(self) -> str:

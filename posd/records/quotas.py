@@ -40,7 +40,7 @@ class LimitCounters:
     def __init__(self, tell: Callable[..., None] = tell, clock: Callable[[], float] = monotonic) -> None:
         self.counts = Counter({limit.name: 0 for limit in ALL})
         self._tell = tell
-        self._lines = Allowance(1, 1 / TELL_SECONDS, clock, MAX_TOLD)  # (limit, user) -> time of the last report
+        self._lines = Allowance(1, 1 / TELL_SECONDS, clock, MAX_TOLD)  # one report an hour for each (limit, user)
 
     def count(self, limit: Limit) -> None:
         """Count a refusal without a report, because the caller reports it."""

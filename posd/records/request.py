@@ -56,8 +56,8 @@ def check(faults: Iterable[RequestFault], cannot: str) -> None:
 def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> Iterator[RequestFault]:
     """Yield the faults of values that cannot be signed, because the terminal would serialise them differently.
 
-    `parts`: name -> JSON text of the members of the till's request that are sent. `reserved`: names of those to whose
-    members the authentication adds `OF_THE_SIGNATURE`.
+    `parts`: name -> JSON text of the members of the till's request that are sent. `reserved`: names of those objects
+    to which the authentication itself adds the member `OF_THE_SIGNATURE`.
     """
     for name, text in parts.items():
         for place, why in canonical_json.faults(text):
@@ -69,7 +69,7 @@ def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> It
             )
 
 
-#: Name of the member that the authentication `hash-encrypt` signs with those of the request.
+#: Name of the member that the authentication `hash-encrypt` adds to the signed members of the request.
 OF_THE_SIGNATURE = "key"
 
 

@@ -23,12 +23,12 @@ from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.records")
 
-#: Returns the period of possibly missing records, or None.
+#: Function that returns the period of records possibly lost by a restore, or None.
 Missing = Callable[[], MissingRecords | None]
 
 
 class CallsInFlight:
-    """Counter of open calls by transaction.
+    """Counter of open calls to terminals, by transaction.
 
     The counter is changed on the event loop. Code inside a commit reads it too.
     """

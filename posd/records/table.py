@@ -108,7 +108,7 @@ class RecordKind(Generic[R, P]):
         return self.read(row) if row else None
 
     def require(self, db: sqlite3.Connection, identity: str, cannot: str = "") -> R:
-        """Return the record of an id. Raise the Problem of `missing`."""
+        """Return the record of an id. If there is none, raise the Problem that `missing` returns."""
         if (found := self.get(db, identity)) is None:
             raise self.missing(db, identity, cannot)
         return found

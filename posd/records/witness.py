@@ -27,7 +27,7 @@ class StartedPayment(msgspec.Struct, frozen=True):
 
 
 class WitnessContents(msgspec.Struct):
-    """Content of the file. `seq`: the highest feed number in the file. `unreadable`: the number of damaged lines.
+    """Content of a witness. `seq`: the highest feed number in the file. `unreadable`: the number of damaged lines.
 
     `torn`: the file ends within a line. `database_id` is None if the first line is damaged.
     """
@@ -61,7 +61,7 @@ def seq_line(seq: int) -> bytes:
 
 
 def whole(database_id: str, seq: int, started: Iterable[StartedPayment]) -> Iterator[bytes]:
-    """Yield the lines of a new file. `started`: the payments, oldest first."""
+    """Yield the lines of a new witness. `started`: the payments, oldest first."""
     yield database_line(database_id, seq)
     for item in started:
         yield start_line(0, item)
@@ -75,7 +75,7 @@ def _line(*members: Any) -> bytes:
 
 
 def read(content: bytes) -> WitnessContents:
-    """Parse the content of a file, of which any part may be damaged."""
+    """Parse the content of a witness. Any part of it may be damaged."""
     found = WitnessContents()
     *lines, rest = content.split(b"\n")
     found.torn = bool(rest)

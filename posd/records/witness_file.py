@@ -1,4 +1,4 @@
-"""File of the witness. A line is added for each start, each end and each other change. A large file is rewritten.
+"""Writer of the witness. It adds a line for each start, each end and each other change, and rewrites a large file.
 
 No payment waits for a sync of a line. A kill loses nothing, because the kernel has the written lines. A power cut loses
 the lines since the last sync, which follows `SYNC_SECONDS` after the first unsynced line. The loss matters only if the
@@ -67,9 +67,9 @@ class WitnessFile:
             return None
 
     async def open(self, anew: Content | None = None) -> None:
-        """Open the present file for further lines. With `anew`, replace it by a new file. If that fails, `run` does so.
+        """Open the present file for further lines. With `anew`, replace it by a new file.
 
-        An unwritable file raises no error. Other errors of `anew` are raised.
+        If the file cannot be written, raise no error: `run` tries again. Other errors of `anew` are raised.
         """
         try:
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -74,11 +74,11 @@ class TerminalAddresses:
         self.claims = SerialAnnouncements(config.scheme)
         #: Whether any address may be tried, because it is configured, or the device has to prove its identity.
         self.moves_freely = self.configured is not None or self.pinned or not self.on_lan
-        #: The last announcement from the configured address, of this or another terminal.
+        #: The last announcement that names the configured address. It can be of another terminal.
         self.announced: Announcement | None = None
 
     def configure(self, config: TerminalConfig) -> None:
-        """Apply a changed configuration. Each address has to be probed again: another certificate may be right now."""
+        """Apply a changed configuration, which may trust other certificates. So each address is probed again."""
         announcements = self.claims.announcements
         self._begin(config)
         self.place = None
@@ -125,7 +125,7 @@ class TerminalAddresses:
         return None if turned_down else OtherTerminal(announced.serial, announced=True)
 
     def is_announced_at(self, announcement: Announcement) -> bool:
-        """Return whether an announcement comes from the configured address."""
+        """Return whether an announcement names the configured address."""
         return self.configured is not None and self.on_lan and is_at(announcement, self.configured.base_url)
 
     @property

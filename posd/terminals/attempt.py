@@ -214,7 +214,7 @@ UNAUTHENTICATED = frozenset({401, 403})
 
 
 def with_remark(words: str, remark: str) -> str:
-    """Return a sentence about a reply, with the remark on the reply."""
+    """Return a sentence about a reply, followed by the remark if it is not empty."""
     return f"{words}; {remark}" if remark else words
 
 
@@ -223,7 +223,7 @@ def judge_start(
 ) -> Taken | StartRefused | NotSent | Doubtful:
     """Judge the attempt to start a payment or a print job. `accepted` judges a 2xx reply.
 
-    `reads_errors`: False if an earlier version recorded the attempt, which ignored errors in replies. Then judge as
+    `reads_errors`: False if the attempt was recorded by a version of posd that ignored errors in replies. Then judge as
     that version did, so that an upgrade changes no state.
     """
     match attempt:

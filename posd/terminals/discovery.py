@@ -82,7 +82,7 @@ def _is(address: str, chosen: str) -> bool:
     return same or ("%" not in chosen and address.partition("%")[0] == chosen)
 
 
-#: Longest wait of a close for a library that is still starting, in seconds. A start takes milliseconds.
+#: Longest time that a close waits for a library that is still starting, in seconds. A start takes milliseconds.
 START_SECONDS = 1.0
 #: Time-out of one look-up of a service's address, in milliseconds.
 RESOLVE_TIMEOUT_MS = 3000
@@ -271,7 +271,7 @@ async def closed(browser: AsyncServiceBrowser | None, zeroconf: AsyncZeroconf) -
 
 
 class Browser(AsyncServiceBrowser):
-    """Browser for service types in any case (RFC 6762, 16). The library compares them exactly.
+    """Browser for service types in upper and lower case (RFC 6762, 16). The library compares them exactly.
 
     So each record is passed to the library with the configured spelling of the service type.
     """

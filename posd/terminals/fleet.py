@@ -217,7 +217,7 @@ class Fleet:
     # Announcements and probes.
 
     def listen(self, listener: Callable[[str], None], *news: AddressChange) -> None:
-        """Add a listener, which is called with the serial at each event of these kinds, after earlier listeners."""
+        """Add a listener, which is called with the serial at each change of these kinds, after earlier listeners."""
         for item in news:
             self.state.listeners.setdefault(item, []).append(listener)
 
@@ -340,12 +340,12 @@ CONTESTED_SECONDS = 5.0
 #: First pause and longest pause after a failed connection, in seconds. Each failure doubles the pause.
 LOST_SECONDS = 5.0
 MAX_LOST_SECONDS = 60.0
-#: Number of failures with these pauses, which take about 10 minutes. Then the terminal is probed as rarely as others,
-#: unless a payment is open.
+#: Number of failures with the pauses above, which take about 10 minutes. Then the terminal is probed as rarely as
+#: others, unless a payment is open.
 LOST_LOOKS = 12
 #: Probes without a reason start at multiples of this time (s, monotonic clock), so that the probes of a fleet coincide.
 TOGETHER_SECONDS = 20.0
-#: Minimum length of a pause that is shortened for this, in such multiples.
+#: A shorter pause is not moved to such a multiple. In units of `TOGETHER_SECONDS`.
 TOGETHER_PAUSES = 10
 
 
@@ -363,7 +363,7 @@ class ProbeState(msgspec.Struct):
     wanted: bool = False
 
     def begin(self, now: float, every: float) -> None:
-        """Record the start of a probe. A request is then done."""
+        """Record the start of a probe, which also meets a request for a probe."""
         self.last, self.every, self.wanted = now, every, False
 
     def record(self, now: float, *, reached: bool) -> None:
@@ -403,8 +403,8 @@ SPREAD = 0.2
 class Liveness:
     """Prober of the terminals. Run `run` as a task; cancel it to stop.
 
-    Each terminal has its own timer. An event that postpones a probe does not change the timer. A timer that ends before
-    the probe is due is started again. So `changed` has to be called only for an event that makes a probe due sooner.
+    Each terminal has its own timer. If a probe is postponed, the timer stays. A timer that ends before the probe is due
+    is started again. So `changed` has to be called only if a probe may be due sooner.
 
     `every`: seconds between two probes without a reason; 0: no such probes. `busy`: returns whether a terminal has an
     open payment. `chance`: returns a random number from 0 to 1.
@@ -490,7 +490,7 @@ class Liveness:
         del self._looks[serial]
         self.changed(serial)
 
-    # Events of a terminal from the fleet, on the event loop.
+    # Changes of a terminal that the fleet reports, on the event loop.
 
     def _heard(self, serial: str) -> None:
         self._state(serial).last = asyncio.get_running_loop().time()  # only postpones the next probe

@@ -235,7 +235,7 @@ class Part(StrEnum):
 
 
 class Commission(msgspec.Struct, frozen=True):
-    """Commissioning: the functions of a terminal that an operator saw working, and the version of its profile then."""
+    """Commissioning: functions of a terminal that an operator saw working. `profile`: version of its profile then."""
 
     terminal: str
     at: str

@@ -25,7 +25,7 @@ from posd.terminals.identity import AddressConflict, Commission, OpenConflict, T
 
 #: Seconds for which the result of a probe is used, before a call probes again.
 FRESH_SECONDS = 30.0
-#: The same time if the address in use did not reply, or if a person waits for the result.
+#: The same time if the address in use did not reply, or if an operator waits for the result.
 CHECK_SECONDS = 1.0
 #: Seconds for which a call waits for the probes of other announced addresses after the trusted address has replied.
 #: Nothing is sent to these, so a slow device there must not delay every payment.
@@ -46,7 +46,7 @@ log = structlog.get_logger("posd.fleet")
 
 
 class AddressChange(Enum):
-    """Kind of an event of a terminal, for the listeners (see `FleetState.tell`)."""
+    """Kind of change of a terminal or its addresses, for the listeners (see `FleetState.tell`)."""
 
     WANTED = auto()  # its addresses should be probed
     HEARD = auto()  # it sent a callback
@@ -71,16 +71,16 @@ class FleetState(msgspec.Struct, eq=False):
     trusted: dict[str, Trusted] = {}
     #: Returns whether a terminal has an open payment, during which its address may not change.
     is_open: Callable[[str], bool] = lambda _serial: False
-    #: Text about a terminal without an address: why none is known.
+    #: Reason why no address of a terminal is known, as text.
     no_address: str = NOT_ANNOUNCED
     announced_until: float = float("-inf")
     #: Event that is set, and then replaced, at each announcement.
     announced: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    #: Listeners by kind of event, in the order in which they are called.
+    #: Listeners by kind of change, in the order in which they are called.
     listeners: dict[AddressChange, list[Callable[[str], None]]] = {}
 
     def tell(self, serial: str, news: AddressChange) -> None:
-        """Report an event of a terminal to the listeners."""
+        """Report a change of a terminal to the listeners."""
         for listener in self.listeners.get(news, ()):
             listener(serial)
 
@@ -318,7 +318,7 @@ class FleetTerminal:
             seen = await self.device.probe(base_url)
         finally:
             del self._probes[base_url]
-        if self.addresses.config is not config:  # another certificate may be right after the change
+        if self.addresses.config is not config:  # with the new configuration, another certificate may be trusted
             self._fleet.tell(self.serial, AddressChange.WANTED)
             return
         with self._watched():
@@ -422,7 +422,10 @@ class FleetTerminal:
         return withdrawn
 
     def compare(self, *announcements: Announcement) -> None:
-        """Record which terminal is announced at the configured address. Another terminal there is a conflict."""
+        """Record which terminal is announced at the configured address.
+
+        If another terminal is announced there, that is an identity conflict.
+        """
         before = self.addresses.announced
         for item in announcements:
             if self.addresses.is_announced_at(item):

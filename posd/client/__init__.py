@@ -1,5 +1,4 @@
-"""Client library of posd for tills. The library starts payments, waits for outcomes over any restart, and never starts
-a payment twice.
+"""Client library of posd for tills. It starts payments, never one twice, and waits for outcomes across restarts.
 
     from posd.client import Paid, PaymentStore, Posd
 
@@ -9,9 +8,9 @@ a payment twice.
         match payment.outcome().paid:
             case Paid.PAID: ...
 
-`AsyncPosd` is the same for asyncio. Every call can raise `PosdError`. If its `never_started` is True, the payment is
-not paid, and the till can forget the id. Otherwise the till keeps the id and follows `next_step`. The package imports
-no other part of posd. The package loads httpx2 only when a client is created.
+`AsyncPosd` is the same for asyncio. Every call can raise `PosdError`. If the error's `never_started` is True, the
+payment is not paid, and the till can forget the id. Otherwise the till keeps the id and follows the error's
+`next_step`. The package imports no other part of posd. It loads httpx2 only when a client is created.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -59,7 +59,7 @@ class AsyncConnection:
                 try:
                     reply = await self.call(call)
                 except PosdError as error:
-                    reply = None  # a ValueError after this call comes from the till's own on_away
+                    reply = None  # a ValueError from here on comes from the till's own on_away, not from a reply
                     call = plan.throw(error)
                 else:
                     call = plan.send(reply)
@@ -72,7 +72,7 @@ class AsyncConnection:
             raise connection.misread(self.socket, error, reply) from error
 
     async def stream(self, path: str, after: int | str = 0) -> AsyncGenerator["httpx2.ServerSentEvent", None]:
-        """Yield the server-sent events of `path` after a number or id, until posd ends the stream.
+        """Yield the server-sent events of `path` that follow the number or id `after`, until posd ends the stream.
 
         Raise Problem or Unreachable. A broken stream also raises Unreachable.
         """
@@ -93,7 +93,10 @@ class AsyncConnection:
     async def follow(
         self, place: plans.Place[plans.R]
     ) -> AsyncGenerator[tuple["httpx2.ServerSentEvent", plans.R | None], None]:
-        """Yield the items of a stream without end, over restarts of posd, each with its new content or None."""
+        """Yield the items of a stream without end, across restarts of posd.
+
+        With each item yield its content if that is new, else None.
+        """
         while True:
             pause = plans.RETRY_SECONDS  # posd ended the stream because it is stopping
             try:
@@ -112,14 +115,14 @@ Answer: TypeAlias = Coroutine[Any, Any, T]
 class AsyncPayment(
     PaymentCalls[Answer[states.Transaction], Answer[states.Outcome[states.E]], Answer[bool]], Generic[states.E]
 ):
-    """Handle of a payment that was started, or may have been (see `PaymentCalls`)."""
+    """Handle of a payment that was started, or perhaps was (see `PaymentCalls`)."""
 
     _posd: "AsyncPosd"
 
     async def watch(self) -> AsyncGenerator[states.Change | states.State | states.Outcome[states.E], None]:
         """Yield the terminal's events and the payment's states, from the beginning, and finally the outcome.
 
-        The stream continues over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
+        The stream continues across restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
         """
         place = plans.watched(self)
         try:
@@ -135,7 +138,7 @@ class AsyncPayment(
 
 
 class AsyncPrint(PrintCalls[Answer[states.PrintJob]]):
-    """Handle of a print job that was started, or may have been."""
+    """Handle of a print job that was started, or perhaps was."""
 
 
 class AsyncPosd(
@@ -158,12 +161,13 @@ class AsyncPosd(
     """Client of the daemon behind one Unix socket: `socket`, else the socket in POSD_SOCKET, else /run/posd/till.sock.
 
     `patience`: seconds for which a call is repeated while posd is away (for example restarting). `on_away`: called with
-    the reason before each repetition of a call or a wait. `store`: called with each payment before its start, and
-    returns when the payment is on disk. It is `PaymentStore.save`, or a function or coroutine function of the till. If
-    it raises, nothing is started. `amount_members`: further parts of an amount that posd's configuration allows.
+    the reason before each repetition of a call or a wait. `store`: function that gets each payment before its start,
+    and returns when the payment is on disk: `PaymentStore.save`, or a function or coroutine function of the till. If it
+    raises, nothing is started. `amount_members`: further parts of an amount that posd's configuration allows.
     `language`: language of the `display` texts (en, es); by default that of posd's configuration.
 
-    Tasks of one event loop may share it. A cancelled call does not affect the payment, and leaves no connection open.
+    Tasks of one event loop may share a client. A cancelled call does not affect the payment, and leaves no connection
+    open.
     """
 
     def _connect(self, language: str | None) -> None:
@@ -182,12 +186,12 @@ class AsyncPosd(
         await self.connection.close()
 
     def transaction(self, id: Id | StoredPayment) -> AsyncPayment:  # noqa: A002 - the field's name
-        """Return the handle of a payment by its id, or as stored, without a call to posd."""
+        """Return the handle of a payment from its id or its `StoredPayment`, without a call to posd."""
         known = id if isinstance(id, StoredPayment) else StoredPayment(str(id), None)
         return AsyncPayment(self, calls.transaction_id(known.id), stored_at=known.stored_at)
 
     def printed(self, id: str) -> AsyncPrint:  # noqa: A002 - the field's name
-        """Return the handle of a print job by its id, without a call to posd."""
+        """Return the handle of a print job from its id, without a call to posd."""
         return AsyncPrint(self, calls.print_job_id(id))
 
     async def feed(
@@ -195,9 +199,9 @@ class AsyncPosd(
     ) -> AsyncGenerator[states.FeedChange, None]:
         """Yield every recorded change of every payment and print job after a place, without end.
 
-        The stream continues over restarts of posd, without repetition or gap, if the till stores the `place` of the
-        last change. `on_notice` is called if changes may be missing (after removal by retention, or a restored backup).
-        Raise Problem.
+        The stream continues across restarts of posd, without repetition or gap. After a restart of the till it does so
+        too, if the till passes the `place` of the last change as `after`. `on_notice` is called if changes may be
+        missing, because retention removed them or a backup was restored. Raise Problem.
         """
         place = plans.Place(self.socket, "/feed", states.FeedChange, after, self.on_away, on_notice)
         async with aclosing(self.connection.follow(place)) as items:

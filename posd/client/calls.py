@@ -1,6 +1,6 @@
 """The sync client: `Posd`, and the handles of payments and print jobs. The async client has the same calls.
 
-Common methods of both clients, and the checks that are made before a call, come first.
+First come the methods of both clients, with the checks before a call.
 """
 
 import difflib
@@ -26,12 +26,12 @@ Json: TypeAlias = Mapping[str, object]
 Number: TypeAlias = Decimal | int | str
 Amount: TypeAlias = Number | Mapping[str, Number | Mapping[str, Number]]
 
-# Amounts. Amounts are checked before a call by the same rules as in posd: exact numbers, known members, a sum above 0.
+# Amounts are checked before a call, by the same rules as in posd: exact numbers, known members, a sum above 0.
 
-#: Member for a sum without parts, whose IVA is not given.
+#: Member for an amount that is given as one sum, without its parts.
 SUM = "subtotal_iva0"
-#: Members that posd accepts. `[amounts]` in its configuration can add members. A member with a point is inside an
-#: object.
+#: Members of an amount that posd accepts. `[amounts]` in posd's configuration can add members. A dotted name (`a.b`) is
+#: a member of an object.
 MEMBERS = (
     "iva",
     "subtotal_iva",
@@ -98,7 +98,7 @@ _PRINT_JOB_ID = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
 def transaction_id(given: UUID | str) -> str:
-    """Return an id in posd's format. Raise ValueError."""
+    """Return the id of a payment in posd's format. Raise ValueError."""
     text = str(given).lower()
     if not _UUID.fullmatch(text) or text in NEVER_MEANT:
         unset = " It is what a variable has that was never set: two payments would share it" * (text in NEVER_MEANT)
@@ -110,7 +110,7 @@ def transaction_id(given: UUID | str) -> str:
 
 
 def print_job_id(given: str) -> str:
-    """Return the id of a print job. Raise ValueError."""
+    """Return the id of a print job unchanged. Raise ValueError if posd would refuse it."""
     if not _PRINT_JOB_ID.fullmatch(given):
         raise ValueError(f"{given!r} is no id of a print job: 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'")
     return given
@@ -118,7 +118,7 @@ def print_job_id(given: str) -> str:
 
 # Common methods of the sync and the async client, which differ only by the `await` before the call.
 #
-# The type parameters are their results: a `Payment` or an `Awaitable[AsyncPayment]`, a `Transaction` or an
+# The type parameters are the results of the methods: a `Payment` or an `Awaitable[AsyncPayment]`, a `Transaction` or an
 # `Awaitable[Transaction]`.
 
 AnyOne = TypeVar("AnyOne", covariant=True)
@@ -136,11 +136,11 @@ OneTerminal = TypeVar("OneTerminal", covariant=True)
 OneHealth = TypeVar("OneHealth", covariant=True)
 OneVersion = TypeVar("OneVersion", covariant=True)
 
-#: keyword argument -> its name in the API, if different.
+#: Keyword argument -> name in the API, if different.
 API_NAMES: Mapping[str, str] = {"page_size": "limit"}
 
 
-#: keyword argument of a start -> its conversion.
+#: Keyword argument of a start -> function that converts the value.
 CONVERSIONS: Mapping[str, Callable[[Any], object]] = {
     "original": transaction_id,
     "transaction_reference": str,
@@ -156,12 +156,15 @@ class StartFields(TypedDict, total=False):
     metadata: Json | None
     options: Json | None
     additional: bool
-    repeat: bool  # an older name
+    repeat: bool  # an older name of `additional`
     not_after: datetime | None
 
 
 class DerivedFields(StartFields, total=False):
-    """Arguments of each call that starts an operation on another payment. A call names that payment in one way."""
+    """Arguments of each call that starts an operation on another payment.
+
+    A call names that payment by one of the two ids.
+    """
 
     original: Id | None
     transaction_reference: Id | None
@@ -199,13 +202,15 @@ class Starts(ABC, Generic[AnyOne, PaidOne, ReservedOne, ReversedOne, Printed]):
     `id`: a UUID that the till has created **and stored** before the call (the client's `store` does that). A repeated
     call with the same id never starts a second payment. `amount`: the parts (`iva`, `subtotal_iva`, `subtotal_iva0`,
     `tip`, `extra_taxes`), or one sum that is sent as `subtotal_iva0`. Numbers are Decimal, int or str, and never float.
-    `terminal`: may be omitted if there is only one. `sale`: key of the sale, so that it is not paid twice.
-    `additional`: the payment is a further part of that sale (split payment). `metadata`: stored, and searchable.
-    `options`: sent to the terminal unchanged. `not_after`: an aware time after which the payment is not started. An
-    operation on another payment names it by its id (`original`), or by the acquirer's `transaction_reference`.
+    `terminal`: may be omitted if the fleet has only one. `sale`: key of the sale, so that it is not paid twice.
+    `additional`: the payment is a further part of that sale (split payment). `metadata`: posd stores it, and payments
+    can be searched by it. `options`: sent to the terminal unchanged. `not_after`: an aware time after which the payment
+    is not started. An operation on another payment names it by its id (`original`), or by the acquirer's
+    `transaction_reference`.
 
-    A call returns when the terminal has acknowledged or refused the payment, or the payment is in doubt. The handle's
-    outcome has the result. While posd is away, the call is repeated with the same id, for the client's `patience`.
+    A call returns when the terminal has acknowledged or refused the payment, or the payment is in doubt. For the
+    result, call `outcome` of the returned handle. While posd is away, the call is repeated with the same id, for the
+    client's `patience`.
 
     Raise PosdError, whose `never_started` and `next_step` tell the till what to do. Raise TypeError or ValueError for
     an invalid amount, id or time. Then nothing was sent.
@@ -249,11 +254,11 @@ class Starts(ABC, Generic[AnyOne, PaidOne, ReservedOne, ReversedOne, Printed]):
 
     @abstractmethod
     def transaction(self, id: Id | StoredPayment) -> Any:  # noqa: A002 - the field's name
-        """Return the handle of a payment by its id, or as stored, without a call to posd."""
+        """Return the handle of a payment from its id or its `StoredPayment`, without a call to posd."""
 
     @abstractmethod
     def printed(self, id: str) -> Any:  # noqa: A002 - the field's name
-        """Return the handle of a print job by its id, without a call to posd."""
+        """Return the handle of a print job from its id, without a call to posd."""
 
     def _start(
         self, kind: str, given: Id, amount: Amount | None, fields: Mapping[str, object], names: type, *, whole: bool
@@ -298,9 +303,9 @@ class Starts(ABC, Generic[AnyOne, PaidOne, ReservedOne, ReversedOne, Printed]):
         return cast(ReversedOne, self._start("refund", id, amount, fields, DerivedFields, whole=True))
 
     def start(self, payment: StoredPayment) -> AnyOne:
-        """Start a stored payment, or return it if it was started.
+        """Start a stored payment. If it was started before, return its handle.
 
-        After a crash of the till, this makes the same call again.
+        After a crash of the till, call this to repeat the till's last call.
         """
         payment.readable_body()
         return cast(AnyOne, self._begin(replace(payment, id=transaction_id(payment.id)), payment.stored_at))
@@ -346,7 +351,7 @@ class Reads(ABC, Generic[Payments, PrintJobs, Terminals, OneTerminal, OneHealth,
 
     @abstractmethod
     def _rows(self, call: plans.Call, member: str, kind: type[Any]) -> Any:
-        """Yield the rows of a list, from its first page on."""
+        """Yield the rows of all pages of a list."""
 
     def _away(self, passing: Callable[[PosdError], bool] = plans.is_away) -> plans.Away:
         return plans.Away(self.patience, self.on_away, passing)
@@ -367,7 +372,7 @@ class Reads(ABC, Generic[Payments, PrintJobs, Terminals, OneTerminal, OneHealth,
         )
 
     def health(self) -> OneHealth:
-        """Return the health of posd. A posd whose health is failing replies too."""
+        """Return the health of posd. posd also replies if its health is `failing`."""
         return cast(OneHealth, self._run(plans.one(plans.HEALTH, states.Health, self._away())))
 
     def version(self) -> OneVersion:
@@ -399,42 +404,47 @@ def _known(given: Mapping[str, object], names: type) -> dict[str, object]:
 
 
 class PaymentCalls(plans.Handle[states.Transaction], Generic[OneState, Ending, Known]):
-    """A payment that was started, or may have been.
+    """Calls of the handle of a payment that was started, or perhaps was.
 
-    If the till drops the handle, the payment continues, and its id gives a new handle. No call of a handle starts
-    anything.
+    If the till drops the handle, the payment continues. `transaction(id)` of the client returns a new handle. No call
+    of a handle starts anything.
     """
 
     def outcome(self, timeout: float | None = None, *, show: plans.Show | None = None) -> Ending:
-        """Wait for the outcome, over restarts of posd, without limit or for `timeout` seconds. It starts nothing.
+        """Wait for the outcome, across restarts of posd, for `timeout` seconds or without limit. Start nothing.
 
         `show` is called with each new text for the cashier (`display`), including the last one. If an operator has to
-        check, the text contains this advice, and there is no outcome yet.
+        check the payment, the text says so, and this call goes on waiting.
 
-        Raise StillOpen when the time is over (the payment continues), UnknownResult or OutcomeUnknown.
+        Raise StillOpen after the time-out (the payment continues). Raise UnknownResult or OutcomeUnknown.
         """
         return cast(Ending, self._posd._run(plans.outcome(self, timeout, show)))
 
     def is_known(self, within: float = plans.ON_ITS_WAY_SECONDS) -> Known:
-        """Return whether posd knows a payment that was stored before a crash of the till. The call starts nothing.
+        """Return whether posd knows a payment that the till stored before a crash. Start nothing.
 
-        Until posd knows it, the call is repeated for `within` seconds, because the start may still be on its way. False
-        means that the payment was never started. Raise Unreachable. Raise OutcomeUnknown if posd may have lost the
-        record in a restore, unless the payment was stored later.
+        If posd does not know it, repeat the call for `within` seconds, because the till's start may still be on its
+        way. False means that the payment was never started. Raise Unreachable. Raise OutcomeUnknown if posd may have
+        lost the record in a restore, unless the payment was stored later.
         """
         plan = plans.is_known(self, within, self._posd._away(plans.passes))
         return cast(Known, self._posd._run(plan))
 
     def state(self) -> OneState:
-        """Return its state. Raise Problem; raise Unreachable if posd is away or cannot read it."""
+        """Return the state of the payment. Raise Problem.
+
+        Raise Unreachable if posd is away or cannot read the state.
+        """
         return cast(OneState, _look(self, plans.transaction_path(self.id), states.Transaction))
 
     def _state(self, call: plans.Call, *, once: bool = False) -> OneState:
-        """Make a call that returns the transaction. With `once`, do not repeat the call if posd may have read it."""
+        """Make a call that returns the payment. With `once`, do not repeat the call if posd may have read it."""
         return cast(OneState, self._posd._run(plans.changed(self, call, once=once)))
 
     def abort(self) -> OneState:
-        """Request the abort of the payment. Then wait for the outcome, because an approval can be faster.
+        """Request the abort of the payment.
+
+        Afterwards the till waits for the outcome, because an approval can be faster.
 
         Raise Problem (`past_point_of_no_return`, `already_final`, `not_abortable`, `nothing_running`,
         `terminal_offline`) or Unreachable.
@@ -442,11 +452,11 @@ class PaymentCalls(plans.Handle[states.Transaction], Generic[OneState, Ending, K
         return self._state(plans.post(plans.transaction_path(self.id, "/abort")))
 
     def reconcile(self) -> OneState:
-        """Search on the terminal for the outcome now. posd also searches on its own."""
+        """Let posd search on the terminal for the outcome now. posd also searches on its own."""
         return self._state(plans.post(plans.transaction_path(self.id, "/reconcile")))
 
     def release(self, operator: str, note: str) -> OneState:
-        """Free the payment's terminal, by an operator's decision. The payment stays open.
+        """Free the payment's terminal for other payments, by an operator's decision. The payment stays open.
 
         Raise Problem (`call_outstanding`, `already_final`).
         """
@@ -461,7 +471,9 @@ class PaymentCalls(plans.Handle[states.Transaction], Generic[OneState, Ending, K
         transaction_reference: Id | None = None,
         lost: Json | None = None,
     ) -> OneState:
-        """Close the payment by an operator's decision, on the admin socket. `result`: a word of the local API.
+        """Close the payment by an operator's decision, on the admin socket.
+
+        `result`: a value of `result` in the local API.
 
         `lost`: data of a payment that a restore lost (`terminal`, `type`, `amount`, `sale`, `original`).
 
@@ -480,16 +492,16 @@ class PaymentCalls(plans.Handle[states.Transaction], Generic[OneState, Ending, K
 
 
 class PrintCalls(plans.Handle[states.PrintJob], Generic[OneState]):
-    """A print job that was started, or may have been."""
+    """Calls of the handle of a print job that was started, or perhaps was."""
 
     def state(self) -> OneState:
-        """Return its state. Raise Problem; raise Unreachable if posd is away or cannot read it."""
+        """Return the state of the job. Raise Problem. Raise Unreachable if posd is away or cannot read the state."""
         return cast(OneState, _look(self, plans.print_job_path(self.id), states.PrintJob))
 
     def outcome(self, timeout: float | None = None) -> OneState:
-        """Wait for the end of the job, over restarts of posd, without limit or for `timeout` seconds.
+        """Wait for the end of the job, across restarts of posd, for `timeout` seconds or without limit.
 
-        Raise StillPrinting when the time is over (the job continues), Problem if posd does not know the job, or
+        Raise StillPrinting after the time-out (the job continues), Problem if posd does not know the job, or
         Unreachable if posd keeps failing.
         """
         plan = plans.print_outcome(self, timeout)
@@ -497,7 +509,7 @@ class PrintCalls(plans.Handle[states.PrintJob], Generic[OneState]):
 
 
 def _look(handle: plans.Handle[plans.R], path: str, kind: type[plans.R]) -> Any:
-    """Read the state of a handle. Wait while posd cannot read its database."""
+    """Read the state of a payment or print job. Repeat the call while posd cannot read its database."""
     posd = handle._posd
     return posd._run(plans.look(handle, plans.get(path), kind, posd._away(plans.passes)))
 
@@ -506,14 +518,14 @@ def _look(handle: plans.Handle[plans.R], path: str, kind: type[plans.R]) -> Any:
 
 
 class Payment(PaymentCalls[states.Transaction, states.Outcome[states.E], bool], Generic[states.E]):
-    """Handle of a payment that was started, or may have been (see `PaymentCalls`)."""
+    """Handle of a payment that was started, or perhaps was (see `PaymentCalls`)."""
 
     _posd: "Posd"
 
     def watch(self) -> Generator[states.Change | states.State | states.Outcome[states.E], None, None]:
         """Yield the terminal's events and the payment's states, from the beginning, and finally the outcome.
 
-        The stream continues over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
+        The stream continues across restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
         """
         place = plans.watched(self)
         try:
@@ -528,7 +540,7 @@ class Payment(PaymentCalls[states.Transaction, states.Outcome[states.E], bool], 
 
 
 class Print(PrintCalls[states.PrintJob]):
-    """Handle of a print job that was started, or may have been."""
+    """Handle of a print job that was started, or perhaps was."""
 
 
 class Posd(
@@ -545,12 +557,12 @@ class Posd(
     """Client of the daemon behind one Unix socket: `socket`, else the socket in POSD_SOCKET, else /run/posd/till.sock.
 
     `patience`: seconds for which a call is repeated while posd is away (for example restarting). `on_away`: called with
-    the reason before each repetition of a call or a wait. `store`: called with each payment before its start, and
-    returns when the payment is on disk. It is `PaymentStore.save`, or a function of the till. If it raises, nothing is
+    the reason before each repetition of a call or a wait. `store`: function that gets each payment before its start,
+    and returns when the payment is on disk: `PaymentStore.save`, or a function of the till. If it raises, nothing is
     started. `amount_members`: further parts of an amount that posd's configuration allows. `language`: language of the
     `display` texts (en, es); by default that of posd's configuration.
 
-    Threads may share it. A forked process creates its own.
+    Threads may share a client. A forked process creates its own client.
     """
 
     def _connect(self, language: str | None) -> None:
@@ -567,12 +579,12 @@ class Posd(
         self.connection.close()
 
     def transaction(self, id: Id | StoredPayment) -> Payment:  # noqa: A002 - the field's name
-        """Return the handle of a payment by its id, or as stored, without a call to posd."""
+        """Return the handle of a payment from its id or its `StoredPayment`, without a call to posd."""
         known = id if isinstance(id, StoredPayment) else StoredPayment(str(id), None)
         return Payment(self, transaction_id(known.id), stored_at=known.stored_at)
 
     def printed(self, id: str) -> Print:  # noqa: A002 - the field's name
-        """Return the handle of a print job by its id, without a call to posd."""
+        """Return the handle of a print job from its id, without a call to posd."""
         return Print(self, print_job_id(id))
 
     def feed(
@@ -580,9 +592,9 @@ class Posd(
     ) -> Generator[states.FeedChange, None, None]:
         """Yield every recorded change of every payment and print job after a place, without end.
 
-        The stream continues over restarts of posd, without repetition or gap, if the till stores the `place` of the
-        last change. `on_notice` is called if changes may be missing (after removal by retention, or a restored backup).
-        Raise Problem.
+        The stream continues across restarts of posd, without repetition or gap. After a restart of the till it does so
+        too, if the till passes the `place` of the last change as `after`. `on_notice` is called if changes may be
+        missing, because retention removed them or a backup was restored. Raise Problem.
         """
         place = plans.Place(self.socket, "/feed", states.FeedChange, after, self.on_away, on_notice)
         for _, change in self.connection.follow(place):

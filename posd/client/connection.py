@@ -1,6 +1,7 @@
-"""Connection to posd's socket, and the common part of the sync and the async connection.
+"""Connection to posd's socket.
 
-Common part of the connections: the socket, the parser of responses, and the meaning of the HTTP client's errors.
+The sync and the async connection share what comes before `Connection`: the socket, the parser of responses, and the
+meaning of the HTTP client's errors.
 """
 
 import errno
@@ -20,41 +21,42 @@ if TYPE_CHECKING:
     import httpx2
 
 DEFAULT_SOCKET = "/run/posd/till.sock"
-#: Environment variable with another socket.
+#: Environment variable that replaces the default socket.
 SOCKET_VARIABLE = "POSD_SOCKET"
 
 BASE_URL = "http://posd/v1"
 PROBLEM_TYPE = "application/problem+json"  # RFC 9457
 STREAM_TYPE = "text/event-stream"
 
-#: Time-out in seconds. A Unix socket connects at once, unless its backlog is full.
+#: Time-out of a connect, in seconds. A Unix socket connects at once, unless its backlog is full.
 CONNECT_SECONDS = 5.0
-#: Size in bytes. An event has at most 1 MiB on the wire (posd's own limit), and JSON escapes can enlarge it.
+#: Maximum size of a stream's item, in bytes. A terminal's event has at most 1 MiB (posd's own limit), and JSON escapes
+#: can enlarge it.
 MAX_STREAM_ITEM_BYTES = 8 * 1_048_576
-#: characters of a foreign response in a message.
+#: Maximum number of characters of a foreign response that an error's message quotes.
 FOREIGN_ANSWER_CHARACTERS = 200
 
-#: Error of a connection to the socket -> what to do.
+#: errno of a failed connect -> text with the cause and what to do.
 REASONS: Mapping[int, str] = {
     errno.ENOENT: "there is no such socket: is posd running (posd run)?",
     errno.ECONNREFUSED: "no process listens on it: posd is not running (posd run)",
     errno.EACCES: "this user may not open it: join the socket's group, or run the command as a user who is in it",
     errno.ENAMETOOLONG: "the path is too long for a Unix socket (107 bytes at most)",
 }
-#: A short wait does not help with these errors.
+#: Errors of a connect that seldom go away by waiting.
 LASTING = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTSOCK, errno.EPROTOTYPE, errno.ENOTDIR})
 
 
 def socket_path(given: "str | os.PathLike[str] | None") -> str:
-    """Return the socket: Return `given`, else POSD_SOCKET, else the default socket."""
+    """Return the path of the socket: `given`, else POSD_SOCKET, else the default."""
     return os.fspath(given) if given is not None else os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
 
 
 def probe(path: str) -> int:
     """Return the id of the listening process, or 0 if unknown. Raise Unreachable if no process listens. Never block.
 
-    Called before each call, because httpcore2 (2.16) leaks a Unix socket that its sync side could not connect. A
-    program with warnings as errors would fail. A separate connection takes only microseconds.
+    The sync client probes before each call, because httpcore2 (2.16) leaks a Unix socket after a failed connect of its
+    sync side. The leak would end a program that treats warnings as errors. A probe takes only microseconds.
     """
     with socket.socket(socket.AF_UNIX) as attempt:
         attempt.setblocking(False)
@@ -63,7 +65,7 @@ def probe(path: str) -> int:
         except BlockingIOError:
             pass  # a process listens, but its backlog is full
         except OSError as error:
-            # Python itself refuses a long path, without a number.
+            # Python itself refuses a path that is too long, without an errno.
             number = error.errno or errno.ENAMETOOLONG
             reason = REASONS.get(number, error.strerror or str(error))
             raise Unreachable(path, reason, sent=False, lasting=number in LASTING) from error
@@ -73,8 +75,8 @@ def probe(path: str) -> int:
 def transport_options(path: str, kept: int = 0) -> dict[str, Any]:
     """Return the options of the HTTP client's transport.
 
-    By default each call has its own connection, and there may be as many as the till has waits. So no stale connection
-    makes a read uncertain, no abandoned wait leaves a connection, and a forked process shares none.
+    By default each call has its own connection, without a limit on their number. So no stale connection makes a call
+    uncertain, no abandoned wait leaves a connection open, and a forked process shares none.
     """
     import ssl
 
@@ -90,7 +92,7 @@ def transport_options(path: str, kept: int = 0) -> dict[str, Any]:
 
 
 def client_options(language: str | None) -> dict[str, Any]:
-    """Return the further options of the HTTP client.
+    """Return the options of the HTTP client other than those of its transport.
 
     `language`: language of the texts for the cashier; None: posd's default.
     """
@@ -114,7 +116,7 @@ def request_options(call: Call) -> dict[str, Any]:
 
 
 def stream_options(path: str, after: int | str) -> dict[str, Any]:
-    """Return the HTTP client's arguments for an event stream after the item with a number or id."""
+    """Return the HTTP client's arguments for an event stream that begins after the number or id `after`."""
     import httpx2
 
     return {
@@ -143,7 +145,7 @@ def is_stream(response: "httpx2.Response") -> bool:
 
 
 def problem_in(socket: str, status: int, raw: bytes) -> Problem | ForeignAnswer:
-    """Return the error in a refusal."""
+    """Return the error for a response that is a refusal, from its status and body."""
     try:
         problem = problem_of(status, documents.decode(raw), raw)
     except ValueError:
@@ -173,13 +175,13 @@ def foreign(socket: str, status: int, raw: bytes) -> ForeignAnswer:
 
 
 def misread(socket: str, error: ValueError, reply: Reply) -> ForeignAnswer:
-    """Return the error for JSON that does not follow the API."""
+    """Return the error for a reply whose JSON does not follow the API."""
     reason = f"the answer (HTTP {reply.status}) is not as this client knows it: {error}; is it posd, and how new?"
     return ForeignAnswer(socket, reason, status=reply.status, raw=reply.raw)
 
 
 def lost(path: str, error: "httpx2.TransportError", seconds: float | None = None) -> Unreachable:
-    """Return the meaning of an HTTP client's error: whether posd can have read the call."""
+    """Return Unreachable for an error of the HTTP client. Its `sent` says whether posd can have read the call."""
     import httpx2
 
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
@@ -193,8 +195,8 @@ def lost(path: str, error: "httpx2.TransportError", seconds: float | None = None
 def _close_unconnected(error: BaseException) -> None:
     """Close the Unix socket that httpcore2 (2.16) leaves open after a failed connect of its sync side.
 
-    `probe` detects nearly all failures, but posd can end between the probe and the call. Only the frames of the error
-    reference the socket, so the garbage collector would close it later, with a ResourceWarning.
+    `probe` detects nearly all failures, but posd can end between the probe and the call. Only the frames of the error's
+    traceback reference the socket. Otherwise the garbage collector would close it later, with a ResourceWarning.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -213,7 +215,7 @@ T = TypeVar("T")
 class Connection:
     """Connection to the local API behind one Unix socket.
 
-    The connection runs the calls of plans. Threads may share it.
+    It makes the calls of plans. Threads may share it.
     """
 
     def __init__(self, socket: str | os.PathLike[str], language: str | None = None) -> None:
@@ -234,7 +236,7 @@ class Connection:
         self._http.close()
 
     def reach(self) -> None:
-        """Raise Unreachable if the socket cannot be connected. Called before each call. A subclass may check more."""
+        """Raise Unreachable if the socket cannot be connected. It runs before each call. A subclass may check more."""
         probe(self.socket)
 
     def call(self, call: Call) -> Reply:
@@ -246,7 +248,7 @@ class Connection:
         return text_of(self.socket, self._request(call))
 
     def pieces(self, call: Call) -> Iterator[bytes]:
-        """Make a call and yield the bytes of its response as they arrive.
+        """Make a call, and yield the bytes of its response as they arrive.
 
         Raise Problem or Unreachable after an early end.
         """
@@ -281,7 +283,7 @@ class Connection:
                 try:
                     reply = self.call(call)
                 except PosdError as error:
-                    reply = None  # a ValueError after this call comes from the till's own on_away
+                    reply = None  # a ValueError from here on comes from the till's own on_away, not from a reply
                     call = plan.throw(error)
                 else:
                     call = plan.send(reply)
@@ -294,7 +296,7 @@ class Connection:
             raise misread(self.socket, error, reply) from error
 
     def stream(self, path: str, after: int | str = 0) -> Iterator["httpx2.ServerSentEvent"]:
-        """Yield the server-sent events of `path` after a number or id, until posd ends the stream.
+        """Yield the server-sent events of `path` that follow the number or id `after`, until posd ends the stream.
 
         Raise Problem or Unreachable. A broken stream also raises Unreachable.
         """
@@ -312,9 +314,11 @@ class Connection:
     def follow(
         self, place: Place[R], before: Callable[[], None] | None = None
     ) -> Iterator[tuple["httpx2.ServerSentEvent", R | None]]:
-        """Yield the items of a stream without end, over restarts of posd, each with its new content or None.
+        """Yield the items of a stream without end, across restarts of posd.
 
-        `before` is called each time before the stream is opened. An exception of `before` counts as an exception of the
+        With each item yield its content if that is new, else None.
+
+        `before` is called each time before the stream is opened. A PosdError of `before` is handled like one of the
         stream.
         """
         while True:

@@ -1,4 +1,4 @@
-"""Documents of posd: JSON with exact numbers, members as typed fields, and the errors of a call.
+"""Documents of posd (JSON with exact numbers), their members as typed fields, and the errors of a call.
 
 The `never_started` and `next_step` of a `PosdError` tell the till what to do.
 """
@@ -17,14 +17,15 @@ T = TypeVar("T")
 
 Document = Mapping[str, Any]
 
-# Typed fields. Further members of a document are ignored. A missing member raises ValueError.
+# Typed fields: unknown members of a document are ignored. A missing member raises ValueError.
 
 
 def read(kind: type[T], source: object, **known: Any) -> T:
-    """Return a dataclass. Each field is read from the member with its name, by the field's type. Raise ValueError.
+    """Return an instance of the dataclass `kind`, read from the document `source`. Raise ValueError.
 
-    A field's metadata may name another `member`, or a function that reads the field (`read`). The field `document` is
-    the source itself. A field with a default keeps the default. `known`: values of fields that are not read.
+    Each field is read from the member with the field's name, as the field's type. A field's metadata may name another
+    `member`, or a function that reads the field (`read`). The field `document` is the source itself. A field with a
+    default is not read. `known`: values of other fields that are not read.
     """
     whole = document(source)
     values = {
@@ -37,7 +38,7 @@ def read(kind: type[T], source: object, **known: Any) -> T:
 
 @functools.cache
 def _readers(kind: type[Any]) -> tuple[tuple[str, Callable[[Document], Any]], ...]:
-    """Return the read fields of a dataclass, and the function that reads each from a document."""
+    """Return the fields of a dataclass that are read, each with the function that reads it from a document."""
     hints = get_type_hints(kind)
 
     def reader(name: str, member: str) -> Callable[[Document], Any]:
@@ -51,7 +52,7 @@ def _readers(kind: type[Any]) -> tuple[tuple[str, Callable[[Document], Any]], ..
 
 
 def _value(kind: Any, given: object, name: str) -> Any:
-    """Return the value of a member as that type. Raise ValueError."""
+    """Return the value of a member as the type `kind`. Raise ValueError."""
     origin, inner = get_origin(kind), get_args(kind)
     if NoneType in inner:
         return None if given is None else _value(inner[0], given, name)
@@ -72,14 +73,14 @@ def _value(kind: Any, given: object, name: str) -> Any:
 
 
 def document(value: object) -> Document:
-    """Return an object. Raise ValueError."""
+    """Return a JSON object unchanged. Raise ValueError if `value` is not an object."""
     if not isinstance(value, Mapping):
         raise ValueError(f"an object was expected, not {value!r:.80}")  # noqa: TRY004 - one kind of error
     return value
 
 
 def member(source: Document, kind: Any, name: str) -> Any:
-    """Return a member as a type such as `str` or `str | None`. A missing list is empty. Raise ValueError."""
+    """Return a member as the type `kind`, such as `str` or `str | None`. A missing list is empty. Raise ValueError."""
     return _value(kind, source.get(name), name)
 
 
@@ -97,7 +98,7 @@ def _of(kind: type[T], value: object, name: str) -> T:
 
 # JSON with exact numbers, by the standard library: a fraction is read as Decimal, a Decimal is written as a number.
 #
-# A binary float is neither read nor written: 10.10 has no exact one.
+# A binary float is neither read nor written, because no float is exactly 10.10.
 
 #: Maximum number of digits before or after the point of a Decimal that is written without an exponent.
 MAX_DIGITS = 64
@@ -105,7 +106,7 @@ MAX_DIGITS = 64
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """JSON that is written unchanged."""
+    """JSON text that is written unchanged."""
 
     text: str
 
@@ -116,7 +117,7 @@ def decode(raw: bytes | str) -> Any:
     try:
         value = _DECODER.decode(text)
         if "\\u" in text:
-            encode(value)  # rejects a lone surrogate, which cannot be shown or sent
+            encode(value)  # raises for a lone surrogate, which cannot be shown or sent
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     return value
@@ -128,7 +129,7 @@ def encode(value: object) -> bytes:
 
 
 def _number(literal: str) -> Decimal | str:
-    """Return an exact number. A number that Decimal cannot hold stays text."""
+    """Return the exact number of a literal. A literal that Decimal cannot hold stays text."""
     try:
         return Decimal(literal)
     except InvalidOperation:
@@ -181,9 +182,9 @@ def _decimal(value: Decimal) -> str:
     return format(value, "f") if abs(value.adjusted()) <= MAX_DIGITS else str(value)
 
 
-#: Members that every problem has. Other members belong to the code.
+#: Members that every problem has. Other members depend on the code.
 _COMMON = frozenset({"type", "title", "status", "detail", "code", "next_step", "never_started"})
-#: Next step if posd gives none, or an unknown word.
+#: Next step if posd sends none, or one that this client does not know.
 ASK_PERSON = "ask_person"
 SAME_CALL = "same_call"
 #: Code of the response while posd is stopping.
@@ -192,15 +193,17 @@ _NEXT_STEPS = frozenset({"fix_call", SAME_CALL, "new_id_ok", ASK_PERSON})
 
 
 class PosdError(Exception):
-    """A failed call. A till decides by `never_started` and `next_step` only.
+    """Failed call. A till decides by `never_started` and `next_step` only.
 
     `never_started`: True means that nothing was ever sent under this id. The payment is not paid, and the till can
-    forget the id. False proves nothing: the till stores the id, and follows `next_step`: `same_call` (repeat the call
-    with the same id, after `retry_after_seconds`), `fix_call`, `new_id_ok`, or `ask_person`.
+    forget the id. False proves nothing: the till keeps the id, and follows `next_step`.
 
-    `sent`: False if this call certainly started nothing. An earlier call with the same id may have started something.
-    `passes`: posd could not check now, but can later. `away`: posd is stopped, starting or stopping. `lasting`: waiting
-    seldom helps.
+    `next_step`: `same_call` (repeat the call with the same id, after `retry_after_seconds`), `fix_call`, `new_id_ok`,
+    or `ask_person`.
+
+    `sent`: False if this call certainly started nothing. Even then an earlier call with the same id may have started
+    the payment. `passes`: posd could not check now, but can later. `away`: posd is stopped, starting or stopping.
+    `lasting`: waiting seldom helps.
     """
 
     never_started: bool = False
@@ -213,7 +216,7 @@ class PosdError(Exception):
 
 
 class Unreachable(PosdError):
-    """Error for a call without a response from posd, or if posd is stopping or could not check.
+    """Error for a call without a response, or with a response that posd is stopping or could not check.
 
     The till repeats the call with the same id.
     """
@@ -230,7 +233,7 @@ class Unreachable(PosdError):
 
 
 class ForeignAnswer(Unreachable):
-    """Response of another program on the socket, or of an incompatible posd."""
+    """Error for a response that comes from another program on the socket, or from an incompatible posd."""
 
     passes = away = False
 
@@ -241,9 +244,10 @@ class ForeignAnswer(Unreachable):
 
 
 class Problem(PosdError):
-    """Problem in posd's response: its stable `code`, HTTP `status`, the next step (`detail`), the code's own `extra`.
+    """Problem in posd's response.
 
-    `next_step` is `ask_person` if posd is older, or newer with another word.
+    `code` is stable. `status`: HTTP status. `detail`: what to do, as text. `extra`: members that only this code has.
+    `next_step` is `ask_person` if posd sends none, or one that this client does not know.
     """
 
     def __init__(
@@ -270,11 +274,11 @@ class Problem(PosdError):
         self.retry_after_seconds = float(seconds) if isinstance(seconds, int) else None
         self.away = code == _STOPPING
         self.sent = self.lasting = status >= 500 and status not in (501, 503)
-        # If posd sends `never_started`, it has looked up the id.
+        # If posd sends `never_started`, it has looked up the id, and waiting changes nothing.
         self.passes = never_started is None and (status == 429 or status >= 500)
 
     def compare(self, stored_at: datetime | None) -> Self:
-        """Set `never_started` if posd lost records, and the payment was first stored after the lost period.
+        """Set `never_started` if the till first stored the payment after the period from which posd lost records.
 
         A time before that period proves nothing, because a payment can be requested long after it was stored. A time
         in the future proves nothing either, because it is from a clock that was ahead.
@@ -297,9 +301,11 @@ def problem_of(status: int, document: Any, raw: bytes) -> Problem | None:
 
 
 class OutcomeUnknown(PosdError):
-    """Response without the outcome. An operator has to check before it is paid again, unless `never_started` is True.
+    """Error for a response without the outcome.
 
-    `problem`: posd's response. `extra`: further members of the response. If the record was removed,
+    An operator has to check before the sale is paid again, unless `never_started` is True.
+
+    `problem`: posd's response. `extra`: members that only this problem has. If posd removed the record,
     `extra["result"]` is the result.
     """
 

@@ -1,4 +1,4 @@
-"""Calls of the local API as values, and the logic of several calls, without I/O: repetition, waiting, paging.
+"""Calls of the local API as values, and plans of several calls, without I/O: repeat, wait, read pages.
 
 A plan is a generator: it yields the next call, receives its reply or its error, and returns the result. The sync and
 the async connection run the same plans. Plans read the monotonic clock and nothing else.
@@ -23,16 +23,15 @@ if TYPE_CHECKING:
 
 # Calls as values.
 
-#: In seconds: longer than posd's call to a terminal takes by default (3 + 20).
+#: Time-out of a response in seconds: longer than posd's call to a terminal takes by default (3 + 20).
 REPLY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call. `path`: path below /v1. `timeout`: seconds to wait for the response; None: without limit.
+    """One call. `path`: path below /v1. `seconds`: time-out of the response; None: without limit.
 
-    `pause`: seconds to wait before the call. `also`: 4xx and 5xx statuses that are results of this call, if the
-    response is no problem.
+    `pause`: seconds to wait before the call. `also`: 4xx and 5xx statuses that are results of this call and no errors.
     """
 
     method: str
@@ -46,14 +45,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response: HTTP status, decoded JSON, and original bytes."""
+    """Response to a call: HTTP status, decoded JSON, and original bytes."""
 
     status: int
     body: Any
     raw: bytes
 
 
-HEALTH = Call("GET", "/health", also={503})  # a posd whose health is failing reports the reasons
+HEALTH = Call("GET", "/health", also={503})  # if its health is `failing`, posd replies 503 with the reasons
 
 
 def transaction_path(identity: str, call: str = "") -> str:
@@ -72,7 +71,10 @@ def terminal_path(serial: str) -> str:
 
 
 def put(path: str, fields: Mapping[str, object]) -> Call:
-    """Return the call that starts something. Fields that are None or False are omitted. Raise TypeError for a float."""
+    """Return the call that starts a payment or print job. Fields that are None or False are omitted.
+
+    Raise TypeError for a float.
+    """
     given = {name: value for name, value in fields.items() if value is not None and value is not False}
     return Call("PUT", path, body=encode(given))
 
@@ -112,7 +114,7 @@ def moment(value: object) -> str:
         )
     if value.tzinfo is None:
         raise ValueError(f"{value!r} has no time zone: say which moment is meant, such as datetime.now(UTC)")
-    with suppress(OverflowError):  # posd limits the time to the calendar
+    with suppress(OverflowError):  # a time near year 1 or 9999 has no UTC form; posd handles it
         value = value.astimezone(UTC)
     return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -133,19 +135,20 @@ OnNotice: TypeAlias = Callable[[states.Notice], None]
 
 #: Seconds for which a call is repeated while posd is away: longer than a stop and start of posd.
 PATIENCE_SECONDS = 15.0
-#: Seconds between two attempts to reach posd: short for a person, and little load.
+#: Seconds between two attempts to reach posd. The cashier does not notice them, and the load is small.
 RETRY_SECONDS = 0.25
-#: Seconds for which a call is repeated after an error that seldom passes. While posd starts, its socket exists before
-#: its group and mode are set.
+#: Seconds for which a call is repeated after an error that seldom passes. Such an error also occurs while posd starts,
+#: because the socket exists before its group and mode are set.
 LASTING_SECONDS = 2.0
 #: Longest time-out that posd accepts for one call, in seconds (local API).
 LONGEST_SECONDS = 3600.0
-#: Seconds that a response may take beyond the requested time-out, so that a posd that hangs does not block the till.
+#: Seconds that a response may take beyond the time-out that posd was asked to keep. After that the till stops waiting,
+#: because posd may hang.
 GRACE_SECONDS = 2.0
 
-#: Seconds for which the call of a crashed till may still be on its way to posd.
+#: Seconds for which a start may still be on its way to posd after the till crashed.
 ON_ITS_WAY_SECONDS = 30.0
-#: Seconds between two checks whether that call has arrived.
+#: Seconds between two checks whether that start has arrived.
 ASK_AGAIN_SECONDS = 1.0
 
 #: Seconds between two queries for the cashier's text, if the till shows it.
@@ -157,16 +160,17 @@ GONE = 410
 #: Name of the item that ends the stream of a payment's events.
 OUTCOME_ITEM = "outcome"
 
-#: Name of the item that reports possibly missing changes.
+#: Name of the item that reports that changes may be missing.
 NOTICE_ITEM = "notice"
 #: Name of the item with the state of a payment.
 STATE_ITEM = "state"
 #: Names of the items about the stream itself. These items are never changes.
 OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", NOTICE_ITEM, STATE_ITEM})
-#: The beginning of the feed, with places that detect an older copy of the database.
+#: Value of `after` for the beginning of the feed. From there, changes have a `place`, which detects an older copy of
+#: the database.
 START = "start"
-#: Code of the notice that the place is not from this database (a copy was put in place). The stream continues after
-#: `seq`.
+#: Code of the notice that a place is not from this database, because a copy has replaced it. The stream continues after
+#: the notice's `seq`.
 PLACE_UNKNOWN = "place_unknown"
 
 
@@ -176,21 +180,21 @@ def is_away(error: PosdError) -> bool:
 
 
 def passes(error: PosdError) -> bool:
-    """Return whether posd is away, or could not check. Then the error proves nothing about the subject of the call."""
+    """Return whether posd is away or could not check. Then the error proves nothing about the payment or print job."""
     return error.passes
 
 
 def is_awaited(error: PosdError) -> bool:
-    """Return whether a failed start is repeated: posd could not look up the id, or it named a time for the repeat."""
+    """Return whether a failed start is repeated: posd could not look up the id, or it sent `retry_after_seconds`."""
     return error.passes or (error.next_step == SAME_CALL and error.retry_after_seconds is not None)
 
 
-#: Type that is read from a document.
+#: Dataclass that is read from a document.
 R = TypeVar("R", bound="DataclassInstance")
 
 
 class Handle(Generic[T]):
-    """Handle of a payment or print job that was started, or may have been.
+    """Handle of a payment or print job that was started, or perhaps was.
 
     The handle has the id and the newest known state.
     """
@@ -199,9 +203,9 @@ class Handle(Generic[T]):
         #: The id that the till chose.
         self.id = identity
         self._posd = posd
-        #: The newest known state, or None before the first.
+        #: The newest known state, or None.
         self._newest = newest
-        #: Time of the first storage of a payment, if known.
+        #: Time when the till first stored the payment, if known.
         self._stored_at = stored_at
 
     def __repr__(self) -> str:
@@ -210,7 +214,7 @@ class Handle(Generic[T]):
 
 @dataclass(slots=True)
 class Away:
-    """Time limit for temporary errors: `patience` seconds from the first error; None: without limit."""
+    """Limit of repetitions after temporary errors: `patience` seconds from the first error; None: without limit."""
 
     patience: float | None
     on_away: OnAway | None = None
@@ -218,11 +222,11 @@ class Away:
     _since: float | None = field(default=None, init=False)
 
     def back(self) -> None:
-        """Reset the time after a reply of posd."""
+        """Record that posd replied: the limit begins again with the next error."""
         self._since = None
 
     def pause(self, error: PosdError) -> float | None:
-        """Return the seconds before the next attempt, or None for no further attempt."""
+        """Return the seconds before the next attempt, or None if there is no further attempt."""
         if not self.passing(error):
             return None
         now = time.monotonic()
@@ -253,13 +257,13 @@ def steady(call: Call, away: Away, *, once: bool = False) -> Plan[Reply]:
 
 
 def one(call: Call, kind: type[R], away: Away, *, once: bool = False) -> Plan[R]:
-    """Make a call that returns a document."""
+    """Make a call, and return its document as the dataclass `kind`."""
     reply = yield from steady(call, away, once=once)
     return documents.read(kind, reply.body)
 
 
 def changed(handle: Handle[states.Transaction], call: Call, *, once: bool = False) -> Plan[states.Transaction]:
-    """Make a call that returns the transaction."""
+    """Make a call that returns a transaction, and update the handle."""
     handle._newest = state = yield from one(call, states.Transaction, handle._posd._away(), once=once)
     return state
 
@@ -267,8 +271,8 @@ def changed(handle: Handle[states.Transaction], call: Call, *, once: bool = Fals
 def look(handle: Handle[R], call: Call, kind: type[R], away: Away) -> Plan[R]:
     """Read the state of a payment or print job. Raise Problem if posd does not know it.
 
-    Raise Unreachable if posd cannot check. Unreachable is no Problem, because a till could take a Problem for a
-    refusal, and the error proves nothing about the payment.
+    Raise Unreachable if posd cannot check. A Problem would be wrong here: a till could read it as a refusal, but the
+    error proves nothing about the payment.
     """
     try:
         handle._newest = state = yield from one(call, kind, away)
@@ -278,10 +282,12 @@ def look(handle: Handle[R], call: Call, kind: type[R], away: Away) -> Plan[R]:
 
 
 def is_known(handle: Handle[states.Transaction], within: float, away: Away) -> Plan[bool]:
-    """Return whether posd knows a transaction. Retry for `within` seconds. Raise OutcomeUnknown, or as `look` does.
+    """Return whether posd knows a transaction, after retries for `within` seconds.
 
-    The result is False only if posd itself reports `never_started`. After a restore with lost records, the record may
-    be missing.
+    Raise OutcomeUnknown, or as `look` does.
+
+    The result is False only if posd reports `never_started`, or the till stored the payment after the lost period (see
+    `Problem.compare`). A missing record alone proves nothing, because a restore can lose records.
     """
     call, end = get(transaction_path(handle.id)), time.monotonic() + within
     while True:
@@ -329,10 +335,10 @@ def begin(handle: Handle[R], call: Call, kind: type[R]) -> Plan[Handle[R]]:
 def start(
     socket: str, call: Call, patience: float | None, on_away: OnAway | None, *, unsent_patience: float | None
 ) -> Plan[Reply]:
-    """Start something, by repeating the same call with the same id until posd replies.
+    """Start a payment or print job: repeat the same call with the same id until posd replies.
 
-    Raise Problem for a refusal. Then this call sent nothing. Raise Unreachable after `patience` seconds without a
-    result. `unsent_patience` applies while no call can have reached posd.
+    Raise Problem for a refusal. Then this call sent nothing to a terminal. Raise Unreachable after `patience` seconds
+    without a reply, or after `unsent_patience` seconds if no call can have reached posd.
     """
     away, may_run = Away(unsent_patience, on_away, is_awaited), False
     while True:
@@ -350,15 +356,15 @@ def start(
 
 
 def outcome(handle: Handle[states.Transaction], timeout: float | None, show: Show | None = None) -> Plan[Any]:
-    """Wait for the outcome of a transaction, an Outcome with the effect type of the started operation.
+    """Wait for the outcome of a transaction, and return it as an Outcome.
 
-    The calls start nothing. Raise StillOpen, OutcomeUnknown, or UnknownResult.
+    Start nothing. Raise StillOpen, OutcomeUnknown, or UnknownResult.
     """
 
     def take(reply: Reply) -> states.Outcome | None:
         document = documents.document(reply.body)
         if reply.status == 200 and "client_transaction_id" not in document and handle._newest is not None:
-            document = {**handle._newest.document, **document}  # an older posd
+            document = {**handle._newest.document, **document}  # an older posd sends only the outcome's own members
         found = states.read_outcome(document)
         if found is None:
             handle._newest = documents.read(states.Transaction, document)
@@ -372,7 +378,7 @@ def outcome(handle: Handle[states.Transaction], timeout: float | None, show: Sho
 
 
 def print_outcome(handle: Handle[states.PrintJob], timeout: float | None) -> Plan[states.PrintJob]:
-    """Wait for the end of a print job. The calls start nothing. Raise StillPrinting, or as `look` does."""
+    """Wait for the end of a print job. Start nothing. Raise StillPrinting, or as `look` does."""
 
     def take(reply: Reply) -> states.PrintJob | None:
         handle._newest = state = documents.read(states.PrintJob, reply.body)
@@ -391,7 +397,7 @@ def _wait(
     timeout: float | None,
     show: Show | None = None,
 ) -> Plan[T]:
-    """Wait until `take` returns the end from a reply. Raise the error of `unknown` or `still_open`."""
+    """Call `path` until `take` returns a result from a reply. Raise the error from `unknown` or `still_open`."""
     end = None if timeout is None else time.monotonic() + timeout
     away, pause = Away(None, handle._posd.on_away, passes), 0.0
     shown, longest = None, None if show is None else 0.0
@@ -405,7 +411,7 @@ def _wait(
                 pause = _next_try(away, error, end)
             except Problem as problem:
                 raise unknown(problem) from problem
-        else:  # an exception of `show` comes from the till
+        else:  # outside the `try`, because an exception of `show` is the till's own
             if show is not None:
                 newest: Any = found or handle._newest
                 longest, before = SHOW_SECONDS, shown
@@ -419,10 +425,10 @@ def _wait(
 
 
 class Place(Generic[R]):
-    """Position in a stream of numbered items. The position prevents repetitions, and gaps after a broken connection.
+    """Position in a stream of numbered items, which prevents repetitions, and gaps after a broken connection.
 
-    `after`: a number, or a place from the feed. `on_notice`: called about possibly missing items. `unnumbered`: names
-    of items without a number. A repetition of the last such item is dropped.
+    `after`: a number, or a place from the feed. `on_notice`: called if items may be missing. `unnumbered`: names and
+    types of items without a number. Such an item is dropped if it equals the last one.
     """
 
     def __init__(
@@ -481,12 +487,12 @@ class Place(Generic[R]):
             self._on_notice(notice)
 
     def broken(self, error: PosdError) -> float:
-        """Return the seconds before the stream is opened again. Raise the error if it is not opened again."""
+        """Return the seconds before the stream is opened again. Raise the error if waiting does not help."""
         return _next_try(self._away, error, None)
 
 
 def watched(handle: Handle[states.Transaction]) -> Place[states.Change | states.State]:
-    """Return the stream position before a transaction's first event."""
+    """Return the position before the first event of a transaction, for its stream."""
     posd, path = handle._posd, transaction_path(handle.id, "/events")
     return Place[states.Change | states.State](
         posd.socket, path, states.Change, 0, posd.on_away, unnumbered={STATE_ITEM: states.State}
@@ -505,7 +511,7 @@ def _holding(path: str, end: float | None, pause: float, longest: float | None =
 
 
 def _next_try(away: Away, error: PosdError, end: float | None) -> float:
-    """Return the seconds before the next attempt, at most the caller's remaining time.
+    """Return the seconds before the next attempt, at most until `end`.
 
     Raise the error if there is no next attempt.
     """
@@ -516,7 +522,7 @@ def _next_try(away: Away, error: PosdError, end: float | None) -> float:
 
 
 def _failed_look(handle: Handle[Any], problem: Problem) -> PosdError:
-    """Return the problem of a started payment as an error: itself, or Unreachable if posd could not check."""
+    """Return the error for a failed read of a state: the problem itself, or Unreachable if posd could not check."""
     advice = "its state is not known: ask again, and start nothing in its place"
     return _not_known(handle._posd.socket, problem, advice) if problem.status >= 500 else problem
 

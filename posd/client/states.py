@@ -1,6 +1,6 @@
-"""Posd's documents as types. Words are plain texts, because a newer posd may have more words than are listed here.
+"""posd's documents as types. Codes are plain texts, because a newer posd may have codes that are not listed here.
 
-Each type has its original `document`, with the members that this client does not know.
+Most types have the original `document`, with the members that this client does not know.
 """
 
 from collections.abc import Mapping
@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeAlias, T
 from posd.client import documents
 from posd.client.documents import SAME_CALL, Document, PosdError
 
-# Effects of an operation on the customer's money. The table repeats `posd.base.operations`, because the client imports
-# no other part of posd.
+# Effects of an operation on the customer's money. They repeat `posd.base.operations`, because the client imports no
+# other part of posd.
 
 
 class _ThreeValued(Enum):
-    """Effect of an operation: yes, no, or unclear, for `match`.
+    """Effect of an operation, for `match`: yes, no, or unclear.
 
-    An effect has no truth value, and can only be compared with its own kind. Otherwise it raises TypeError with the
-    correct form.
+    An effect has no truth value, and can only be compared with an effect. Any other use raises TypeError with the
+    correct code.
     """
 
     def __bool__(self) -> NoReturn:
         raise TypeError(f"{self} is neither true nor false: {self._write()}")
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _ThreeValued):  # False could be misread as "not done"
+        if not isinstance(other, _ThreeValued):  # a result False would look like "not paid"
             raise TypeError(f"{self} cannot be compared with {other!r}: {self._write()}")
         return self is other
 
@@ -85,7 +85,7 @@ EFFECTS: dict[str | None, type[Effect]] = {
     "refund": Reversed,
 }
 
-# End of a transaction: five types, one for each result, for `match` and `assert_never`.
+# Outcome of a transaction: five types, one for each result, for `match` and `assert_never`.
 
 
 if TYPE_CHECKING:
@@ -94,13 +94,13 @@ if TYPE_CHECKING:
     E = DefaultTypeVar("E", bound=Effect, covariant=True, default=Effect)
 else:
     E = TypeVar("E", covariant=True)
-#: The kind of effect.
+#: Type of effect.
 K = TypeVar("K", Paid, Reserved, Reversed)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One evidence: `kind` (event, search, refusal, unsent, abort, operator) and time."""
+    """Evidence for an outcome: its `kind` (event, search, refusal, unsent, abort, operator) and time."""
 
     kind: str
     at: datetime
@@ -109,7 +109,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class TerminalFailure:
-    """Error in the terminal's reply to the call."""
+    """Error in the terminal's reply to posd's call."""
 
     type: str | None
     code: str | None
@@ -120,7 +120,7 @@ class TerminalFailure:
 class Failure:
     """Reason of a failure, from the terminal's event.
 
-    Without an event posd sets it, with `type` "posd". `terminal`: with "posd", the error in the terminal's reply, or
+    Without an event posd sets the reason, with `type` "posd". `terminal`: then the error in the terminal's reply, or
     None.
     """
 
@@ -154,8 +154,8 @@ class Ended(Generic[E]):
 
     `amount`: the requested amount. `next_step`: `done`, `new_id_ok` (not charged; pay again under a new id) or
     `ask_person` (the terminal's data contradict each other). `display`: None from an older posd. `status`: the
-    terminal's last state, or None. `reached_acquirer`: None if unknown. `document`: the outcome as posd sent it, with
-    unknown members.
+    terminal's last state, or None. `reached_acquirer`: whether the terminal sent the operation to the acquirer; None:
+    unknown. `document`: the outcome as posd sent it, with members that this client does not know.
     """
 
     id: str = field(metadata={"member": "client_transaction_id"})
@@ -175,21 +175,21 @@ class Ended(Generic[E]):
     final_event: Document | None = field(repr=False)
     document: Document = field(repr=False)
 
-    #: The word in the API.
+    #: Value of `result` in the API.
     result: ClassVar[str]
 
     @property
     def effect(self) -> E:
-        """Effect on the customer's money. `Paid.UNCLEAR` for an unknown type of operation."""
+        """Effect on the customer's money. It is `Paid.UNCLEAR` if this client does not know the type of operation."""
         kind: Any = EFFECTS.get(self.type)
         if kind is None:
-            return Paid.UNCLEAR  # type: ignore[return-value]  # E is what the till started
+            return Paid.UNCLEAR  # type: ignore[return-value]  # the client has no type for an unknown operation
         done, undone, unclear = kind
         if self.next_step == "done" and self.result == "approved":
             return done  # type: ignore[no-any-return]
         if self.next_step == "new_id_ok" and self.result != "approved":
             return undone  # type: ignore[no-any-return]
-        return unclear  # type: ignore[no-any-return]  # `ask_person`, or a word of a newer posd
+        return unclear  # type: ignore[no-any-return]  # `ask_person`, or a code of a newer posd
 
     @property
     def paid(self: "Ended[Paid]") -> Paid:
@@ -253,9 +253,10 @@ class NotStarted(Ended[E]):
 
 
 def _effect(outcome: Ended, kind: type[K]) -> K:
-    """Return the effect.
+    """Return the effect of an outcome as the type `kind`.
 
-    For an unknown type it is unclear. Raise AttributeError if the operation has another kind of effect.
+    It is unclear if this client does not know the type of operation. Raise AttributeError if the operation has another
+    type of effect.
     """
     found: object = outcome.effect if outcome.type in EFFECTS else kind("unclear")
     if isinstance(found, kind):
@@ -275,12 +276,12 @@ TYPES: dict[str, type[Outcome]] = {kind.result: kind for kind in (Approved, Decl
 def read_outcome(source: Document) -> Outcome | None:
     """Return the outcome of a transaction, from the document of the transaction or of the outcome.
 
-    Return None if there is no outcome. Raise UnknownResult. Raise ValueError for another document.
+    Return None if there is no outcome. Raise UnknownResult. Raise ValueError for any other document.
     """
     outcome = source if "result" in source else documents.member(source, Document | None, "outcome")
     if outcome is None:
         return None
-    # An older posd has this field only in the transaction.
+    # An older posd sends `next_step` only in the transaction.
     return _read(source, outcome, documents.member(outcome if "next_step" in outcome else source, str, "next_step"))
 
 
@@ -295,15 +296,15 @@ def _read(source: Document, outcome: Document, next_step: str) -> Outcome:
         raise UnknownResult(identity, result, source)
     older = documents.member(outcome, Document | None, "supersedes")
     whole = {**outcome, **{name: source.get(name) for name in _OF_TRANSACTION}}
-    # A corrected outcome has no next step, because posd's next step is for the present outcome.
+    # posd's next step belongs to the present outcome. The superseded one gets `ask_person`.
     supersedes = None if older is None else _read(source, older, "ask_person")
     return documents.read(kind, whole, next_step=next_step, supersedes=supersedes, document=outcome)
 
 
 class UnknownResult(PosdError):
-    """Result that this client does not know, because posd is newer. Never treat it as another result.
+    """Error for a result that this client does not know, because posd is newer. Never treat it as a known result.
 
-    `document`: the transaction from posd; its `next_step` is the next step.
+    `document`: the transaction from posd, whose `next_step` says what to do.
     """
 
     def __init__(self, id: str, result: object, document: Mapping[str, Any]) -> None:  # noqa: A002 - the field's name
@@ -327,7 +328,10 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class MissingProof:
-    """Missing condition of the proof that a transaction in doubt never started, and the next step for it."""
+    """Condition that is missing for the proof that a transaction in doubt never started.
+
+    `detail`: what to do about it.
+    """
 
     code: str
     detail: str
@@ -376,7 +380,7 @@ class Transaction:
 
 
 class StillOpen(PosdError):
-    """The caller's time-out has ended without an outcome. The transaction continues, or posd is away.
+    """Error after the caller's time-out without an outcome. The transaction continues, or posd is away.
 
     `state`: the newest known state, or None.
     """
@@ -396,7 +400,7 @@ class StillOpen(PosdError):
 class State:
     """State of a payment.
 
-    The state is sent at each change, even at a change by time alone (`in_doubt`, `ask_person`).
+    posd sends it at each change, even if only time has passed (`in_doubt`, `ask_person`).
     """
 
     phase: str
@@ -415,7 +419,7 @@ def _status(source: Document) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An event of the terminal, with its number, its state (`status`), and posd's judgement (`verdict`)."""
+    """Event of the terminal. `status`: the state that it reports. `verdict`: what posd did with it."""
 
     seq: int
     received_at: datetime
@@ -427,7 +431,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class FeedChange:
-    """A recorded change of a transaction or print job (`kind`, `id`), with its reason, and the state after it."""
+    """A recorded change of a transaction or print job (`kind`, `id`): its reason, and the state after the change."""
 
     seq: int
     at: datetime
@@ -446,10 +450,10 @@ class FeedChange:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Notice that changes of the feed may be missing, with the next step (`detail`).
+    """Notice that changes of the feed may be missing. `detail`: what to do.
 
-    `code`: `changes_removed` (by retention, up to `seq`) or `place_unknown` (a backup or an older copy of the database
-    was put in place; the feed continues after `seq`).
+    `code`: `changes_removed` (retention removed changes up to `seq`) or `place_unknown` (a backup or an older copy has
+    replaced the database; the feed continues after `seq`).
     """
 
     code: str
@@ -459,9 +463,11 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class PrintJob:
-    """State of a print job. `status`: PENDING, IN_PROGRESS, COMPLETED, FAILED, or None while it is not accepted.
+    """State of a print job.
 
-    A final job with `status` None was certainly not accepted (`reason`).
+    `status`: PENDING, IN_PROGRESS, COMPLETED, FAILED, or None while the terminal has not accepted the job.
+
+    If a job is final and its `status` is None, the terminal certainly did not accept it. `reason` says why.
     """
 
     id: str = field(metadata={"member": "print_job_id"})
@@ -491,7 +497,7 @@ class PrintJob:
 
 
 class StillPrinting(PosdError):
-    """The caller's time-out has ended, and the print job continues. `state`: the newest known state, or None."""
+    """Error after the caller's time-out. The print job continues. `state`: the newest known state, or None."""
 
     next_step = SAME_CALL
 
@@ -503,7 +509,7 @@ class StillPrinting(PosdError):
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """A terminal, with its address, whether it is reachable (None: unknown), and the transaction that holds it."""
+    """A terminal. `reachable` None: unknown. `transaction`: id of the transaction that the terminal is busy with."""
 
     serial: str
     brand: str | None
@@ -519,7 +525,7 @@ class Terminal:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of posd's health: ok, degraded or failing, and the next step."""
+    """One check of posd's health. `status`: ok, degraded or failing. `detail`: the reason, and what to do."""
 
     status: str
     detail: str
@@ -527,7 +533,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Health of posd: ok, degraded or failing, by its checks."""
+    """Health of posd. `status`: ok, degraded or failing, by its checks."""
 
     status: str
     checks: dict[str, Check]

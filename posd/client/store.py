@@ -1,6 +1,6 @@
-"""Store of a till's possibly open payments on disk.
+"""Store on disk for a till's payments that may be open.
 
-A payment is stored before its start, and removed after it is booked.
+A payment is stored before its start, and removed after the till has booked it.
 """
 
 import errno
@@ -20,11 +20,11 @@ from posd.client.documents import Document, Problem
 
 @dataclass(frozen=True, slots=True)
 class StoredPayment:
-    """A payment as stored before its start: its id, and the body of the call, which contains the whole request.
+    """Payment as stored before its start.
 
-    `body`: The body is None for a damaged file. Then the call cannot be repeated, but the id gives the outcome.
-    `stored_at`: time of the first storage, or None. After a restore of posd's database, this time can prove that the
-    payment was never started. Raise ValueError for a time without a zone.
+    `body`: body of the call, with the whole request, or None if the file is damaged. Then the call cannot be repeated,
+    but the id gives the outcome. `stored_at`: time when the till first stored the payment, or None. After a restore of
+    posd's database, this time can prove that the payment was never started. Raise ValueError for a time without a zone.
     """
 
     id: str
@@ -36,7 +36,7 @@ class StoredPayment:
             raise ValueError(f"stored_at {self.stored_at!r} has no time zone: store datetime.now(UTC)")
 
     def readable_body(self) -> bytes:
-        """Return the body. Raise Problem if the file is damaged, because then the same call cannot be made again."""
+        """Return the body. Raise Problem if the file is damaged, because then the call cannot be repeated."""
         if self.body is None:
             detail = f"payment {self.id} is damaged where it is stored: it cannot be repeated, only awaited by its id"
             raise Problem("id_reused", 409, detail, {})
@@ -44,14 +44,14 @@ class StoredPayment:
 
     @property
     def request(self) -> Document:
-        """The decoded body:
+        """The fields of the request: `type`, `amount`, `sale` and others.
 
-        Fields of the request: `type`, `amount`, `sale` and others. Empty if the file is damaged.
+        They are empty if the file is damaged.
         """
         return {} if self.body is None else documents.document(documents.decode(self.body))
 
 
-#: Member of a file's second line.
+#: Member of the JSON in the second line of a file.
 STORED_AT = "stored_at"
 #: Errors of file systems that cannot sync a folder: some network shares, and some user-space file systems.
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
@@ -59,32 +59,32 @@ _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNO
 _NAMES = "????????-????-????-????-????????????.json"
 
 #: Function that stores a payment, and returns when it is durable. An exception prevents the start. The function may
-#: return the payment as first stored, with the time of that storage in `stored_at`.
+#: return the payment as first stored, with its time in `stored_at`.
 Store: TypeAlias = Callable[[StoredPayment], object]
 
 
 class PaymentStore:
-    """A folder with a file for each possibly open payment: `ID.json`. A missing folder is created.
+    """Folder with one file (`ID.json`) for each payment that may be open. A missing folder is created.
 
-    The first line of a file is the request, the second the time of its first storage.
+    The first line of a file is the request. The second line has the time when the payment was first stored.
 
     `Posd(store=store.save)` stores each payment before it calls posd. At the start of the till, `open_payments` returns
-    the payments that are still stored. `remove` a payment when its result is booked.
+    the payments that are still stored. `remove` a payment after its result is booked.
 
-    Threads and processes of one till may share it; each till has its own. The methods raise OSError if the disk fails.
-    Then nothing was started.
+    Threads and processes of one till may share a folder. Each till has its own folder. The methods raise OSError if the
+    disk fails. Then nothing was started.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder).absolute()
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        with suppress(PermissionError):  # without access to the parent, this till did not create the folder
+        with suppress(PermissionError):  # no access to the parent: the folder existed before, and needs no sync
             _sync(self.folder.parent)
 
     def save(self, payment: StoredPayment) -> StoredPayment:
         """Store a payment so that it survives a crash and a power cut. Return the payment as first stored.
 
-        Raise Problem (`id_reused`) if the id is stored with another request, which is another payment.
+        Raise Problem (`id_reused`) if this id is already stored with another request.
         """
         path, body = self._path(payment.id), payment.readable_body()
         there = _read(path)
@@ -95,8 +95,8 @@ class PaymentStore:
             )
             raise Problem("id_reused", 409, detail, {})
         first = there or payment
-        # A draft left by a crash was never started. Each call has its own draft, because another call may store the
-        # same payment at the same time.
+        # The payment of a draft that a crash left was never started. Each call has its own draft, because another call
+        # may store the same payment at the same time.
         draft = path.with_name(f".{path.stem}.{secrets.token_hex(8)}")
         try:
             with open(draft, "xb", opener=_private) as file:
@@ -113,14 +113,15 @@ class PaymentStore:
         return first
 
     def open_payments(self) -> list[StoredPayment]:
-        """Return the stored payments, in the order of their storage."""
+        """Return the stored payments, oldest first."""
         found = map(_read, sorted(self.folder.glob(_NAMES), key=_age))
         return [payment for payment in found if payment is not None]
 
     def remove(self, id: UUID | str) -> None:  # noqa: A002 - the field's name
-        """Remove a booked payment, if present.
+        """Remove a payment that the till has booked, if it is stored.
 
-        A crash before the removal can return the payment again, so the till must book it by its id.
+        After a crash before the removal, `open_payments` returns the payment again. So the till must not book the same
+        id twice.
         """
         path = self._path(str(id))
         path.unlink(missing_ok=True)
@@ -139,7 +140,7 @@ def _read(path: Path) -> StoredPayment | None:
         content = path.read_bytes()
         body, separator, last = content.rpartition(b"\n")
         stored = documents.document(documents.decode(last)).get(STORED_AT) if separator else None
-        if stored is None:  # an older client stored only the request
+        if stored is None:  # an older client stored only the request, without a second line
             payment = StoredPayment(path.stem, content)
         else:
             payment = StoredPayment(path.stem, body, datetime.fromisoformat(stored))
@@ -163,7 +164,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _sync(folder: Path) -> None:
-    """Sync the names in a folder, if its file system can do that."""
+    """Sync the names in a folder, if the file system supports it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

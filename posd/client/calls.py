@@ -452,7 +452,7 @@ class PaymentCalls(plans.Handle[states.Transaction], Generic[OneState, Ending, K
         return self._state(plans.post(plans.transaction_path(self.id, "/abort")))
 
     def reconcile(self) -> OneState:
-        """Let posd search on the terminal for the outcome now. posd also searches on its own."""
+        """Request that posd searches on the terminal for the outcome now. posd also searches on its own."""
         return self._state(plans.post(plans.transaction_path(self.id, "/reconcile")))
 
     def release(self, operator: str, note: str) -> OneState:

@@ -26,7 +26,7 @@ from posd.upkeep.restore_guard import UnknownPayment
 class QuarantinedBody(msgspec.Struct, frozen=True):
     """A body that was refused although its callback address was authentic."""
 
-    id: Annotated[int, Meta(description="its number; ascending")]
+    id: Annotated[int, Meta(description="its number; ascending in the order of arrival")]
     received_at: Annotated[Moment, Meta(description="when it arrived")]
     channel: Annotated[str, WireFormat(Channel), Meta(description="which kind of callback")]
     client_transaction_id: Annotated[Uuid | None, Meta(description="the payment whose callback address it was sent to")]
@@ -51,7 +51,7 @@ class Quarantine(msgspec.Struct, frozen=True):
 class Reprocessed(reprocess.TransactionReport):
     """Bodies applied from the quarantine, and differences between stored data and data derived from the record."""
 
-    printing: Annotated[PrintReport, Meta(description="the same for print jobs")] = msgspec.field(
+    printing: Annotated[PrintReport, Meta(description="the report on print jobs")] = msgspec.field(
         default_factory=PrintReport
     )
 
@@ -60,7 +60,7 @@ class RestoresSeen(msgspec.Struct, frozen=True):
     """Restores that an operator has confirmed by this call."""
 
     restores: Annotated[list[Restored], Meta(description="restores, oldest first")]
-    gone_back: Annotated[list[GoneBack], Meta(description="starts that found it behind its witness, oldest first")]
+    gone_back: Annotated[list[GoneBack], Meta(description="times at which the database had gone back, oldest first")]
 
 
 class Restores(RestoresSeen, frozen=True):
@@ -76,8 +76,8 @@ class PruneProgress(msgspec.Struct, frozen=True):
     """Progress of the removal of old records."""
 
     retention_days: Annotated[int, Meta(description="days for which records are kept, 0: without limit")]
-    doing: Annotated[str | None, Meta(description="state of a run, null if none runs")]
-    removed: Annotated[int, Meta(description="what that run has removed so far")]
+    doing: Annotated[str | None, Meta(description="step of the present removal, null if none runs")]
+    removed: Annotated[int, Meta(description="number of records removed so far in this step")]
 
 
 # Documents of terminals, the feed and the daemon (local API, Terminals, feed, service).
@@ -96,8 +96,8 @@ class Change(msgspec.Struct, frozen=True):
 
     seq: Annotated[int, Meta(description="its number; ascending, without gaps from first_seq on")]
     at: Annotated[Moment, Meta(description="when")]
-    kind: Annotated[Literal["transaction", "print_job"], OPEN, Meta(description="of what")]
-    id: Annotated[str, Meta(description="its client_transaction_id or print_job_id")]
+    kind: Annotated[Literal["transaction", "print_job"], OPEN, Meta(description="record type")]
+    id: Annotated[str, Meta(description="client_transaction_id or print_job_id of the record")]
     reason: Annotated[str, Meta(description="cause of the change: a word for people and logs; new words may be added")]
     phase: Annotated[Phase, Meta(description="the phase after the change")]
     status: Annotated[str | None, Meta(description="the status after the change")]
@@ -105,7 +105,7 @@ class Change(msgspec.Struct, frozen=True):
     attention: Annotated[tuple[str, ...], Meta(description="the codes of its attentions")]
     terminal: Annotated[str | None, Meta(description="serial number of its terminal, if known")]
     outcome: Annotated[
-        FeedOutcome | UnsetType, Meta(description="with `with=outcome`, for a payment that had ended by then")
+        FeedOutcome | UnsetType, Meta(description="if `with` is given: the outcome at this change, of an ended payment")
     ] = UNSET
 
 
@@ -116,14 +116,14 @@ class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
     first_seq: Annotated[int, Meta(description="from this number on, the numbers of this database_id have no gap")]
     changes: Annotated[list[Change], Meta(description="ascending by seq")]
     next_after: Annotated[int, Meta(description="`after` of the next page")]
-    place: Annotated[str, Meta(description="the same with a check value, which reveals an older copy of the database")]
+    place: Annotated[str, Meta(description="`next_after` with a check value, to detect an older copy of the database")]
     notices: Annotated[list[Notice], Meta(description="reasons why the reader may have missed changes; usually none")]
     databases: Annotated[
         list[FeedDatabase], Meta(description="each database_id of this database, the present one last")
     ]
     open: Annotated[
         int | UnsetType,
-        Meta(description="with `with`, on the last page of the feed: number of payments that have not ended"),
+        Meta(description="if `with` is given, on the last page of the feed: number of payments that have not ended"),
     ] = UNSET
     attention: Annotated[
         dict[str, int] | UnsetType,
@@ -137,7 +137,7 @@ class Check(msgspec.Struct, frozen=True):
     status: Annotated[State, Meta(description="`failing`: no payments are possible")]
     detail: Annotated[str, Meta(description="what was found")]
     todo: Annotated[str, Meta(description="what an operator should do, empty if nothing")]
-    commands: Annotated[list[RemedyStep], Meta(description="the same in steps, each with its command")]
+    commands: Annotated[list[RemedyStep], Meta(description="`todo` in steps, each with its command")]
     reason: Annotated[
         str, Meta(description="what was found, as a word for programs; empty if nothing. New words may be added")
     ] = ""
@@ -151,19 +151,19 @@ class Check(msgspec.Struct, frozen=True):
 class Served(msgspec.Struct, frozen=True):
     """The certificate that the webhook listener shows."""
 
-    fingerprint_sha256: Annotated[str, Meta(description="hexadecimal")]
+    fingerprint_sha256: Annotated[str, Meta(description="SHA-256 fingerprint, hexadecimal")]
     not_after: Annotated[Moment, Meta(description="when it ends")]
-    port: Annotated[int, Meta(description="the listener's")]
+    port: Annotated[int, Meta(description="port of the listener")]
 
 
 class Refusals(msgspec.Struct, frozen=True):
     """A device that refuses the certificate."""
 
-    address: Annotated[str, Meta(description="its address")]
+    address: Annotated[str, Meta(description="address of the device")]
     alert: Annotated[str, Meta(description="the TLS alert of the refusal")]
-    count: Annotated[int, Meta(description="how often")]
-    first_at: Annotated[Moment, Meta(description="first")]
-    last_at: Annotated[Moment, Meta(description="last")]
+    count: Annotated[int, Meta(description="number of refusals")]
+    first_at: Annotated[Moment, Meta(description="time of the first refusal")]
+    last_at: Annotated[Moment, Meta(description="time of the last refusal")]
 
 
 class CertificateCheck(Check, frozen=True, kw_only=True):
@@ -186,7 +186,7 @@ class RefusedConfiguration(msgspec.Struct, frozen=True):
     """A changed configuration that is not in use."""
 
     at: Annotated[Moment, Meta(description="when")]
-    errors: Annotated[list[ConfigurationError], Meta(description="all mistakes in it")]
+    errors: Annotated[list[ConfigurationError], Meta(description="all mistakes in the refused configuration")]
 
 
 class ConfigurationState(msgspec.Struct, frozen=True):
@@ -229,15 +229,15 @@ class Health(msgspec.Struct, frozen=True):
     """State of posd, and of each of its checks."""
 
     status: Annotated[State, Meta(description="state of the worst check")]
-    checks: Annotated[Checks, Meta(description="each in words")]
+    checks: Annotated[Checks, Meta(description="the checks by name")]
 
 
 class Version(msgspec.Struct, frozen=True):
     """Versions and settings of this posd."""
 
-    version: Annotated[str, Meta(description="of posd")]
+    version: Annotated[str, Meta(description="version of posd")]
     api: Annotated[Literal["v1"], Meta(description="version of this API: the first part of its paths")]
-    schema: Annotated[int, Meta(description="of the database")]
+    schema: Annotated[int, Meta(description="schema version of the database")]
     timezone: Annotated[str, Meta(description="time zone of the merchant, for days and hours")]
     currency: Annotated[str, Meta(description="currency of the merchant, empty if the configuration does not give it")]
     language: Annotated[str, Meta(description="language of the texts for cashiers")]
@@ -276,7 +276,7 @@ class Disk(msgspec.Struct, frozen=True):
     """The file system of the database, or null if the system does not report it."""
 
     free_bytes: Annotated[int | None, Meta(description="bytes free for posd")]
-    size_bytes: Annotated[int | None, Meta(description="its size")]
+    size_bytes: Annotated[int | None, Meta(description="size of the file system")]
     database_bytes: Annotated[int | None, Meta(description="the size of the database file")]
 
 
@@ -286,7 +286,7 @@ class DaemonStatus(msgspec.Struct, frozen=True):
     at: Annotated[Moment, Meta(description="time of this machine's clock")]
     started_at: Annotated[Moment, Meta(description="start of this process, by the present clock")]
     uptime_seconds: Annotated[float, Meta(description="run time of this process, independent of the wall clock")]
-    version: Annotated[Version, Meta(description="what runs")]
+    version: Annotated[Version, Meta(description="the running version of posd, and its settings")]
     health: Annotated[Health, Meta(description="every check, as in GET /v1/health")]
     configuration: Annotated[ConfigurationState, Meta(description="the configuration in use")]
     clock: Annotated[Check, Meta(description="the check of the clock")]

@@ -90,7 +90,7 @@ class PruneRequest(msgspec.Struct, frozen=True):
     older_than_days: Annotated[
         int,
         WireFormat(Annotated[int, Meta(ge=0, le=MOST_DAYS)] | None),
-        Meta(description="age of the records, counted from their end; if omitted, as configured, unless that is 0"),
+        Meta(description="age of the records, counted from their end; required if the configuration keeps all"),
     ]
     dry_run: Annotated[bool, Meta(description="only report what would be removed")] = False
 
@@ -103,7 +103,7 @@ def read_backup(body: bytes) -> BackupRequest:
     if keep is not None and into is None:
         reader.fault("/keep", "needs /into: it is the number of backups to keep in that directory")
     if [bool(path), bool(into), send].count(True) != 1 and not reader.faults:
-        message = "is required, or `into` (a directory), or `send`: one of them, once; the absolute path of the file"
+        message = "is required if neither `into` nor `send` is given; only one of the three is allowed"
         reader.fault("/path", message)
     check(reader.faults, "nothing was done")
     return BackupRequest(path, into, KEEP if keep is None else keep, send)
@@ -154,7 +154,7 @@ class Witnesses(msgspec.Struct, frozen=True):
 class ClockState(msgspec.Struct, frozen=True):
     """Whether posd trusts the clock, and the reason if it does not."""
 
-    sure: Annotated[bool, Meta(description="whether posd trusts it")]
+    sure: Annotated[bool, Meta(description="whether posd trusts the clock")]
     reason: Annotated[Doubt | None, Meta(description="reason as a word, null if posd trusts the clock")]
     detail: Annotated[str, Meta(description="the reason as a sentence, empty if posd trusts the clock")]
     todo: Annotated[str, Meta(description="what to do, empty if nothing")]
@@ -168,11 +168,11 @@ class ClockState(msgspec.Struct, frozen=True):
 class ClockRequest(msgspec.Struct, frozen=True):
     """Operator's confirmation that the clock of this machine is right."""
 
-    operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
+    operator: Annotated[str, Meta(description="name", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
     note: Annotated[
         str,
         WireFormat(Annotated[str, Meta(max_length=MAX_NOTE_CHARACTERS)] | None),
-        Meta(description="a note to store with it; may be empty"),
+        Meta(description="a note to store with the confirmation; may be empty"),
     ] = ""
 
 
@@ -266,7 +266,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
             return DescriptorStream(descriptor, written.bytes)
         log.info("store.backup", database=done.path, count=done.transactions)
         if isinstance(done, Rotated) and done.unusable:
-            words = f"these files beside it cannot be used, and are not counted: {', '.join(done.unusable)}"
+            words = f"these files cannot be used, and are not counted: {', '.join(done.unusable)}"
             log.warning("store.backups_unusable", directory=str(asked.into), detail=words)
         return json_response(done)
 

@@ -23,7 +23,7 @@ from posd.storage.store import Store
 #: Maximum number of shifts in a response. Each may have thousands of payments.
 MOST = 20
 LIMIT = Parameter("limit", parameters.whole(1, MOST), "largest number of results", default=1)
-BEFORE = Parameter("before", parameters.whole(1, parameters.MAX_SEQ), "only those before this number", example=8)
+BEFORE = Parameter("before", parameters.whole(1, parameters.MAX_SEQ), "only shifts before this number", example=8)
 #: Years that a report can contain. Dates near the ends of the calendar would overflow.
 YEARS = range(1970, 9000)
 #: Words for the present shift, and for the last closed shift.
@@ -47,7 +47,7 @@ SHIFT = Parameter(
     "shift",
     ParameterKind(_which, {"type": "string", "pattern": f"^({OPEN}|{LAST}|[0-9]{{1,19}})$"}),
     f"in place of `since` and `until`: the number of a closed shift, `{LAST}` for the last one, `{OPEN}` for "
-    "payments since",
+    "payments since the last one",
 )
 TERMINAL = Parameter("terminal", parameters.TEXT, "only this terminal", example="SN-0001")
 TIMEZONE = Parameter(

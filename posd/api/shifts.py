@@ -63,7 +63,7 @@ class ShiftPayment(msgspec.Struct, frozen=True):
         Meta(description="of a correction: the amount in the earlier shift; this shift counts the difference"),
     ] = UNSET
     shift: Annotated[
-        Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="of a correction: the number of that shift")
+        Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="of a correction: the number of the earlier shift")
     ] = UNSET
     currency: Annotated[
         str | UnsetType | None, Meta(description="currency of the counted amount; shifts of earlier versions lack it")
@@ -80,8 +80,8 @@ class ShiftRequest(ClockRequest, frozen=True):
     after: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Meta(
-            description="`up_to` of the last shift, 0 before the first: if the last shift is another one, none "
-            "is closed. So the call may be repeated"
+            description="`up_to` of the last shift, 0 before the first. If it differs, posd closes no shift. So the "
+            "call may be repeated"
         ),
     ] = None
 
@@ -94,9 +94,9 @@ class Shift(msgspec.Struct, frozen=True):
     operator: Annotated[str, Meta(description="who closed it")]
     note: Annotated[str, Meta(description="the note, empty if there is none")]
     uid: Annotated[int | None, Meta(description="the user id of the calling process, null if not known")]
-    after: Annotated[int, Meta(description="it begins after this change of the feed")]
-    up_to: Annotated[int, Meta(description="the last change of the feed that it includes")]
-    database_id: Annotated[str, Meta(description="the database_id of these numbers")]
+    after: Annotated[int, Meta(description="the shift begins after this change of the feed")]
+    up_to: Annotated[int, Meta(description="the last change of the feed in the shift")]
+    database_id: Annotated[str, Meta(description="the database_id of `after` and `up_to`")]
     total: Annotated[
         Exact | None,
         Meta(description="total of its payments and corrections; null if they have several currencies"),
@@ -104,7 +104,7 @@ class Shift(msgspec.Struct, frozen=True):
     totals: Annotated[
         Raw,
         WireFormat(dict[str, object]),
-        Meta(description="its sums by currency, with the members of the report; those of earlier versions have fewer"),
+        Meta(description="its sums by currency, as in the report; shifts of earlier versions have fewer members"),
     ]
     payments: Annotated[list[ShiftPayment], Meta(description="the counted payments")]
 

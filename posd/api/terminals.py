@@ -80,9 +80,9 @@ class Probe(msgspec.Struct, frozen=True):
 
     client_transaction_id: Annotated[Uuid, Meta(description="the requested id; nothing was ever sent under it")]
     result: Annotated[SearchResult, OPEN, Meta(description="the result; `none` if the search works")]
-    reason: Annotated[str | None, Meta(description="why the response is unusable")]
+    reason: Annotated[str | None, Meta(description="why the terminal's reply is unusable; else null")]
     webhook_signature: Annotated[
-        str, Meta(description="the signature that its webhooks must have, empty if none is expected")
+        str, Meta(description="the signature that the terminal's webhooks must have, empty if none is expected")
     ]
     found_before: Annotated[
         bool, Meta(description="whether this search (its method, path, pointer) has found a payment of the terminal")

@@ -22,8 +22,8 @@ class IdentityClaim(msgspec.Struct, frozen=True):
     """Address that a device claims for a terminal."""
 
     base_url: Annotated[str, Meta(description="the address")]
-    source: Annotated[str, Meta(description="source: `config`, `mdns`, or `trusted`: it was used last")]
-    since: Annotated[str | None, Meta(description="time since which it is known")]
+    source: Annotated[str, Meta(description="source of the address: `config`, `mdns`, or `trusted` (used last)")]
+    since: Annotated[str | None, Meta(description="time since which the address is known")]
     proof: Annotated[str, Meta(description="proof that the terminal is there: `pinned`, `ca` or `none`")]
 
 
@@ -76,8 +76,8 @@ UNKNOWN_ID: Mapping[str, Any] = {
     "records_missing_from": Annotated[
         Moment | None,
         Meta(
-            description="a restore lost records: a payment started after this moment may be missing; null: any "
-            "payment before `records_missing_until` may be"
+            description="a restore may have lost what was started after this moment; null: all that was started before "
+            "`records_missing_until`"
         ),
     ],
     "records_missing_until": Annotated[
@@ -89,7 +89,7 @@ UNKNOWN_ID: Mapping[str, Any] = {
 #: Codes without these members. The id is known, may have become known meanwhile, or was not looked up.
 NOT_OF_UNKNOWN_ID = frozenset({"id_reused", "pruned", "internal_error", "forbidden", "method_not_allowed"})
 
-_TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of the transactions that prevent it")]}
+_TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="transactions that prevent this one")]}
 
 #: The codes are part of the contract and never change their meaning.
 PROBLEMS: Mapping[str, ProblemRow] = {
@@ -127,7 +127,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         "The terminal is busy",
         "an open transaction holds the terminal",
         SAME_CALL,
-        {"blocking_transaction": Annotated[Uuid, Meta(description="its id")]},
+        {"blocking_transaction": Annotated[Uuid, Meta(description="id of the transaction that holds the terminal")]},
     ),
     "id_reused": ProblemRow(
         409,
@@ -152,8 +152,8 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     ),
     "chain_conflict": ProblemRow(
         409,
-        "Another operation of the chain is open or ended it",
-        "another operation of the same chain, of any type, is open or has ended it",
+        "Another operation of the chain is open, or has ended the chain",
+        "another operation of the same chain, of any type, is open, or has ended the chain",
         ASK_PERSON,
         _TRANSACTIONS,
     ),
@@ -166,7 +166,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         {
             "asked": Annotated[Exact, Meta(description="the requested sum")],
             "allowed": Annotated[Exact, Meta(description="the allowed sum")],
-            "transactions": Annotated[list[Uuid], Meta(description="ids of the counted operations")],
+            "transactions": Annotated[list[Uuid], Meta(description="ids of the operations that reduce `allowed`")],
         },
     ),
     "expired": ProblemRow(
@@ -175,7 +175,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         "`not_after` has passed: the request was not sent, and will not be",
         NEW_ID_OK,
         {
-            "not_after": Annotated[Moment, Meta(description="the time until which it could be sent")],
+            "not_after": Annotated[Moment, Meta(description="the time limit of the request")],
             "now": Annotated[Moment, Meta(description="the time by the clock of this machine")],
         },
     ),
@@ -191,22 +191,22 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         "the database was restored or is an older copy, and lacks the id: the request may have been sent before",
         ASK_PERSON,
         {
-            "since": Annotated[Moment, Meta(description="time of the restore, or of its discovery")],
+            "since": Annotated[Moment, Meta(description="time of the restore, or when posd found the older copy")],
             "how": Annotated[str, Meta(description="what happened, and the command that confirms it")],
         },
     ),
     "not_found": ProblemRow(404, "Not found", "there is no such path, or no record with this id", FIX_CALL),
     "pruned": ProblemRow(
         410,
-        "Its record was removed",
+        "The record was removed",
         "the id was used, and its record was removed by retention",
         ASK_PERSON,
         {
             "result": Annotated[str, Meta(description="of a payment: its result")],
             "transaction_type": Annotated[str | None, Meta(description="of a payment: its type")],
-            "print_status": Annotated[str | None, Meta(description="of a print job: its end")],
-            "terminal": Annotated[str | None, Meta(description="serial number of its terminal")],
-            "ended_on": Annotated[str, Meta(description="the day on which it ended")],
+            "print_status": Annotated[str | None, Meta(description="of a print job: its final status")],
+            "terminal": Annotated[str | None, Meta(description="serial number of the terminal")],
+            "ended_on": Annotated[str, Meta(description="the day on which the payment or print job ended")],
         },
         optional=True,
     ),
@@ -215,14 +215,14 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     ),
     "already_final": ProblemRow(
         409,
-        "It has already ended",
-        "abort, release, resolve: it has ended",
+        "The payment or print job has already ended",
+        "abort, release, resolve: the payment or print job has ended",
         extra={"outcome": Annotated[Any, WireFormat("TransactionOutcome | None"), Meta(description="the outcome")]},
         optional=True,
-        print_extra={"outcome": Annotated[Any, WireFormat("PrintJob | None"), Meta(description="the job")]},
+        print_extra={"outcome": Annotated[Any, WireFormat("PrintJob | None"), Meta(description="the print job")]},
     ),
     "nothing_running": ProblemRow(
-        409, "The terminal runs nothing", "abort: the terminal says that it runs nothing; posd asks for its outcome"
+        409, "The terminal runs nothing", "abort: the terminal says that it runs nothing; posd asks for the outcome"
     ),
     "clock_unsure": ProblemRow(
         503,
@@ -231,7 +231,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         SAME_CALL,
     ),
     "not_abortable": ProblemRow(
-        409, "No abort may be sent for it", "abort: it could stop another payment, or the terminal has no abort for it"
+        409, "No abort may be sent", "abort: it could stop another payment, or the terminal cannot abort this one"
     ),
     "call_outstanding": ProblemRow(
         409, "A call to the terminal is under way", "resolve, release: a call to the terminal has not returned yet"
@@ -251,7 +251,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         "one process or user has too many connections or streams, or has started too much today; ask again later",
         SAME_CALL,
         {
-            "limit": Annotated[str, Meta(description="which one (docs/reference/resource-limits.md)")],
+            "limit": Annotated[str, Meta(description="name of the limit (docs/reference/resource-limits.md)")],
             "retry_after_seconds": Annotated[int, Meta(description="repeat the call after this many seconds")],
         },
     ),
@@ -283,7 +283,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         "A fault of posd",
         "posd failed; if the call starts something, repeat the same call with the same id",
         SAME_CALL,
-        {"error_id": Annotated[str, Meta(description="id of the fault in the log")]},
+        {"error_id": Annotated[str, Meta(description="id by which the log names the fault")]},
     ),
 }
 

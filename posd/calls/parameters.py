@@ -245,7 +245,7 @@ PRINT_JOB_ID = Parameter(
     "print_job_id", JOB_ID, "an id that the till chose; upper and lower case are the same", example="receipt-1042"
 )
 SERIAL = Parameter("serial", TEXT, "serial number of a terminal", example="SN-0001")
-QUARANTINE_ID = Parameter("id", whole(1, MAX_SEQ), "its id in the list", example=1)
+QUARANTINE_ID = Parameter("id", whole(1, MAX_SEQ), "id of the body in the quarantine", example=1)
 PATH: Mapping[str, Parameter] = {item.name: item for item in (TRANSACTION_ID, PRINT_JOB_ID, SERIAL, QUARANTINE_ID)}
 
 #: Parameters of queries.
@@ -258,7 +258,7 @@ TERMINAL = Parameter("terminal", TEXT, "only those of this terminal", example="S
 SALE = Parameter(
     "sale", ParameterKind(composed, TEXT.schema), "only those of this sale", example="2026-11-20/till-3/1042"
 )
-EXTERNAL_REFERENCE = Parameter("external_reference", TEXT, "only those with this reference", example="ticket 1042")
+EXTERNAL_REFERENCE = Parameter("external_reference", TEXT, "only print jobs with this reference", example="ticket 1042")
 ATTENTION = Parameter("attention", FLAG, "`true`: only those that an operator should check", default=False)
 SINCE = Parameter("since", MOMENT, "only those created at this time or later", example="2026-11-20T00:00:00Z")
 UNTIL = Parameter("until", MOMENT, "only those created before this time", example="2026-11-21T00:00:00Z")
@@ -302,7 +302,7 @@ FEED_AFTER = Parameter(
 FEED_WITH = Parameter(
     "with",
     one_of(FeedWith),
-    "adds `outcome` to each change of a payment that had ended by then; `outcome,metadata` also adds the "
+    "adds `outcome` to each change of an ended payment: the outcome at that change; `outcome,metadata` also adds the "
     "till's metadata",
     example="outcome",
 )

@@ -70,8 +70,8 @@ class Notice(msgspec.Struct, frozen=True):
 class CutOff(msgspec.Struct, frozen=True):
     """Notice that posd is disconnecting a client that reads nothing."""
 
-    code: Annotated[Literal["cut_off"], Meta(description="always this")]
-    detail: Annotated[str, Meta(description="for how long, and how to resume; for people")]
+    code: Annotated[Literal["cut_off"], Meta(description="always `cut_off`")]
+    detail: Annotated[str, Meta(description="for how long the client read nothing, and how to resume; for people")]
 
 
 class Ended(msgspec.Struct, frozen=True):

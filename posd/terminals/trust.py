@@ -153,7 +153,7 @@ def _reason(
             "(posd terminals pin)"
         )
     return (
-        f"breaks a rule, itself or its CA ({error.verify_message}), and another ca_file does not help: pin the "
+        f"or its CA breaks a rule ({error.verify_message}), and another ca_file does not help: pin the "
         "certificate (posd terminals pin), or have its CA issue a right one"
     )
 

@@ -1,4 +1,4 @@
-"""Two canonical forms of JSON: the text that JavaScript writes, and the index words of its members.
+"""Two canonical forms of JSON: the text that JavaScript writes, and index words of an object's members.
 
 The first form is the text that a terminal has after it parses JSON and serialises it again, by
 `JSON.stringify(JSON.parse(text))`. The form has no spaces, members in their order, every number as the shortest text of
@@ -27,7 +27,7 @@ _LAST_INDEX = 2**32 - 2
 
 
 class NotCanonical(ValueError):
-    """JSON that JavaScript would write differently. The message has the place and the reason."""
+    """JSON with a value that JavaScript would change. The message has the place and the reason."""
 
 
 def canonical(text: bytes) -> bytes:

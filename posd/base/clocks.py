@@ -9,20 +9,19 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-#: Returns the wall clock of this machine, in UTC. posd never sorts by this clock.
+#: Returns the time of this machine's wall clock, in UTC. posd never sorts by this clock.
 wall: Callable[[], datetime] = partial(datetime.now, UTC)
 #: Returns the seconds since the boot, including sleep.
 elapsed: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
-#: Change of the wall clock against the boot clock above which the wall clock counts as set.
+#: The wall clock was set if it moved by more than this against the boot clock.
 SET = timedelta(seconds=2)
 
 
 def monotonic() -> float:
-    """Return the running loop's clock (s). In a thread without a loop, return the system's monotonic clock, which is
-    the same clock.
+    """Return the time of the running loop's clock (s). Only differences have a meaning.
 
-    Only differences have a meaning.
+    In a thread without a loop, return the time of the system's monotonic clock, which is the same clock.
     """
     try:
         return asyncio.get_running_loop().time()
@@ -46,8 +45,9 @@ async def tick(seconds: float) -> None:
 
 
 def started() -> float:
-    """Return the start of this process, on the clock of `elapsed` (field 22 of proc(5) stat). Return the present time
-    if the kernel hides it.
+    """Return the start of this process, on the clock of `elapsed` (field 22 of proc(5) stat).
+
+    Return the present time if the kernel hides the start.
     """
     with suppress(OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text("ascii").rpartition(")")[2].split()
@@ -56,7 +56,7 @@ def started() -> float:
 
 
 class ProcessMoment:
-    """Moment in the life of this process, in terms of the present wall clock, even if that clock was corrected since.
+    """Moment in the life of this process. A later correction of the wall clock does not change it.
 
     `elapsed`: seconds since the boot, including sleep. `then`: the moment on that clock; None: now.
     """
@@ -72,7 +72,7 @@ class ProcessMoment:
         return self._elapsed() - self._then
 
     def at(self, wall: datetime) -> datetime:
-        """Return the moment on a wall clock that shows `wall` now. The result changes only if the clock is set."""
+        """Return the moment as wall time. `wall`: present wall time. The result changes only if the clock is set."""
         found = wall - timedelta(seconds=self.seconds)
         if self._told is None or abs(found - self._told) > SET:
             self._told = found

@@ -9,7 +9,7 @@ import os
 import signal
 from collections import Counter
 
-# Each line has the points of one action. Payments: start, event, abort, search, recorded silence or proof, operator's
+# Each line lists the points of one action. Payments: start, event, abort, search, recorded silence or proof, operator's
 # decision. Print jobs: start, webhook, poll, recovery. Then replies to a till, and the recovery of payments. Storage:
 # backup, restore up to the new file, replacement of a file, retention, each COMMIT.
 _POINTS = """

@@ -31,7 +31,7 @@ class Family(msgspec.Struct, frozen=True):
 
 
 def table(text: str) -> Mapping[str, Family]:
-    """Return metrics by name, in the order of display.
+    """Return the metrics of a table by name, in the order of the table.
 
     Each line has the type, the name, the labels separated by commas (- for none), and the help. An indented line
     continues the previous line.
@@ -158,7 +158,8 @@ def _is_here(host: str) -> bool:
 
 # Metrics of every process of posd: memory, processor time, descriptors.
 #
-# The names have a prefix, because node_exporter uses the usual names for itself when it reads a text file.
+# The names have a prefix. Otherwise they would conflict with the names of node_exporter, when it reads posd's metrics
+# from a text file.
 
 
 def process_table(prefix: str) -> str:

@@ -78,7 +78,7 @@ class FairQueue:
         self._free += 1
 
 
-#: Ends the turn of the present call.
+#: Function that ends the turn of the present call.
 _end_present: ContextVar[Callable[[], None] | None] = ContextVar("turn", default=None)
 
 
@@ -104,7 +104,7 @@ _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, FairQueue] = WeakKeyDictio
 
 
 async def read_apart(read: Callable[[bytes], _Result], body: bytes, sender: str) -> _Result:
-    """Return the result of a pure function for a body, or raise its exception."""
+    """Return `read(body)`, or raise its exception. A large body is read in the thread. `sender`: owner of the turn."""
     if len(body) <= APART_BYTES:
         return read(body)
     queue = _queues.setdefault(asyncio.get_running_loop(), FairQueue(1))

@@ -1,6 +1,6 @@
 """Files: creation with private access, atomic replacement, sync and locks.
 
-Another account can write to the daemon's state folder. So any name in that folder can be a link to a file of root.
+An account other than root can write to the daemon's state folder. So any name in it can be a link to a file of root.
 """
 
 import ctypes
@@ -15,9 +15,9 @@ from pathlib import Path
 
 #: Errors of file systems that cannot sync a folder: some network shares and user-space file systems.
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
-#: Number of bytes that are rewritten at a time.
+#: Number of bytes that `rewrite_and_fsync` rewrites at a time.
 CHUNK_BYTES = 1 << 18
-#: struct flock (fcntl(2)): type, whence, start, length, process. SQLite's own locks are near 2^30.
+#: Fields of struct flock (fcntl(2)): type, whence, start, length, process. SQLite's own locks are near byte 2^30.
 _OF_INODE = ("@hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 1 << 40, 1, 0)
 
 
@@ -174,7 +174,7 @@ def lock(path: Path) -> int:
 
 
 def lock_inode(path: Path) -> int:
-    """Lock a database file, whatever its name. Return its descriptor.
+    """Lock a database file by its inode, so also for other paths to it. Return the descriptor of the lock.
 
     The lock belongs to this descriptor, and covers a byte that SQLite does not lock. So it does not conflict with
     SQLite's locks, not even on a network file system. Close the descriptor only after SQLite has closed the file,

@@ -51,8 +51,9 @@ PrintJobId = Annotated[str, Meta(pattern=f"^{ID_PATTERN}$")]
 
 
 def is_print_job_id(text: str) -> bool:
-    """Return whether a text can be the id of a print job. An id of dots only is refused, because the id is part of
-    paths, where dots lead to the parent.
+    """Return whether a text can be the id of a print job.
+
+    An id of dots only is refused, because the id is part of paths, where dots lead to the parent folder.
     """
     return _ID.fullmatch(text) is not None
 

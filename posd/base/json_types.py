@@ -102,7 +102,7 @@ def _faults(document: object) -> Iterator[str]:
             yield f"{path} {_HALF}"
 
 
-#: Path of names and indexes to a part; empty for the whole document.
+#: Path of names and indexes to a part of a document; empty for the whole document.
 Place = tuple[str | int, ...]
 
 
@@ -163,7 +163,7 @@ def number_or_nan(literal: str) -> Decimal:
 
 
 #: Maximum number of digits before the point and after the point, without an exponent. Every database and language with
-#: decimals supports this number. PostgreSQL supports 131,072 before and 16,383 after the point.
+#: decimals supports such numbers. PostgreSQL supports 131,072 before and 16,383 after the point.
 MAX_NUMBER_DIGITS = 1000
 #: Pattern that matches every number that may have more digits, and few others.
 _MAY_BE_LONG = re.compile(rb"[eE][+-]?[0-9]{3,}[\s,}\]]|[0-9]{500}")
@@ -186,7 +186,7 @@ def long_numbers(text: bytes) -> Iterator[Place]:
                 yield place
 
 
-#: Maximum number of digits of a whole number as text: more than any id has.
+#: Maximum number of digits of a whole number that `as_text` writes out: more than any id has.
 MAX_WHOLE_DIGITS = 64
 
 
@@ -224,7 +224,7 @@ _PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_float=number_or_nan, pa
 # | a byte order mark before the document                                   | nothing                                |
 # | characters after the document, without a quote or an opening bracket    | nothing                                |
 #
-# Each place is reported, so that a reader can refuse a damaged member that it needs.
+# Each place is reported, so that the caller can refuse a damaged member that it needs.
 
 #: Longest damaged text that is read, in bytes. The limit is several times as long as an event that echoes 16 KiB of
 #: metadata. The parser is slow, and one terminal must not delay the others.
@@ -341,8 +341,9 @@ class _Repairer:
         return shown, False
 
     def _literal(self, place: Place) -> None:
-        """Read a value without quotes and brackets. If a comma or a closing bracket follows at once, the value is
-        missing.
+        """Read a value without quotes and brackets.
+
+        If a comma or a closing bracket follows at once, the value is missing.
         """
         found = _VALUE.match(self._text, self._at)
         assert found is not None  # noqa: S101 - it matches nothing at all, too
@@ -356,7 +357,7 @@ class _Repairer:
             raise BrokenStructure("it is neither an object nor any other value")
 
     def _skip(self) -> None:
-        """Skip an array or object without its members."""
+        """Skip an array or object without reading its members."""
         expected: list[str] = []
         for found in _BRACKET.finditer(self._text, self._at):
             bracket = found[0]
@@ -392,7 +393,7 @@ class _Repairer:
         return BrokenStructure(f"its structure is broken at character {self._at}")
 
 
-# Functions for readers: valid JSON unchanged, damaged JSON mended.
+# Functions for callers: valid JSON is returned unchanged, and damaged JSON is mended.
 
 
 def readable(body: bytes) -> RepairedText:
@@ -408,9 +409,9 @@ def readable(body: bytes) -> RepairedText:
 
 
 def decoded(body: bytes) -> tuple[Any, frozenset[Place]]:
-    """Return the decoded text (see `json_types.decode`) and the places of damaged parts.
+    """Return the decoded text (see `decode`) and the places of damaged parts.
 
-    Valid JSON is parsed only once, because this runs for each event. Raise ValueError as `readable`.
+    Valid JSON is parsed only once, because this function runs for each event. Raise ValueError as `readable` does.
     """
     try:
         return decode(body), frozenset()
@@ -453,22 +454,22 @@ ENCODER = msgspec.json.Encoder(decimal_format="number")
 encode: Callable[[Any], bytes] = ENCODER.encode
 
 
-#: Stored amount: its members, and those of `extra_taxes`, each with its original digits.
+#: Decoder of a stored amount: its members, and those of `extra_taxes`, each with its original digits.
 AMOUNT = msgspec.json.Decoder(dict[str, Decimal | dict[str, Decimal]])
 
 
 class WireFormat(msgspec.Struct, frozen=True):
     """Wire type of a field that is stored as another type. `required`: the field must be present.
 
-    A type that is given as text belongs to the API's documents, which this package does not import.
+    `type` can be the name of a type, as text, because this package does not import the API's documents.
     """
 
     type: Any
     required: bool = False
 
 
-#: Marks an open set of words in a response: a client must accept words of later versions. The key `later` marks an open
-#: set of lines of a history. Its value is the schema of unknown lines.
+#: Mark of an open set of words in a response: a client must accept words of later versions. For the lines of a history,
+#: which are an open set too, the key `later` of `extra` gives the schema of unknown lines.
 OPEN = Meta(extra={"open": True})
 
 #: A time in posd's format.

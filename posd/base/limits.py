@@ -1,4 +1,4 @@
-"""Table of the limits on the data of one sender: amount and owner.
+"""Table of the limits of one sender: the amount, and to whom each limit applies.
 
 A sender is authentic: a terminal with a valid token, or a program on this machine that may open a socket.
 `posd.httpd.admission` limits unknown senders on the LAN. A call or callback beyond a limit gets 429 or 503 and can be
@@ -21,7 +21,7 @@ MAX_DOCUMENT_BYTES = 240 * KIB
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A limit: its name in metrics, logs and responses, its value and unit, and its owner.
+    """A limit: its name in metrics, logs and responses, its value and unit, and to whom it applies (`of`).
 
     `posd explain` and docs/reference/resource-limits.md describe the response above the limit, and the reason for the
     limit.
@@ -67,7 +67,7 @@ FREE_FOR_PAYMENTS = Limit("free_for_payments", 16 * MIB, "bytes free on the disk
 #: All limits, in the order of the table.
 ALL = tuple(item for item in list(globals().values()) if isinstance(item, Limit))
 
-#: On a small disk, this part of the disk's size replaces the limit: a 100th and a 200th.
+#: On a small disk, the size of the disk divided by this number replaces the limit.
 _PARTS = {FREE_FOR_EXTRAS.name: 100, FREE_FOR_PAYMENTS.name: 200}
 
 
@@ -82,9 +82,7 @@ START_BYTES = 4 * KIB
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """Maximum number of connections: to the till socket, by user, by process, to the admin socket and to the feed
-    socket.
-    """
+    """Maximum numbers of connections: to the till, admin and feed sockets, and of one user or process."""
 
     tills: int
     user: int
@@ -109,10 +107,10 @@ DESCRIPTORS = (
 
 
 def places(descriptors: int) -> ConnectionLimits:
-    """Return the maximum number of connections of each kind for a number of descriptors. Their sum never exceeds that
-    number.
+    """Return the maximum numbers of connections for which `descriptors` are enough.
 
-    A user has at most five sixths of the till socket, and a process a quarter, so that others can connect.
+    A user can have at most five sixths of the connections to the till socket, and a process a quarter, so that others
+    can connect.
     """
     left = max(8, descriptors - LAN_DESCRIPTORS - OWN_DESCRIPTORS)
     operators = min(CONNECTIONS_OF_OPERATORS.value, left // 4)

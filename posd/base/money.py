@@ -89,10 +89,10 @@ def sum_of(amount: Mapping[str, object]) -> Decimal:
 
 # Units of amounts on the wire.
 
-#: The till's unit, the same unit without fractions, and hundredths.
+#: Unit of amounts on the wire: the till's unit, the same unit without fractions, or hundredths.
 AmountUnit = Literal["main", "whole", "hundredths"]
 AMOUNT_UNITS: Final[tuple[AmountUnit, ...]] = ("main", "whole", "hundredths")
-#: Unit -> maximum number of digits after the point of a till's amount. The wire supports no more digits.
+#: Unit -> maximum number of digits after the point that the amount of a till may have.
 MOST_DIGITS: Final[Mapping[AmountUnit, int]] = {"main": MAX_FRACTION_DIGITS, "whole": 0, "hundredths": 2}
 
 
@@ -126,12 +126,12 @@ def fits(number: Decimal, digits: int) -> bool:
 
 
 def to_wire(number: Decimal, unit: AmountUnit) -> Decimal:
-    """Return an amount in a unit of the wire. In the till's unit it keeps its digits."""
+    """Convert a till's amount to a unit of the wire. In the till's own unit it keeps its digits."""
     if unit == "main":
         return number
     return number.scaleb(MOST_DIGITS[unit], EXACT).quantize(Decimal(1), context=EXACT)
 
 
 def from_wire(number: Decimal, unit: AmountUnit) -> Decimal:
-    """Return an amount of the wire in the till's unit, exactly."""
+    """Convert an amount of the wire to the till's unit, exactly."""
     return number.scaleb(-2, EXACT) if unit == "hundredths" else number

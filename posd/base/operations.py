@@ -1,8 +1,8 @@
 """Operation types, one row each: request to the terminal, effect on money, and allowed following operations.
 
-The terminal API describes only the charge completely. For the other types it has words and references, and the paths
-here are assumptions (`posd.config.profile`). To add an operation, add a word to `OperationType` and a row here. The
-meaning of a reply does not depend on the type: see `posd.payments.answers`.
+The terminal API describes only the charge completely. For the other types it gives only their names in events and
+their references. The paths here are assumptions (`posd.config.profile`). To add an operation, add a word to
+`OperationType` and a row here. The meaning of a reply does not depend on the type: see `posd.payments.answers`.
 """
 
 from collections.abc import Mapping

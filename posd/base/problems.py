@@ -52,10 +52,10 @@ FIX_CALL, SAME_CALL, ASK_PERSON, NEW_ID_OK = StartStep
 
 
 class ProblemRow(msgspec.Struct, frozen=True):
-    """Properties of a problem code: HTTP status, title, condition, and its own fields (name -> type).
+    """Properties of a problem code: HTTP status, title, condition (`when`), and its own fields (name -> type).
 
-    `optional`: fields that some problems of the code lack. `print_extra`: fields in calls for print jobs, if they
-    differ. `next_step`: next step in calls that start something; None if no such call returns the code.
+    `optional`: whether some problems of the code lack these fields. `print_extra`: the fields in calls for print jobs,
+    if they differ. `next_step`: next step in calls that start something; None if no such call returns the code.
     """
 
     status: int

@@ -17,11 +17,11 @@ from posd.base.clocks import monotonic
 
 #: Replacement of a token.
 REDACTED = "[redacted]"
-#: Approximate number of bytes of a piece of a body. Each piece takes at most a few milliseconds.
+#: Approximate size of a piece of a body, in bytes. Each piece takes at most a few milliseconds.
 PIECE_BYTES = 4 * 1024
-#: Maximum number of bytes of a piece without a place to cut. No genuine echo is so long.
+#: Maximum size of a piece in which no place to cut is found. No genuine callback URL is so long.
 MAX_PIECE_BYTES = 16 * 1024
-#: Duration of one step on the event loop, in seconds.
+#: Longest time of one step on the event loop, in seconds.
 TURN_SECONDS = 0.005
 #: Maximum number of nested encodings that are decoded. JSON in a string of JSON in a query has three.
 MAX_LEVELS = 8
@@ -41,7 +41,7 @@ _SUBJECT = re.compile(
     r"([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})|(?:[iI]d|print_job)\"?\s*[:=]\s*\"?([\w.-]{1,64})",
     re.ASCII,
 )
-#: Byte -> the same letter for all characters of a token, escaped or not, so that the search for a long run is fast.
+#: Byte -> A if it can be part of a token, escaped or not, else a space. So the search for a long run is fast.
 _SHAPE = re.sub(rb"[^ ]", b"A", re.sub(rb"[^\w\\%-]", b" ", bytes(range(256))))
 _LONG_RUN = b"A" * ids.TOKEN_CHARACTERS
 #: Escapes of the letters in the word `webhooks`, and of the first character of an escape.
@@ -49,7 +49,7 @@ _ESCAPED_LETTER = re.compile(rb"(?:\\u00|%)(?:25|5[cC]|[67])")
 
 
 class Redactor:
-    """Redactor of callback tokens. Without the `keys` of the callback URLs, it finds tokens only in URLs."""
+    """Redactor of callback tokens. Without `keys`, the keys of the tokens, it finds tokens only in URLs."""
 
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
         self.keys = keys
@@ -59,9 +59,9 @@ class Redactor:
         return self.body(text.encode("utf-8", "surrogatepass"), *subjects).decode("utf-8", "surrogatepass")
 
     def body(self, body: bytes, *subjects: str) -> bytes:
-        """Return the bytes without the tokens in callback URLs, and without the tokens of ids.
+        """Return the bytes without callback tokens, in URLs and alone.
 
-        The ids are `subjects`, and the ids in the text. The result of JSON is JSON.
+        A token alone is found if its id is one of `subjects` or in the body. JSON stays JSON.
         """
         steps = self._steps(body, subjects)
         while True:

@@ -15,9 +15,9 @@ from posd.base import limits
 from posd.base.limits import Limit
 from posd.base.text import Text
 
-#: `effect`: store the raw bytes and their effect in one commit.
+#: Stored data of a callback. `effect`: the raw bytes and their effect, in one commit.
 Keeps = Literal["effect", "quarantine", "nothing"]
-#: Retry-After in seconds: after a refusal by disk or memory, and after a limit, which lasts longer. A terminal itself
+#: Retry-After in seconds: SOON if disk or memory is short, LATER after a limit, which lasts longer. A terminal itself
 #: waits longer than SOON and at most LATER.
 SOON, LATER = 2, 60
 
@@ -28,10 +28,10 @@ def _unusable(word: str, status: int, en: str = "", es: str = "") -> tuple[str, 
 
 
 class CallbackResult(Enum):
-    """Result of a callback -> status of the reply, stored data, whether to inform an operator, Retry-After (s), reason.
+    """Result of a callback, with status of the reply, stored data, attention, Retry-After (s), and reason.
 
-    An attention of the record informs the operator, if the record is known. The operator reads the reason, also in
-    Spanish; its values are in braces.
+    `attention`: whether to inform an operator, by an attention of the record if the record is known. The operator reads
+    the reason, also in Spanish. Values in it have their names in braces.
     """
 
     APPLIED = ("applied", 200, "effect")

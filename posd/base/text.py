@@ -1,8 +1,8 @@
-"""Text for people: conversion of untrusted text to displayable form, and languages (architecture, Rules that hold
-everywhere).
+"""Text for people: safe display of untrusted text, and languages.
 
 A serial, a terminal's message or a till's note may contain line ends, cursor movements, reversed text or invisible
-characters. All output for people and for the log uses these functions.
+characters. All output for people and for the log uses these functions (docs/design/architecture.md, Rules that hold
+everywhere).
 """
 
 import json

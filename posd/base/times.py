@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from posd import RELEASED
 
-#: The limits of the calendar.
+#: The first and the last moment that a datetime can hold.
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
@@ -23,7 +23,7 @@ def parse_iso(text: str) -> datetime:
 
 
 def read_moment(text: object) -> datetime:
-    """Parse a time from a caller, in UTC, limited to the calendar.
+    """Parse a time from a caller, and return it in UTC, within `FIRST` and `LAST`.
 
     Raise ValueError with the reason for an invalid time, or for a time without an offset, whose zone is unknown.
     """
@@ -37,7 +37,7 @@ def read_moment(text: object) -> datetime:
 
 
 def in_utc(moment: datetime) -> datetime:
-    """Return a time in UTC, limited to the calendar."""
+    """Return a time in UTC, within `FIRST` and `LAST`."""
     try:
         return moment.astimezone(UTC)
     except (OverflowError, ValueError):  # ValueError: a time without an offset counts as local time

@@ -42,10 +42,10 @@ def _stated(protocol: int) -> ssl.SSLContext:
 
 
 def client(ca_file: Path | None = None, *, system: bool = False) -> ssl.SSLContext:
-    """Return the context of a client that verifies chain and name, with `ca_file`, and with the system's CAs if
-    `system`.
+    """Return the context of a client that verifies chain and name.
 
-    Without a file and without `system`, the context trusts no certificate. Raise OSError if the file cannot be used.
+    The client trusts the CAs of `ca_file`, and the system's CAs if `system`. With neither, it trusts no certificate.
+    Raise OSError if the file cannot be used.
     """
     context = _stated(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = True

@@ -1,4 +1,4 @@
-"""Certificate: its fields, parsed from DER, and checks of its dates and names. No I/O.
+"""Fields of a certificate, parsed from DER, and checks of its dates and names. No file is read here.
 
 Serving, renewal, `GET /status`, `posd tls status` and `posd doctor` use these rules.
 """
@@ -34,8 +34,10 @@ class Validity(StrEnum):
 
 
 class CertificateInfo(msgspec.Struct, frozen=True):
-    """Description of a certificate: times in UTC, the fingerprint in lower hex without colons; subject and issuer as in
-    RFC 4514 (`CN=…`), in printable characters.
+    """Description of a certificate. Times are in UTC.
+
+    The fingerprint is in lower hex without colons. Subject and issuer are in the form of RFC 4514 (`CN=…`), in
+    printable characters.
     """
 
     subject: str
@@ -76,10 +78,7 @@ class Subjects(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...] = ()
 
     def __or__(self, other: "Subjects") -> "Subjects":
-        """Return the names and addresses of this object and another one, without duplicates.
-
-        The names of this object come first.
-        """
+        """Return the union of both, without duplicates. The names of this object come first."""
         return Subjects(
             tuple(dict.fromkeys((*self.names, *other.names))),
             tuple(dict.fromkeys(map(canonical, (*self.addresses, *other.addresses)))),
@@ -128,16 +127,16 @@ def renewal_reasons(info: CertificateInfo, wanted: Subjects, now: datetime) -> t
 
 
 def ca_reasons(ca: CertificateInfo, now: datetime) -> tuple[str, ...]:
-    """Return the reasons for a next CA, if any."""
+    """Return the reasons to create the next CA, if any."""
     days = ca.days_left(now)
     return (f"its CA ends in {days} days",) if days < OVERLAP_DAYS + RENEWAL_DAYS else ()
 
 
 def has_followed(ca: CertificateInfo, following: CertificateInfo, now: datetime) -> bool:
-    """Return whether the new CA must sign. The new CA must sign if the old CA has ended, or ends soon and there was
-    enough time to install the new CA.
+    """Return whether `following`, the next CA, must sign.
 
-    A new certificate of the old CA would end with that CA, and would have to be renewed at once.
+    It must sign if `ca` has ended, or if `ca` ends soon and there was enough time to install the next CA. A new
+    certificate of `ca` would end with `ca`, and would have to be renewed at once.
     """
     left, waited = ca.days_left(now), (now - following.not_before).days
     return left < 1 or (left < RENEWAL_DAYS and waited >= OVERLAP_DAYS // 2)
@@ -178,7 +177,7 @@ def called_as(listen_host: str, advertise_host: str, own: Callable[[], Iterable[
     """Return the names by which terminals may call the listener. The listener's certificate must have these names.
 
     `listen_host`: the address to which it binds. `advertise_host`: the configured name or address; "": each terminal
-    receives the address that faces it. `own`: returns the addresses of this machine.
+    receives the address of the interface that faces it. `own`: returns the addresses of this machine.
     """
     if advertise_host:
         return Subjects(addresses=(advertise_host,)) if is_address(advertise_host) else Subjects((advertise_host,))
@@ -206,7 +205,7 @@ def called_as(listen_host: str, advertise_host: str, own: Callable[[], Iterable[
 #: Tags (X.690, 8.1.2): universal types, and context-specific types of X.509.
 SEQUENCE, UTC_TIME, GENERALIZED_TIME = 0x30, 0x17, 0x18
 VERSION, EXTENSIONS, DNS_NAME, URI, IP_ADDRESS = 0xA0, 0xA3, 0x82, 0x86, 0x87
-#: Codecs of the texts that are not UTF-8: BMPString, UniversalString.
+#: Tag of a text that is not UTF-8 (BMPString, UniversalString) -> its codec.
 CODECS: Final = {0x1E: "utf-16-be", 0x1C: "utf-32-be"}
 
 #: Encoded object identifiers: subjectAltName (2.5.29.17), and the parts of a name that have a short form in RFC 4514.
@@ -222,7 +221,7 @@ SHORT: Final = {
     b"\x09\x92\x26\x89\x93\xf2\x2c\x64\x01\x01": "UID",
     b"\x09\x92\x26\x89\x93\xf2\x2c\x64\x01\x19": "DC",
 }
-#: Parts of a name that may be a serial: common name, serial number (2.5.4.5).
+#: Parts of a name that may contain a terminal's serial: common name, serial number (2.5.4.5).
 SERIAL_PARTS: Final = (b"\x55\x04\x03", b"\x55\x04\x05")
 
 _TIME = re.compile(r"\d{14}Z", re.ASCII)
@@ -256,7 +255,7 @@ def read_certificate(der: bytes) -> CertificateInfo:
 
 
 def has_serial(der: bytes, serial: str) -> bool:
-    """Return whether a certificate has a serial, in any case of its letters.
+    """Return whether a certificate contains a terminal's serial, in upper or lower case.
 
     The serial may be the common name or the serial number of the subject. In the subjectAltName it may be a label of a
     DNS name, or a whole DNS name or URI. The certificate is not verified here.
@@ -305,7 +304,7 @@ def _fields(der: bytes) -> list[Item]:
 
 
 def _items(data: bytes) -> Iterator[Item]:
-    """Yield tag and content of each item in `data`. Raise ValueError."""
+    """Yield tag and content of each DER item in `data`. Raise ValueError if an item is cut off."""
     at = 0
     while at < len(data):
         try:

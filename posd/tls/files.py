@@ -1,8 +1,8 @@
 """Files of a TLS directory: paths, reading and writing, the lock for writing, and the served pair.
 
-A certificate with its key is loaded into a new context and tested first. The test is a handshake in memory with a
-client that trusts exactly this certificate. The test needs only `ssl`, and detects the same faults as a terminal: a
-mismatched key, an expired certificate, a certificate that is not for servers.
+Before a certificate is served, it is loaded with its key into a new context and tested. The test is a handshake in
+memory with a client that trusts exactly this certificate. The test needs only `ssl`, and detects the same faults as a
+terminal: a mismatched key, an expired certificate, a certificate that is not for servers.
 """
 
 import os
@@ -21,7 +21,7 @@ from posd.base.files import lock as lock_file
 from posd.base.files import replace
 from posd.tls.certificate import CertificateInfo, Subjects, Validity, read_certificate
 
-#: Advice for an unusable file or pair.
+#: Advice if a file or a pair of certificate and key cannot be used.
 CURE = "give the matching pair in [webhooks] certificate and private_key, or make one with: posd tls init"
 
 
@@ -34,10 +34,10 @@ class SubjectError(TlsError):
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """Paths in one TLS directory. `certificate`: server certificate, followed by the CA's.
+    """Paths in one TLS directory. `certificate`: server certificate, followed by its CAs.
 
     `given`: names and addresses from `init`, as JSON. `next_ca_certificate` and its key exist while a new CA waits to
-    be installed on the terminals. `new_ca`: fingerprint of a CA that replaced another CA by command. The file exists
+    be installed on the terminals. `new_ca`: fingerprint of a CA that replaced another CA by command. This file exists
     until the database has the fingerprint.
     """
 
@@ -115,7 +115,7 @@ def there(path: Path) -> bool:
 
 
 def read(path: Path, what: str) -> bytes:
-    """Return the bytes of a file. Raise TlsError, whose message has the purpose of the file."""
+    """Return the bytes of a file. Raise TlsError. `what`: purpose of the file, for the message of the error."""
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
@@ -126,7 +126,7 @@ def read(path: Path, what: str) -> bytes:
         ) from error
 
 
-#: First certificate in a PEM file.
+#: Pattern of a certificate in a PEM file. Only the first certificate of a file is used.
 _FIRST = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
 
 
@@ -143,8 +143,8 @@ def describe(path: Path) -> CertificateInfo:
 def writing(directory: Path) -> Iterator[None]:
     """Lock the directory for writing during the block. Raise TlsError, also in place of OSError.
 
-    The timer, the daemon and the operator may renew at the same moment. A renewal between two files of an `init` would
-    match neither the old nor the new files.
+    The timer, the daemon and the operator may renew at the same moment. Without the lock, a renewal between two files
+    of an `init` would match neither the old nor the new files.
     """
     try:
         lock = lock_file(directory / ".lock")
@@ -179,7 +179,7 @@ def _unusable(directory: Path, error: OSError) -> TlsError:
 
 
 class ServingContext(msgspec.Struct, frozen=True):
-    """A context with its certificate, and the certificate's fields."""
+    """TLS context that has loaded a certificate, and the fields of that certificate."""
 
     context: ssl.SSLContext
     info: CertificateInfo
@@ -230,7 +230,7 @@ def outside_dates(info: CertificateInfo, certificate: Path, at: datetime) -> str
 def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes) -> CertificateInfo:
     """Make a handshake in memory with a client that trusts exactly this certificate, without a check of dates.
 
-    Raise TlsError if it fails.
+    Return the fields of the certificate. Raise TlsError if the handshake fails.
     """
     client = tls_contexts.client()
     client.check_hostname = False  # the name that a terminal calls is unknown here
@@ -258,21 +258,21 @@ def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes) -> Certificate
 
 
 def new_ca_signs_from(made: TlsFiles) -> datetime | None:
-    """Return the time from which the waiting CA signs, or None if no CA waits.
+    """Return the time from which the next CA signs, or None if no next CA waits.
 
     Raise TlsError if the CA cannot be read.
     """
     return describe(made.ca_certificate).next_ca_from if there(made.next_ca_certificate) else None
 
 
-# Read of the certificate that a listener shows, by one handshake. posd trusts nothing and sends nothing in it.
+# One handshake reads the certificate that a listener shows. posd verifies nothing in it, and sends no request.
 
 
 def shown_certificate(host: str, port: int, *, seconds: float, server_name: str = "") -> bytes:
     """Return the certificate (DER) that a listener shows for `server_name` (default: the host).
 
-    The call blocks, for at most `seconds` for the connection and for each step of the handshake. Raise ConnectionError,
-    whose message is the reason, to be put after an address.
+    The call blocks, for at most `seconds` for the connection and for each step of the handshake. Raise ConnectionError.
+    Its message is the reason, without the address.
     """
     context = tls_contexts.unverified_client()  # the certificate is only read; no request follows
     try:

@@ -13,7 +13,7 @@ store.
 A CA is valid for two years. Before its end a new CA is created with other keys, and waits (the overlap):
 
 - terminals with the old root verify the server certificate with that root, as before;
-- terminals with the new root verify by a cross-certificate, with which it signs the old root;
+- terminals with the new root verify by a cross-certificate, in which the new root signs the old root;
 - at the end of the old CA, or at the operator's command, the new CA signs, and the old key is deleted.
 """
 
@@ -68,7 +68,7 @@ from posd.tls.files import (
 #: Lifetime of a CA. The lifetime limits the use of a stolen key. The operator installs the new CA on the terminals
 #: within the overlap.
 CA_LIFETIME = timedelta(days=730)
-#: Time by which the validity starts before the present. A terminal with a slow clock would refuse a certificate that
+#: Time from the start of the validity to the present. A terminal with a slow clock would refuse a certificate that
 #: starts now.
 BACKDATED = timedelta(days=1)
 #: Maximum number of characters of an X.520 common name.
@@ -82,7 +82,7 @@ NETWORKS = (
 #: Domains that are local to one network (RFC 6761, 6762, 8375; reserved by ICANN, or not delegated).
 DOMAINS = ("localhost", "local", "localdomain", "lan", "home.arpa", "internal", "home", "corp")
 
-#: Systemd credential with the key, if `ca.key` is missing.
+#: Name of the systemd credential that has the key if `ca.key` is missing.
 CREDENTIAL = "posd-ca.key"
 
 #: Certificate and key of the signer.
@@ -90,7 +90,7 @@ Issuer = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 class Authority(msgspec.Struct, frozen=True):
-    """Root that terminals trust, its signer (in earlier versions the root itself), and the cross-certificate."""
+    """CA: the root that terminals trust, its signer (in earlier versions the root itself), the cross-certificate."""
 
     root: x509.Certificate
     issuer: Issuer
@@ -98,7 +98,7 @@ class Authority(msgspec.Struct, frozen=True):
 
     @property
     def key_file(self) -> bytes:
-        """Content of the key's file."""
+        """Content of `ca.key`: the key of the signer, its certificate, and the cross-certificate."""
         certificates = [self.issuer[0], *([self.cross] if self.cross else [])]
         return key_pem(self.issuer[1]) + b"".join(map(pem, certificates))
 
@@ -179,7 +179,7 @@ def is_limited(ca: x509.Certificate) -> bool:
 
 
 def permitted(ca: x509.Certificate, subjects: Subjects) -> Subjects:
-    """Return the names and addresses that a CA may sign. Clients refuse a certificate with other names."""
+    """Return those of `subjects` that a CA may sign. Clients refuse a certificate with other names."""
     try:
         trees = ca.extensions.get_extension_for_class(x509.NameConstraints).value.permitted_subtrees or []
     except x509.ExtensionNotFound:
@@ -209,7 +209,7 @@ def begin_overlap(made: TlsFiles, own: Subjects) -> None:
 
 
 def end_overlap(made: TlsFiles) -> None:
-    """Make the next CA the signer, and delete the old key. The caller holds the lock. Raise OSError."""
+    """Replace the CA and its key by the next CA and its key. The caller holds the lock. Raise OSError."""
     replace(made.new_ca, (fingerprint(made.next_ca_certificate) or "").encode())
     made.next_ca_key.replace(made.ca_key)
     made.next_ca_certificate.replace(made.ca_certificate)
@@ -280,7 +280,7 @@ def signs(ca: x509.Certificate, certificate: x509.Certificate) -> bool:
 
 
 def authority_of(ca: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    """Return the extension that names a CA's key."""
+    """Return the extension by which a certificate names the key of its CA."""
     identifier = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
 
@@ -317,7 +317,7 @@ def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 # Server certificates.
 
-#: Lifetime of a server certificate. Strict clients accept 398 days, and one day is a margin.
+#: Lifetime of a server certificate. Strict clients accept at most 398 days, and one day is a margin.
 SERVER_LIFETIME = timedelta(days=397)
 
 
@@ -332,8 +332,8 @@ def init(
     """Create the server certificate for `names` and `addresses`, and the CA if there is none.
 
     An existing CA is kept, because the terminals trust it. With `overwrite` a new CA is created, and every terminal
-    then needs the new `ca.crt`. `given`: the operator's names (default: all), which renewals keep. The directory has
-    mode 0700, and keys have 0600. Each file is written atomically. Blocking. Raise TlsError.
+    then needs the new `ca.crt`. `given`: names that the operator chose (default: all of them), which renewals keep. The
+    directory has mode 0700, and keys have 0600. Each file is written atomically. Blocking. Raise TlsError.
     """
     subjects = Subjects(tuple(names), tuple(addresses))
     _check_subjects(subjects)
@@ -390,7 +390,7 @@ def renew(
 
 
 def ca_reasons(made: TlsFiles) -> tuple[str, ...]:
-    """Return the reasons for a renewal of the CA, if any. Raise TlsError."""
+    """Return the reasons to create the next CA, if any. Raise TlsError."""
     if there(made.next_ca_certificate) or not there(made.ca_certificate):
         return ()
     return certificate.ca_reasons(describe(made.ca_certificate), now())
@@ -421,9 +421,9 @@ def _kept(made: TlsFiles) -> Subjects:
 def _chain(made: TlsFiles, ca: Authority, key: ec.EllipticCurvePrivateKey, subjects: Subjects) -> bytes:
     """Return the served chain (PEM): the server certificate, and its CA.
 
-    With the CA in the chain, a terminal that does not yet trust the CA can show its name, and the operator can read the
-    CA from the connection. Terminals that trust the CA ignore the copy. In an overlap the cross-certificate is between
-    the two. Raise TlsError.
+    With the CA in the chain, a terminal that does not trust the CA can show the name of the CA, and the operator can
+    read the CA from the connection. Terminals that trust the CA ignore the copy. In an overlap the cross-certificate is
+    between the two. Raise TlsError.
     """
     next_ca = following(made)
     for root in [ca.root] if next_ca is None else [ca.root, next_ca.root]:
@@ -459,9 +459,9 @@ def ca_finding(made: TlsFiles, now: datetime) -> tuple[str, CertificateInfo]:
 
 
 def chain_finding(certificate_path: Path) -> tuple[str, int, str]:
-    """Check the chain of the shop's own PKI: "own_chain", "broken_chain", or "leaf_alone" if the CA is missing.
+    """Check a chain of the shop's own PKI. Return the finding, the number of certificates, and the last issuer.
 
-    Return the finding, the number of certificates, and the issuer of the last one.
+    Findings: "own_chain", "broken_chain", or "leaf_alone" if the CA is missing.
     """
     chain = x509.load_pem_x509_certificates(certificate_path.read_bytes())
     found = "leaf_alone" if len(chain) == 1 and chain[0].issuer != chain[0].subject else "own_chain"
@@ -499,7 +499,7 @@ def _check_subjects(subjects: Subjects) -> None:
 
 
 def make_server(issuer: Issuer, key: ec.EllipticCurvePrivateKey, subjects: Subjects) -> x509.Certificate:
-    """Create the server certificate of a key for these names and addresses. Raise TlsError if the CA has ended."""
+    """Create the server certificate of a key, for these names and addresses, signed by `issuer`."""
     ca, ca_key = issuer
     start = now() - BACKDATED
     alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in dict.fromkeys(subjects.names)]
@@ -524,10 +524,9 @@ def make_server(issuer: Issuer, key: ec.EllipticCurvePrivateKey, subjects: Subje
 
 
 def _common_name(subjects: Subjects) -> str:
-    """Return a common name.
+    """Return the first DNS name, or without one a common name with spaces.
 
-    If there is no DNS name, the common name contains spaces, because OpenSSL takes a name without spaces for a DNS
-    name.
+    OpenSSL takes a common name without spaces for a DNS name.
     """
     return subjects.names[0][:MAX_COMMON_NAME] if subjects.names else f"posd at {subjects.addresses[0]}"
 

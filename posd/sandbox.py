@@ -34,23 +34,23 @@ LOOPBACK = "127.0.0.1"
 #: Names of the two processes.
 DAEMON, TERMINAL = "posd", "the simulated terminal"
 
-#: Default speed of the terminal, relative to people. A payment of 8 to 33 s takes 80 to 330 ms.
+#: Default speed of the simulated terminal, as a factor. At this speed a payment of 8 to 33 s takes 80 to 330 ms.
 SPEED = 100.0
-#: Time-out in seconds for a cold start of both processes on a slow machine.
+#: Time-out of the start of both processes, in seconds: enough for a slow machine.
 START_SECONDS = 20.0
 #: Time-out in seconds for a stop. The daemon promises to stop within 3 seconds, and the simulator within 1.
 STOP_SECONDS = 5.0
-#: Default seconds of a wait for a log line, or for an entry of the terminal's ledger.
+#: Default time-out of a wait for a log line or an entry of the terminal's ledger, in seconds.
 WAIT_SECONDS = 10.0
-#: Lines of each log that are shown after a failure.
+#: Number of lines of each log that are shown after a failure.
 LOG_TAIL_LINES = 12
 #: Longest path of a Unix socket on Linux, in bytes (sun_path has 108 including its closing zero).
 MAX_SOCKET_PATH_BYTES = 107
-#: Folder for the directory if the usual one has too long a path for sockets.
+#: Parent of the sandbox's directory if the path in the usual one is too long for sockets.
 SHORT_TEMPORARY_DIRECTORY = "/tmp"  # noqa: S108 - mkdtemp makes a directory of its own in it, mode 0700
 
-#: posd's default waits in seconds, by section. A fast sandbox divides these waits by the terminal's speed, so that late
-#: or missing events have their usual effect.
+#: posd's default waits in seconds, by section of the configuration. A sandbox divides these waits by the terminal's
+#: speed. So an event that is late or missing has the same effect as at normal speed.
 WAITS: Mapping[str, Mapping[str, float]] = {
     "reconcile": {
         "first_event_grace_seconds": 10,
@@ -61,9 +61,9 @@ WAITS: Mapping[str, Mapping[str, float]] = {
     "print": {"poll_first_seconds": 2, "poll_max_seconds": 30, "stuck_seconds": 300},
     "terminal_defaults": {"reply_timeout_seconds": 20},
 }
-#: Shortest wait in seconds, because the machine and its network do not become faster.
+#: Shortest of these waits after the division, in seconds, because the machine and its network do not become faster.
 LEAST_WAIT_SECONDS = 1.0
-#: Seconds in which a receipt of the demo is printed and reported, with posd's default waits.
+#: `poll_first_seconds` in a sandbox with posd's default waits: long enough to print a receipt and report it.
 POLL_FIRST_SECONDS = 10
 
 CONFIG = """\
@@ -107,9 +107,9 @@ class SandboxFailed(Exception):
 
 
 class Program:
-    """A command of posd as a process. The output goes to a file, and JSON lines also to `lines`.
+    """A posd command as a process. Its output goes to the file `log_path`, and JSON lines also to `lines`.
 
-    `news` is notified of each output, and of the end.
+    `news` is notified of each JSON line, and of the end of the process.
     """
 
     def __init__(self, name: str, arguments: list[str], log_path: Path, news: threading.Condition) -> None:
@@ -118,8 +118,8 @@ class Program:
         self.lines: list[dict[str, Any]] = []
         self._news = news
         environment = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")}
-        # -P: no file of the current directory, which may belong to a till, can replace posd. The process has its own
-        # session, so Ctrl-C reaches only the caller, which then stops its processes in order.
+        # With -P no file in the current directory, which may belong to a till, can replace posd. The process has its
+        # own session. So Ctrl-C reaches only the caller, which then stops its processes in order.
         self.process = subprocess.Popen(  # noqa: S603 - this program, with arguments made here
             [sys.executable, "-P", "-m", "posd", *arguments],
             stdin=subprocess.DEVNULL,
@@ -169,15 +169,17 @@ class Program:
         self._reader.join()
 
     def tail(self) -> list[str]:
-        """Return the last lines of its log."""
+        """Return the last lines of the log, under a heading."""
         lines = self.log_path.read_text("utf-8", "replace").splitlines()[-LOG_TAIL_LINES:]
         return [f"--- the end of {self.name}'s log:", *lines]
 
 
 class SimulatedTerminal:
-    """The simulated terminal of a sandbox, by the control API of `posd simulate` (docs/guides/simulator.md).
+    """The simulated terminal of a sandbox.
 
-    A refusal of that API raises SandboxFailed.
+    The methods use the control API of `posd simulate` (docs/guides/simulator.md).
+
+    If that API refuses a call, the method raises SandboxFailed.
     """
 
     def __init__(self, serial: str, wait_for: Callable[..., Any]) -> None:
@@ -192,8 +194,9 @@ class SimulatedTerminal:
     def choose(self, scenario: str | None) -> None:
         """Set the scenario of the next payment, or with `print:NAME` that of the next print job. None: no choice.
 
-        `posd simulate --list` lists the scenarios. This choice overrides the payment's amount and metadata. A scenario
-        that begins before a payment, such as `terminal-away`, has begun on return, and lasts until the next choice.
+        `posd simulate --list` lists the scenarios. This choice overrides a choice by the payment's amount or metadata.
+        A scenario that begins before a payment, such as `terminal-away`, has begun when this method returns. It lasts
+        until the next choice.
         """
         self.do("scenario", name=scenario)
 
@@ -206,12 +209,12 @@ class SimulatedTerminal:
         return state
 
     def state(self) -> dict[str, Any]:
-        """Return the terminal's state: the running payment, power, network and more...."""
+        """Return the terminal's state: the running payment, power, network and more."""
         state: dict[str, Any] = self._call("GET", "")
         return state
 
     def ledger(self, kind: str | None = None, **fields: Any) -> list[dict[str, Any]]:
-        """Return the ledger's entries, oldest first: all entries, or the entries of a kind with these fields."""
+        """Return entries of the ledger, oldest first: all, or those of a kind with these field values."""
         wanted = ({} if kind is None else {"kind": kind}) | fields
         return [entry for entry in self._call("GET", "/ledger") if wanted.items() <= entry.items()]
 
@@ -221,7 +224,10 @@ class SimulatedTerminal:
         return prints
 
     def wait_for(self, kind: str, *, timeout: float = WAIT_SECONDS, **fields: Any) -> dict[str, Any]:
-        """Wait for the first entry of the ledger of a kind with these fields, and return it. Raise TimeoutError."""
+        """Return the ledger's first entry of a kind with these field values. Wait for it if needed.
+
+        Raise TimeoutError.
+        """
         otherwise = f"the terminal's ledger has no {kind} {fields or ''}"
         entry: dict[str, Any] = self._wait_for(lambda: first(self.ledger(kind), fields), timeout, otherwise)
         return entry
@@ -243,11 +249,12 @@ class SimulatedTerminal:
 
 
 class Sandbox:
-    """The daemon and a simulated terminal, as a context manager that removes all at the end.
+    """The daemon and a simulated terminal, as a context manager that removes both and their directory at the end.
 
-    `speed`: speed of the terminal, relative to people. posd's own waits are divided by this factor, but are at least
-    `LEAST_WAIT_SECONDS`. `patient` keeps their defaults. The configuration has the terminal's address, unless
-    `address_known` is False. `announce` announces the terminal over mDNS, on loopback.
+    `speed`: factor by which the terminal and its cardholder are faster than real. posd's own waits are divided by this
+    factor, but are at least `LEAST_WAIT_SECONDS`. With `patient` posd's waits keep their defaults. The configuration
+    has the terminal's address, unless `address_known` is False. `announce` announces the terminal over mDNS, on
+    loopback.
     """
 
     def __init__(
@@ -284,7 +291,7 @@ class Sandbox:
 
     @property
     def config_path(self) -> Path:
-        """Configuration of the daemon, for any command by `posd --config`."""
+        """Configuration file of the daemon. Any command can use it by `posd --config`."""
         return self.directory / "config.toml"
 
     @property
@@ -299,17 +306,17 @@ class Sandbox:
 
     @cached_property
     def client(self) -> Posd:
-        """A client at the till's socket."""
+        """Client on the till socket."""
         return self._closing.enter_context(Posd(self.till_socket))
 
     @cached_property
     def admin(self) -> Posd:
-        """A client at the operators' socket."""
+        """Client on the admin socket."""
         return self._closing.enter_context(Posd(self.admin_socket))
 
     @property
     def webhook_address(self) -> str:
-        """Address of the webhook listener."""
+        """Address at which the daemon listens for callbacks."""
         return f"{LOOPBACK}:{self._port}"
 
     @property
@@ -345,7 +352,7 @@ class Sandbox:
         self.wait_for_log("posd.started", timeout=START_SECONDS)
 
     def renew(self) -> None:
-        """Reset the sandbox in half a second, at the same addresses, to an empty database and a new terminal."""
+        """Reset the sandbox to an empty database and a new terminal, at the same addresses. It takes half a second."""
         for program in self._programs.values():
             program.kill()
             program.log_path.unlink()
@@ -370,11 +377,11 @@ class Sandbox:
             self.wait_for_log("posd.started", timeout=START_SECONDS)
 
     def stop_daemon(self) -> None:
-        """Stop the daemon by SIGTERM, without any other change."""
+        """Stop the daemon by SIGTERM. The terminal and all files stay."""
         self._programs[DAEMON].stop()
 
     def kill_daemon(self) -> None:
-        """Kill the daemon (SIGKILL, as a power cut does), without any other change."""
+        """Kill the daemon by SIGKILL, as a power cut would. The terminal and all files stay."""
         self._programs[DAEMON].kill()
 
     def restart_daemon(self) -> None:
@@ -390,7 +397,7 @@ class Sandbox:
         self.start_daemon()
 
     def wait_for_log(self, event: str, *, timeout: float = WAIT_SECONDS, **fields: Any) -> dict[str, Any]:
-        """Wait for the first log line of the running daemon with an event and these fields, and return it.
+        """Return the running daemon's first log line with this event and these field values. Wait for it if needed.
 
         Raise TimeoutError.
         """
@@ -398,10 +405,10 @@ class Sandbox:
         return self.wait_for(lambda: first(self.log, wanted), timeout, f"posd has logged no {event} {fields or ''}")
 
     def wait_for(self, look: Callable[[], T | None], seconds: float, otherwise: str) -> T:
-        """Return the first result of `look` that is true. `look` is called again after each output of a process.
+        """Return the first result of `look` that is not None. `look` is called again after each JSON line of a process.
 
-        Raise TimeoutError, or SandboxFailed if a process ends. The notes of the errors contain the last lines of the
-        logs.
+        Raise TimeoutError with the text `otherwise` after `seconds`, or SandboxFailed if a process ends. The notes of
+        these errors contain the last lines of the logs.
         """
 
         def look_and_check() -> T | None:
@@ -424,7 +431,7 @@ class Sandbox:
             program.check()
 
     def wait_for_end_of_daemon(self) -> int:
-        """Wait until the daemon ends by another cause. Return its exit code, which is negative for a signal.
+        """Wait until the daemon has ended. Return its exit code, which is negative for a signal.
 
         Raise SandboxFailed if the terminal has ended.
         """
@@ -438,15 +445,15 @@ class Sandbox:
         return self._programs[DAEMON].process.wait()
 
     def tails(self) -> list[str]:
-        """Return the last lines of the logs."""
+        """Return the last lines of both logs."""
         return [line for program in self._programs.values() for line in program.tail()]
 
     def paper(self, print_job_id: str) -> str | None:
-        """Return the printed text of an ended job, or None."""
+        """Return the text that the terminal printed for an ended job, or None."""
         return next((entry["text"] for entry in self.terminal.ledger("printed", print_job_id=print_job_id)), None)
 
     def document(self) -> dict[str, Any]:
-        """Return the addresses and paths of the sandbox, for programs."""
+        """Return the addresses and paths of the sandbox as JSON, for other programs."""
         return {
             "directory": str(self.directory),
             "config": str(self.config_path),
@@ -460,9 +467,10 @@ class Sandbox:
         }
 
     def _hold_port(self) -> int:
-        """Return a loopback port reserved for this sandbox, on which one of its processes can listen.
+        """Reserve a loopback port for one of the sandbox's processes, and return it.
 
-        Linux lets two sockets share a port if both set SO_REUSEADDR and at most one of them listens.
+        The sandbox keeps a socket bound to the port. Linux lets two sockets share a port if both set SO_REUSEADDR and
+        at most one of them listens.
         """
         held = self._closing.enter_context(socket.socket())
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -480,7 +488,7 @@ class Sandbox:
             "--state": self.directory / "terminal",
             "--trust": self._own.ca_certificate,
             "--speed": self.speed,
-            # With wait-for-abort the customer waits until the till has called abort.
+            # In the scenario wait-for-abort the customer waits without limit for the till's abort.
             "--set": "wait-seconds=0",
         }
         flags = ["--json", *(["--mdns-interface", LOOPBACK] if self._announce else [])]
@@ -517,7 +525,7 @@ def first(entries: Iterable[dict[str, Any]], fields: Mapping[str, Any]) -> dict[
 
 
 def temporary_directory() -> Path:
-    """Create a directory whose path is short enough for its sockets."""
+    """Create a temporary directory whose path is short enough for sockets."""
     directory = tempfile.mkdtemp(prefix="posd-sandbox-")
     if len(os.fsencode(f"{directory}/run/admin.sock")) > MAX_SOCKET_PATH_BYTES:
         Path(directory).rmdir()

@@ -1,6 +1,6 @@
-"""Fixtures of pytest for the tests of a till: posd and a simulated terminal as processes (docs/guides/testing.md).
+"""pytest fixtures for the tests of a till: posd and a simulated terminal as processes (docs/guides/testing.md).
 
-In the conftest.py at the root of the tests:
+Write into the conftest.py at the root of the tests:
 
     pytest_plugins = ["posd.testing"]
 """
@@ -17,7 +17,10 @@ __all__ = ["Sandbox", "SandboxFailed", "SimulatedTerminal", "posd_sandbox", "pos
 
 @pytest.fixture(scope="session")
 def posd_sandbox_session() -> Iterator[Sandbox]:
-    """Start posd and a simulated terminal for the whole run. A project overrides this fixture for another speed."""
+    """Start posd and a simulated terminal for the whole test run.
+
+    For another speed, a project overrides this fixture.
+    """
     with Sandbox() as sandbox:
         yield sandbox
 
@@ -26,9 +29,9 @@ def posd_sandbox_session() -> Iterator[Sandbox]:
 def posd_sandbox(
     posd_sandbox_session: Sandbox, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Sandbox]:
-    """Return posd with an empty database and a reset terminal. POSD_SOCKET is set to its socket.
+    """Yield a sandbox with an empty database and a new terminal. POSD_SOCKET is set to the till socket.
 
-    A failed test shows the ends of their logs.
+    If a test fails, pytest shows the end of both logs.
     """
     sandbox = posd_sandbox_session
     if sandbox.used:

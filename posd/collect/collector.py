@@ -1,5 +1,4 @@
-"""Collector. The collector fetches messages from the stream of all lanes, stores them, and acknowledges messages on
-disk.
+"""Collector: fetches messages from the stream of all lanes, stores them, and acknowledges them.
 
 All collectors share one durable consumer of the stream.
 """
@@ -34,11 +33,12 @@ from posd.relay.messages import OperatorNeeded
 from posd.relay.process import EXIT_CONFIGURATION, EXIT_DONE, Pauses
 from posd.relay.stream import NatsClient, StreamAway, client_of
 
-# Counters of a collector, values of all lanes, and the metrics of both (table: docs/reference/metrics.md).
+# Metrics of the collector and of all lanes. docs/reference/metrics.md has the same table.
 #
-# No label contains a lane, because a lane could send any number of names. The tables contain the lanes.
+# No label contains a lane's name, because lanes could send any number of names. The tables in PostgreSQL have the
+# lanes.
 
-#: Buckets of the duration of a batch in PostgreSQL, in seconds.
+#: Buckets for the time in which PostgreSQL stores a batch, in seconds.
 STORE_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 #: Metrics in the order of display: kind, name, labels (- for none), meaning.
@@ -64,7 +64,7 @@ gauge posd_fleet_unreadable_messages - Messages, and single changes, that were s
 """
 FAMILIES = table(_TABLE + process_table("posd_collect"))
 
-#: Kinds of unreachable parts.
+#: The parts that can be unreachable.
 AWAY = ("postgresql", "stream")
 
 
@@ -81,18 +81,18 @@ class CollectorCounters:
 
 
 def metrics_text(counts: CollectorCounters, waiting: int | None, fleet: FleetSummary | None) -> str:
-    """Return all metrics as text. `waiting`, `fleet`: None if unknown."""
+    """Return all metrics as text. `waiting`: number of waiting messages. `waiting`, `fleet`: None if unknown."""
     of_fleet = {} if fleet is None else {f"posd_fleet_{name}": value for name, value in fleet._asdict().items()}
     known = {"posd_collect_waiting_messages": waiting, "posd_fleet_readable": fleet is not None, **of_fleet}
     return render(FAMILIES, chain(process.samples("posd_collect", counts), known.items()))
 
 
-#: Name of the durable consumer, and subjects of the stream.
+#: Name of the durable consumer, which all collectors share, and subjects of the stream.
 DURABLE: Final = "pg"
 SUBJECTS: Final = "posd.*.*"
 #: Subject of the server's responses.
 INBOX: Final = "_I.collect"
-#: Number of messages in one fetch, and longest wait for the first message, in seconds.
+#: Maximum number of messages in one fetch, and longest wait for the first message, in seconds.
 BATCH = 100
 WAIT_SECONDS = 5.0
 #: Maximum number of delivered messages without acknowledgement, and seconds until such a message is delivered again.
@@ -103,7 +103,7 @@ KEPT_SECONDS = 14 * 86_400.0
 
 
 class StreamConsumer:
-    """Consumer of the stream, on one connection. Every method raises StreamAway."""
+    """Stream and its durable consumer, over one connection. Every method can raise StreamAway."""
 
     def __init__(self, client: NatsClient, config: CollectConfig) -> None:
         self.client = client
@@ -112,7 +112,7 @@ class StreamConsumer:
         self._bound: JetStreamContext.PullSubscription | None = None
 
     async def make(self, replicas: int) -> list[str]:
-        """Create the stream and the consumer if they are missing. Return the names of those created."""
+        """Create the stream and the consumer if they are missing. Return the names of what was created."""
         made = []
         stream = StreamConfig(
             name=self._stream,
@@ -136,7 +136,7 @@ class StreamConsumer:
         return made
 
     async def begin_again(self) -> None:
-        """Reset the consumer, so that every message is delivered again."""
+        """Reset the consumer, so that the stream delivers every message again."""
         with self._away("cannot begin the stream again"):
             await self._jetstream.delete_consumer(self._stream, DURABLE)
             await self._add_consumer()
@@ -153,9 +153,9 @@ class StreamConsumer:
         await self._jetstream.add_consumer(self._stream, consumer)
 
     async def take(self, seconds: float = WAIT_SECONDS) -> list[Msg]:
-        """Return the next messages. The list is empty if no message arrives within the wait."""
+        """Return the next messages. The list is empty if none arrives within `seconds`."""
         with self._away("messages cannot be taken"), suppress(TimeoutError):
-            if self.client.server_error.done():  # the only response to a forbidden acknowledgement
+            if self.client.server_error.done():  # the server's only sign that it refused an acknowledgement
                 raise NatsError(self.client.server_error.result())
             if self._bound is None:
                 self._bound = await self._jetstream.pull_subscribe_bind(durable=DURABLE, stream=self._stream)
@@ -163,7 +163,7 @@ class StreamConsumer:
         return []
 
     async def left(self) -> int:
-        """Return the number of messages that wait for delivery."""
+        """Return the number of messages that are not delivered or not acknowledged."""
         with self._away("the consumer cannot be asked"):
             found = await self._jetstream.consumer_info(self._stream, DURABLE)
         return (found.num_pending or 0) + (found.num_ack_pending or 0)
@@ -185,14 +185,14 @@ class StreamConsumer:
 
 
 def _read(message: Msg) -> LaneMessage:
-    """Return a message in its original form."""
+    """Return a message of the NATS client as a LaneMessage."""
     about = message.metadata
     return LaneMessage(about.sequence.stream, about.timestamp.astimezone(UTC), message.subject, message.data)
 
 
 @asynccontextmanager
 async def connected(config: CollectConfig) -> AsyncIterator[StreamConsumer]:
-    """Connect for the block. Raise StreamAway, OperatorNeeded."""
+    """Connect to the stream during the block. Raise StreamAway, OperatorNeeded."""
     async with client_of(config, "posd collect", INBOX) as client:
         yield StreamConsumer(client, config)
 
@@ -208,7 +208,7 @@ QUIET_SECONDS = 1.0
 
 @dataclass(eq=False, slots=True)
 class Collector:
-    """One collector. Any number of collectors may run. `show` is called with the counters after each batch."""
+    """One collector. Several may run at the same time. `show` is called with the counters after each batch."""
 
     config: CollectConfig
     show: Callable[[CollectorCounters], None] = lambda _: None
@@ -216,7 +216,7 @@ class Collector:
     _source: StreamConsumer | None = None
 
     async def run(self) -> None:
-        """Collect until cancelled. Raise OperatorNeeded."""
+        """Store messages until cancelled, with retries. Raise OperatorNeeded."""
         pauses = Pauses(FIRST_PAUSE, MOST_PAUSE)
         while True:
             pauses.begin()
@@ -230,7 +230,11 @@ class Collector:
                 await asyncio.sleep(wait)
 
     async def once(self, *, forever: bool = False, from_start: bool = False) -> CollectorCounters:
-        """Store all messages. Return the counters. Raise OperatorNeeded, StreamAway, psycopg.Error."""
+        """Store all messages of the stream, and return the counters.
+
+        `forever`: wait for more messages. `from_start`: read the whole stream again. Raise OperatorNeeded, StreamAway,
+        psycopg.Error.
+        """
         async with (
             await psycopg.AsyncConnection.connect(self.config.dsn, autocommit=True) as connection,
             connected(self.config) as source,
@@ -251,7 +255,7 @@ class Collector:
         return self.counts
 
     async def _take(self, source: StreamConsumer, store: CollectorStore, forever: bool) -> None:
-        """Store batch after batch. The next batch is fetched and parsed while PostgreSQL stores the previous batch."""
+        """Store batch after batch. While PostgreSQL stores a batch, the next one is fetched and parsed."""
         next_one = asyncio.ensure_future(self._next(source, forever))
         try:
             while True:
@@ -284,9 +288,7 @@ class Collector:
         self.show(counts)
 
     async def metrics(self) -> str:
-        """Return the metrics as text: the counters, and values of the tables, which are read on a separate
-        connection.
-        """
+        """Return the metrics as text. A separate connection reads the values of the tables."""
         waiting, fleet = None, None
         if self._source is not None:
             with suppress(StreamAway):
@@ -298,7 +300,7 @@ class Collector:
 
 
 def words_of(error: Exception) -> str:
-    """Return an error as one line."""
+    """Return the text of an error on one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -12,14 +12,14 @@ from posd.payments.model import AttentionCode
 from posd.printing.model import PrintAttentionCode
 from posd.relay.messages import UNREACHABLE
 
-#: Known health states of a posd, and codes that need an operator. Any other word counts as `OTHER`.
+#: Known values of a lane's health, and known codes of attentions. Any other value counts as `OTHER`.
 STATUSES = ("ok", "degraded", "failing", UNREACHABLE)
 CODES = tuple(sorted({*map(str, AttentionCode), *map(str, PrintAttentionCode)}))
 OTHER = "other"
 
 
 class Gap(NamedTuple):
-    """Range of missing changes: after one number and before another."""
+    """Range of missing changes of a database: those after `after_seq` and before `before_seq`."""
 
     merchant: str
     lane: str
@@ -29,10 +29,10 @@ class Gap(NamedTuple):
 
 
 class LaneStatus(NamedTuple):
-    """State of a lane. `silent`: whether no message arrived for ten minutes.
+    """State of a lane. `complete_to_at`, `complete_to_seq`: time and number up to which no change is missing.
 
-    `retired_at`: time since which no message is expected. `lost`: number of changes that no relay can send, and that no
-    operator has compared.
+    `silent`: whether no message arrived for ten minutes. `retired_at`: time since which the lane is closed and sends no
+    messages. `lost`: number of changes that are missing in the lane's feed, and that no operator has compared.
     """
 
     merchant: str
@@ -51,7 +51,7 @@ class LaneStatus(NamedTuple):
 
     @property
     def unreachable(self) -> bool:
-        """Whether the lane's relay receives no response from posd."""
+        """Whether the lane's relay has reported that posd does not respond."""
         return self.health == UNREACHABLE
 
     @property
@@ -63,8 +63,8 @@ class LaneStatus(NamedTuple):
 class FleetSummary(NamedTuple):
     """Totals over all lanes. Each field is the metric `posd_fleet_` with its name.
 
-    `lanes_health`, `payments_open` and the numbers of problems do not count closed lanes. `lanes_health` and
-    `attention` count by posd's own words. Any other word counts as `other`.
+    `lanes_silent`, `lanes_away`, `lanes_incomplete`, `payments_open` and `lanes_health` do not count closed lanes.
+    `lanes_health` and `attention`: number for each known value. Any other value counts as `other`.
     """
 
     lanes: int
@@ -80,7 +80,7 @@ class FleetSummary(NamedTuple):
 
 
 class DayTotal(NamedTuple):
-    """Total of a lane's payments by day, kind and currency. `currency` is None if no terminal sent it."""
+    """Total of a lane's payments of one day, kind and currency. `currency` is None if no terminal sent it."""
 
     day: date
     merchant: str
@@ -92,9 +92,11 @@ class DayTotal(NamedTuple):
 
 
 class TotalsGap(NamedTuple):
-    """What the totals of some days may lack: changes of lanes that are not complete up to their end (merchant, lane,
-    complete up to), payments without an outcome, approved payments of unknown type or amount, changes of these days
-    that are lost, and unusable messages.
+    """What the totals of some days may lack.
+
+    `lanes`: lanes that are not complete up to the end of these days (merchant, lane, time up to which it is complete).
+    `open`: payments without an outcome. `unclear`: approved payments of unknown type or amount. `lost`: lost changes of
+    these days. `unreadable`: unusable messages.
     """
 
     lanes: Sequence[tuple[str, str, datetime | None]]
@@ -105,7 +107,7 @@ class TotalsGap(NamedTuple):
 
 
 class CompletenessCheck(NamedTuple):
-    """State of all lanes, gaps, and number of unusable messages. `counted`: whether every row was counted."""
+    """State of all lanes, gaps, and number of unusable messages. `counted`: as in `check`."""
 
     lanes: Sequence[LaneStatus]
     gaps: Sequence[Gap]
@@ -119,9 +121,10 @@ class CompletenessCheck(NamedTuple):
 
 
 async def check(connection: AsyncConnection[Any], *, counted: bool) -> CompletenessCheck:
-    """Return the state of all lanes, first those that need an operator, and the gaps of lanes that are not closed.
+    """Return the state of all lanes, and the gaps of lanes that are not closed. Lanes that need an operator come first.
 
-    `counted`: whether to count every row instead of using the stored frontiers.
+    `counted`: whether to look for gaps in all rows, instead of only after each database's stored frontier. Up to its
+    frontier a database has no gap.
     """
     query = (
         "SELECT merchant, lane, g.database_id, after_seq, before_seq FROM posd.missing(%s) g JOIN posd.lanes"
@@ -149,7 +152,7 @@ async def check(connection: AsyncConnection[Any], *, counted: bool) -> Completen
 
 
 async def fleet(connection: AsyncConnection[Any]) -> FleetSummary:
-    """Return the numbers of all lanes."""
+    """Return the totals over all lanes."""
     (numbers,) = await _rows(
         connection,
         """
@@ -171,7 +174,10 @@ async def fleet(connection: AsyncConnection[Any]) -> FleetSummary:
 
 
 def _known(found: list[Any], known: Sequence[str]) -> Mapping[str, int]:
-    """Return a count for each known word, and a count for all others."""
+    """Return the count of each known value, and the count of all others as `OTHER`.
+
+    `found`: rows of value and count.
+    """
     counts = dict.fromkeys((*known, OTHER), 0)
     for word, count in found:
         counts[word if word in known else OTHER] += count
@@ -204,7 +210,7 @@ async def totals(connection: AsyncConnection[Any], first: date, last: date, zone
 
 
 async def totals_gap(connection: AsyncConnection[Any], first: date, last: date, zone: str) -> TotalsGap:
-    """Return what the totals of these days may lack. Of the last ten minutes no lane is expected to be complete."""
+    """Return what the totals of these days may lack. A lane may be up to ten minutes behind."""
     behind = await _rows(
         connection,
         "SELECT merchant, lane, complete_to_at FROM posd.lanes WHERE retired_at IS NULL AND coalesce(complete_to_at"
@@ -218,7 +224,7 @@ async def totals_gap(connection: AsyncConnection[Any], first: date, last: date, 
           BETWEEN %s AND %s)
         """
     ((unsettled, unclear),) = await _rows(connection, query, 2 * (zone, first, last))
-    # A lost range has no time. The time is between those of the changes before and after the gap.
+    # The time of lost changes is unknown. It lies between the times of the changes before and after them.
     query = """
         SELECT coalesce(sum(to_seq - from_seq + 1), 0) FROM posd.lost l
         WHERE reason <> 'deleted' AND coalesce((
@@ -237,9 +243,9 @@ async def totals_gap(connection: AsyncConnection[Any], first: date, last: date, 
 async def started(
     connection: AsyncConnection[Any], merchant: str | None, lane: str, since: datetime
 ) -> list[tuple[str, datetime, str | None, str | None]]:
-    """Return the ids of payments that a lane has started since `since`: time, terminal, sale.
+    """Return id, time, terminal and sale of each payment that a lane has started since `since`.
 
-    The lane's clock may have been behind, so the time at the server is checked as well.
+    The lane's clock may have been behind, so a payment is also returned if its message arrived since then.
     """
     query = (
         "SELECT client_transaction_id, created_at, terminal, sale FROM posd.payments"

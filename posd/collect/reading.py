@@ -1,4 +1,4 @@
-"""Validation of a lane's message. All types are checked, and a refused message has the reason."""
+"""Checks of a lane's message: all types and limits. A message that is refused is kept with the reason."""
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ KEPT_BYTES = 4096
 
 
 class LaneMessage(NamedTuple):
-    """A message in its original form: number in the stream, time at the server, subject, content."""
+    """A message as the stream delivers it: number in the stream, time at the NATS server, subject, content."""
 
     stream_seq: int
     received_at: datetime
@@ -27,7 +27,7 @@ class LaneMessage(NamedTuple):
 
 
 class ChangeRow(NamedTuple):
-    """Stored change. `change`: JSON that PostgreSQL accepts."""
+    """Row of a change in PostgreSQL. `change`: JSON that PostgreSQL accepts."""
 
     database_id: str
     seq: int
@@ -40,7 +40,7 @@ class ChangeRow(NamedTuple):
 
 
 class RejectedMessage(NamedTuple):
-    """Unusable message, or one unusable change in it (`seq`, else 0), with the reason."""
+    """Unusable message, or an unusable change in a message, with the reason. `seq`: number of the change, or 0."""
 
     message: LaneMessage
     seq: int
@@ -48,16 +48,16 @@ class RejectedMessage(NamedTuple):
     data: bytes
 
 
-# Members of a change that have their own column, and the limits of the columns.
+# Members of a change that have their own column, with the limits of these columns.
 
-#: Years of valid times, which PostgreSQL and Python support in every time zone.
+#: Range of valid times. PostgreSQL and Python support them in every time zone.
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 _Moment = Annotated[datetime, Meta(tz=True)]
-#: Offsets of a time zone that PostgreSQL supports. It refuses each change alone, which takes some 30 ms, and all lanes
-#: wait during that.
+#: Limit of a UTC offset in PostgreSQL. Larger offsets are refused here: a refusal by PostgreSQL takes some 30 ms for
+#: each change, and delays all lanes.
 MOST_OFFSET = timedelta(hours=16)
-#: Maximum number of digits of an amount before and after its point. The limits include every amount that `read_money`
-#: accepts from a terminal, and hundredths of it. Sums of such amounts are exact (`posd.base.money.EXACT`).
+#: Maximum number of digits of an amount before and after its point. They are enough for every amount that `read_money`
+#: accepts from a terminal, even divided by 100. Sums of such amounts are exact (`posd.base.money.EXACT`).
 AMOUNT_DIGITS = MAX_WIRE_DIGITS + 1, 3 * MAX_WIRE_DIGITS + 2
 
 
@@ -79,7 +79,7 @@ class _Outcome(msgspec.Struct, frozen=True):
     occurred_at: Text | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError with the name of a field whose value does not fit its column."""
+        """Raise ValueError if the value of a field does not fit its column."""
         _check_moment("created_at", self.created_at)
         _check_moment("decided_at", self.decided_at)
         _check_amount("authorized_amount", self.authorized_amount)
@@ -131,7 +131,7 @@ _PLAIN = msgspec.json.Decoder(float_hook=_check_number)
 
 
 def read(message: LaneMessage) -> AnyMessage:
-    """Read a message. Raise ValueError."""
+    """Decode and check a message. Raise ValueError."""
     found = messages.decode(message.data)
     if message.subject != f"posd.{found.merchant}.{found.lane}":
         raise ValueError(f"it names the lane {found.merchant}.{found.lane}, but arrived on {message.subject}")
@@ -151,7 +151,7 @@ def read(message: LaneMessage) -> AnyMessage:
 
 
 def rows(message: LaneMessage, found: Changes) -> tuple[list[ChangeRow], list[RejectedMessage]]:
-    """Return the changes of a message in their stored form, and the changes that cannot be stored."""
+    """Return the changes of a message as rows, and those that cannot be stored."""
     kept, aside = [], []
     for seq, raw in enumerate(found.changes, found.first_seq):
         try:
@@ -171,9 +171,9 @@ def _row(found: Changes, seq: int, data: bytes) -> ChangeRow:
 
 
 def storable(data: bytes) -> str:
-    """Return JSON that PostgreSQL accepts: U+FFFD in place of a NUL, and a text in place of a number that is too long.
+    """Return JSON that PostgreSQL accepts: with U+FFFD in place of NUL, and text in place of a number that is too long.
 
-    Raise ValueError if there are no changes.
+    Raise ValueError if the JSON is nested too deeply.
     """
     if deeper_than(data, MAX_DEPTH):
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
@@ -199,7 +199,7 @@ def _stored(value: Any) -> Any:
 
 
 def moment(text: str) -> datetime:
-    """Parse a time. Raise ValueError."""
+    """Parse an ISO 8601 time. Without a zone it is UTC. Raise ValueError."""
     try:
         found = datetime.fromisoformat(text)
         found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)

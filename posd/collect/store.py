@@ -1,4 +1,4 @@
-"""Writer of message batches into PostgreSQL, each in one transaction."""
+"""Storage of messages in PostgreSQL: each batch in one transaction."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,18 +15,18 @@ from posd.collect import reading
 from posd.collect.reading import KEPT_BYTES, ChangeRow, LaneMessage, RejectedMessage
 from posd.relay.messages import AnyMessage, Begin, Changes, Lost, OperatorNeeded, StateMessage
 
-#: Version of the tables of this program. Each file in `tables` upgrades the tables from the previous version.
+#: Version of the tables that this program needs. Each file in `tables` upgrades the tables by one version.
 VERSION = 6
 #: Rows of `posd.operations`.
 EFFECTS = [(kind.value, row.reserves, row.reverses, row.by_original) for kind, row in OPERATIONS.items()]
-#: Advisory lock for changes of the tables. The number is arbitrary.
+#: Number of the advisory lock for changes of the tables. It is arbitrary.
 LOCK = 0x706F7364
-#: Maximum number of databases of one lane. Each restore creates a database. A late message about a database reorders
-#: all data of the lane.
+#: Maximum number of databases of one lane. Each restore creates one. There is a limit because a late message about a
+#: database makes head office reorder all data of the lane.
 MOST_DATABASES = 500
-#: Classes of SQLSTATE for errors in the data: the same data would fail again. All other classes are about the
-#: connection or the server (08, 40, 53, 57, ...). Then the same data may be stored later. Source: PostgreSQL, Appendix
-#: A.
+#: Classes of SQLSTATE for errors in the data: the same data would fail again. After errors of any other class (08, 40,
+#: 53, 57, ...), which are about the connection or the server, the same data can be stored later. Source: PostgreSQL,
+#: Appendix A.
 OF_THE_DATA = frozenset(
     {
         "21",  # cardinality violation
@@ -42,30 +42,30 @@ def is_of_the_data(error: Exception) -> bool:
     """Return whether an error is caused by the data, and not by the server or the connection."""
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
         return error.sqlstate[:2] in OF_THE_DATA
-    return isinstance(error, psycopg.DataError | UnicodeError)  # the error was found before the data was sent
+    return isinstance(error, psycopg.DataError | UnicodeError)  # the driver refused the data before sending it
 
 
 class ParsedMessage(NamedTuple):
-    """Message with its decoded content, and its changes in stored form."""
+    """Message, its decoded content, and its changes as rows."""
 
     message: LaneMessage
     says: AnyMessage
     rows: Sequence[ChangeRow] = ()
 
     def aside(self, reason: str, row: ChangeRow | None = None) -> RejectedMessage:
-        """Return the message, or one change in it, as unusable."""
+        """Return the message as unusable, or only the change in `row`."""
         if row is None or not isinstance(self.says, Changes):
             return RejectedMessage(self.message, 0, reason, self.message.data)
         data = bytes(self.says.changes[row.seq - self.says.first_seq])
         return RejectedMessage(self.message, row.seq, f"change {row.seq} {reason}", data)
 
 
-#: Messages, and unusable messages or changes.
+#: Messages to store together. Some messages or changes are already known to be unusable.
 Batch = Sequence[ParsedMessage | RejectedMessage]
 
 
 def parsed(messages: Sequence[LaneMessage]) -> Batch:
-    """Decode messages."""
+    """Decode and check messages. Unusable messages and changes become RejectedMessage."""
     batch: list[ParsedMessage | RejectedMessage] = []
     for message in messages:
         try:
@@ -79,7 +79,10 @@ def parsed(messages: Sequence[LaneMessage]) -> Batch:
 
 
 def halves(batch: Batch) -> tuple[Batch, Batch] | None:
-    """Split a batch into two parts, or its only message by changes. Return None if it has only one change."""
+    """Split a batch into two parts. A batch of one message is split between its changes.
+
+    Return None if there is nothing to split.
+    """
     if (middle := len(batch) // 2) > 0:
         return batch[:middle], batch[middle:]
     for item in batch:
@@ -89,7 +92,7 @@ def halves(batch: Batch) -> tuple[Batch, Batch] | None:
 
 
 def refused(batch: Batch, reason: str) -> Iterator[RejectedMessage]:
-    """Yield the messages or changes of a batch as unusable."""
+    """Yield each change of a batch, and each message without changes, as unusable."""
     for item in batch:
         if isinstance(item, RejectedMessage):
             yield item
@@ -98,17 +101,17 @@ def refused(batch: Batch, reason: str) -> Iterator[RejectedMessage]:
 
 
 class CollectorStore:
-    """Access to the tables, over one connection."""
+    """The tables in PostgreSQL, over one connection."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self.connection = connection
 
     async def prepare(self, *, init: bool = False) -> bool:
-        """Check the tables. With `init`, create or upgrade them, and return whether this was needed.
+        """Check the tables. With `init`, create or upgrade them. Return whether that was needed.
 
         Raise OperatorNeeded for missing tables, or tables of another version.
         """
-        # The compilation of a query (JIT) takes seconds, longer than each of these queries.
+        # JIT compilation of a query takes seconds, longer than the query itself.
         await self.connection.execute("SET jit = off")
         async with self.connection.transaction():
             await self.connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
@@ -135,7 +138,7 @@ class CollectorStore:
     async def write(self, batch: Batch) -> int:
         """Store a batch and wait until it is on disk. Return the number of unusable messages or changes.
 
-        A message or change that the server refuses goes to the table `unreadable`. All others are stored.
+        A message or change that PostgreSQL refuses is stored in the table `unreadable`. All others are stored normally.
         """
         try:
             return await self._write(batch)
@@ -167,7 +170,7 @@ class CollectorStore:
     async def _lanes(self, found: Sequence[ParsedMessage]) -> set[LaneMessage]:
         """Create the rows of lanes and databases, and lock the rows of the lanes.
 
-        Return messages without a database.
+        Return the messages whose database belongs to another lane, or exceeds the lane's limit.
         """
         if not found:
             return set()
@@ -188,7 +191,7 @@ class CollectorStore:
         }
 
     async def _begins(self, found: Sequence[Begin]) -> None:
-        """Record the first numbers of databases, and their predecessors. Then sort the databases of these lanes."""
+        """Record the first number and the predecessor of each database. Then sort the databases of these lanes."""
         for says in found:
             previous = says.previous
             await self.connection.execute(
@@ -207,7 +210,10 @@ class CollectorStore:
             await self._order(*lane)
 
     async def _order(self, merchant: str, lane: str) -> None:
-        """Number the databases of a lane, each after its predecessor. Then update the payments in that order."""
+        """Number the databases of a lane, each after its predecessor.
+
+        If the order changes, derive the lane's payments again.
+        """
         known = await self._rows(
             "SELECT database_id, previous_id FROM posd.databases WHERE merchant = %s AND lane = %s"
             " ORDER BY begun_at NULLS LAST, ordinal",
@@ -235,7 +241,7 @@ class CollectorStore:
     async def _changes(self, found: Sequence[tuple[ParsedMessage, ChangeRow]]) -> list[RejectedMessage]:
         """Store changes, and update their payments and print jobs.
 
-        Return the changes that were stored before with another content.
+        Return as unusable the changes whose number is already stored with other content.
         """
         if not found:
             return []
@@ -251,7 +257,7 @@ class CollectorStore:
         ]
 
     async def _stand(self) -> None:
-        """Update payments, print jobs and attentions from the new changes."""
+        """Update payments, print jobs and attentions from the changes in the table `incoming`."""
         for statement in _STAND:
             await self.connection.execute(statement)
 
@@ -263,7 +269,7 @@ class CollectorStore:
         states = [
             {
                 "at": received_at,
-                "as_of": min(reading.moment(says.as_of), received_at),  # a lane's clock may be ahead for a while
+                "as_of": min(reading.moment(says.as_of), received_at),  # a lane's clock can be ahead
                 "id": says.database_id,
                 "seq": says.last_seq,
                 "version": says.version,
@@ -280,7 +286,7 @@ class CollectorStore:
             await cursor.executemany(_STATE_OF_LANE, states)
 
     async def _move_on(self, databases: set[str]) -> None:
-        """Advance the frontiers over changes without a gap. Update the completeness of lanes."""
+        """Advance the frontier of each database to its first gap. Then update up to when the lanes are complete."""
         if not databases:
             return
         moving = list(databases)
@@ -313,7 +319,7 @@ def _columns(rows: Iterable[tuple[str, ...]]) -> list[list[str]]:
 
 
 def _line(message: LaneMessage, row: ChangeRow, number: int) -> str:
-    """Return a row in COPY's format, with its number in the batch and the time of its message."""
+    """Return a row in COPY's text format, with its number in the batch and the server's time of its message."""
     texts = (
         *(row.database_id, str(row.seq), row.merchant, row.lane, row.at.isoformat(), row.kind, row.id, row.change),
         str(number),
@@ -325,25 +331,28 @@ def _line(message: LaneMessage, row: ChangeRow, number: int) -> str:
     return line + "\n"
 
 
-#: Special characters in the text of COPY.
+#: Characters that COPY's text format escapes.
 _SPECIAL = re.compile(r"[\\\n\r]")
 _ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def in_order(known: Sequence[tuple[str, str | None]]) -> list[str]:
-    """Return ids of databases, each after its predecessor, and otherwise in their order."""
+    """Return the ids of databases so that each follows its predecessor. Otherwise the order stays.
+
+    `known`: (id, predecessor).
+    """
     names = {database_id for database_id, _ in known}
     found: dict[str, None] = {}
     left = list(known)
     while left:
         ready = [name for name, previous in left if previous not in names or previous in found]
-        for name in ready or [left[0][0]]:  # two databases that are each other's predecessor come from a faulty lane
+        for name in ready or [left[0][0]]:  # a faulty lane can name two databases as each other's predecessor
             found[name] = None
         left = [item for item in left if item[0] not in found]
     return list(found)
 
 
-#: New changes, before they are stored.
+#: Temporary table of the new changes of a batch.
 _INCOMING = """
 DROP TABLE IF EXISTS incoming;
 CREATE TEMPORARY TABLE incoming (
@@ -355,12 +364,14 @@ _STORED = """
 INSERT INTO posd.changes SELECT database_id, seq, merchant, lane, at, kind, id, change FROM incoming
 ON CONFLICT DO NOTHING
 """
-#: Changes stored with another content. After a correction, the feed has fewer members for the corrected outcome.
+#: Changes whose number is already stored with other content. Outcomes are not compared: after a correction, the feed
+#: has fewer members of the corrected outcome.
 _OTHERS = """
 SELECT i.number FROM incoming i JOIN posd.changes c USING (database_id, seq)
 WHERE c.change - 'outcome' <> i.change - 'outcome' ORDER BY 1
 """
-#: Ranges of changes that were reported as lost. A relay that sends again finds fewer changes in the feed than before.
+#: Ranges of changes that a relay reported as lost, without the changes that are stored here. They were sent earlier,
+#: when the feed still had them.
 _LOST = """
 INSERT INTO posd.lost SELECT of.id, before + 1, seq - 1, of.reason FROM
   (SELECT %s::text AS id, %s::bigint AS first, %s::bigint AS last, %s::text AS reason) of,
@@ -374,9 +385,9 @@ WHERE seq > before + 1 ON CONFLICT DO NOTHING
 """
 _ASIDE = "INSERT INTO posd.unreadable VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
 
-#: State of each payment and print job with new changes, from its newest change (`ordinal` and number), and from its
-#: newest change with an outcome. That outcome is invalid if a later change of the same database has none. If only a
-#: later database has none, the outcome stays, because that database lost it.
+#: State of each payment and print job with new changes. It is from the newest change, by `ordinal` of the database and
+#: number. The outcome is from the newest change that has one. A later change without an outcome in the same database
+#: removes it. In a later database such a change does not, because that database has lost the outcome.
 _NEWEST = """
 CREATE TEMPORARY TABLE newest ON COMMIT DROP AS
 WITH of_one AS (
@@ -462,7 +473,7 @@ INSERT INTO posd.operations VALUES (%s, %s, %s, %s) ON CONFLICT (type) DO UPDATE
   reverses = excluded.reverses, by_original = excluded.by_original
 """
 
-#: Rows of lanes. The rows are created and then locked in the same order, so that two collectors never deadlock.
+#: Rows of lanes. Every collector creates and locks them in the same order, so that two collectors never deadlock.
 _LANES = """
 INSERT INTO posd.lanes (merchant, lane) SELECT * FROM unnest(%s::text[], %s::text[]) AS t (merchant, lane)
 ORDER BY merchant, lane ON CONFLICT DO NOTHING
@@ -472,7 +483,7 @@ SELECT 1 FROM posd.lanes JOIN unnest(%s::text[], %s::text[]) AS t (merchant, lan
 ORDER BY merchant, lane FOR UPDATE OF lanes
 """
 
-#: New databases, each after those of its lane.
+#: Rows of new databases. Their ordinals follow those of the lane's other databases.
 _DATABASES = """
 INSERT INTO posd.databases (database_id, merchant, lane, ordinal)
 SELECT * FROM (SELECT database_id, merchant, lane,
@@ -493,7 +504,7 @@ UPDATE posd.lanes SET last_state_at = %(at)s, version = %(version)s, health = %(
 WHERE merchant = %(merchant)s AND lane = %(lane)s AND (last_state_at IS NULL OR last_state_at <= %(at)s)
 """
 
-#: One step of the frontiers, over the changes that follow without a gap, or over a lost range.
+#: One step of the frontiers: to the last change before a gap, or over a lost range.
 _FRONTIER = """
 UPDATE posd.databases d SET frontier = step.seq FROM (
   SELECT at.database_id, greatest(
@@ -516,7 +527,8 @@ UPDATE posd.databases d SET frontier = step.seq FROM (
 WHERE d.database_id = step.database_id RETURNING d.database_id
 """
 
-#: A lane is complete up to a time if its newest database reaches the state of that time, and no earlier one has a gap.
+#: A lane is complete up to the time of a state if its newest database has all changes up to that state, and no earlier
+#: database has a gap.
 _COMPLETE = """
 UPDATE posd.lanes l SET database_id = d.database_id, complete_to_seq = d.frontier,
   complete_to_at = CASE

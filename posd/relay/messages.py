@@ -1,6 +1,6 @@
-"""Messages on a lane's subject (local API, Many lanes), and the pages of the feed from which they are made.
+"""Messages on a lane's subject (local API, Many lanes), and pages of the feed, from which the relay makes the messages.
 
-`following` returns the next message of a relay, from the last message of its subject and the next page of the feed.
+`following` returns the next message, from the last message on the subject and the next page of the feed.
 """
 
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ VERSION = 1
 #: Health in a `state` while posd does not respond to the relay.
 UNREACHABLE = "unreachable"
 
-# Limits of head office's columns for a lane's data. `posd.collect.reading` has further limits.
+# Limits of head office's columns. `posd.collect.reading` has further limits.
 
-#: Maximum number of characters of a text in an index. Five such texts with four bytes a character fit into an index row
-#: of PostgreSQL (2,704 bytes).
+#: Text of at most 128 characters, for an index. Five such texts with four bytes a character fit into an index row of
+#: PostgreSQL (2,704 bytes).
 Name = Annotated[str, Meta(max_length=128)]
-#: Maximum number of characters of any other text. Texts of posd have at most 256, and a `sale` has 128 before Unicode
+#: Any other text, of at most 1,024 characters. posd's texts have at most 256, and a `sale` has 128 before Unicode
 #: composition.
 Text = Annotated[str, Meta(max_length=1024)]
-#: Largest bigint minus one.
+#: Number of a change: up to the largest bigint of PostgreSQL minus one.
 Seq = Annotated[int, Meta(ge=0, le=2**63 - 2)]
-#: An integer.
+#: Integer of PostgreSQL that is not negative.
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
@@ -39,7 +39,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class Changes(Message, frozen=True, kw_only=True, tag="changes"):
-    """Contiguous run of changes of the feed. `place`: the feed's check of the last change, if known."""
+    """Contiguous changes of the feed. `place`: the feed's `place` of the last change, if known."""
 
     first_seq: Seq
     last_seq: Seq
@@ -48,8 +48,9 @@ class Changes(Message, frozen=True, kw_only=True, tag="changes"):
 
 
 class StateMessage(Message, frozen=True, kw_only=True, tag="state"):
-    """Report that all changes up to `last_seq` were sent, and that there were no further changes at `as_of`.
-    `attention` counts codes.
+    """State of a lane: all changes up to `last_seq` were sent, and there were no others at `as_of`.
+
+    `open`: number of open payments. `attention`: number of attentions by code.
     """
 
     last_seq: Seq
@@ -62,21 +63,21 @@ class StateMessage(Message, frozen=True, kw_only=True, tag="state"):
 
 
 class Previous(msgspec.Struct, frozen=True):
-    """The previous database, and its last known number."""
+    """The previous database of a lane, and the number of its last known change."""
 
     database_id: Name
     last_seq: Seq
 
 
 class Begin(Message, frozen=True, kw_only=True, tag="begin"):
-    """A database whose changes begin with `first_seq`."""
+    """Begin of a database in the lane's messages. Its changes begin with `first_seq`."""
 
     first_seq: Seq
     previous: Previous | None
 
 
 class Lost(Message, frozen=True, kw_only=True, tag="lost"):
-    """Changes that are missing in the feed and were never sent."""
+    """Range of changes that were never sent and are missing in the feed."""
 
     from_seq: Seq
     to_seq: Seq
@@ -95,12 +96,12 @@ class Position(msgspec.Struct, frozen=True):
 
     @property
     def after(self) -> str:
-        """Position for reading the feed."""
+        """Value of `after` with which the feed continues at this position."""
         return self.place or str(self.seq)
 
 
 class Range(msgspec.Struct, frozen=True):
-    """Numbers of one database in the feed. `last_seq` is None if no number is known."""
+    """Numbers of the changes of one database in the feed. `last_seq` is None if the database has no change."""
 
     database_id: str
     first_seq: int
@@ -108,12 +109,12 @@ class Range(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The last number, or the number before the first if the database has no number."""
+        """The last number, or `first_seq` minus one if the database has no change."""
         return self.first_seq - 1 if self.last_seq is None else self.last_seq
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of the feed. `open` and `attention` are present on the last page."""
+    """A page of the feed. Only the last page has `open` (number of open payments) and `attention` (number by code)."""
 
     changes: list[Raw]
     place: str
@@ -128,7 +129,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def decode(data: bytes) -> AnyMessage:
-    """Decode a message. Raise ValueError for an invalid one."""
+    """Decode a message. Raise ValueError if it is invalid."""
     try:
         return _MESSAGE.decode(data)
     except RecursionError as error:
@@ -158,14 +159,14 @@ def position(message: AnyMessage) -> Position:
             assert_never(message)
 
 
-#: The feed's notice that a place is not from its database.
+#: Code of the feed's notice that a place is not from this database.
 PLACE_UNKNOWN = "place_unknown"
 
 
 class OperatorNeeded(Exception):
-    """Failure that ends the process, because an operator must resolve it. `todo`: the next step.
+    """Failure that ends the process, because an operator must resolve it. `todo`: what to do.
 
-    `is_setup`: the servers or tables are wrong, so that the exit code is that of a wrong configuration.
+    `is_setup`: whether the servers or tables are set up wrongly. Then the exit code is that of a wrong configuration.
     """
 
     def __init__(self, detail: str, todo: str = "", *, is_setup: bool = False) -> None:
@@ -185,10 +186,11 @@ _GONE_BACK = (
 
 
 def following(position: Position | None, page: Page, *, begin: bool, **head: Any) -> Begin | Changes | Lost | None:
-    """Return the next message after `position` (None: no message exists), from the page of the feed after it.
+    """Return the next message after `position`, from the page of the feed that follows it.
 
-    Return None if all changes were sent. `head`: merchant, lane and time of the message. `begin`: whether the operator
-    has decided that the lane begins again after the loss of its database.
+    Return None if all changes were sent. `position`: None if the subject has no message. `head`: merchant, lane and
+    time of the message. `begin`: whether an operator has allowed the lane to continue with an unrelated database, after
+    the loss of the old one.
 
     Raise OperatorNeeded if the feed cannot continue from the last message.
     """
@@ -231,7 +233,7 @@ def _begin(database: Range, previous: Previous | None, head: Mapping[str, Any]) 
 
 
 def _onward(expected: int, here: Range, page: Page, head: Mapping[str, Any]) -> Changes | Lost:
-    """Return the changes from a number on, or a report of a gap at that number."""
+    """Return the contiguous changes from the number `expected` on, or the range that is missing there."""
     run: list[Raw] = []
     found = here.end + 1
     for change in page.changes:
@@ -254,6 +256,6 @@ def _onward(expected: int, here: Range, page: Page, head: Mapping[str, Any]) -> 
 
 
 def waiting(position: Position | None, page: Page) -> int:
-    """Return how many numbers the feed has after a position, according to a page."""
+    """Return how many changes the feed has after a position, from the ranges in a page."""
     seq = position.seq if position is not None else 0
     return sum(max(0, item.end - max(item.first_seq - 1, seq)) for item in page.databases)

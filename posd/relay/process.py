@@ -1,6 +1,6 @@
 """Common code of the processes of relay and collector: run until a signal, retry after failures, serve metrics.
 
-Prometheus reads the metrics at this machine's loopback address.
+The metrics are served on a configured address, for Prometheus.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from posd.logs import output
 #: Exit codes of both processes.
 EXIT_DONE = 0
 EXIT_CONFIGURATION = 2
-#: Seconds before the work is cancelled again. The clients of NATS and PostgreSQL use `asyncio.wait_for`. In Python 3.11
-#: `wait_for` loses a cancellation if its result arrives in the same step.
+#: Seconds before the work is cancelled again. A cancellation can be lost, because the clients of NATS and PostgreSQL
+#: use `asyncio.wait_for`. In Python 3.11 `wait_for` ignores it if a result arrives in the same turn of the event loop.
 AGAIN_SECONDS = 2.0
 
 
 def run(work: Coroutine[Any, Any, int], level: str) -> int:
-    """Run the work with its log on stdout. Return its exit code. SIGTERM and SIGINT cancel the work."""
+    """Run the work, with its log on stdout. Return its exit code. SIGTERM and SIGINT cancel the work."""
     output.configure(level)
     try:
         return asyncio.run(_until_signal(work))
@@ -55,9 +55,10 @@ async def _until_signal(work: Coroutine[Any, Any, int]) -> int:
 
 
 class Pauses:
-    """Pauses before the next attempt, in seconds. A pause is doubled each time, and reset after a long run.
+    """Pauses after failed attempts, in seconds. The pause doubles with each failure, and is reset after a long attempt.
 
-    Each pause is a random part of it, at least half, so that ten thousand lanes do not return at once.
+    The result of `draw` is a random part of the pause, at least half, so that ten thousand lanes do not reconnect at
+    once.
     """
 
     def __init__(self, first: float, most: float) -> None:
@@ -67,14 +68,14 @@ class Pauses:
         self._began = time.monotonic()
 
     def begin(self) -> None:
-        """Start an attempt."""
+        """Record the start of an attempt."""
         self._began = time.monotonic()
 
     def draw(self) -> float:
         """Return the pause after a failed attempt."""
         if time.monotonic() - self._began > self._most:
             self._next = self._first
-        wait = self._next * random.uniform(0.5, 1.0)  # noqa: S311 - it spreads attempts, and protects nothing
+        wait = self._next * random.uniform(0.5, 1.0)  # noqa: S311 - for spreading, not for security
         self._next = min(2 * self._next, self._most)
         return wait
 
@@ -84,14 +85,14 @@ class Pauses:
         return news
 
 
-#: Returns the text of all metrics.
+#: Function that returns the text of all metrics.
 Text = Callable[[], Coroutine[Any, Any, str]]
 
 log = structlog.get_logger("posd.relay")
 
 #: Maximum number of open connections: Prometheus has one.
 MOST_CONNECTIONS = 8
-#: Maximum duration of a connection in seconds, and maximum size of a request in bytes. A request has no body.
+#: Maximum duration of a connection, in seconds. Maximum size of a request, which has no body, in bytes.
 SECONDS = 10.0
 MOST_BYTES = 8 * 1024
 
@@ -99,7 +100,7 @@ _PLAIN = "text/plain; charset=utf-8"
 
 
 def samples(prefix: str, counters: Any) -> Iterator[Samples]:
-    """Yield the version, the fields of a dataclass of counters by their names, and the values of the process."""
+    """Yield the metrics of a process: its version, each field of the dataclass `counters`, its memory and so on."""
     yield f"{prefix}_build_info", {__version__: 1}
     for each in fields(counters):
         if each.name != "started":
@@ -109,9 +110,9 @@ def samples(prefix: str, counters: Any) -> Iterator[Samples]:
 
 @asynccontextmanager
 async def served(listen: ListenAddress | None, text: Text) -> AsyncIterator[None]:
-    """Serve the metrics during the block, if configured.
+    """Serve the metrics at `listen` during the block. None: do not serve them.
 
-    If this fails, log the failure, and continue the work.
+    If the address cannot be used, log that and continue.
     """
     server = None
     if listen is not None:
@@ -131,7 +132,7 @@ async def served(listen: ListenAddress | None, text: Text) -> AsyncIterator[None
 async def _serve(
     text: Text, places: asyncio.Semaphore, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Serve one request of a connection."""
+    """Answer the one request of a connection."""
     try:
         if not places.locked():
             async with places, asyncio.timeout(SECONDS):
@@ -144,7 +145,7 @@ async def _serve(
 
 
 async def _answer(text: Text, head: bytes) -> bytes:
-    """Return the response to a request, from its bytes before the body."""
+    """Return the response to a request. `head`: request line and headers."""
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     method, _, rest = first.partition(" ")

@@ -1,4 +1,4 @@
-"""Relay. The relay reads the feed after the last message of its subject, publishes the changes, and waits for more."""
+"""Relay of a lane: read the feed after the last message on the subject, publish the changes, wait for more."""
 
 import asyncio
 import math
@@ -29,7 +29,7 @@ from posd.relay.stream import LaneStream, StreamAway, SubjectMoved, connected
 
 # Counters of the relay, and its metrics. docs/reference/metrics.md has the same table.
 
-#: In the order of display: kind, name, labels (- for none), meaning.
+#: Metrics in the order of display: kind, name, labels (- for none), meaning.
 _TABLE = """
 gauge posd_relay_build_info version The version that runs.
 gauge posd_relay_connected - 1 while there is a connection to one of head office's servers.
@@ -87,13 +87,13 @@ _PAGE = msgspec.json.Decoder(messages.Page)
 
 
 class FeedClient:
-    """Feed behind a socket. Every method raises Problem, or Unreachable if there is no response from posd.
+    """Client of posd's feed socket. Every method raises Problem, or Unreachable if posd does not respond.
 
-    Pages are read as bytes over one connection that stays open, because most of a page is published unchanged.
+    Pages are read as bytes, because the relay publishes most of them unchanged, over one connection that stays open.
     """
 
     def __init__(self, socket: Path, *, limit: int, metadata: bool) -> None:
-        """`limit`: most changes of a page. `metadata`: include the till's metadata."""
+        """`limit`: maximum number of changes of a page. `metadata`: whether to include the till's metadata."""
         self._socket = str(socket)
         self._asked = {"limit": str(limit), "with": "outcome,metadata" if metadata else "outcome"}
         self._pages = AsyncConnection(self._socket, kept=1)
@@ -105,12 +105,12 @@ class FeedClient:
         await self._streams.close()
 
     async def page(self, after: str) -> messages.Page:
-        """Read the changes after a number or a place."""
+        """Read a page of the changes after a number or a place."""
         found: messages.Page = self._read(await self._get("/feed", self._asked | {"after": after}), _PAGE.decode)
         return found
 
     async def health(self) -> dict[str, str]:
-        """Return posd's overall state, and each check that is not ok."""
+        """Return posd's health (`status`), and the status of each check that is not ok."""
         document = self._read(await self._get("/health"), msgspec.json.decode)
         checks = {name: check["status"] for name, check in document["checks"].items()}
         return {"status": document["status"]} | {name: word for name, word in checks.items() if word != "ok"}
@@ -121,14 +121,14 @@ class FeedClient:
         return found
 
     async def changed(self, after: int) -> None:
-        """Wait until there is a change after a number, or posd stops."""
+        """Wait until the feed has a change after a number, or posd stops."""
         async with aclosing(self._streams.stream("/feed", after)) as items:
             async for _ in items:
                 return
 
     async def _get(self, path: str, query: dict[str, str] | None = None) -> bytes:
         response = await self._pages.request(Call("GET", path, query or {}, seconds=ANSWER_SECONDS))
-        if response.status_code >= 400 and path != "/health":  # a posd whose health is failing reports its faults
+        if response.status_code >= 400 and path != "/health":  # health `failing` has status 503
             raise problem_in(self._socket, response.status_code, response.content)
         return response.content
 
@@ -156,8 +156,7 @@ MOST_BYTES = 512 * 1024
 class Relay:
     """Relay of one lane.
 
-    `restart_at`: number from which the changes are sent again. `begin`: whether the lane begins again after the loss of
-    its database.
+    `restart_at`: number from which changes are sent again, or None. `begin`: as in `following`.
     """
 
     config: RelayConfig
@@ -167,9 +166,9 @@ class Relay:
     restart_at: int | None = None
     begin: bool = False
     counts: RelayCounters = field(default_factory=RelayCounters)
-    _health: dict[str, str] | None = None  # number in the newest `state`
-    _state_at: float = float("-inf")  # when it was sent, on the monotonic clock
-    _away_since: float | None = None  # of posd, on the monotonic clock
+    _health: dict[str, str] | None = None  # health in the last `state` that was sent
+    _state_at: float = float("-inf")  # monotonic time when that was sent
+    _away_since: float | None = None  # monotonic time of the first failure to reach posd
     _most: int = 0
     _pauses: Pauses = field(default_factory=lambda: Pauses(FIRST_PAUSE, MOST_PAUSE))
 
@@ -179,7 +178,7 @@ class Relay:
         return f"posd.{self.merchant}.{self.lane}"
 
     async def run(self) -> None:
-        """Send until cancelled. Raise OperatorNeeded."""
+        """Send changes until cancelled, with retries. Raise OperatorNeeded."""
         while True:
             self._pauses.begin()
             try:
@@ -195,7 +194,7 @@ class Relay:
                 await asyncio.sleep(wait)
 
     async def _say_away(self) -> None:
-        """Report once to head office that posd has been unreachable for the interval of states."""
+        """Report to head office, once, that posd has been unreachable for `state_seconds`."""
         now = time.monotonic()
         self._away_since = self._away_since if self._away_since is not None else now
         if now - self._away_since < self.config.state_seconds:
@@ -203,7 +202,7 @@ class Relay:
         with suppress(StreamAway, SubjectMoved, OperatorNeeded):  # the next attempt to reach posd repeats this call
             async with self._connected() as stream:
                 sequence, last = await stream.last()
-                known = self._position(last) is not None  # and of this lane
+                known = self._position(last) is not None  # raises OperatorNeeded for another lane's message
                 message = messages.decode(last) if known and last is not None else None
                 if isinstance(message, messages.StateMessage) and message.health.get("status") != messages.UNREACHABLE:
                     told = msgspec.structs.replace(
@@ -212,11 +211,14 @@ class Relay:
                     data = messages.encode(told)
                     await stream.publish(data, sequence)
                     self._published(told, len(data))
-                self._away_since = math.inf  # until it is back
+                self._away_since = math.inf  # do not report again until posd responds
 
     async def once(self, *, forever: bool = False) -> None:
-        """Send all changes, over one connection. Raise OperatorNeeded, StreamAway, Unreachable, Problem."""
-        await self.feed.version()  # while posd is unreachable, the servers of head office are not contacted
+        """Send all changes over one connection, and with `forever` wait for more.
+
+        Raise OperatorNeeded, StreamAway, Unreachable, Problem.
+        """
+        await self.feed.version()  # raises first if posd is unreachable, so that head office is not contacted
         self._away_since = None
         async with self._connected() as stream:
             log.info("relay.connected", detail=stream.client.address, host=self.subject)
@@ -237,7 +239,7 @@ class Relay:
         while True:
             try:
                 return await self._follow(stream, forever)
-            # A message of another relay of this lane, or an own message whose result was unknown.
+            # Another relay of this lane has published, or this relay has, without learning the result.
             except SubjectMoved as error:
                 self.counts.overtaken_total += 1
                 log.info("relay.overtaken", detail=str(error))
@@ -245,9 +247,9 @@ class Relay:
                     await asyncio.sleep(random.uniform(0.0, LINGER_SECONDS))  # noqa: S311
 
     async def _follow(self, stream: LaneStream, forever: bool) -> None:
-        """Send the changes after the last message, repeatedly.
+        """Send the changes after the last message, message by message.
 
-        Raise SubjectMoved if another message has arrived.
+        Raise SubjectMoved if the stream has another last message.
         """
         sequence, position = await self._stands(stream)
         while True:
@@ -277,7 +279,10 @@ class Relay:
         return sequence, position
 
     async def _from(self, seq: int, position: messages.Position | None) -> messages.Position | None:
-        """Return the operator's new position if the subject belongs to this lane. Raise OperatorNeeded."""
+        """Return the position before change `seq`. Raise OperatorNeeded if the feed does not reach to it.
+
+        If `position` is from a database that the feed does not know, return `position`.
+        """
         databases = (await self.feed.page(str(seq - 1))).databases
         if position is not None and all(item.database_id != position.database_id for item in databases):
             return position
@@ -314,12 +319,12 @@ class Relay:
         """Return the next message, or None if there is nothing to send. Raise OperatorNeeded."""
         message = messages.following(position, page, begin=self.begin, **self._head())
         if message is None:
-            assert position is not None  # noqa: S101 - without a message there is always a step
+            assert position is not None  # noqa: S101 - without a position there is always a message
             return await self._state(position, page, as_of)
         return self._cut(message) if isinstance(message, messages.Changes) else message
 
     def _head(self) -> dict[str, Any]:
-        """Return the members that every message has at this moment."""
+        """Return the members that every message has. `at` is the present time."""
         return {"merchant": self.merchant, "lane": self.lane, "at": iso(datetime.now(UTC))}
 
     def _cut(self, message: messages.Changes) -> messages.Changes:
@@ -337,7 +342,7 @@ class Relay:
         return msgspec.structs.replace(message, last_seq=last_seq, changes=run, place=None)
 
     async def _state(self, at: messages.Position, page: messages.Page, as_of: str) -> messages.StateMessage | None:
-        """Return the message with the state of the lane, if the message is due."""
+        """Return the message with the state of the lane, or None if it is not due."""
         health = await self.feed.health()
         due = time.monotonic() - self._state_at >= self.config.state_seconds
         if not due and health == self._health:
@@ -367,7 +372,7 @@ class Relay:
         """Record a published message."""
         self.counts.messages_total[messages.kind(message)] += 1
         self.counts.bytes_total += size
-        self.restart_at = None  # now the stream has the position
+        self.restart_at = None  # the last message has the position from here on
         match message:
             case messages.Begin(database_id=database_id, previous=previous):
                 self.begin = False
@@ -382,7 +387,7 @@ class Relay:
                 log.warning("relay.lost", count=last - first + 1, detail=f"{first} to {last}")
 
     async def _wait(self, newest: int) -> None:
-        """Wait for a newer change, or until a state or a health check is due."""
+        """Wait for a change after `newest`, or until a state or a health check is due."""
         left = self._state_at + self.config.state_seconds - time.monotonic()
         try:
             async with asyncio.timeout(max(0.0, min(left, HEALTH_SECONDS))):

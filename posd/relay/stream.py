@@ -19,14 +19,14 @@ from posd.base import tls_contexts
 from posd.config.schema import NatsConfig
 from posd.relay.messages import OperatorNeeded
 
-# Login with a file of NATS credentials: a user's JWT, and the seed of the key that signs the server's nonce.
+# Login with a NATS credentials file. It has a user's JWT, and the seed of the key that signs the server's nonce.
 #
 # The package `nkeys` is not used, because it brings a second, compiled implementation of Ed25519, as large as the
 # relay.
 
-#: Pattern of the two parts of the file, each between lines of dashes (NATS, Decentralized JWT).
+#: Pattern of a part of the file: it is between lines of dashes (NATS, Decentralized JWT).
 _PARTS = re.compile(r"-{3,} *BEGIN ([A-Z ]+?) *-{3,}\s*(\S+)\s*-{3,} *END \1 *-{3,}")
-#: A seed has two bytes of its kind, the key, and two bytes of a checksum, in base32 without padding.
+#: A seed is base32 without padding: two bytes with the kind of key, the key, and two bytes of a checksum.
 _KIND_BYTES, _CHECKSUM_BYTES = 2, 2
 
 
@@ -48,11 +48,11 @@ def read_credentials(path: Path) -> tuple[str, Callable[[str], bytes]]:
     return jwt, lambda nonce: base64.b64encode(key.sign(nonce.encode()))
 
 
-#: Time-outs of a connect, of one response, and of the close, in seconds.
+#: Time-outs in seconds: of a connect, of one response, and of the close.
 CONNECT_SECONDS = 15.0
 ANSWER_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
-#: Options for one server, with one retry. Further retries are made by the relay, and not by the client.
+#: Options for a connection to one server. The client retries once. All other retries are the relay's.
 ONCE: Mapping[str, Any] = {
     "allow_reconnect": False,
     "max_reconnect_attempts": 1,
@@ -60,30 +60,29 @@ ONCE: Mapping[str, Any] = {
     "connect_timeout": 10,
     "ping_interval": 20,
 }
-#: Header of the fence: the server stores a message only if this is the number of the subject's last message.
+#: Header with the fence. The server stores a message only if the value is the number of the subject's last message.
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 #: Maximum size of a message's headers, in bytes: the fence, and the stream's name.
 HEADER_BYTES = 256
-#: JetStream's errors if another message is the last one: after a publish, and while another publish runs.
+#: JetStream's errors if the fence does not match: because of another message, or of another publish that still runs.
 WRONG_LAST = frozenset({10071, 10164})
-#: JetStream's error if the stream is full and keeps its messages.
+#: JetStream's error if the stream is full and drops no old messages.
 FULL = 10077
-#: First version in which the fence works. In earlier versions, a stream with several replicas can store two messages
-#: with the same fence.
+#: First version of the server in which the fence works. In earlier versions, a stream with several replicas can store
+#: two messages with the same fence.
 FENCE_HOLDS = (2, 9, 21)
 
 T = TypeVar("T")
 
-#: The client upgrades a plain connection to TLS, and asyncio then warns at each end of a connection. The warning is
-#: harmless.
+#: Harmless warning of asyncio at the end of each connection, because the client upgrades a plain connection to TLS.
 _NOISE = "returning true from eof_received() has no effect when using ssl"
 logging.getLogger("asyncio").addFilter(lambda record: record.getMessage() != _NOISE)
 
 
 class StreamAway(Exception):
-    """Error for a stream that is unreachable or did not reply.
+    """Error if the stream is unreachable or did not reply.
 
-    The stream may or may not have stored the message. `todo`: the next step.
+    It is unknown whether the stream has stored the message. `todo`: what to do.
     """
 
     def __init__(self, detail: str, todo: str = "") -> None:
@@ -92,20 +91,20 @@ class StreamAway(Exception):
 
 
 class SubjectMoved(Exception):
-    """Error if another message is the last one. Nothing was stored."""
+    """Error if another message has become the last one. Nothing was stored."""
 
 
 class NatsClient(Client):
-    """Connection to one NATS server, without reconnection.
+    """Connection to one NATS server. A broken connection is not restored.
 
-    The client refuses a server without TLS at a tls: address. The library's client would accept such a server, and send
-    the password unencrypted.
+    At an address with tls: this class refuses a server without TLS. The library's class would send the password
+    unencrypted.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        #: First error that the server sends outside of responses, such as a missing permission. Such a call has no
-        #: response.
+        #: First error that the server sends outside of a response, such as a missing permission. A call that causes
+        #: such an error gets no response.
         self.server_error: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def record(self, error: Exception) -> None:
@@ -119,7 +118,10 @@ class NatsClient(Client):
         return said or str(error) or type(error).__name__
 
     def away(self, what: str, error: Exception, todo: str) -> StreamAway:
-        """Return the error for a failed request. `todo`: next step if the server refuses it."""
+        """Return the error for a failed request.
+
+        `what`: the failure, in words. `todo`: what to do if the server refuses the request.
+        """
         if isinstance(error, APIError):
             full = "Make room in the stream, or raise its limit; the lane keeps its changes until then"
             words = f"{error.description or error} ({error.err_code})"
@@ -134,9 +136,9 @@ class NatsClient(Client):
 
     @property
     def old_version(self) -> str | None:
-        """Version of a server before `FENCE_HOLDS`, else None.
+        """Version of the server if it is older than `FENCE_HOLDS`, else None.
 
-        With it the fence works only with a single replica and without a power loss.
+        On such a server the fence works only with a single replica and without a power loss.
         """
         match = re.match(r"(\d+)\.(\d+)\.(\d+)", str(self._server_info.get("version", "")))
         found = tuple(int(part) for part in match.groups()) if match else (0,)
@@ -150,7 +152,7 @@ class NatsClient(Client):
 
 
 class LaneStream:
-    """One lane's subject, over one connection."""
+    """Subject of one lane in the stream, over one connection."""
 
     def __init__(self, client: NatsClient, stream: str, subject: str) -> None:
         self.client = client
@@ -163,8 +165,7 @@ class LaneStream:
         )
 
     async def last(self) -> tuple[int, bytes | None]:
-        """Read the last message. Return its number in the stream, which a publish must contain, and its data. Return
-        None if there is no message.
+        """Return the number and the data of the last message. Without a message return 0 and None.
 
         Raise StreamAway.
         """
@@ -177,11 +178,17 @@ class LaneStream:
         return found.seq or 0, found.data or b""
 
     def fits(self, data: bytes) -> bool:
-        """Return whether the server accepts a message of that size, with headers, which the client does not count."""
+        """Return whether the server accepts a message of that size.
+
+        The client's own check does not count the headers.
+        """
         return len(data) + HEADER_BYTES <= self.client.max_payload
 
     async def publish(self, data: bytes, expected: int) -> int:
-        """Publish after the message with a number. Return the new number. Raise SubjectMoved, StreamAway."""
+        """Publish a message if `expected` is the number of the last one. Return the new number.
+
+        Raise SubjectMoved, StreamAway.
+        """
         headers = {EXPECTED: str(expected)}
         try:
             stored = await self._answer(
@@ -196,7 +203,10 @@ class LaneStream:
         return stored.seq
 
     async def _answer(self, request: Coroutine[Any, Any, T]) -> T:
-        """Wait for a response. End the wait at an error of the server, because then no response follows."""
+        """Return the response to a request.
+
+        Raise NatsError at an error of the server, after which no response follows.
+        """
         answer = asyncio.ensure_future(request)
         ends: set[asyncio.Future[Any]] = {answer, self.client.server_error}
         try:
@@ -210,20 +220,23 @@ class LaneStream:
 
 @asynccontextmanager
 async def connected(config: NatsConfig, subject: str, inbox: str) -> AsyncIterator[LaneStream]:
-    """Connect a lane to one of the servers for the block. Raise StreamAway, OperatorNeeded."""
+    """Connect to one of the servers during the block, and yield the lane's subject.
+
+    Raise StreamAway, OperatorNeeded.
+    """
     async with client_of(config, subject, inbox) as client:
         yield LaneStream(client, config.stream, subject)
 
 
 @asynccontextmanager
 async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[NatsClient]:
-    """Connect to one of the servers for the block. Raise StreamAway.
+    """Connect to one of the servers during the block. Raise StreamAway.
 
-    Raise OperatorNeeded for a server of a cluster on which the fence does not work. A broken connection is not
-    restored, because an earlier write could then be sent later.
+    Raise OperatorNeeded if the server is in a cluster and older than `FENCE_HOLDS`. A broken connection is not
+    restored, because a message from before could then be sent late.
     """
     try:
-        options = login(config)  # read them each time, because certificates are renewed
+        options = login(config)  # read the files for each connection, because certificates are renewed
     except (OSError, ValueError) as error:
         raise StreamAway(f"cannot log in: {error}") from error
     errors: list[str] = []
@@ -252,9 +265,9 @@ async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[
 
 
 async def _end(client: Client) -> None:
-    """Close a connection.
+    """Close a connection, with a time-out.
 
-    After a failed TLS handshake, the client would otherwise wait without limit for the end of the connection.
+    Without it, the client would wait without limit after a failed TLS handshake.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):
@@ -262,7 +275,7 @@ async def _end(client: Client) -> None:
 
 
 def login(config: NatsConfig) -> dict[str, Any]:
-    """Return the login options of the client. Raise OSError or ValueError for missing or wrong files."""
+    """Return the client's options for login and TLS. Raise OSError or ValueError for missing or wrong files."""
     options: dict[str, Any] = {}
     if config.credentials_file is not None:
         jwt, sign = read_credentials(config.credentials_file)

@@ -133,8 +133,8 @@ class Aborts(RecordService):
         same = True if sent_to is None else terminal.addresses.same_device(sent_to, base_url)
         if same is False:
             return NotSent(
-                f"terminal {terminal.serial} is at {base_url} now, and nothing shows that this device got the "
-                f"payment at {sent_to}"
+                f"terminal {terminal.serial} is at {base_url} now, and nothing shows that it is the device that "
+                f"got the payment at {sent_to}"
             )
         request = terminal.request("abort", base_url)
         return await terminal.call(request, same_as=same if isinstance(same, str) else None)

@@ -375,7 +375,7 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, pa
             assert_never(attempt)
     if not elements:  # the explicit "none" is part of a proof, so the reply must be complete and unambiguous
         if mended.damaged:
-            return SearchFailed("the reply says that there is none, but it is damaged", status)
+            return SearchFailed("the reply says that there is no payment, but the reply is damaged", status)
         if _tells_beside(decode(mended.body), pointer):
             return SearchFailed("the list is empty, but the reply contains more than that", status)
         return SearchMiss()
@@ -485,7 +485,7 @@ def _member(raw: bytes, name: str, pointer: str) -> bytes:
             raise ValueError(f"{name} appears more than once, with different values")
         return bytes(_OBJECT.decode(raw)[name])
     except (msgspec.ValidationError, LookupError):
-        raise ValueError(f"nothing stands at {pointer}") from None
+        raise ValueError(f"there is nothing at {pointer}") from None
 
 
 def _bears(raw: bytes, client_transaction_id: str) -> bool:

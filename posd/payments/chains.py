@@ -271,7 +271,7 @@ def place(
     except ChainTooLong:
         raise Problem(
             "chain_conflict",
-            f"cannot start: more than {MAX_CHAIN} operations are linked with the payment that it names, failed "
+            f"cannot start: more than {MAX_CHAIN} operations are linked with the named payment, failed "
             f"ones too, so posd cannot tell what is allowed. Do the {kind} on the terminal or with the acquirer, "
             f"and check what this till repeats. No {kind} was sent",
             transactions=[],

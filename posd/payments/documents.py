@@ -46,7 +46,7 @@ AmountAsked = Annotated[
 ]
 PhaseNow = Annotated[
     Phase,
-    Meta(description="posd's own view. `in_doubt`: posd cannot tell whether it runs or ran. `final` has an outcome"),
+    Meta(description="posd's own view. `in_doubt`: not known whether the terminal has it. `final`: has an outcome"),
 ]
 NextStepNow = Annotated[
     NextStep,
@@ -168,7 +168,7 @@ class SearchLine(Line, frozen=True, kw_only=True):
     kind: Literal["search"] = "search"
     result: Annotated[SearchResult, Meta(description="the result")]
     http_status: Annotated[int | None, Meta(description="the terminal's HTTP status, if the reply was unusable")]
-    reason: Annotated[str | None, Meta(description="why the reply was unusable")]
+    reason: Annotated[str | None, Meta(description="why there was no usable reply")]
 
 
 class AbortAnsweredLine(Line, frozen=True, kw_only=True):
@@ -195,7 +195,7 @@ HISTORY_LINES: tuple[type[Line], ...] = (
     AttemptLine,
     line_of(
         "InterruptedLine",
-        "At its start the daemon found that the previous one had ended while it sent the request.",
+        "posd started, and found that its earlier process had ended while it sent the request.",
         entries.Interrupted,
     ),
     SearchLine,
@@ -203,34 +203,34 @@ HISTORY_LINES: tuple[type[Line], ...] = (
     AbortAnsweredLine,
     QUARANTINED_LINE,
     SilentLine,
-    line_of("ProofLine", "posd proved that it never started.", entries.ProvedNotStarted),
-    line_of("ReleaseLine", "An operator or a till freed its terminal.", entries.Released),
-    line_of("ResolveLine", "An operator recorded how it ended.", entries.Resolved),
+    line_of("ProofLine", "posd proved that the payment never started.", entries.ProvedNotStarted),
+    line_of("ReleaseLine", "An operator or a till freed the terminal.", entries.Released),
+    line_of("ResolveLine", "An operator recorded how the payment ended.", entries.Resolved),
     line_of("AcknowledgeLine", "An operator closed an attention.", entries.Dismissed),
-    line_of("UnlikelyLine", "An approval contradicts its request.", entries.Unlikely),
+    line_of("UnlikelyLine", "The approval contradicts the request.", entries.Unlikely),
     line_of(
         "BrokeOffLine",
         "The connection of an authentic callback broke before its body was complete.",
         entries.CallbackBrokeOff,
     ),
-    line_of("EventLimitLine", "Its terminal sent more events than posd keeps, so one was refused.", entries.Overrun),
+    line_of("EventLimitLine", "The terminal sent more events than posd keeps, so one was refused.", entries.Overrun),
     TAKEN_OVER_LINE,
     REAPPLIED_LINE,
     line_of(
         "AddressLine",
-        "This machine lost the address in its callback URL, or got it back.",
+        "This machine lost the address in the payment's callback URL, or got it back.",
         entries.AddressLost,
         entries.AddressBack,
     ),
     line_of(
         "DisputedLine",
-        "Several devices claim to be its terminal: nothing is sent for it.",
+        "Several devices claim to be the terminal: nothing is sent for this payment.",
         entries.Disputed,
     ),
-    line_of("UndisputedLine", "posd knows again which device is its terminal.", entries.Undisputed),
+    line_of("UndisputedLine", "posd knows again which device is the terminal.", entries.Undisputed),
     line_of(
         "ReadLine",
-        "For ten minutes no program had read its approval, or a program has read it now.",
+        "For ten minutes no program had read the approval, or a program has read it now.",
         entries.OutcomeUnread,
         entries.OutcomeRead,
     ),

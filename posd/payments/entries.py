@@ -94,7 +94,7 @@ class NothingHeard(msgspec.Struct, frozen=True, tag="silent", tag_field="kind"):
 class ProvedNotStarted(msgspec.Struct, frozen=True, tag="proof", tag_field="kind"):
     """The full proof that the transaction never started (architecture, Doubt)."""
 
-    evidence: Annotated[tuple[Evidence, ...], Meta(description="by what")]
+    evidence: Annotated[tuple[Evidence, ...], Meta(description="the basis of the proof")]
 
 
 class Released(DecisionEntry, frozen=True, tag="release"):
@@ -106,14 +106,14 @@ class Resolved(DecisionEntry, frozen=True, tag="resolve"):
 
     result: Annotated[Result, Meta(description="how it ended")]
     transaction_reference: Annotated[
-        str | None, WireFormat(Uuid | None), Meta(description="the acquirer's, of an approval")
+        str | None, WireFormat(Uuid | None), Meta(description="the acquirer's reference, if approved")
     ] = None
 
 
 class Dismissed(DecisionEntry, frozen=True, tag="acknowledge"):
     """An operator closed one attention."""
 
-    code: Annotated[AttentionCode, Meta(description="which")]
+    code: Annotated[AttentionCode, Meta(description="code of the attention")]
 
 
 class Unlikely(msgspec.Struct, frozen=True, tag="approval_unlikely", tag_field="kind"):

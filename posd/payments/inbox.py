@@ -274,7 +274,7 @@ class Inbox(RecordService):
             return CallbackReceipt(CallbackResult.REMOVED)
         reason = (
             f"its payment had ended {removed.result} on {removed.ended_on} and was removed by retention; now the "
-            f"terminal says {event.status}. Look at it with the acquirer"
+            f"terminal says {event.status}. Check it with the acquirer"
         )
         quarantine.put(unit, Channel.TRANSACTION, removed.client_transaction_id, reason, came)
         return CallbackReceipt(CallbackResult.CONTRADICTS_REMOVED, reason=reason)

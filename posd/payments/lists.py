@@ -41,7 +41,7 @@ class Totals(msgspec.Struct, frozen=True):
     """Totals of the transactions of one type and result."""
 
     type: Annotated[OperationType | None, Meta(description="null if the type is not known")]
-    result: Annotated[Result | None, Meta(description="null if it is not final")]
+    result: Annotated[Result | None, Meta(description="null if they are not final")]
     of: Annotated[Of | None, Meta(description="what they move: money or a reservation; null: not known")]
     currency: Annotated[str | None, Meta(description="as in the terminals' final events")]
     count: Annotated[int, Meta(description="number of transactions")]

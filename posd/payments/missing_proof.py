@@ -166,8 +166,8 @@ def detail(code: ProofCode, told: ProofContext) -> str:
             )
         case ProofCode.TERMINAL_UNREACHABLE:
             return (
-                f"terminal {terminal} cannot be reached where the payment was sent. Switch it on and check its "
-                f"network; posd asks again by itself; {otherwise}"
+                f"terminal {terminal} cannot be reached at the address that got the payment. Switch it on and check "
+                f"its network; posd asks again by itself; {otherwise}"
             )
         case ProofCode.ABORT_NOT_ASKED if not told.abortable:
             return (

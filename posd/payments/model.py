@@ -58,15 +58,15 @@ class EvidenceKind(StrEnum):
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     """One piece of evidence: its kind, its time of arrival, and the fields that its kind has."""
 
-    kind: Annotated[EvidenceKind, Meta(description="what it is")]
+    kind: Annotated[EvidenceKind, Meta(description="kind of evidence")]
     at: Annotated[Moment, Meta(description="when it arrived")]
-    event_id: Annotated[str | None, Meta(description="event, search: the event with the result")] = None
-    status: Annotated[int | None, Meta(description="refusal, abort: the terminal's HTTP status")] = None
-    body: Annotated[str | None, Meta(description="refusal: the body of the terminal's reply")] = None
-    reason: Annotated[str | None, Meta(description="unsent: why")] = None
-    result: Annotated[str | None, Meta(description='search: "none" if the search found nothing')] = None
-    operator: Annotated[str | None, Meta(description="operator: who")] = None
-    note: Annotated[str | None, Meta(description="operator: why")] = None
+    event_id: Annotated[str | None, Meta(description="`event`, `search`: id of the event with the result")] = None
+    status: Annotated[int | None, Meta(description="`refusal`, `abort`: the terminal's HTTP status")] = None
+    body: Annotated[str | None, Meta(description="`refusal`: the body of the terminal's reply")] = None
+    reason: Annotated[str | None, Meta(description="`unsent`: why it was not sent")] = None
+    result: Annotated[str | None, Meta(description="`search`: `none` if the search found nothing")] = None
+    operator: Annotated[str | None, Meta(description="`operator`: name of the operator")] = None
+    note: Annotated[str | None, Meta(description="`operator`: the reason of the decision")] = None
 
 
 class TerminalFailure(msgspec.Struct, frozen=True):

@@ -49,8 +49,8 @@ COUNTED_CERTAINTIES = frozenset({Certainty.CERTAIN, Certainty.BY_PERSON, Certain
 class Correction(msgspec.Struct, frozen=True):
     """Correction of an amount that an earlier shift has counted."""
 
-    shift: Annotated[int, Meta(description="the number of that shift")]
-    was: Annotated[Exact, Meta(description="the amount that it counted")]
+    shift: Annotated[int, Meta(description="number of the earlier shift")]
+    was: Annotated[Exact, Meta(description="the amount in the earlier shift")]
     now: Annotated[Exact | None, Meta(description="the present amount, null if it is open again")]
 
 
@@ -59,7 +59,7 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
 
     client_transaction_id: Id
     at: Annotated[Moment, Meta(description="time at which it counts")]
-    at_by: Annotated[TimeSource, Meta(description="source of that time")]
+    at_by: Annotated[TimeSource, Meta(description="source of `at`")]
     terminal: Annotated[str, Meta(description="the terminal of its final event, otherwise that of the request")]
     type: Operation
     kind: Annotated[
@@ -77,7 +77,7 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
     result: Annotated[Result | None, Meta(description="null while it is open, or if only its amount was kept")]
     counted: Annotated[Exact | None, Meta(description="its amount in the totals, null if none")]
     amount: Annotated[Exact | None, Meta(description="its amount, negative for a void and a refund; null if not known")]
-    amount_by: Annotated[Basis, Meta(description="basis of the amount")]
+    amount_by: Annotated[Basis, Meta(description="basis of `amount`")]
     requested: Annotated[Exact | None, Meta(description="the sum that the till requested")]
     authorized: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
     parts: Annotated[dict[str, Exact], Meta(description="the parts of the amount by name, as the till sent them")]
@@ -108,7 +108,7 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
     abortable: Annotated[bool, Meta(description="whether an abort is possible now")]
     attention: Annotated[tuple[Attention, ...], Meta(description="what an operator should check")]
     open_at: Annotated[
-        int | UnsetType, Meta(description="of a shift: it was open at the close of the shift of that number")
+        int | UnsetType, Meta(description="of a shift: number of the earlier shift at whose close it was open")
     ] = UNSET
     changed_since: Annotated[
         bool | UnsetType, Meta(description="of a closed shift: shown as counted; its outcome has changed since")
@@ -133,9 +133,9 @@ class ReportSum(msgspec.Struct, frozen=True, kw_only=True):
 
     currency: Currency
     terminal: Annotated[str | UnsetType, Meta(description="serial number, if sums are by terminal")] = UNSET
-    type: Annotated[str | UnsetType, Meta(description="`kind` of the payments, if sums are by it")] = UNSET
+    type: Annotated[str | UnsetType, Meta(description="`kind` of the payments, if sums are by kind")] = UNSET
     of: Annotated[Of | UnsetType | None, Meta(description="money or a reservation, if sums are by type")] = UNSET
-    brand: Annotated[str | UnsetType | None, Meta(description="brand of the card, if sums are by it")] = UNSET
+    brand: Annotated[str | UnsetType | None, Meta(description="brand of the card, if sums are by brand")] = UNSET
     day: Annotated[str | UnsetType, Meta(description="YYYY-MM-DD, if sums are by day")] = UNSET
     hour: Annotated[str | UnsetType, Meta(description="hour of the clock, two digits")] = UNSET
     starts_at: Annotated[
@@ -194,7 +194,7 @@ class TerminalResults(msgspec.Struct, frozen=True, kw_only=True):
 class Duration(msgspec.Struct, frozen=True):
     """Number of payments in a range of durations."""
 
-    least: Annotated[int, Meta(description="seconds")]
+    least: Annotated[int, Meta(description="lower bound in seconds")]
     below: Annotated[int | None, Meta(description="upper bound in seconds; null: none")]
     count: Annotated[int, Meta(description="how many")]
 
@@ -205,8 +205,8 @@ class Durations(msgspec.Struct, frozen=True):
     count: Annotated[int, Meta(description="how many")]
     median: Annotated[Decimal | None, Meta(description="half of them took at most this long")]
     p95: Annotated[Decimal | None, Meta(description="95 % of them took at most this long")]
-    longest: Annotated[Decimal | None, Meta(description="the longest")]
-    columns: Annotated[list[Duration], Meta(description="number by duration")]
+    longest: Annotated[Decimal | None, Meta(description="duration of the longest")]
+    columns: Annotated[list[Duration], Meta(description="number of operations by duration")]
 
 
 class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,7 +216,7 @@ class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
     total: Annotated[
         ReportSum | None, Meta(description="total of all; null with several currencies: see `by_currency`")
     ]
-    by_currency: Annotated[list[ReportSum], Meta(description="the totals")]
+    by_currency: Annotated[list[ReportSum], Meta(description="totals of each currency")]
     by_terminal: Annotated[list[ReportSum], Meta(description="by terminal")]
     by_type: Annotated[list[ReportSum], Meta(description="by kind")]
     by_terminal_and_type: Annotated[list[ReportSum], Meta(description="by terminal and kind")]
@@ -234,7 +234,7 @@ class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
 class ClosedShift(msgspec.Struct, frozen=True):
     """Summary of a closed shift."""
 
-    number: Annotated[int, Meta(description="which")]
+    number: Annotated[int, Meta(description="number of the shift")]
     closed_at: Annotated[Moment, Meta(description="when")]
     operator: Annotated[str, Meta(description="who closed it")]
 
@@ -246,22 +246,22 @@ class ShiftCorrection(msgspec.Struct, frozen=True):
     terminal: Annotated[str, Meta(description="its terminal")]
     currency: Currency
     shift: Annotated[int, Meta(description="number of the shift that has counted it before")]
-    was: Annotated[Exact, Meta(description="the amount that it counted")]
+    was: Annotated[Exact, Meta(description="the amount in the earlier shift")]
     now: Annotated[Exact | None, Meta(description="the present amount, null if it is open again")]
-    difference: Annotated[Exact, Meta(description="its amount in these totals")]
+    difference: Annotated[Exact, Meta(description="the difference, counted in these totals")]
 
 
 class ShiftState(msgspec.Struct, frozen=True, kw_only=True):
     """Shift of a report."""
 
-    number: Annotated[int, Meta(description="which")]
+    number: Annotated[int, Meta(description="number of the shift")]
     closed_at: Annotated[Moment | None, Meta(description="null while it is not closed")]
     operator: Annotated[str | None, Meta(description="who closed it")]
     note: Annotated[str | None, Meta(description="the note of the close")]
-    previous: Annotated[ClosedShift | None, Meta(description="the one before it")]
+    previous: Annotated[ClosedShift | None, Meta(description="the shift before it")]
     corrections: Annotated[list[ShiftCorrection], Meta(description="corrections of amounts in earlier shifts")]
     open: Annotated[list[Uuid], Meta(description="payments that are open, or were at the close")]
-    open_before: Annotated[list[Uuid], Meta(description="payments that were open at the close of the one before it")]
+    open_before: Annotated[list[Uuid], Meta(description="payments that were open at the close of the shift before")]
     removed: Annotated[int, Meta(description="payments of which retention left only the amount")]
     more: Annotated[bool, Meta(description="there are more payments than one shift can hold")]
 
@@ -277,7 +277,7 @@ class PaymentReport(ReportTotals, frozen=True, kw_only=True):
     up_to: Annotated[int, Meta(description="the last included change of the feed")]
     shift: Annotated[ShiftState | None, Meta(description="null for a span of time")]
     in_question: Annotated[list[Uuid], Meta(description="payments that may or may not have moved money")]
-    amount_differs: Annotated[list[Uuid], Meta(description="authorized with another amount than requested")]
+    amount_differs: Annotated[list[Uuid], Meta(description="payments authorized with another amount than requested")]
     unsure: Annotated[list[Uuid], Meta(description="payments that an operator decided, or whose outcome was corrected")]
     wrong_clocks: Annotated[list[str], Meta(description="terminals that reported an impossible time")]
     attention_elsewhere: Annotated[int, Meta(description="payments outside this report that an operator should check")]

@@ -52,7 +52,7 @@ class Applied(msgspec.Struct, frozen=True):
 class Difference(msgspec.Struct, frozen=True):
     """A transaction whose stored state differed from the state derived from its events and journal."""
 
-    client_transaction_id: Annotated[Uuid, Meta(description="which")]
+    client_transaction_id: Annotated[Uuid, Meta(description="the corrected payment")]
     fields: Annotated[tuple[str, ...], Meta(description="changed fields of the record; the names are posd's own")]
     before: Annotated[dict[str, Any], Meta(description="the earlier values")]
     after: Annotated[dict[str, Any], Meta(description="the values that follow from the record, now stored")]
@@ -62,11 +62,11 @@ class TransactionReport(msgspec.Struct):
     """Result of reprocessing for payments."""
 
     transactions: Annotated[int, Meta(description="number of records derived again")] = 0
-    skipped: Annotated[int, Meta(description="number of records from before the journal")] = 0
+    skipped: Annotated[int, Meta(description="number of records that are older than the journal, not derived")] = 0
     applied: Annotated[list[Applied], Meta(description="the applied bodies of the quarantine")] = []
     differences: Annotated[list[Difference], Meta(description=f"the corrections; the first {MAX_SHOWN}")] = []
-    differing: Annotated[int, Meta(description="how many were corrected")] = 0
-    quarantined: Annotated[int, Meta(description="how many bodies are left in the quarantine")] = 0
+    differing: Annotated[int, Meta(description="number of corrected payments")] = 0
+    quarantined: Annotated[int, Meta(description="number of bodies left in the quarantine")] = 0
 
 
 def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Transaction]:

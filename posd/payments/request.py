@@ -94,7 +94,7 @@ class StartRequest(msgspec.Struct, frozen=True):
     amount: Annotated[
         bytes,
         WireFormat(AskedAmount | None),
-        Meta(description=f"the amount to pay; only {_NEED_NONE} need none: then they are for the whole amount"),
+        Meta(description=f"the amount to pay; {_NEED_NONE} without one are for the whole amount"),
     ] = b"{}"
     sale: Annotated[
         AskedSale | None,
@@ -131,8 +131,8 @@ class StartRequest(msgspec.Struct, frozen=True):
         WireFormat(bool | None),
         Meta(
             description="`true` allows a further payment of the same `sale`, or a further operation on the same "
-            "original. Of a `sale`, another payment may be approved or open: check an open one first. Of "
-            "an original, another operation may be approved, but none may be open, and no void approved. "
+            "original. Another payment of the `sale` may be approved or open: check an open one first. Another "
+            "operation on the original may be approved, but none may be open, and no void approved. "
             "A repeated call does not need it"
         ),
     ] = False
@@ -145,7 +145,7 @@ class StartRequest(msgspec.Struct, frozen=True):
         WireFormat(Moment | None),
         Meta(
             description="if the terminal has not received the request by then, posd never sends it. So a call that "
-            "waited in a queue does not charge the next customer. It has no effect on a repeated call"
+            "waited in a queue does not charge the next customer. A repeated call ignores `not_after`"
         ),
     ] = None
 
@@ -348,9 +348,9 @@ class Resolution(Signed, frozen=True):
     """Operator's decision about how a payment ended, with the payment's data if a restore lost the payment."""
 
     result: Annotated[Result, Meta(description="how it ended")]
-    transaction_reference: Annotated[
-        ChosenUuid | None, Meta(description="the acquirer's reference, of an approval")
-    ] = None
+    transaction_reference: Annotated[ChosenUuid | None, Meta(description="the acquirer's reference, if approved")] = (
+        None
+    )
     terminal: Annotated[
         AskedSerial | None,
         Meta(
@@ -367,7 +367,7 @@ class Resolution(Signed, frozen=True):
 class Acknowledgement(Signed, frozen=True):
     """Operator's request to close an attention."""
 
-    code: Annotated[AttentionCode, Meta(description="which")]
+    code: Annotated[AttentionCode, Meta(description="code of the attention")]
 
 
 #: Decision, and the operator's data about the payment, if any.
@@ -378,7 +378,7 @@ def _resolve(reader: FieldReader, operator: str, note: str, uid: int | None) -> 
     result = reader.choice("result", list(Result))
     reference = reader.parsed("transaction_reference", chosen_uuid)
     if reference is not None and result is not Result.APPROVED:
-        reader.fault("/transaction_reference", "belongs to the result approved alone")
+        reader.fault("/transaction_reference", "is allowed only with the result approved")
     facts = PaymentFacts(
         terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
         type=None if reader.members.get("type") is None else _type(reader),

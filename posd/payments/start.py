@@ -243,7 +243,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         if (doubt := self._parts.clock_doubt()) is not None:
             raise Problem(
                 "clock_unsure",
-                f"cannot start by `not_after`: {doubt}. Nothing was sent. Omit `not_after`, or confirm the clock "
+                f"cannot start with `not_after`: {doubt}. Nothing was sent. Omit `not_after`, or confirm the clock "
                 "(posd clock)",
             )
         until = SendDeadline(moment, self._parts.elapsed() + (moment - self._now()).total_seconds())

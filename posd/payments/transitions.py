@@ -369,8 +369,8 @@ def _note_damage(transaction: Transaction, what: str, damaged: Sequence[str], no
 def _hole(event: TransactionEvent, trail: Trail) -> str:
     seen = ", ".join(status for _, status in trail.edges)
     return (
-        f"an event is missing before {event.status}: it names {event.previous_status or 'no state'} before it; "
-        f"seen so far: {seen}"
+        f"an event is missing before {event.status}, which follows {event.previous_status or 'no state'}; "
+        f"received so far: {seen}"
     )
 
 

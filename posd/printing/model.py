@@ -256,8 +256,8 @@ def stuck(job: PrintJob, seconds: float, now: datetime) -> PrintJob:
     if job.phase is not Phase.ACTIVE:
         return job
     detail = (
-        f"terminal {job.terminal or '(unknown)'} has had it for {seconds:g} s without an end ({job.status}): look "
-        f"whether it is out of paper or jammed; then record what it printed (posd resolve {job.print_job_id})"
+        f"terminal {job.terminal or '(unknown)'} has had the job for {seconds:g} s without an end ({job.status}): "
+        f"check whether it is out of paper or jammed; then record what it printed (posd resolve {job.print_job_id})"
     )
     return _touch(attend(job, PrintAttentionCode.PRINT_STUCK, now, detail), job, now)
 

@@ -128,8 +128,8 @@ def why_gone_back(
     ):
         return "it is not the database that posd used here"
     if unknown:
-        payments = "1 payment is" if unknown == 1 else f"{unknown} payments are"
-        return f"{payments} not in it that posd started here"
+        payments = "1 payment" if unknown == 1 else f"{unknown} payments"
+        return f"it lacks {payments} that posd started here"
     if witness.seq > seq:
         return f"its newest change has number {seq}, and {witness.seq} was used already"
     return None

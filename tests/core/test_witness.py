@@ -87,7 +87,7 @@ def test_no_changed_byte_invents_a_payment(data: st.DataObject) -> None:
 @pytest.mark.parametrize("unknown", [1, 2])
 def test_missing_lines_are_counted(unknown: int) -> None:
     why = there(why_gone_back(WitnessContents("first", 7), [MADE], 7, unknown))
-    assert why.startswith("1 payment is not" if unknown == 1 else "2 payments are not")
+    assert why.startswith("it lacks 1 payment that" if unknown == 1 else "it lacks 2 payments that")
 
 
 @every(
@@ -97,9 +97,9 @@ def test_missing_lines_are_counted(unknown: int) -> None:
         ("first", 7, [MADE], 7, 0, None),
         ("first", 7, [MADE], 9, 0, None),  # posd was killed before it wrote the lines of the newest changes
         ("first", 7, [MADE], 6, 0, "number 6, and 7"),
-        ("first", 7, [MADE], 9, 1, "not in it"),
+        ("first", 7, [MADE], 9, 1, "it lacks"),
         ("first", 7, [MADE, RESTORED], 30, 0, None),
-        ("first", 7, [MADE, RESTORED], 30, 1, "not in it"),
+        ("first", 7, [MADE, RESTORED], 30, 1, "it lacks"),
         ("another", 7, [RESTORED], 30, 0, None),  # the restore could not read the replaced file
         ("another", 7, [MADE], 30, 0, "not the database"),
         ("another", 7, [RESTORED, BACK], 50, 0, "not the database"),

@@ -76,8 +76,9 @@ def event(data: bytes) -> Input:
 
 
 def events(path: Path, most: int) -> list[Deck]:
-    """Return decks of the events of a path. Each event occurs at most `most` times. Events with the same content are
-    equal.
+    """Return the events of a path as decks for a walk (`walks.Deck`). Each event occurs at most `most` times.
+
+    Events with the same content are equal.
     """
     return [Deck((event(content(*edge)),), most, kind=str(edge)) for edge in path]
 
@@ -129,8 +130,10 @@ def reply(judgement: Judgement) -> Callable[[Transaction], Transaction]:
 
 
 def _interrupted(transaction: Transaction) -> Transaction:
-    """Recover a transaction as a daemon does at its start. A transaction stays unchanged if its phase is not
-    `starting`."""
+    """Recover a transaction as a daemon does at its start.
+
+    A transaction stays unchanged if its phase is not `starting`.
+    """
     return interrupted(transaction, NOW) if transaction.phase is Phase.STARTING else transaction
 
 

@@ -1,4 +1,4 @@
-"""Downtimes of the listener: which need a person, and until when (terminal API, Delivery)."""
+"""Downtimes of the listener: which of them an operator has to check, and until when (terminal API, Delivery)."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -99,7 +99,7 @@ def test_the_check_says_how_long_how_many_and_what_to_do(item: Absence, left: in
 def test_the_times_of_a_downtime_are_shown_by_the_present_clock(
     last_sign: datetime | None, seconds: float | None
 ) -> None:
-    """At the start the clock is five years behind. A minute later a person corrects the clock."""
+    """At the start the clock is five years behind. A minute later an operator corrects the clock."""
     found = EndedAbsence(absence(seconds=None if last_sign else 720.0, a=None), 1000.0, last_sign, None)
     now = found.now(NOON + timedelta(seconds=60), 1060.0)
     assert (now.until, now.seconds) == ("2026-11-20T12:00:00.000Z", seconds)

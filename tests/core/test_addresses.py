@@ -1,5 +1,6 @@
-"""A change of this machine's address during a payment. posd marks the payment and searches more often. The payment ends
-as usual.
+"""A change of this machine's address during a payment.
+
+The payment gets an attention, and posd searches for it more often. The payment ends as usual.
 """
 
 from typing import Any
@@ -52,7 +53,7 @@ def test_a_lost_address_is_reported_with_its_meaning_and_the_remedy() -> None:
     assert (lost.callback_lost, lost.phase, lost.outcome) == (True, Phase.ACTIVE, None)
 
 
-def test_an_address_that_returns_removes_the_mark() -> None:
+def test_the_return_of_the_address_clears_the_attention() -> None:
     assert address_back(address_lost(running(), OLD, NOW), NOW) == running()
 
 
@@ -68,7 +69,7 @@ def test_an_event_that_arrives_does_not_prove_that_the_next_event_arrives() -> N
 
 
 @pytest.mark.parametrize("path", [path for path, _ in SCENARIOS.values()], ids=SCENARIOS)
-def test_the_payment_ends_as_usual_and_the_end_settles_the_mark(path: Path) -> None:
+def test_the_payment_ends_as_usual_and_its_end_closes_the_attention(path: Path) -> None:
     for before in range(len(path)):
         lived, undisturbed = doubt(starting(), "reset", NOW), doubt(starting(), "reset", NOW)
         for number, body in enumerate(event_bodies(path)):
@@ -91,7 +92,7 @@ def callback_lost(phase: Phase = Phase.ACTIVE, status: Status | None = ACKNOWLED
 
 @pytest.mark.parametrize("result", SearchResult)
 @pytest.mark.parametrize("phase", [Phase.ACTIVE, Phase.IN_DOUBT])
-def test_searches_are_frequent_enough_for_a_waiting_person_after_any_reply(phase: Phase, result: SearchResult) -> None:
+def test_searches_are_frequent_enough_for_a_waiting_cashier_after_any_reply(phase: Phase, result: SearchResult) -> None:
     item, pauses = callback_lost(phase), []
     for _ in range(LOST_TRIES + 2):
         item = answered(item, result, LIMITS, 1000.0, 0.0)
@@ -118,7 +119,7 @@ def test_a_search_result_or_an_event_does_not_change_the_planned_pauses(event: b
     assert after_change(under_way, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=event, gap=False).search_at is None
 
 
-def test_an_event_ends_a_search_that_a_person_requested() -> None:
+def test_an_event_cancels_a_search_that_an_operator_requested() -> None:
     calm = msgspec.structs.replace(callback_lost(search_at=130.0, wanted=True), callback_lost=False)
     after = after_change(calm, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=True, gap=False)
     assert (after.search_at, after.wanted) == (None, False)

@@ -1,5 +1,6 @@
-"""Rule that all limits follow. A key never gets more than the allowance plus the returned amounts. The number of keys
-is bounded.
+"""Rule that all limits follow. A key never gets more than the allowance plus the returned amounts.
+
+The number of keys is bounded.
 """
 
 import math
@@ -23,7 +24,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("ab"), AMOUNTS, st.integers(0, 5)), m
 
 
 @given(STEPS, st.integers(1, 10), st.integers(1, 4))
-def test_no_key_ever_gets_more_than_its_room_and_the_returned_amounts(steps: list, room: int, rate: int) -> None:
+def test_no_key_ever_gets_more_than_its_allowance_and_the_returned_amounts(steps: list, room: int, rate: int) -> None:
     clock = Clock()
     allowance = Allowance(room, rate, clock)
     taken: dict[str, list[tuple[float, int]]] = {"a": [], "b": []}
@@ -64,7 +65,7 @@ def test_without_a_rate_nothing_refills() -> None:
     assert allowance.try_take()
 
 
-def test_an_amount_larger_than_the_room_waits_until_the_room_is_full() -> None:
+def test_an_amount_larger_than_the_allowance_waits_until_the_allowance_is_full() -> None:
     allowance = Allowance(10, 1, Clock())
     assert allowance.seconds_until("a", 1000) == 0
     allowance.take("a", 1000)

@@ -1,5 +1,7 @@
-"""Units of amounts. The conversion is exact in both directions. An amount with too many digits for its unit is
-refused."""
+"""Units of amounts. The conversion is exact in both directions.
+
+An amount with too many digits for its unit is refused.
+"""
 
 from decimal import Decimal
 
@@ -60,7 +62,7 @@ def test_a_null_member_is_omitted() -> None:
     assert AMOUNT.decode(text) == {"iva": 1, "subtotal_iva": 0, "subtotal_iva0": 0, "extra_taxes": {"ice": 2}}
 
 
-def test_an_unknown_member_names_its_setting() -> None:
+def test_the_fault_of_an_unknown_member_names_the_setting_that_permits_it() -> None:
     _, (member, tax) = read_amount({"total": 1, "extra_taxes": {"total": 1}}, NOTHING_MORE)
     for fault, key in ((member, "members"), (tax, "extra_taxes")):
         assert f"[amounts] {key} in the configuration" in fault.message

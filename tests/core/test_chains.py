@@ -78,8 +78,9 @@ RE_AUTHS = [(), *(states for count in (1, 2, 3) for states in product(("approved
 @every("kind", [CAPTURE, VOID, RE_AUTH])
 @every("states", RE_AUTHS, ids=str)
 def test_the_right_reference_of_a_chain_is_sent(kind: OperationType, states: tuple[str, ...]) -> None:
-    """A capture or void is sent with the reference of the newest approved re-authorization. A re-authorization is sent
-    with the original's reference.
+    """A capture or void is sent with the reference of the newest approved re-authorization.
+
+    A re-authorization is sent with the original's reference.
     """
     original = in_state(PRE_AUTH, "approved", 1)
     derived = [in_state(RE_AUTH, state, number) for number, state in enumerate(states, 2)]
@@ -163,9 +164,7 @@ def test_the_page_of_the_api_has_the_table_of_second_operations() -> None:
 def test_a_second_operation_is_blocked_as_the_table_says(
     pair: tuple[OperationType, OperationType], state: str, repeat: bool
 ) -> None:
-    """All pairs of types are tested with open, doubtful, approved, declined and other siblings, with and without
-    `additional`.
-    """
+    """Each pair of types is tested with every state of the first operation, with and without `additional`."""
     kind, before = pair
     other = in_state(before, state)
     found = in_the_way(kind, [other], [other], repeat=repeat)
@@ -190,8 +189,10 @@ def test_a_second_operation_is_blocked_as_the_table_says(
 def test_an_open_operation_anywhere_in_the_chain_blocks_an_operation(
     kind: OperationType, elsewhere: OperationType, state: str
 ) -> None:
-    """The two operations may have different originals. For example, an open refund of the second capture blocks a
-    refund of the first."""
+    """The two operations may have different originals.
+
+    For example, an open refund of the second capture blocks a refund of the first.
+    """
     other = in_state(elsewhere, state)
     found = in_the_way(kind, [], [other], repeat=True)
     assert (found and found.code) == ("chain_conflict" if state in OPEN_STATES else None)
@@ -212,7 +213,7 @@ def test_an_obstacle_that_additional_cannot_lift_is_reported_first() -> None:
     assert (found.code, list(found.others)) == ("chain_conflict", [voided])
 
 
-def test_a_sibling_with_two_finals_blocks_until_a_person_has_acknowledged_it() -> None:
+def test_an_operation_with_two_final_events_blocks_others_until_an_operator_has_acknowledged_it() -> None:
     sibling = in_state(CAPTURE, "declined")
     approval = read(content("APPROVAL", REQUESTED, event_id="0b7d2a8e-3333-4d7c-9d55-0f6b1c2a9e11"))
     conflicting, _ = advance(sibling, approval, seen=RepeatedEvent.NEW, now=NOW)

@@ -37,8 +37,9 @@ KEPT = StoredClock(NOON, NOON)
 
 
 def at(ahead: timedelta = timedelta(), elapsed: float = 0.0) -> ClockReading:
-    """Return a reading of the clocks. `ahead`: time of the wall clock since noon. `elapsed`: seconds of the boot clock
-    since the reference.
+    """Return a reading of both clocks.
+
+    `ahead`: time of the wall clock since noon. `elapsed`: seconds of the boot clock since the reference.
     """
     return ClockReading(NOON + ahead, 1000.0 + elapsed)
 
@@ -95,7 +96,7 @@ def test_each_kind_of_evidence_makes_the_clock_untrusted(case: Case) -> None:
         assert f"{case.reading.wall:%Y-%m-%d %H:%M:%S} UTC" in words
 
 
-def test_every_doubt_has_its_text_and_its_end() -> None:
+def test_every_doubt_has_a_text_and_a_source_ends_all_but_two() -> None:
     assert set(rules.WORDS) == set(Doubt)
     assert set(Doubt) - ENDED_BY_WITNESS == {Doubt.BEFORE_BUILD, Doubt.BEHIND}
 
@@ -128,8 +129,10 @@ class Sightings(NamedTuple):
 
 
 def seen(terminal: str, payment: str, ahead: float = 0.0, ago: float = 0.0) -> EventTime:
-    """Return an event of a terminal. `ago`: seconds since the receipt. `ahead`: seconds by which the terminal's clock
-    is ahead."""
+    """Return an event of a terminal. `ago`: seconds since the receipt.
+
+    `ahead`: seconds by which the terminal's clock is ahead.
+    """
     return EventTime(terminal, payment, NOON + timedelta(seconds=ahead - ago), 1000.0 - ago)
 
 
@@ -202,7 +205,7 @@ def test_the_confirmed_time_never_goes_back_and_never_exceeds_the_clock(
         assert before.confirmed <= kept.confirmed <= kept.highest == wall
 
 
-def test_after_a_persons_confirmation_an_earlier_clock_is_trusted() -> None:
+def test_after_an_operators_confirmation_an_earlier_clock_is_trusted() -> None:
     back = at(-5 * DAY)
     assert rules.doubt(back, KEPT, at(), BUILT, LIMIT) is Doubt.BEHIND
     kept = rules.by_person(back, BUILT)

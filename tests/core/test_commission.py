@@ -1,5 +1,7 @@
-"""A commissioning counts like `confirmed = true`. A commissioning counts only for the profile's version at the time of
-the commissioning."""
+"""A commissioning counts like `confirmed = true`.
+
+A commissioning counts only for the profile's version at the time of the commissioning.
+"""
 
 from collections.abc import Mapping
 from itertools import product
@@ -77,7 +79,7 @@ def changed(operation: str, **given: Any) -> Mapping[str, OperationRow]:
         (replace(TERMINAL, webhook_signature="wh-secret-body-hex"), LOCAL),
     ],
 )
-def test_each_setting_that_the_proof_depends_on_changes_the_version(
+def test_each_setting_that_the_proof_depends_on_changes_the_profile_version(
     terminal: TerminalConfig, table: Mapping[str, OperationRow]
 ) -> None:
     assert profile_version(terminal, table) != NOW
@@ -101,14 +103,14 @@ def test_the_settings_of_a_scheme_count_only_if_it_is_used() -> None:
         replace(TERMINAL, webhook_secret=HeaderValue(file=Path("/secret"))),
     ],
 )
-def test_an_address_a_secret_and_trust_do_not_change_the_version(terminal: TerminalConfig) -> None:
+def test_an_address_a_secret_and_trust_do_not_change_the_profile_version(terminal: TerminalConfig) -> None:
     assert profile_version(terminal, LOCAL) == NOW
 
 
-def test_confirming_a_row_does_not_change_the_version() -> None:
+def test_confirming_a_row_does_not_change_the_profile_version() -> None:
     assert profile_version(TERMINAL, changed("abort", confirmed=True)) == NOW
 
 
-def test_in_the_cloud_the_version_includes_the_service() -> None:
+def test_in_the_cloud_the_profile_version_includes_the_service() -> None:
     one = replace(TERMINAL, access_mode="cloud", base_url="https://one.example")
     assert profile_version(one, CLOUD) != profile_version(replace(one, base_url="https://two.example"), CLOUD)

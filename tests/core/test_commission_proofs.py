@@ -39,8 +39,10 @@ def test_every_part_can_be_proven_and_a_missing_proof_has_a_text() -> None:
 
 
 def seen_of_search() -> Iterator[tuple[WalkProofs, bool]]:
-    """Yield observations, and whether they prove the search. The observations contain every pair of payments, by end
-    and searches. The observations also contain every reply about a payment that never existed.
+    """Yield observations, and whether they prove the search.
+
+    The observations contain every pair of payments, by end and searches. The observations also contain every reply
+    about a payment that never existed.
     """
     ends = [CANCELED._replace(status=status, searches=found) for status, found in product(STATUSES, SEARCHES)]
     for first, second, unknown in product(ends, [None, *ends], UNKNOWN):
@@ -52,8 +54,9 @@ def seen_of_search() -> Iterator[tuple[WalkProofs, bool]]:
 
 
 def test_search_is_proven_by_a_found_payment_and_an_explicit_none_unless_it_missed_a_payment() -> None:
-    """A payment that was canceled before it reached the acquirer may be in no index. A search that misses such a
-    payment is no failure.
+    """A payment that was canceled before it reached the acquirer may be in no index.
+
+    A search that misses such a payment is no failure.
     """
     rows = list(seen_of_search())
     assert {expected for _, expected in rows} == {False, True}
@@ -91,7 +94,7 @@ def test_the_signature_is_proven_if_it_is_expected_and_each_end_came_by_a_callba
         assert ("signature" in found) == (unknown is NONE and back)
 
 
-def test_the_amount_unit_is_proven_by_a_person_or_an_approval_if_neither_contradicts() -> None:
+def test_the_amount_unit_is_proven_by_an_operator_or_an_approval_if_neither_contradicts() -> None:
     for shown, exact in product((None, False, True), repeat=2):
         expected = False not in (shown, exact) and True in (shown, exact)
         assert ("amount_unit" in proven(WalkProofs((APPROVED._replace(exact=exact),), NONE, shown))) == expected

@@ -116,7 +116,7 @@ def test_an_unusable_search_result_does_not_withdraw_a_conclusion(name: str) -> 
 
 
 @pytest.mark.parametrize("result", Result)
-def test_an_unusable_search_result_does_not_withdraw_a_persons_decision(result: Result) -> None:
+def test_an_unusable_search_result_does_not_withdraw_an_operators_decision(result: Result) -> None:
     closed = resolved(in_doubt(), result, "Ana", "nothing on the screen", None, NOW)
     after = UNUSABLE.apply(closed)
     assert (after.phase, after.outcome, codes(after)) == (Phase.FINAL, closed.outcome, {"quarantined_event"})
@@ -185,7 +185,7 @@ def test_a_release_frees_the_terminal_and_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize("result", Result)
-def test_a_person_resolves_a_payment(result: Result) -> None:
+def test_an_operator_resolves_a_payment(result: Result) -> None:
     after = resolved(released(in_doubt(), NOW), result, "Ana", "seen on the slip", "r-1", LATER)
     assert (after.phase, codes(after), after.updated_at) == (Phase.FINAL, set(), LATER_TEXT)
     outcome = there(after.outcome)
@@ -203,7 +203,7 @@ def test_a_person_resolves_a_payment(result: Result) -> None:
     assert message == ("Ana says that it did not start: seen on the slip" if result is Result.NOT_STARTED else None)
 
 
-def test_a_person_acknowledges_one_attention() -> None:
+def test_an_operator_acknowledges_one_attention() -> None:
     two = released(in_doubt(), NOW)
     assert codes(dismissed(two, AttentionCode.IN_DOUBT, LATER)) == {"released"}
     assert dismissed(two, AttentionCode.GAP, LATER) == two
@@ -246,7 +246,7 @@ def test_a_payment_that_a_terminal_has_reported_is_never_proved_not_started() ->
     assert proved(after, PIECES, LATER) == after
 
 
-def test_an_acknowledgement_withdraws_a_persons_not_started() -> None:
+def test_an_acknowledgement_withdraws_an_operators_not_started() -> None:
     closed = resolved(in_doubt(), Result.NOT_STARTED, "Ana", "nothing on the screen", None, NOW)
     after = REPLY["acknowledged"](closed)
     assert (after.phase, after.outcome, after.withdrawn) == (Phase.ACTIVE, None, closed.outcome)
@@ -255,7 +255,7 @@ def test_an_acknowledgement_withdraws_a_persons_not_started() -> None:
 
 @pytest.mark.parametrize("result", [Result.CANCELED, Result.REJECTED])
 @pytest.mark.parametrize("tell", [event, found], ids=["event", "search"])
-def test_a_request_to_the_acquirer_withdraws_a_persons_cancellation(
+def test_a_request_to_the_acquirer_withdraws_an_operators_cancellation(
     result: Result, tell: Callable[[bytes], Input]
 ) -> None:
     closed = resolved(in_doubt(), result, "Ana", "nothing on the screen", None, NOW)
@@ -265,14 +265,14 @@ def test_a_request_to_the_acquirer_withdraws_a_persons_cancellation(
     assert next_step(after, NOW, timedelta(seconds=60)) is NextStep.ASK_PERSON
 
 
-def test_a_request_to_the_acquirer_before_the_persons_decision_withdraws_nothing() -> None:
+def test_a_request_to_the_acquirer_before_the_operators_decision_withdraws_nothing() -> None:
     known = event(content(REQUESTED, CARD)).apply(in_doubt())
     closed = resolved(known, Result.CANCELED, "Ana", "the terminal was off", None, NOW)
     after = found(content(REQUESTED, CARD)).apply(closed)
     assert (after.phase, after.outcome) == (Phase.FINAL, closed.outcome)
 
 
-def test_states_before_a_decline_do_not_withdraw_a_persons_decline() -> None:
+def test_an_earlier_state_does_not_undo_an_operators_decline() -> None:
     closed = resolved(in_doubt(), Result.DECLINED, "Ana", "seen on the slip", None, NOW)
     after = event(content(REQUESTED, CARD)).apply(closed)
     assert (after.phase, after.outcome) == (Phase.FINAL, closed.outcome)

@@ -35,7 +35,7 @@ def operation(
     reversal: str | None = None,
     added: Decimal | None = None,
 ) -> Transaction:
-    """Return an operation with this end."""
+    """Return an operation with this result and these amounts."""
     asked = b"{}" if amount is None else encode({"subtotal_iva0": amount, "tip": tip})
     outcome: Outcome | None = None
     if result is not None:

@@ -128,7 +128,9 @@ def test_the_reading_type_comes_from_its_event() -> None:
         ({}, 0, False),
     ],
 )
-def test_an_amount_that_was_not_requested_is_shown(authorized: object, tip: int, differs: bool) -> None:
+def test_an_authorized_amount_that_differs_from_the_requested_one_is_shown(
+    authorized: object, tip: int, differs: bool
+) -> None:
     response = {"transaction_reference": "r", "authorized_amount": authorized}
     operation = {"type": "CHARGE", "amount": {"tip": tip}}
     after = apply(along(starting(), *PATH), "APPROVAL", REQUESTED, raw_response=response, operation=operation)
@@ -142,7 +144,7 @@ def test_a_callback_with_an_unknown_state_disproves_not_started_too() -> None:
         assert next_step(after, NOW, GRACE) is NextStep.ASK_PERSON
 
 
-def test_a_persons_decision_stays_until_a_final_differs() -> None:
+def test_an_operators_decision_stays_until_a_final_event_differs() -> None:
     inferred = there(refused().outcome)
     word = model.Evidence(kind=EvidenceKind.OPERATOR, at="now")
     declined = model.msgspec.structs.replace(inferred, result=Result.DECLINED, evidence=(word,))

@@ -1,4 +1,4 @@
-"""Ids and digits. Every reader accepts any notation of a whole number and reads the same value."""
+"""Ids and digits. Each parser accepts any notation of a whole number and reads the same value."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -99,7 +99,7 @@ def accepted(literal: str) -> str | None:
     return said.job_id
 
 
-#: Place of an id or of digits -> reader.
+#: Place of an id or of digits -> parser.
 READERS: dict[str, Callable[[str], str | None]] = {
     "event_id": lambda literal: event(f'"event_id": {literal}').event_id,
     "merchant_id": lambda literal: event(f'"merchant_id": {literal}').merchant_id,

@@ -195,7 +195,7 @@ def test_a_payment_has_an_outcome_exactly_if_it_is_final(entry: Entry) -> None:
 
 
 @every("end", ENDS)
-def test_a_persons_decision_after_an_end_changes_nothing(end: Transaction) -> None:
+def test_an_operators_decision_after_an_end_changes_nothing(end: Transaction) -> None:
     said = Resolved("Ana", "slip", 1000, Result.CANCELED, None)
     assert apply(end, said, NOW) is end
     assert apply(end, TakenOver("torn"), NOW) is end
@@ -238,13 +238,13 @@ def test_replaying_the_record_gives_the_same_transaction(things: list[bytes | En
     assert replay(starting(), record) == (lived, verdicts)
 
 
-def test_replaying_nothing_gives_the_new_transaction() -> None:
+def test_replaying_no_inputs_gives_the_new_transaction() -> None:
     begun: Transaction = starting()
     assert replay(begun, []) == (begun, [])
 
 
 def written_before(kind: str, status: int, document: object) -> Entry:
-    """Return an entry of an earlier version. The earlier version did not read errors."""
+    """Return an entry as recorded by a version of posd that ignored errors in replies."""
     body = b64encode(json.dumps(document).encode()).decode()
     attempt = {"type": "replied", "status": status, "body": body, "complete": True}
     return msgspec.json.decode(json.dumps({"kind": kind, "attempt": attempt}), type=Entry)
@@ -263,14 +263,14 @@ def written_before(kind: str, status: int, document: object) -> Entry:
     ],
     ids=str,
 )
-def test_a_reply_keeps_the_judgement_of_its_recording(
+def test_a_reply_keeps_the_judgement_of_the_version_that_recorded_it(
     status: int, document: object, phase: Phase, result: Result | None
 ) -> None:
     after = apply(starting(), written_before("attempt", status, document), NOW)
     assert (after.phase, after.outcome and after.outcome.result, after.mismatched) == (phase, result, False)
 
 
-def test_a_persons_decision_stays_after_an_upgrade() -> None:
+def test_an_operators_decision_stays_after_an_upgrade() -> None:
     entry = written_before("attempt", 200, {"type": "TERMINAL-SUNMI", "code": "-1"})
     resolved = Resolved("Ana", "slip says paid", 1, Result.APPROVED)
     after, _ = replay(starting(), [(NOW, entry), (NOW, resolved)])
@@ -286,7 +286,7 @@ def test_a_persons_decision_stays_after_an_upgrade() -> None:
     ],
     ids=str,
 )
-def test_an_abort_keeps_the_judgement_of_its_recording(
+def test_an_abort_keeps_the_judgement_of_the_version_that_recorded_it(
     status: int, document: object, word: str, *, heard: bool
 ) -> None:
     entry = written_before("abort_answered", status, document)
@@ -294,7 +294,7 @@ def test_an_abort_keeps_the_judgement_of_its_recording(
     assert apply(starting(), entry, NOW).heard is heard
 
 
-def test_a_line_of_the_history_has_the_described_fields_of_its_entry() -> None:
+def test_a_line_of_the_history_has_only_those_fields_of_its_entry_that_have_a_description() -> None:
     line = own_line((TAKEN_OVER_LINE, QUARANTINED_LINE), "2026-01-01T00:00:00.000Z", Quarantined("why", "SN-9"))
     assert msgspec.to_builtins(line) == {"at": "2026-01-01T00:00:00.000Z", "kind": "quarantined", "reason": "why"}
 

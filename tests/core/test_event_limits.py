@@ -1,5 +1,6 @@
-"""Events of a payment that are stored beyond the payment's limit. The first event of each state is always stored. Final
-events have a higher limit.
+"""Events of a payment that are stored beyond the payment's limit. The first event of each state is always stored.
+
+Final events have a higher limit.
 """
 
 from posd.base.limits import EVENTS_OF_TRANSACTION, FINALS_OF_TRANSACTION, Limit

@@ -1,5 +1,6 @@
-"""The codec of events. The codec is strict about the state and the payment of an event, and lenient about other
-members. No data is lost.
+"""Parser of events. It is strict about the state and the payment of an event, and lenient about other members.
+
+No data is lost.
 """
 
 import json
@@ -72,7 +73,7 @@ def test_any_value_in_any_field_is_read_or_refused(field: str, value: object) ->
         assert str(error)  # noqa: PT017 - success and this error are both correct
 
 
-def test_an_event_with_the_names_of_other_replies_is_read() -> None:
+def test_an_event_with_the_member_names_of_other_replies_is_read() -> None:
     known = event(IDENTITY, "APPROVAL", "APPROVAL_REQUESTED")
     response, terminal = known.pop("raw_response"), known.pop("terminal")
     known |= {"rawResponse": response, "terminal": {"serialNumber": terminal["serial_number"]}}

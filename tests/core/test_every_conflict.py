@@ -1,5 +1,4 @@
-"""Contradicting final events of the terminal, and conclusions before a final event, at every position and in every
-order.
+"""Contradicting final events of the terminal, and conclusions before a final event, in every order.
 
 - Two different final states arrive, each by its event and by a search that finds one or both. The first state counts,
   both are shown, and an operator is asked.
@@ -33,7 +32,7 @@ ONE_CARD = {name: path for name, path in PATHS.items() if (CARD, CARD) not in pa
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("one", "other"), tuple(combinations(FINALS, 2)))
-def test_of_two_finals_the_first_counts_and_a_person_is_asked(
+def test_of_two_final_events_the_first_counts_and_an_operator_is_asked(
     one: str, other: str, tell: Callable[[str], None]
 ) -> None:
     both = (FINALS[one], FINALS[other])

@@ -123,8 +123,10 @@ CORE = Core(starting(), hold)
 
 
 def timeless(outcome: Outcome | None, path: Path) -> Outcome:
-    """Return the facts of an outcome about the payment. The event of a cancellation has no reading type (terminal API,
-    Lifecycle). The reading type is known if an earlier event had a reading type.
+    """Return the facts of an outcome about the payment.
+
+    The event of a cancellation has no reading type (terminal API, Lifecycle). The reading type is known if an earlier
+    event had a reading type.
     """
     assert outcome is not None
     reading = None if path[-1][0] == CANCELED else outcome.reading_type

@@ -66,7 +66,7 @@ async def test_a_task_that_waits_for_another_task_lets_the_next_task_run() -> No
     assert await _run(queue, "cc") == ["c", "c"], "the task returns its turn once"
 
 
-async def test_a_turn_ends_by_its_time_while_its_task_continues() -> None:
+async def test_a_turn_ends_when_its_time_is_up_even_if_its_task_continues() -> None:
     queue, disk = FairQueue(1, seconds=0.001), asyncio.Event()
 
     async def waiting() -> None:

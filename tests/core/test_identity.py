@@ -41,7 +41,7 @@ def judge(seen: Situation) -> UsableAddress | AddressConflict:
     return identity.judge(**asdict(seen))
 
 
-#: All situations.
+#: Every combination of the inputs.
 ALL = [
     Situation(**dict(zip(BOOLEANS, flags, strict=True)), old=old, claimants=claimants)
     for *flags, old, claimants in product(*[(False, True)] * len(BOOLEANS), LastTrusted, range(3))
@@ -149,7 +149,7 @@ def test_a_device_with_another_serial_asks_for_a_corrected_configuration() -> No
     assert "posd terminals identity SN-1 --base-url URL" in str(decide.command)
 
 
-def test_a_persons_decision_is_distinguished_from_posds_own_records() -> None:
+def test_an_operators_decision_is_distinguished_from_posds_own_records() -> None:
     assert not Trusted("http://a", Proof.NONE, "t").decided
     assert Trusted("http://a", Proof.NONE, "t", operator="Ana").decided
 

@@ -20,7 +20,7 @@ VALUES = st.recursive(
 
 
 def written(value: Any) -> str:
-    """Write JSON. A Decimal is written as a number."""
+    """Return JSON text. A Decimal becomes a number."""
     match value:
         case bool() | None | str() | int():
             return json.dumps(value)

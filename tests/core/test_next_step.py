@@ -66,7 +66,7 @@ def after(*inputs: Input) -> Transaction:
         ((ack, asked), WAIT, True),  # posd searches after a gap, and needs no operator
         ((acknowledged, unusable), WAIT, True),
         ((in_doubt,), WAIT, True),  # the grace has not passed
-        # the grace ends when a person acknowledges the doubt
+        # the grace ends when an operator acknowledges the doubt
         ((in_doubt, acknowledge(AttentionCode.IN_DOUBT)), ASK_PERSON, True),
         ((in_doubt, release), ASK_PERSON, True),
         ((acknowledged, release), ASK_PERSON, True),
@@ -111,7 +111,7 @@ def test_each_transaction_has_its_next_step(inputs: tuple[Input, ...], step: Nex
     assert may_be_paid(transaction) is claims
 
 
-def test_a_doubt_may_end_within_the_grace_and_then_a_person_is_asked() -> None:
+def test_a_doubt_may_end_within_the_grace_and_then_an_operator_is_asked() -> None:
     transaction = after(in_doubt)
     assert next_step(transaction, NOW + GRACE, GRACE) is WAIT
     assert next_step(transaction, NOW + GRACE + timedelta(milliseconds=1), GRACE) is ASK_PERSON
@@ -141,7 +141,7 @@ WEEK = timedelta(days=7)
         ((acknowledged, not_found, ack, card, asked, approval), WEEK, DONE),
     ],
 )
-def test_a_terminal_that_reports_nothing_for_longer_than_a_customer_waits_needs_a_person(
+def test_a_terminal_that_reports_nothing_for_longer_than_a_customer_waits_needs_an_operator(
     inputs: tuple[Input, ...], later: timedelta, step: NextStep
 ) -> None:
     assert next_step(after(*inputs), NOW + later, GRACE) is step

@@ -114,7 +114,7 @@ def test_the_longest_permitted_texts_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("call", DECISIONS)
-def test_an_unknown_field_is_refused_with_the_known_ones(call: str) -> None:
+def test_an_unknown_field_is_refused_with_the_known_fields(call: str) -> None:
     message = faults(call, WHO | {"x": 1})["/x"]
     assert message.endswith(", ".join(DECISIONS[call][1].__struct_fields__))
 
@@ -122,7 +122,7 @@ def test_an_unknown_field_is_refused_with_the_known_ones(call: str) -> None:
 @pytest.mark.parametrize(
     ("call", "name", "words"), [("resolve", "result", list(Result)), ("acknowledge", "code", list(AttentionCode))]
 )
-def test_a_missing_word_is_refused_with_the_permitted_ones(call: str, name: str, words: list[str]) -> None:
+def test_a_missing_choice_is_refused_with_the_permitted_words(call: str, name: str, words: list[str]) -> None:
     assert faults(call, WHO)[f"/{name}"].endswith(", ".join(words))
 
 

@@ -1,5 +1,6 @@
-"""Two reports of an end. A report of the terminal replaces a conclusion without a report. The terminal's first report
-counts.
+"""Two reports of an end. A report of the terminal replaces a conclusion without a report.
+
+The terminal's first report counts.
 """
 
 import re
@@ -178,7 +179,7 @@ def person(result: Result) -> Input:
     return Input("", lambda transaction: resolved(transaction, result, "Ana", "slip", None, NOW))
 
 
-def test_a_person_can_resolve_a_payment_after_not_started_was_disproved() -> None:
+def test_an_operator_can_resolve_a_payment_after_not_started_was_disproved() -> None:
     disproved = after(Input("", reply(StartRefused(409, ""))), event(content(ACK)))
     transaction = after(person(Result.APPROVED), start=disproved)
     assert there(transaction.outcome).supersedes == disproved.withdrawn
@@ -189,12 +190,12 @@ def test_a_person_can_resolve_a_payment_after_not_started_was_disproved() -> Non
     assert codes(ended) == {"outcome_corrected"}
 
 
-def test_a_final_event_that_corrects_a_person_says_so() -> None:
+def test_the_attention_says_that_a_final_event_corrected_an_operators_decision() -> None:
     corrected = there(after(person(Result.CANCELED), event(R1)).attention_of(AttentionCode.OUTCOME_CORRECTED))
     assert corrected.detail == "the outcome was canceled by an operator's decision; the terminal says approved"
 
 
-def test_a_request_that_was_never_sent_says_why() -> None:
+def test_the_outcome_of_an_unsent_request_has_the_reason() -> None:
     outcome = there(after(Input("", reply(NotSent("connection refused")))).outcome)
     assert [(item.kind, item.reason) for item in outcome.evidence] == [("unsent", "connection refused")]
     assert outcome.failure_reason == Failure("posd", "unsent", "the request was never sent: connection refused")
@@ -206,7 +207,7 @@ def test_outcome_unread_is_raised_only_while_the_approval_counts() -> None:
     assert codes(after(event(DECLINED), start=by_ana)) == {"outcome_corrected"}
 
 
-def test_an_outcome_names_its_event() -> None:
+def test_an_outcome_rests_on_the_event_that_is_its_evidence() -> None:
     by_event, by_search = after(event(R1)).outcome, after(found(R1)).outcome
     assert by_event is not None
     assert by_search is not None
@@ -230,7 +231,7 @@ def test_a_final_with_a_used_event_id_ends_nothing_and_confirms_or_contradicts_t
     assert codes(by_ana) == {"event_id_reused"}
 
 
-def test_the_reference_of_an_approval_is_stored_in_one_case_for_look_ups() -> None:
+def test_the_reference_of_an_approval_is_stored_in_upper_case_for_look_ups() -> None:
     upper = event(content("APPROVAL", REQUESTED, reference="ab-C"))
     assert (after(upper).given_reference, after(event(DECLINED)).given_reference) == ("AB-C", None)
     assert after().given_reference is None

@@ -1,5 +1,7 @@
-"""Journal of a print job. Every order of reply, webhook and poll leads to one end. A job derived from the journal
-equals the recorded job."""
+"""Journal of a print job. Every order of reply, webhook and poll leads to one end.
+
+A job derived from the journal equals the recorded job.
+"""
 
 from base64 import b64encode
 from datetime import timedelta
@@ -180,9 +182,10 @@ def test_different_webhooks_are_stored_up_to_a_limit_and_the_end_is_always_store
 @pytest.mark.parametrize(
     ("status", "phase", "decided_by"), [(200, "active", None), (422, "final", "refusal"), (500, "in_doubt", None)]
 )
-def test_a_reply_keeps_the_judgement_of_its_recording(status: int, phase: str, decided_by: str | None) -> None:
-    """The reply was recorded by an earlier version, which did not read errors. The reply contains an error of the
-    acquirer."""
+def test_a_reply_keeps_the_judgement_of_the_version_that_recorded_it(
+    status: int, phase: str, decided_by: str | None
+) -> None:
+    """An earlier version, which ignored errors in replies, recorded the reply. It contains an error of the acquirer."""
     body = b64encode(b'{"type": "ACQUIRER", "code": "51"}').decode()
     attempt = {"type": "replied", "status": status, "body": body, "complete": True}
     entry = msgspec.json.decode(msgspec.json.encode({"kind": "attempt", "attempt": attempt}), type=Entry)

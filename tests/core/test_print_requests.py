@@ -122,13 +122,13 @@ def test_the_request_to_the_terminal_has_its_members() -> None:
     ]
 
 
-def test_members_of_the_document_do_not_replace_others() -> None:
+def test_members_of_the_document_do_not_replace_those_of_posd() -> None:
     document = b'{"printJobId": "mine", "webhookUrl": "https://else", "lines": [1.10]}'
     sent = print_body(starting(document=document), URL, "")
     assert sent == f'{{"printJobId":"job-1","externalReference":"","webhookUrl":"{URL}","lines":[1.10]}}'.encode()
 
 
-def test_a_persons_decision_is_parsed() -> None:
+def test_an_operators_decision_is_parsed() -> None:
     body = b'{"result": "FAILED", "operator": " Ana ", "note": "no paper came"}'
     decision, faults = read_decision(DECISIONS["resolve"], body, 1000)
     assert (faults, msgspec.structs.astuple(decision)) == ((), ("Ana", "no paper came", 1000, "FAILED"))

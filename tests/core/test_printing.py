@@ -255,7 +255,7 @@ def test_only_an_accepted_job_can_be_stuck() -> None:
     assert "(unknown)" in model.stuck(msgspec.structs.replace(active(), terminal=None), 1, LATER).attention[0].detail
 
 
-def test_an_attention_keeps_its_first_time_and_is_acknowledged_by_a_person() -> None:
+def test_an_attention_keeps_its_first_time_and_is_acknowledged_by_an_operator() -> None:
     job = model.quarantined(model.quarantined(active(), "first", NOW), "second", LATER)
     (attention,) = job.attention
     assert attention.since == iso(NOW)

@@ -1,4 +1,4 @@
-"""Problems and times in the notation of the contract."""
+"""Problems, times and UUIDs in the form of the local API."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

@@ -50,7 +50,7 @@ def test_charge_has_the_row_of_the_terminal_api() -> None:
 
 
 @every(("access_mode", "operation"), ROWS)
-def test_default_paths_pass_the_rules_for_configured_ones(access_mode: AccessMode, operation: str) -> None:
+def test_default_paths_pass_the_rules_for_configured_paths(access_mode: AccessMode, operation: str) -> None:
     assert path_fault(operation, access_mode, EDITIONS["classic"][access_mode][operation].path) is None
 
 

@@ -1,5 +1,7 @@
-"""The full proof that a transaction never started. The proof takes two rounds, `settle` seconds apart. Each round needs
-a reply to an abort and a reply to a search."""
+"""The full proof that a transaction never started. The proof takes two rounds, `settle` seconds apart.
+
+Each round needs a reply to an abort and a reply to a search.
+"""
 
 import pytest
 from hypothesis import given

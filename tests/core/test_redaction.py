@@ -1,5 +1,6 @@
-"""posd removes a callback token from a text in every form in which a terminal can echo the token. posd removes nothing
-else.
+"""posd removes a callback token from a text in every form in which a terminal can echo the token.
+
+posd removes nothing else.
 """
 
 import asyncio
@@ -73,8 +74,9 @@ FORMS = st.one_of(st.lists(st.sampled_from(forms), min_size=1, max_size=8) for f
 def test_a_callback_path_is_found_for_any_form_of_each_character(
     channel: Channel, levels: list[list[Callable[[str], str]]], before: str, after: str
 ) -> None:
-    """Each level encodes the text of the previous level. The first character gets the first form of a level, the next
-    character the next form, and so on. posd knows no key.
+    """Each level encodes the text of the previous level, and `Redactor` has no callback key.
+
+    The first character gets the first form of a level, the next character the next form, and so on.
     """
     token = ids.token(KEY, channel, SUBJECTS[channel])
     written = ids.path(channel, SUBJECTS[channel], token)

@@ -1,5 +1,6 @@
-"""A relay's next message in each situation. Random histories of a feed and a stream, in which every loss is
-reported.
+"""A relay's next message in each situation.
+
+In random histories of a feed and a stream, the relay reports every loss.
 """
 
 from dataclasses import dataclass, field
@@ -49,8 +50,9 @@ def page(*databases: Range, seqs: Any = (), notices: tuple[str, ...] = ()) -> Pa
 
 
 def sends(database_id: str, first: int, last: int, *, whole: bool = True) -> Changes:
-    """Return the message with these changes. With `whole`, the changes are the whole page, and the message contains the
-    page's place.
+    """Return the message with these changes.
+
+    With `whole`, the changes are the whole page, and the message contains the position at the end of the page.
     """
     run, place = [change(seq) for seq in range(first, last + 1)], "" if whole else None
     return Changes(**SENDER, database_id=database_id, first_seq=first, last_seq=last, changes=run, place=place)
@@ -136,7 +138,7 @@ def test_each_situation_has_its_next_message(
         assert following(position, found) == wanted
 
 
-def test_a_lane_begins_again_if_a_person_requests_it() -> None:
+def test_a_lane_begins_again_if_an_operator_requests_it() -> None:
     assert following(Position(C, 5), page(FULL), begin=True) == begins(FULL, Previous(C, 5))
     # the stream has more changes of this database than the feed
     with pytest.raises(OperatorNeeded, match="itself has only 9"):
@@ -157,14 +159,14 @@ STATE = {"as_of": "2026-11-26T10:00:00.000Z", "version": "1", "health": {"status
         (Lost(**HEAD, from_seq=2, to_seq=7, reason="not in the feed"), Position(A, 7)),
     ],
 )
-def test_a_message_has_the_place_of_the_next_message(message: messages.AnyMessage, wanted: Position) -> None:
+def test_a_message_gives_the_position_of_the_next_message(message: messages.AnyMessage, wanted: Position) -> None:
     read = messages.decode(messages.encode(message))
     assert messages.position(read) == wanted
     document = msgspec.json.decode(messages.encode(message))
     assert (document["v"], document["kind"]) == (1, messages.kind(message))
 
 
-def test_the_place_with_a_check_code_is_used_if_it_exists() -> None:
+def test_the_position_with_a_checksum_is_used_if_it_exists() -> None:
     assert (Position(A, 4).after, Position(A, 4, "4-5f3a9c01").after) == ("4", "4-5f3a9c01")
 
 

@@ -92,7 +92,7 @@ def test_an_unreadable_event_is_compared_by_its_bytes() -> None:
     assert recognise(written(BASE), [b"<html>"]) is RepeatedEvent.REUSED
 
 
-def test_a_repeat_recorded_by_its_bytes_changes_nothing_in_reprocessing() -> None:
+def test_a_repeat_that_an_earlier_version_recorded_changes_nothing_in_reprocessing() -> None:
     first, again = read_event(written(BASE)), read_event(SAME["members in another order"]())
     alone, _ = replay(starting(), [(NOW, (first, RepeatedEvent.NEW))])
     both, verdicts = replay(starting(), [(NOW, (first, RepeatedEvent.NEW)), (NOW, (again, RepeatedEvent.REPEATED))])

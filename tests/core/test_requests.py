@@ -373,7 +373,7 @@ def test_the_old_name_of_additional_is_accepted_too(name: str) -> None:
     assert differing_fields(before, StartRequest(amount=before.amount), ()) == ["additional"]
 
 
-#: Repeated request for a lost charge of 11.20 that a person has recorded -> differences from the record.
+#: Repeated request for a lost charge of 11.20 that an operator has recorded -> differences from the record.
 OF_A_LOST_CHARGE = [
     ({}, []),
     ({"type": "charge", "amount": {"subtotal_iva0": 11.2}, "sale": "7", "metadata": {"till": 3}}, []),

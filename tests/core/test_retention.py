@@ -32,7 +32,7 @@ def test_an_ended_payment_is_removed_and_an_open_one_stays(state: str) -> None:
     assert keeps(made(state), LATER) is (None if state in ENDED else RetentionReason.OPEN)
 
 
-def test_a_payment_that_needs_a_person_stays() -> None:
+def test_a_payment_that_needs_an_operator_stays() -> None:
     item = attend(made("declined"), AttentionCode.GAP, NOW, "a gap")
     assert keeps(item, LATER) is RetentionReason.ATTENTION
 

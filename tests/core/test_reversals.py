@@ -1,5 +1,6 @@
-"""Cancellation or refund. A void is a cancellation on the calendar day of its original in the merchant's time zone. A
-later void is a refund.
+"""Cancellation or refund. A void is a cancellation on the calendar day of its original in the merchant's time zone.
+
+A later void is a refund.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -68,7 +69,9 @@ def what(zone: str, original: str, void: str) -> str | None:
         ("America/Santiago", "2026-04-04T12:00:00", "2026-04-05T04:00:00Z", "refund"),
     ],
 )
-def test_the_calendar_day_decides(zone: str, original: str, void: str, expected: str) -> None:
+def test_the_calendar_day_decides_whether_a_void_is_a_cancellation(
+    zone: str, original: str, void: str, expected: str
+) -> None:
     assert what(zone, original, void) == expected
 
 
@@ -77,7 +80,9 @@ def test_the_calendar_day_decides(zone: str, original: str, void: str, expected:
     st.integers(1_577_836_800, 2_050_000_000).map(lambda second: datetime.fromtimestamp(second, UTC)),
     st.timedeltas(timedelta(0), timedelta(days=3)),
 )
-def test_the_result_equals_a_comparison_of_two_dates(zone: ZoneInfo, original: datetime, later: timedelta) -> None:
+def test_the_kind_of_a_void_equals_a_comparison_of_two_dates(
+    zone: ZoneInfo, original: datetime, later: timedelta
+) -> None:
     void = original + later
     same_day = original.astimezone(zone).date() == void.astimezone(zone).date()
     # The stored text has milliseconds.

@@ -1,5 +1,7 @@
-"""Replies to a search. A reply is a found transaction, an explicit none, or no answer. Only an empty list means
-none."""
+"""Replies to a search. A reply is a found transaction, an explicit none, or no answer.
+
+Only an empty list means none.
+"""
 
 import json
 
@@ -51,7 +53,7 @@ def test_a_state_outside_an_element_counts_only_in_a_page() -> None:
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)))
-def test_a_reply_without_the_payment_is_no_find_and_only_the_empty_list_means_none(document: object) -> None:
+def test_a_reply_without_the_payment_is_no_hit_and_only_the_empty_list_means_none(document: object) -> None:
     answer = read(json.dumps(document))
     assert isinstance(answer, SearchMiss if document == [] else SearchFailed)
 

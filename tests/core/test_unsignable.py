@@ -1,5 +1,7 @@
-"""Parts of a till's request that a signed call would change. posd reports the places of these parts before it records
-anything."""
+"""Parts of a till's request that a signed call would change.
+
+posd reports the places of these parts before it records anything.
+"""
 
 from posd.records.request import unsignable
 from tests.support.tables import every

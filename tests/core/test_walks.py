@@ -34,8 +34,9 @@ def nothing(*_steps: object) -> None:
 
 
 def test_every_order_is_counted() -> None:
-    """The count equals the number of listed sequences. Three decks are alike. One deck is used twice, one follows
-    another deck, and one has two alternatives.
+    """The count equals the number of listed sequences. Three decks are alike.
+
+    One deck is used twice, one follows another deck, and one has two alternatives.
     """
     same = Input("same", lambda transaction: transaction)
     other = Input("other", lambda transaction: transaction)

@@ -56,7 +56,7 @@ def test_each_state_has_its_limit_of_silence(item: TransactionWatch, seconds: fl
     assert silence_limit(item, LIMITS) == seconds
 
 
-def test_the_name_of_a_silence_depends_on_an_earlier_event() -> None:
+def test_the_attention_for_a_silence_depends_on_an_earlier_event() -> None:
     assert watch().silence is AttentionCode.NO_CALLBACK
     assert watch(called_back=True).silence is AttentionCode.STALLED
 

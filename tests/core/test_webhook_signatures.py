@@ -1,6 +1,4 @@
-"""Signatures of webhooks: the published vectors byte for byte, each vector with one changed bit, and unusual
-headers.
-"""
+"""Signatures of webhooks: the published vectors byte for byte, each with one changed bit, and unusual headers."""
 
 import json
 from collections.abc import Iterator, Mapping

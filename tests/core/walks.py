@@ -53,9 +53,7 @@ class Told(NamedTuple):
 
 
 class State(NamedTuple):
-    """Result of orders: the core's state, the reports, the number of inputs from each deck, and the number of
-    orders.
-    """
+    """Result of orders: the core's state, the reports, the inputs used from each deck, and the number of orders."""
 
     transaction: Transaction
     told: Told
@@ -75,8 +73,9 @@ def essence(transaction: Transaction) -> Transaction:
 
 
 class Core:
-    """The core as a table that is filled on demand. `hold` checks every step. A place is a node together with the
-    earlier reports, and has a number.
+    """The core as a table that is filled on demand. `hold` checks every step.
+
+    A place is a node together with the earlier reports, and has a number.
     """
 
     def __init__(self, start: Transaction, hold: Callable[[Transaction, Transaction], None]) -> None:

@@ -1,5 +1,6 @@
-"""The sending parts of a daemon in this process. The disk of these parts can fail, or another process can lock their
-database.
+"""The sending parts of a daemon in this process.
+
+The disk of these parts can fail, or another process can lock their database.
 """
 
 import asyncio

@@ -33,8 +33,9 @@ def now() -> datetime:
 
 
 async def test_an_abort_refused_while_the_payment_ends_does_not_hold_the_terminal(tmp_path: Path) -> None:
-    """The refusal and the end are in one commit. At the moment when the final event frees the terminal, the abort still
-    counts as a call.
+    """The refusal and the end are in one commit.
+
+    At the moment when the final event frees the terminal, the abort still counts as a call.
     """
     identity = str(uuid4())
     async with scripted_terminal(tmp_path) as terminal:

@@ -1,5 +1,6 @@
-"""Payments whose callback URL has an address that this machine has lost. posd marks them, and removes the mark when the
-address returns.
+"""Payments whose callback URL has an address that this machine has lost.
+
+Such a payment has an attention until the address returns.
 """
 
 import asyncio
@@ -121,7 +122,7 @@ def lost(item: Transaction) -> bool:
     return item.callback_lost
 
 
-async def test_only_payments_whose_address_changed_are_marked_at_the_start(tmp_path: Path) -> None:
+async def test_only_payments_whose_address_changed_get_the_attention_at_the_start(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         ended = resolved(payment(GONE), Result.DECLINED, "Ana", "slip", None, now())
         others = [await here.add(item) for item in (payment(HERE), payment(None), ended)]
@@ -140,7 +141,7 @@ async def test_only_payments_whose_address_changed_are_marked_at_the_start(tmp_p
         assert {(line["code"], line["log_level"]) for line in told} == {("address_changed", "warning")}
 
 
-async def test_an_address_that_returns_removes_the_mark(tmp_path: Path) -> None:
+async def test_the_return_of_the_address_clears_the_attention(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         identity = await here.add(payment(GONE))
         async with looking(here):
@@ -154,7 +155,7 @@ async def test_an_address_that_returns_removes_the_mark(tmp_path: Path) -> None:
         assert await here.words(identity) == ["address_changed", "address_back"]
 
 
-async def test_an_acknowledged_mark_is_not_raised_again_for_the_same_address(tmp_path: Path) -> None:
+async def test_an_acknowledged_attention_is_not_raised_again_for_the_same_address(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         marked = await here.add(payment(GONE))
         async with looking(here):

@@ -147,7 +147,7 @@ async def test_the_times_from_before_a_clock_was_set_ahead_count_as_too_early(ma
         assert (iso(parse_iso(told.since) - 30 * DAY), told.since) in told.too_early(iso(NOON), 30 * DAY)
         assert abs(parse_iso(told.since) - before) <= timedelta(hours=1)
         machine.kernel = Kernel.UNSYNCHRONISED
-        machine.wall += YEARS  # a person sets the clock ahead for a moment, and sets it back
+        machine.wall += YEARS  # an operator sets the clock ahead for a moment, and sets it back
         clock.look()
         machine.wall -= YEARS
         assert clock.is_sure()
@@ -175,7 +175,7 @@ async def test_small_steps_of_the_clock_add_up_within_a_day_and_not_over_days(ma
         assert clock.reason is Doubt.STEPPED_AHEAD
 
 
-async def test_a_week_of_downtime_is_accepted_and_moves_retention_slowly(machine: Machine) -> None:
+async def test_a_week_of_downtime_is_accepted_and_moves_the_confirmed_time_slowly(machine: Machine) -> None:
     await machine.ran()
     machine.wall += 7 * DAY
     async with machine.run() as (_, clock):
@@ -190,7 +190,7 @@ async def test_a_week_of_downtime_is_accepted_and_moves_retention_slowly(machine
         assert clock.confirmed == machine.wall
 
 
-async def test_a_persons_confirmation_is_stored_with_the_earlier_state(machine: Machine) -> None:
+async def test_an_operators_confirmation_is_stored_with_the_earlier_state(machine: Machine) -> None:
     async with machine.run() as (store, clock):
         machine.wall -= YEARS
         clock.look()

@@ -29,7 +29,7 @@ def test_without_a_loop_durations_use_the_system_clock() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.5, 10.0, 60.0])
-def test_the_next_tick_is_a_multiple_and_at_most_the_pause_away(seconds: float) -> None:
+def test_the_next_tick_is_the_next_multiple_of_the_pause(seconds: float) -> None:
     before = monotonic()
     at = next_tick(seconds)
     assert before < at <= monotonic() + seconds

@@ -49,7 +49,7 @@ def test_a_process_that_has_started_too_much_is_refused_and_others_are_not() -> 
     assert quotas.reached.counts["print_jobs_of_process"] == 2
 
 
-def test_a_terminal_has_its_own_budgets_for_events_and_for_the_quarantine() -> None:
+def test_a_terminal_has_its_own_quotas_for_events_and_for_the_quarantine() -> None:
     clock = Clock()
     quotas = Quotas(clock=clock)
     for budget in ("SN-1", budget_of("SN-1", updates_terminal=False)):
@@ -74,7 +74,7 @@ def test_a_terminal_has_its_own_budgets_for_events_and_for_the_quarantine() -> N
         (65 * MIB, 20_000 * MIB, True, True),
         (63 * MIB, 20_000 * MIB, False, True),
         (15 * MIB, 20_000 * MIB, False, False),
-        (11 * MIB, 1000 * MIB, True, True),  # on a small disk the budget is a share of the disk
+        (11 * MIB, 1000 * MIB, True, True),  # on a small disk the reserve is a share of the disk
         (6 * MIB, 1000 * MIB, False, True),
         (4 * MIB, 1000 * MIB, False, False),
     ],

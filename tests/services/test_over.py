@@ -1,5 +1,6 @@
-"""Callbacks of ended payments and jobs have their own budget. Such a callback uses no budget of open payments or
-jobs. A refused body is kept if the row of its reply says so.
+"""Callbacks of ended payments and jobs have their own quota, and use no quota of open payments or jobs.
+
+A refused body is kept if its row in `base.replies` says so.
 """
 
 import json
@@ -79,7 +80,7 @@ def now() -> datetime:
     return datetime.now(UTC) + timedelta(seconds=next(CALLS))
 
 
-async def test_ended_payments_use_no_budget_of_open_ones(world: World) -> None:
+async def test_ended_payments_use_no_quota_of_open_payments(world: World) -> None:
     over = await world.started()
     assert (await world.event(over, "DECLINED")).result.status == 200
     for budget, keep in ((limits.EVENTS_OF_TERMINAL, "keep_event"), (limits.QUARANTINE_OF_TERMINAL, "keep_body")):

@@ -1,5 +1,6 @@
-"""The poller of print jobs as a task. The task is idle without open jobs, and its memory stays small for any
-replies.
+"""The poller of print jobs as a task.
+
+The task is idle without open jobs, and its memory stays small for any replies.
 """
 
 import asyncio

@@ -1,5 +1,6 @@
-"""Each event is parsed once. Large events are parsed outside the loop. posd parses one large event of a sender at a
-time.
+"""Each event is parsed once. Large events are parsed outside the loop.
+
+posd parses one large event of a sender at a time.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The order of searches. Each terminal has one search at a time. Searches with a waiting person or till are first."""
+"""The order of searches. Each terminal has one search at a time. Searches with a waiting operator or till are first."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ async def mute() -> AsyncIterator[Mute]:
         yield terminal
 
 
-async def test_a_payment_with_a_waiting_till_or_person_is_searched_for_first(tmp_path: Path) -> None:
+async def test_a_payment_with_a_waiting_till_or_operator_is_searched_for_first(tmp_path: Path) -> None:
     async with mute() as terminal, asking(tmp_path, f'base_url = "{terminal.url}"\n', payments=4) as house:
         first, second, third, fourth = house.identities
         running = asyncio.create_task(house.reconciler.run())
@@ -100,8 +100,9 @@ async def test_a_search_that_becomes_urgent_goes_first_and_others_keep_their_ord
 
 
 async def test_a_cancelled_search_leaves_its_turn_to_the_next() -> None:
-    """One search is cancelled while it waits. The other search is cancelled after it got a place and before it used the
-    place.
+    """One search is cancelled while it waits.
+
+    The other search is cancelled after it got a place and before it used the place.
     """
     line = Line(1)
     async with line.turns.turn(always):

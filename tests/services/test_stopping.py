@@ -1,5 +1,6 @@
-"""During its stop, posd refuses each request at once. posd calls no terminal for the request, and the stop does not
-wait.
+"""During its stop, posd refuses each request at once.
+
+posd calls no terminal for the request, and the stop does not wait.
 """
 
 import asyncio

@@ -89,8 +89,9 @@ async def test_a_reply_of_another_device_proves_nothing_even_after_it_has_left(t
 
 
 async def test_a_start_is_not_sent_if_a_reload_has_given_its_device_another_serial(tmp_path: Path) -> None:
-    """While posd determines the callback address of the start, a reload gives the device another serial. A payment of
-    the new serial starts on the device.
+    """While posd determines the callback address of the start, a reload gives the device another serial.
+
+    A payment of the new serial starts on the device.
     """
     async with scripted_terminal(tmp_path) as device:
 

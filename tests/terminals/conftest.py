@@ -17,7 +17,7 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture
 async def network() -> AsyncIterator[AsyncZeroconf]:
-    """The terminals' side of mDNS."""
+    """Yield an mDNS instance on loopback, on which the tests announce terminals."""
     zeroconf = AsyncZeroconf(interfaces=["127.0.0.1"])
     yield zeroconf
     await zeroconf.async_close()

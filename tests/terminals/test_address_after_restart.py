@@ -1,5 +1,6 @@
-"""After a restart posd refuses no sale. posd keeps the last proven address of a terminal, or the start waits for
-mDNS.
+"""After a restart posd refuses no sale.
+
+posd keeps the last proven address of a terminal, or the start waits for mDNS.
 """
 
 from collections.abc import AsyncIterator, Callable

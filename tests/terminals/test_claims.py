@@ -209,8 +209,9 @@ def test_only_a_few_of_many_announcements_are_kept_and_they_contain_the_right_an
 
 
 def every_look(urls: tuple[str, ...]) -> Iterator[dict[str, tuple[CandidateVerdict, float]]]:
-    """Yield every combination of checks. The check of each address got a reply, got no reply, or was not made
-    recently.
+    """Yield every combination of checks.
+
+    The check of each address got a reply, got no reply, or was not made recently.
     """
     states = [(ANSWERS, 1.0), (SILENT, 1.0), (UNCHECKED, float("-inf")), (ANSWERS, -1.0)]
     for chosen in product(states, repeat=len(urls)):

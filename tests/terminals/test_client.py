@@ -1,5 +1,6 @@
-"""One call to a terminal. The call has its own connection and no state from the previous call. The call reports exactly
-whether bytes were sent.
+"""One call to a terminal. The call has its own connection and no state from the previous call.
+
+The call reports exactly whether bytes were sent.
 """
 
 import asyncio

@@ -168,8 +168,9 @@ async def test_a_stop_during_resolution_leaves_nothing_behind(home: Path, networ
 async def test_the_systems_cas_verify_a_discovered_terminal_only_if_the_configuration_says_so(
     home: Path, network: AsyncZeroconf
 ) -> None:
-    """A certificate of a public CA is no proof, because anyone can get such a certificate. A certificate of a public CA
-    still verifies a configured address.
+    """A certificate of a public CA is no proof, because anyone can get such a certificate.
+
+    A certificate of a public CA still verifies a configured address.
     """
     plain, written, named = (f"SN-{MARK}-{name}" for name in ("plain", "written", "named"))
     async with scripted_terminal(home, ports=3) as terminal:

@@ -33,8 +33,9 @@ PATIENCE_SECONDS = 60.0
 
 @pytest.fixture
 async def devices(home: Path) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedTerminal]]:
-    """Yield two devices. Both certificates have the serial of the first device. The first device listens on two
-    ports.
+    """Yield two devices. Both certificates have the serial of the first device.
+
+    The first device listens on two ports.
     """
     serial = f"SN-{token_hex(3)}"
 

@@ -1,5 +1,6 @@
-"""Names in mDNS. posd compares names without case. A name that the library refuses affects no other name (RFC 6762,
-16).
+"""Names in mDNS. posd compares names without case.
+
+A name that the library refuses affects no other name (RFC 6762, 16).
 """
 
 import asyncio

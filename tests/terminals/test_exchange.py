@@ -1,5 +1,6 @@
-"""One request and its response. For any bytes posd reports correctly whether the request was sent, and uses little
-memory.
+"""One request and its response.
+
+For any bytes posd reports correctly whether the request was sent, and uses little memory.
 """
 
 import asyncio

@@ -34,8 +34,9 @@ def serial() -> str:
 
 @pytest.fixture
 async def devices(home: Path, serial: str) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedTerminal]]:
-    """Yield two devices with plain HTTP. The first device is the terminal. It has a second port to which it can
-    move.
+    """Yield two devices with plain HTTP. The first device is the terminal.
+
+    It has a second port to which it can move.
     """
     async with AsyncExitStack() as stack:
         right = await stack.enter_async_context(scripted_terminal(home, serial, ports=2, plain=True))
@@ -99,8 +100,9 @@ async def shown(posd: Daemon, serial: str) -> Any:
 
 
 async def until(posd: Daemon, serial: str, **expected: Any) -> Any:
-    """Wait until the daemon shows this state of the terminal's identity. The daemon checks the identity at each
-    request.
+    """Wait until the daemon shows this state of the terminal's identity.
+
+    The daemon checks the identity at each request.
     """
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
@@ -136,7 +138,7 @@ async def decide(posd: Daemon, serial: str, base_url: str) -> Reply:
 Devices = tuple[ScriptedTerminal, ScriptedTerminal]
 
 
-async def test_a_second_device_with_the_serial_is_sent_nothing_until_a_person_decides(
+async def test_a_second_device_with_the_serial_is_sent_nothing_until_an_operator_decides(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
@@ -163,7 +165,7 @@ async def test_a_second_device_with_the_serial_is_sent_nothing_until_a_person_de
         assert (decided.status, decided.json["identity"]["conflict"]) == (200, False), decided.body
         await paid(posd, right, serial)
 
-        await posd.restart()  # a person's decision stays, although the other device still replies
+        await posd.restart()  # an operator's decision stays, although the other device still replies
         await until(posd, serial, base_url=right.base_url, reachable=True)
         await paid(posd, right, serial)
         assert (len(right.requests), other.requests, right.prints, other.prints) == (3, [], [], [])
@@ -304,7 +306,7 @@ async def test_of_two_devices_before_the_first_payment_neither_is_chosen(
 
 
 def bearing(serial: str) -> Any:
-    """Return the issuer of a certificate with this serial."""
+    """Return a function that issues a certificate with this serial."""
 
     def issue(authority: trustme.CA) -> trustme.LeafCert:
         return authority.issue_cert("127.0.0.1", common_name=serial)
@@ -440,8 +442,9 @@ async def test_another_terminal_that_is_announced_at_a_configured_address_is_sen
 async def test_an_announcement_at_another_address_or_with_proof_blocks_nothing(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
-    """The conflict ends when the other announcement is withdrawn. The conflict also ends when the terminal is announced
-    later than the other device.
+    """The conflict ends when the other announcement is withdrawn.
+
+    The conflict also ends when the terminal is announced later than the other device.
     """
     right, other = devices
     configured = f"{plain(serial)}base_url = '{right.base_url}'\n"

@@ -20,9 +20,10 @@ from tests.support.shop import AMOUNT, held
 from tests.support.terminal import scripted_terminal
 
 
-async def test_a_call_that_looks_up_the_id_during_its_start_joins_it(tmp_path: Path) -> None:
-    """No start is running when the second call arrives. The delayed look-up of the second call finds the start of the
-    first call.
+async def test_a_second_call_during_the_start_of_an_id_joins_that_start(tmp_path: Path) -> None:
+    """No start is running when the second call arrives.
+
+    The delayed look-up of the second call finds the start of the first call.
     """
     home, identity = tmp_path, str(uuid4())
     hurdle = threading.Event()

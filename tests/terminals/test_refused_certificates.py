@@ -53,8 +53,10 @@ def by_itself(directory: Path, _authority: trustme.CA) -> Leaf:
 
 @dataclass(frozen=True)
 class Case:
-    """The terminal's certificate, further settings, and the reason. In both texts {ca} is the file of the certificate's
-    CA, {other} is the file of another CA, and {fingerprint} is the certificate's fingerprint.
+    """The terminal's certificate, further settings, and the reason.
+
+    In both texts {ca} is the file of the certificate's CA, {other} is the file of another CA, and {fingerprint} is the
+    certificate's fingerprint.
     """
 
     make: Callable[[Path, trustme.CA], Leaf]
@@ -181,8 +183,9 @@ async def test_the_list_of_terminals_shows_the_reason_too(shop: Shop, case: str)
 
 @pytest.mark.parametrize("case", TRUSTED, ids=str)
 async def test_a_trusted_terminal_gets_the_request(shop: Shop, case: str) -> None:
-    """The server never replies, so the payment is in doubt. The servers of the other tests would record bytes in the
-    same way.
+    """The server never replies, so the payment is in doubt.
+
+    The servers of the other tests would record bytes in the same way.
     """
     document = await shop.start(case)
     assert document["phase"] == "in_doubt"

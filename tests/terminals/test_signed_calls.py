@@ -1,5 +1,6 @@
-"""Signed and encrypted calls. The replies are in plain text, encrypted, encrypted with another key, or refusals because
-of the clock.
+"""Signed and encrypted calls.
+
+The replies are in plain text, encrypted, encrypted with another key, or refusals because of the clock.
 """
 
 import asyncio

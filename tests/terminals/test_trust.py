@@ -120,8 +120,9 @@ async def shop() -> AsyncIterator[tuple[Daemon, dict[str, ScriptedTerminal]]]:
 
 
 async def assert_unsent(posd: Daemon, serial: str, word: str) -> None:
-    """Check that a start on a terminal ends with the result that nothing was sent, and with the reason. Check that the
-    terminal is free.
+    """Check that a start on a terminal ends with the result that nothing was sent, and with the reason.
+
+    Check that the terminal is free.
     """
     for _ in range(2):
         identity = str(uuid4())

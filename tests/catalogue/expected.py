@@ -1,4 +1,4 @@
-"""Tables of a scenario file that only this test suite reads: actions of till and person, and the end in posd."""
+"""Tables of a scenario file that only this test suite reads: actions of till and operator, and the end in posd."""
 
 import msgspec
 
@@ -6,8 +6,10 @@ from posd.simulator.scenario import PrintScenario, Scenario, Strict
 
 
 class Till(Strict, frozen=True):
-    """Actions of the till or of a person. `abort`: status (or "started") at which the till aborts. `reconcile`: whether
-    a person searches after the last step.
+    """Actions of the till or of an operator.
+
+    `abort`: status (or "started") at which the till aborts. `reconcile`: whether an operator searches after the last
+    step.
     """
 
     abort: str | None = None
@@ -37,8 +39,9 @@ class Expect(Strict, frozen=True):
 
 
 class Person(Strict, frozen=True):
-    """Actions of a person: adding paper once the job is shown as stuck, or restarting the terminal while the job waits
-    for its turn.
+    """Actions of a person at the terminal.
+
+    The person adds paper when the job is shown as stuck, or restarts the terminal while the job waits for its turn.
     """
 
     puts_paper_in: bool = False

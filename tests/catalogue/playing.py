@@ -46,8 +46,9 @@ class Said:
 
     @classmethod
     def of(cls, document: Any, scenario: Scenario) -> "Said":
-        """Return the local API's state. If a payment has several kinds of evidence, return the kind that the scenario
-        names.
+        """Return the local API's state.
+
+        If a payment has several kinds of evidence, return the kind that the scenario names.
         """
         outcome = document["outcome"] or {"evidence": []}
         kinds = [item["kind"] for item in outcome["evidence"]]
@@ -159,7 +160,10 @@ class Play:
         return await self._daemon.call(method, f"/transactions/{self._identity}{call}", body)
 
     async def _abort(self) -> int | str | None:
-        """Run the till's action at the status that the scenario names. Return the response."""
+        """Abort the payment at the status that the scenario names. Return the status or the problem's code.
+
+        Return None if the scenario has no abort.
+        """
         known = till_of(self._scenario).abort
         if known is None:
             return None
@@ -221,7 +225,7 @@ async def until(ledger: Ledger, what: Callable[[], bool]) -> None:
 
 
 def _tells_all(scenario: Scenario) -> bool:
-    """Return whether every event reaches posd, or the terminal soon gives up the event."""
+    """Return whether every event reaches posd, or the terminal soon stops sending it."""
     deeds = [step.do for step in scenario.steps if step.do in ("unplug", "plug")]
     stays_unplugged = bool(deeds) and deeds[-1] == "unplug"
     return not stays_unplugged and not any(step.deliver.distrusted for step in scenario.steps)

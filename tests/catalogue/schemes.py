@@ -1,4 +1,5 @@
 """Authentication of the catalogue's terminals, from POSD_CATALOGUE_AUTH. The default is none.
+
 `POSD_CATALOGUE_AUTH=hash-encrypt pytest --whole tests/catalogue` plays every scenario with this scheme. The other
 scheme is `hmac`.
 """
@@ -25,8 +26,9 @@ SETTINGS = _SETTINGS[AUTH]
 
 
 def entry(directory: Path) -> str:
-    """Return posd's configuration of a terminal with this authentication. The code of the terminal is in a file of the
-    directory.
+    """Return posd's configuration of a terminal with this authentication.
+
+    The code of the terminal is in a file of the directory.
     """
     if AUTH == "none":
         return ""

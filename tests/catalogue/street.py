@@ -1,5 +1,6 @@
-"""Real daemons and a simulated terminal for each scenario of the catalogue. Each scenario is played once, many at the
-same time.
+"""Real daemons and a simulated terminal for each scenario of the catalogue.
+
+Each scenario is played once, many at the same time.
 
 The module runs two daemons. The first daemon never searches or polls by itself, so that the ends come from the
 scenarios on any machine. The second daemon searches and polls soon, for scenarios that end by a search or by a poll.
@@ -98,8 +99,9 @@ def _gives_up(scenario: AnyScenario) -> bool:
 
 
 def _asked_soon(scenario: AnyScenario) -> bool:
-    """Return whether a scenario needs the daemon that searches and polls soon. The end of such a scenario comes by a
-    search, a poll or a time-out, or the terminal moves.
+    """Return whether a scenario needs the daemon that searches and polls soon.
+
+    The end of such a scenario comes by a search, a poll or a time-out, or the terminal moves.
     """
     if isinstance(scenario, PrintScenario):
         printed = print_expect_of(scenario)

@@ -111,7 +111,7 @@ async def test_a_scenario_is_chosen_by_amount_or_else_by_metadata_or_option(
         assert (await task).chosen_by == way, name
 
 
-async def test_the_end_does_not_change(opened: Streets, playing: Playing) -> None:
+async def test_later_searches_change_no_payment(opened: Streets, playing: Playing) -> None:
     """posd has continued to search for open payments. Open and ended payments are unchanged."""
     for name, task in playing.items():
         scenario = payments()[name]
@@ -119,7 +119,7 @@ async def test_the_end_does_not_change(opened: Streets, playing: Playing) -> Non
         assert Said.of(document, scenario) == Said.expected(scenario), name
 
 
-async def test_the_end_follows_from_the_record(opened: Streets, playing: Playing) -> None:
+async def test_reprocessing_finds_no_difference(opened: Streets, playing: Playing) -> None:
     await asyncio.gather(*playing.values())
     for street in every(opened):
         await nothing_to_correct(street.daemon)

@@ -46,7 +46,7 @@ async def test_posd_reports_the_end_of_the_scenario(playing: Playing, name: str)
 
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_end_does_not_change_and_each_job_was_created_once(playing: Playing) -> None:
+async def test_later_polls_change_no_job_and_each_job_was_created_once(playing: Playing) -> None:
     for name, task in playing.items():
         play = await task
         assert Said.of(await play.job()) == Said.expected(prints()[name]), name
@@ -56,7 +56,7 @@ async def test_the_end_does_not_change_and_each_job_was_created_once(playing: Pl
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_end_follows_from_the_record(playing: Playing) -> None:
+async def test_reprocessing_finds_no_difference(playing: Playing) -> None:
     done = await asyncio.gather(*playing.values())
     for daemon in {id(play.street.daemon): play.street.daemon for play in done}.values():
         report = (await daemon.call("POST", "/reprocess", socket=daemon.admin_socket)).json["printing"]

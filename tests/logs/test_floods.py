@@ -102,7 +102,7 @@ def test_each_line_is_written_or_counted(lines: list[tuple[str, float]], keys: i
     assert written + told + sum(count for _, count in windows.take(float("inf"))) == len(lines)
 
 
-def test_each_event_for_people_has_a_limit() -> None:
+def test_each_log_event_with_a_warning_or_an_error_has_a_limit() -> None:
     for name, event in events().items():
         for level in event.levels:
             assert level in ("debug", "info") or limit_of(name, level) is not None, name
@@ -117,8 +117,9 @@ def test_a_payment_without_faults_is_never_omitted() -> None:
 
 
 def test_each_window_is_reported_at_its_end_and_all_at_the_stop() -> None:
-    """The window is a second instead of a minute. The lines come from a loop and a thread, and some are left at the
-    end.
+    """The window is a second instead of a minute.
+
+    The lines come from a loop and a thread, and some are left at the end.
     """
     script = """
 import asyncio, threading

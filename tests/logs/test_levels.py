@@ -33,8 +33,9 @@ def stream(descriptor: int) -> str:
 
 
 def through_pipe(script: str, journal: str | None) -> list[bytes]:
-    """Run a script with a pipe as stdout. `journal`: value of JOURNAL_STREAM. "stdout" stands for the value of the
-    pipe.
+    """Run a script with a pipe as stdout. `journal`: value of JOURNAL_STREAM.
+
+    "stdout" stands for the value of the pipe.
     """
     read, write = os.pipe()
     environment = {name: value for name, value in os.environ.items() if name != "JOURNAL_STREAM"}

@@ -1,5 +1,6 @@
-"""No secret and no personal data is logged. A daemon runs through every situation with marked texts. The test searches
-the log.
+"""No secret and no personal data is logged. A daemon runs through every situation with marked texts.
+
+The test searches the log.
 """
 
 import asyncio

@@ -89,8 +89,9 @@ def lines(text: str, name: str) -> Iterator[Line]:
 
 
 def _events(text: ast.expr) -> dict[str, tuple[str, ...]]:
-    """Return the possible events of an expression. Each event has the fields of a record's id. Return None if the
-    events are unclear.
+    """Return the possible events of an expression. Each event has the fields of a record's id.
+
+    Return None if the events are unclear.
     """
     match text:
         case ast.Constant(value=str() as event):
@@ -142,7 +143,7 @@ def check_row(event: str, found: list[Line]) -> None:
         assert set(row.fields) == fields, says
 
 
-def test_an_event_has_the_row_that_the_code_needs() -> None:
+def test_a_log_event_has_the_row_that_the_code_needs() -> None:
     found: dict[str, list[Line]] = defaultdict(list)
     for module in modules():
         for line in lines(module.read_text(), str(module.relative_to(PACKAGE.parent))):
@@ -196,7 +197,7 @@ def test_every_logger_has_a_name_by_which_its_lines_are_found() -> None:
         "f(log)",
     ],
 )
-def test_calls_that_cannot_be_compared_are_found(text: str) -> None:
+def test_log_calls_without_a_literal_name_and_keywords_are_found(text: str) -> None:
     with pytest.raises(NotPlain):
         list(lines(text, "x.py"))
 

@@ -1,5 +1,6 @@
-"""The writer of the log. The reader of the log may stop, read slowly, or disappear. Another process may make the pipe
-non-blocking.
+"""The writer of the log. The reader of the log may stop, read slowly, or disappear.
+
+Another process may make the pipe non-blocking.
 """
 
 import fcntl

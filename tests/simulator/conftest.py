@@ -132,7 +132,7 @@ async def receiver(server_tls: ssl.SSLContext) -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 def settings(tmp_path: Path, pem: dict[str, Path]) -> Callable[..., Settings]:
-    """Return a function that makes settings for a quick HTTPS terminal without mDNS. Keywords replace them."""
+    """Return a function that makes settings for a quick HTTPS terminal without mDNS. A keyword replaces a setting."""
 
     def make(**changes: Any) -> Settings:
         defaults: dict[str, Any] = {

@@ -1,5 +1,6 @@
-"""JSON as JavaScript writes it, and the authentication of calls. The simulator accepts each vector, and refuses each
-changed or stale call.
+"""JSON as JavaScript writes it, and the authentication of calls.
+
+The simulator accepts each vector, and refuses each changed or stale call.
 """
 
 import json
@@ -105,7 +106,8 @@ def lower(headers: dict[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
-#: What posd's own writer refuses or keeps. tests/core/test_canonical_json.py compares both writers elsewhere.
+#: JSON -> text of JavaScript, for values that posd refuses to sign or writes in another way. For all other values,
+#: tests/core/test_canonical_json.py compares posd with JavaScript.
 JAVASCRIPT = [
     ("12345678901234567", "12345678901234568"),
     ("1e999", "null"),

@@ -1,5 +1,6 @@
-"""Scenario files. All shipped files can be read. The simulator reports a mistake in a user's file with the name of the
-file.
+"""Scenario files. All shipped files can be read.
+
+The simulator reports a mistake in a user's file with the name of the file.
 """
 
 from pathlib import Path

@@ -23,7 +23,7 @@ async def chosen(till: Till, **fields: Any) -> tuple[str | None, str | None]:
     return line["scenario"], line["chosen_by"]
 
 
-async def test_the_sources_of_a_scenario_have_an_order(
+async def test_the_sources_of_a_scenario_have_a_precedence(
     settings: Callable[..., Settings], client: httpx2.AsyncClient, tmp_path: Path
 ) -> None:
     async with Simulator(settings(scenario_file=write(tmp_path, steps(A, CANCELED)))) as simulator:

@@ -32,8 +32,9 @@ class Caller:
         self._client = client
 
     async def call(self, way: str, body: Any = None, *, ahead: float = 0.0, **headers: str) -> httpx2.Response:
-        """Make a call. `json()` of the result is the decrypted reply. `ahead`: seconds by which the caller's clock is
-        ahead.
+        """Make a call. `json()` of the result is the decrypted reply.
+
+        `ahead`: seconds by which the caller's clock is ahead.
         """
         method, path = way.split(" ")
         signed = self.signer.sign(body, time.time() + ahead)

@@ -1,5 +1,6 @@
-"""The delivery policy of the terminal API: exact delays and limits on a virtual clock, over real TLS.  This module
-repeats the specification's tables. No value comes from the tested code.
+"""The delivery policy of the terminal API: exact delays and limits on a virtual clock, over real TLS.
+
+This module repeats the specification's tables. No value comes from the tested code.
 """
 
 import asyncio
@@ -105,10 +106,10 @@ async def delivering(
         sender.close()
 
 
-#: Spec 6.2: statuses after which the terminal retries.
+#: Statuses after which the terminal retries (specification, 6.2), and statuses after which it does not.
 RETRIED = (408, 429, 500, 502, 503, 504)
 PERMANENT = (400, 401, 403, 404, 409, 422)
-#: Spec 8.
+#: Number of attempts; window, base and cap of the backoff in seconds (specification, 8).
 ATTEMPTS = 10
 WINDOW = 15 * 60
 BASE = 2
@@ -176,8 +177,9 @@ async def test_an_untried_event_waits_for_the_network_without_limit(post: Delive
 
 
 async def test_only_the_specified_replies_are_retried(post: Delivering) -> None:
-    """Each status in the specification is tested with its own event. Other statuses are tested in the same way. After a
-    status outside the specification, the terminal does not try again.
+    """Each status in the specification is tested with its own event. Other statuses are tested in the same way.
+
+    After a status outside the specification, the terminal does not try again.
     """
     post.receiver.location = post.receiver.url + "/elsewhere"  # the terminal does not follow redirects
     book = Book(post.clock, post.receiver, lambda event: event["say"] if book.first(event) else 200)
@@ -252,7 +254,7 @@ async def test_the_queue_survives_the_terminal_with_counts_window_and_order(
 
 
 @pytest.mark.parametrize(("off_until", "tried"), [(WINDOW - 1, 1), (WINDOW + 1, 0)])
-async def test_the_window_continues_while_the_terminal_is_off(
+async def test_the_retry_window_continues_while_the_terminal_is_off(
     tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver, off_until: float, tried: int
 ) -> None:
     book = Book(clock, receiver, refuse_always)

@@ -70,7 +70,7 @@ async def test_after_a_kill_it_keeps_its_certificate_and_delivers_its_pending_ev
 CREATED = {"kind": "print", "access_mode": "local", "http_status": 202, "code": None, "scenario": "completes"}
 
 
-def test_a_stranger_cannot_control_the_screen() -> None:
+def test_control_characters_of_an_id_are_escaped_on_the_screen() -> None:
     told = as_words({"at": "2026-11-01T10:00:00.000Z", "print_job_id": "\x1b[2J\nx"} | CREATED)
     assert told is not None
     assert r" print \u001b[2J\nx answered" in unstyle(told)

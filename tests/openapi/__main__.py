@@ -1,5 +1,6 @@
-"""Release the present description of the API (`python -m tests.openapi`). A released description is a promise. If the
-present description would break the last release, print the breaks and release nothing.
+"""Release the present description of the API (`python -m tests.openapi`). A released description is a promise.
+
+If the present description would break the last release, print the breaks and release nothing.
 """
 
 import sys

@@ -1,9 +1,7 @@
-"""Comparison of an older description of the API with a new description. The comparison finds breaks
-(docs/reference/api-versions.md).
+"""Comparison of an older description of the API with a new one. It finds breaks (docs/reference/api-versions.md).
 
-A reader of a response knows the old description. A response must have everything that the old description promises, and
-nothing that it excludes. A caller also knows the old description. posd must accept everything that the old description
-permits, with the same meaning.
+A client knows the old description. A response must have everything that the old description promises, and nothing that
+it excludes. posd must accept every request that the old description permits, with the same meaning.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +30,7 @@ def _more(schema: Schema) -> Any:
 
 
 class Comparison:
-    """Comparison of two descriptions. `faults`: breaks with their places."""
+    """Comparison of two descriptions. `faults`: incompatible changes, each with its place."""
 
     def __init__(self, old: Schema, new: Schema) -> None:
         self.old = old
@@ -115,7 +113,7 @@ class Comparison:
                     yield from self._told(f"{at} {row['event']}", row["data"], messages[row["event"]]["data"])
 
     def _told(self, at: str, old: Schema, new: Schema) -> Iterator[str]:
-        """Yield the breaks for a reader of responses."""
+        """Yield the breaks for a client that reads responses of this schema."""
         before, after = list(branches(self.old, old)), list(branches(self.new, new))
         for branch in after:
             broken = min((self._once(self._tells, at, item, branch) for item in before), key=len, default=[])
@@ -156,7 +154,7 @@ class Comparison:
                 yield from self._told(f"{at}/{name}", old[name], new.get(name, {}))
 
     def _asked(self, at: str, old: Schema, new: Schema) -> Iterator[str]:
-        """Yield the breaks for a caller."""
+        """Yield the breaks for a client that sends requests of this schema."""
         before, after = list(branches(self.old, old)), list(branches(self.new, new))
         if old.get("default", new.get("default")) != new.get("default"):
             yield f"{at}: its default is another"
@@ -204,8 +202,9 @@ class Comparison:
     def _once(
         self, compare: Callable[[str, Schema, Schema], Iterator[str]], at: str, old: Schema, new: Schema
     ) -> list[str]:
-        """Return the result of comparing two schemas. Named schemas are compared once, because they can contain
-        themselves.
+        """Return the result of comparing two schemas.
+
+        Named schemas are compared once, because they can contain themselves.
         """
         names = (compare.__name__, old.get(NAME), new.get(NAME))
         if None in names:

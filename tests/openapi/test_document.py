@@ -1,5 +1,6 @@
-"""The description itself. The description is valid and complete, its examples are right, and posd serves it in little
-time.
+"""The description itself.
+
+The description is valid and complete, its examples are right, and posd serves it in little time.
 """
 
 import json

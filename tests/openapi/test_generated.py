@@ -1,5 +1,6 @@
-"""Clients that two generators make from the description. Each client charges on a running daemon and reads two
-refusals.
+"""Clients that two generators make from the description.
+
+Each client charges on a running daemon and reads two refusals.
 
 The programs are in tests/openapi/clients. docs/guides/generated-clients.md describes how to make each client.
 """

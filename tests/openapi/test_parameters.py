@@ -73,6 +73,6 @@ def test_only_described_headers_are_read() -> None:
     assert read == OF_HTTP | {"parameter.name"}
 
 
-def test_a_header_of_a_row_is_described() -> None:
+def test_each_header_of_a_call_is_described() -> None:
     for route in routes.ALL:
         assert named(route, "header") == {row.name for row in route.headers}, route.name

@@ -10,7 +10,7 @@ POSD = Path(__file__).parents[2] / "posd"
 #: A text in the code with fewer fixed characters would match almost anything.
 MEANS_SOMETHING = 20
 
-#: Field that posd fills later, in a text.
+#: Placeholder in a text of the code, such as `{error}`. posd replaces it by a value.
 FIELD = re.compile(r"\{\w+\}")
 
 #: Parts that vary: ids, serials, the sale of the examples, addresses, times, numbers, and ends.
@@ -34,8 +34,9 @@ def is_written(example: str) -> bool:
 
 @cache
 def _templates() -> tuple[tuple[str, str], ...]:
-    """Return the texts of the code as patterns, each with its longest piece. An example without this piece cannot match
-    the pattern.
+    """Return the texts of the code as patterns, each with its longest piece.
+
+    An example without this piece cannot match the pattern.
     """
     return tuple(found for file in POSD.rglob("*.py") for found in _in(file))
 

@@ -1,5 +1,6 @@
-"""`python -m tests.simulation`: many runs of the whole daemon in virtual time, each with its own seed.  Exit codes: 0
-all promises were kept, 1 a promise was broken, 2 the command is wrong, 130 the command was stopped.
+"""`python -m tests.simulation`: many runs of the whole daemon in virtual time, each with its own seed.
+
+Exit codes: 0 all promises were kept, 1 a promise was broken, 2 the command is wrong, 130 the command was stopped.
 """
 
 import argparse
@@ -51,7 +52,7 @@ class Tally:
         )
 
 
-#: Least interval of the progress lines, in seconds.
+#: Minimum time between two progress lines, in seconds.
 PROGRESS_SECONDS = 60.0
 #: Maximum number of kinds of failures that the command shrinks.
 SHRUNK = 3
@@ -74,8 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _hunt(names: Sequence[str], payments: int, file: Path | None) -> int:
-    """Search for deliberate faults. Print for each fault the number of payments until a run found the fault. Return 1
-    if a fault was not found.
+    """Search for deliberate faults. Print for each fault the number of payments until a run found the fault.
+
+    Return 1 if a fault was not found.
     """
     results = []
     for name in names:

@@ -1,5 +1,6 @@
-"""Announcements on the simulated network, as a substitute for mDNS. An announcement stays until the device changes
-it.
+"""Announcements on the simulated network, as a substitute for mDNS.
+
+An announcement stays until the device changes it.
 """
 
 import asyncio

@@ -44,13 +44,13 @@ class Truth:
     #: Final results that a terminal has sent to posd, in events and in replies to searches. posd may have acknowledged
     #: the events or not.
     said: list[str] = field(default_factory=list)
-    #: Results that a person has stated.
+    #: Results that an operator has stated.
     words: list[str] = field(default_factory=list)
     #: posd has proof that the payment did not start. The terminal refused the payment, or the connection failed.
     refused: bool = False
     #: The terminal has reported something untrue.
     lied: bool = False
-    #: A person has released the payment's terminal.
+    #: An operator has released the payment's terminal.
     released: bool = False
     #: A till has requested an abort of the payment.
     abort_wanted: bool = False
@@ -72,9 +72,7 @@ class Truth:
 
     @property
     def base(self) -> "Truth | None":
-        """The parent in the chain. A request can name the reference of a re-authorization. Its parent is then the
-        pre-authorization.
-        """
+        """The parent in the chain. If the request names a re-authorization, its parent is the pre-authorization."""
         original = self.original
         return original.base if original is not None and original.kind == "re-auth" else original
 

@@ -1,5 +1,6 @@
-"""Deliberate faults of the product. A programmer could make each of these mistakes. The simulation must find each
-fault.
+"""Deliberate faults of the product. A programmer could make each of these mistakes.
+
+The simulation must find each fault.
 
 A break changes the product in this process only, for one run. The break edits the text of a function and compiles the
 function again. The table (breaks.toml) therefore shows the mistake itself. A text that is not in the product is an
@@ -31,8 +32,9 @@ class Change:
 
 @contextmanager
 def _changed(function: FunctionType, changes: Sequence[Change]) -> Iterator[None]:
-    """Replace a function for the block, also in modules that have imported the function. Raise ValueError if the text
-    is not in the function's source.
+    """Replace a function for the block, also in modules that have imported the function.
+
+    Raise ValueError if the text is not in the function's source.
     """
     source = textwrap.dedent(inspect.getsource(function))
     for change in changes:

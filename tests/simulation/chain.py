@@ -32,7 +32,7 @@ PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "refund": ("refund", "REFUND"),
 }
 
-#: Pairs of operations. The first operation of each pair needs `repeat`.
+#: Pairs (requested, already approved) for one original. The requested operation needs `additional` (`repeat`).
 REPEATED: Final = frozenset(
     {("capture", "capture"), ("post-tip", "post-tip"), ("refund", "refund"), ("re-auth", "capture")}
 )
@@ -70,9 +70,7 @@ class Link:
 
     @property
     def base(self) -> "Link | None":
-        """The parent in the chain. A request can name the reference of a re-authorization. Its parent is then the
-        pre-authorization.
-        """
+        """The parent in the chain. If the request names a re-authorization, its parent is the pre-authorization."""
         original = self.original
         if original is not None and original.kind == "re-auth" and self.by_reference:
             return original.base
@@ -80,8 +78,9 @@ class Link:
 
 
 def expected(link: Link, links: Sequence[Link]) -> frozenset[str]:
-    """Return the codes with which posd may refuse a start. If the result is empty, posd must accept the start. `links`:
-    the chain, from the first operation on, in the order of the starts.
+    """Return the codes with which posd may refuse a start. If the result is empty, posd must accept the start.
+
+    `links`: the chain, from the first operation on, in the order of the starts.
     """
     original, base = link.original, link.base
     assert original is not None
@@ -273,8 +272,9 @@ class Chain:
             link.state = "open"  # no operation can derive from an approval without a reference
 
     def _by_start(self) -> list[Link]:
-        """Return the chain in the order in which the operations reached a terminal. Two operations that start at the
-        same moment can arrive in any order.
+        """Return the chain in the order in which the operations reached a terminal.
+
+        Two operations that start at the same moment can arrive in any order.
         """
         began = {link.identity: self._world.bank.of(link.identity).began for link in self._links}
         last = datetime.max.replace(tzinfo=UTC)

@@ -57,7 +57,7 @@ GAP_SEARCHES: Final = 4
 #: Maximum time until a waiting till gets an end that a search finds, in seconds. This time is longer than the longest
 #: pause between two searches.
 WAIT_SECONDS: Final = 450.0
-#: Maximum time until a person is asked, in seconds.
+#: Maximum time until an operator is asked, in seconds.
 SHOWN_SECONDS: Final = 2400.0
 #: Maximum time until a till gets the end of a print job, in seconds. The time is the longest pause between two polls,
 #: plus a margin.
@@ -140,7 +140,7 @@ class Checks:
         self.holds(self.world.printed[identity] == 1 or again, f"posd sent print job {identity} twice")
 
     def print_forgotten(self, identity: str) -> None:
-        """Record a broken promise. posd does not know a print job that it has acknowledged."""
+        """Record a broken promise: posd does not know a print job that it has acknowledged."""
         self.holds(self.printed_before is not None, f"posd acknowledged print job {identity} and has lost it")
 
     def event(self, payment: "Payment", event: bytes, reply: Reply, began: float) -> None:
@@ -183,8 +183,9 @@ class Checks:
         self._streamed.add((change["id"], change["reason"]))
 
     def _gap(self, payment: "Payment", event: bytes, began: float) -> None:
-        """Check that posd searches after it acknowledged an event whose predecessor is missing. The event was sent at
-        `began`. The search can reach the terminal before the reply to the event.
+        """Check that posd searches after it acknowledged an event whose predecessor is missing.
+
+        The event was sent at `began`. The search can reach the terminal before the reply to the event.
         """
         truth, world = self.world.bank.of(payment.identity), self.world
         before = _member(event, "previous_status")
@@ -224,8 +225,9 @@ class Checks:
         self.holds(self.world.free_since(serial) + RECOVERY_SECONDS > began, told)
 
     def answered(self, path: str, began: float, seconds: float, reply: Reply | None) -> None:
-        """Check that a till's call gets a reply in time, unless a fault prevents the reply. `reply`: None without a
-        reply. `seconds`: the longest permitted time.
+        """Check that a till's call gets a reply in time, unless a fault prevents the reply.
+
+        `reply`: None without a reply. `seconds`: the longest permitted time.
         """
         took = self.world.loop.time() - began
         if took < seconds + ANSWER_SECONDS:
@@ -236,7 +238,7 @@ class Checks:
         self.holds(free + RECOVERY_SECONDS > began, told)
 
     def waits(self, identity: str, serial: str, document: dict[str, Any]) -> None:
-        """Check that a till does not wait long after the end of a payment, unless posd asks a person."""
+        """Check that a till does not wait long after the end of a payment, unless posd asks an operator."""
         truth, world = self.world.bank.of(identity), self.world
         if truth.ended is None or world.loop.time() - truth.ended < WAIT_SECONDS or document["released"]:
             return
@@ -262,14 +264,14 @@ class Checks:
         )
 
     def reply(self, reply: Reply) -> None:
-        """Check a reply to a till or a person."""
+        """Check a reply to a till or an operator."""
         if reply.status >= 400:
             self.world.seen("problem", reply.json["code"])
         if reply.status == 500:
             self.fail(f"posd replied 500 to a call: {reply.body[:300]!r}")
 
     def document(self, document: dict[str, Any]) -> None:
-        """Check a payment that a till or a person has read."""
+        """Check a payment that a till or an operator has read."""
         for field in ("phase", "next_step"):
             if field in document:
                 self.world.seen(field, document[field])
@@ -277,14 +279,15 @@ class Checks:
             self.world.seen("attention", item["code"])
 
     def refused_start(self, identity: str, reply: Reply) -> None:
-        """Check that posd sent nothing for a refused start. A check at the end of the run shows that posd recorded
-        nothing.
+        """Check that posd sent nothing for a refused start.
+
+        A check at the end of the run shows that posd recorded nothing.
         """
         self.holds(not self.world.bank.of(identity).starts, f"posd refused {identity} ({reply.status}) and sent it")
         self.world.refused[identity] = None
 
     def unexpected_problem(self, basket: "Basket", reply: Reply) -> None:
-        """Record a broken promise. A till got a problem that posd must not send for this call."""
+        """Record a broken promise: a till got a problem that posd must not send for this call."""
         self.fail(f"posd replied {reply.status} to sale {basket.sale.number}: {reply.body[:300]!r}")
 
     def acquirer_asked(self, identity: str) -> bool:
@@ -292,19 +295,21 @@ class Checks:
         return any(_status(event) == "APPROVAL_REQUESTED" for event in self.world.bank.of(identity).acknowledged)
 
     def refused_though_asked(self, truth: Truth) -> bool:
-        """Whether a terminal ended a payment itself after its request to the acquirer. The terminal's own table forbids
-        this end. The result at the acquirer is then unknown.
+        """Whether a terminal ended a payment itself after its request to the acquirer.
+
+        The terminal's own table forbids this end. The result at the acquirer is then unknown.
         """
         return truth.end in ("TERMINAL_REJECTED", "TERMINAL_CANCELED") and self.acquirer_asked(truth.identity)
 
     def abort(self, payment: "Payment") -> None:
-        """Check an abort that has reached a terminal, and the payment that it stops. On a slow network the abort may
-        arrive very late.
+        """Check an abort that has reached a terminal, and the payment that it stops.
+
+        On a slow network the abort may arrive very late.
         """
         if self.world.late(payment):
             return
         truth, truths = self.world.bank.of(payment.identity), self.world.bank.truths.values()
-        # If a person has released the terminal, the abort stops the payment that is open on the terminal at present.
+        # If an operator has released the terminal, the abort stops the payment that is open on the terminal at present.
         # posd cannot detect the other payment.
         freed = truth.released and any(other.abort_wanted and other.end is None for other in truths)
         self.holds(
@@ -322,6 +327,7 @@ class Checks:
 
     def cut(self, method: str, path: str, life: int, began: float) -> None:
         """Check a call of a till that ended without a reply. A call may end without a reply only when the daemon ends.
+
         A stopping daemon replies to waiting tills and completes starts.
         """
         alive = self.world.machine.serves(life)
@@ -396,7 +402,7 @@ class Checks:
             self.holds(now - since < PRINT_SECONDS, told)
 
     def forgotten(self, identity: str) -> None:
-        """Record a broken promise. posd does not know an id that it has acknowledged."""
+        """Record a broken promise: posd does not know an id that it has acknowledged."""
         if not self.world.bank.of(identity).lost:
             self.fail(f"posd acknowledged {identity} and has lost it")
 
@@ -678,7 +684,7 @@ class Checks:
                 f"{identity} is open without a reason: {document['phase']} {document['status']} {sorted(attention)}"
             )
         habit = self.world.habit_of(identity)
-        # If several devices may be the terminal, posd asks no device until a person has decided.
+        # If several devices may be the terminal, posd asks no device until an operator has decided.
         if truth.end in FINALS and habit.search == "usual" and not truth.lied and "identity_conflict" not in attention:
             told = f"{document['phase']} {document['status']}, last search {document['last_search']}"
             self.fail(f"{identity} is open, although a search would find its end {truth.end}: {told}")
@@ -743,9 +749,7 @@ class Checks:
         )
 
     def _reversal(self, document: dict[str, Any], truth: Truth) -> None:
-        """Check the terminal's operation for a void: a cancellation on the day of the original, and a refund on a later
-        day.
-        """
+        """Check whether posd shows a void as a cancellation on the day of its original, and as a refund later."""
         outcome, base = document["outcome"], truth.base
         if truth.kind != "void" or outcome is None or outcome["result"] != "approved" or base is None:
             return

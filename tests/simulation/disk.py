@@ -1,8 +1,9 @@
-"""The disk of the simulated machine. SQLite and the module `os` use an active disk. `recorded` describes the
-assumptions about the disk. `vfs` describes SQLite's access to the disk. This module replaces functions of `os`, which
-`pathlib`, `tempfile` and asyncio use. The replacements change only operations in the machine's directory. A file object
-writes without these functions, so no fault affects its writes. The disk records these writes when the file is synced or
-the machine crashes. All calls must come from one thread.
+"""The disk of the simulated machine. SQLite and the module `os` use an active disk.
+
+`recorded` describes the assumptions about the disk. `vfs` describes SQLite's access to the disk. This module replaces
+functions of `os`, which `pathlib`, `tempfile` and asyncio use. The replacements change only operations in the machine's
+directory. A file object writes without these functions, so no fault affects its writes. The disk records these writes
+when the file is synced or the machine crashes. All calls must come from one thread.
 """
 
 import errno
@@ -33,6 +34,7 @@ _reserve = files.reserve
 
 class Disk(Recorded):
     """The disk. As a context manager, the disk is active for the block. `now`: seconds since 1970, for SQLite.
+
     `directory` is resolved, and no file in it is open. Raise vfs.Unavailable if SQLite cannot use the disk.
     """
 

@@ -1,5 +1,6 @@
-"""A program that follows the stream of the feed, like head office. After a break the program continues after its last
-change. The program must get each change once, in order, and in time.
+"""A program that follows the stream of the feed, like head office.
+
+After a break the program continues after its last change. The program must get each change once, in order, and in time.
 """
 
 import asyncio

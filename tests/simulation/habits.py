@@ -1,5 +1,4 @@
-"""A terminal's behaviour with one payment: its end, the reply to the start, its events, the replies to a search and an
-abort, and other messages.
+"""A terminal's behaviour with one payment: its end, events, other messages, and replies to start, search and abort.
 
 A payment has one value of each table. Most values are ordinary.
 """

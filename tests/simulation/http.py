@@ -1,5 +1,6 @@
-"""HTTP/1.1 for terminals and tills. The code is small, so that most processor time goes to the daemon. This module
-shares no code with the daemon. A response that is not HTTP is a fault of the daemon.
+"""HTTP/1.1 for terminals and tills. The code is small, so that most processor time goes to the daemon.
+
+This module shares no code with the daemon. A response that is not HTTP is a fault of the daemon.
 """
 
 import asyncio
@@ -130,8 +131,9 @@ class Client(_Reading):
 
 
 class Stream(asyncio.Protocol):
-    """Reader of server-sent events from the pieces of an HTTP response. `take`: function that is called with the kind,
-    the place and the data of each message. The reader stops at the outcome.
+    """Reader of server-sent events from the pieces of an HTTP response. It stops at the outcome.
+
+    `take`: function that is called with the kind, the id and the data of each message.
     """
 
     def __init__(self, end: Any, take: Callable[[str, str, bytes], None]) -> None:

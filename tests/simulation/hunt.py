@@ -1,5 +1,6 @@
-"""Search for a deliberate fault. The search plays seeds with the fault until a check fails. The same run must pass
-without the fault.
+"""Search for a deliberate fault. The search plays seeds with the fault until a check fails.
+
+The same run must pass without the fault.
 """
 
 import re

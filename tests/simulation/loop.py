@@ -1,7 +1,8 @@
-"""An event loop with virtual time. The loop never waits, and the seed decides the order of all steps. When nothing is
-ready to run, the clock advances to the next timer. The loop also simulates threads, sub-processes and signals. A
-function for a thread runs as one step, a little later. All code that the daemon starts has the number of the daemon's
-life in its context. A life can therefore end at any point, as after a kill.
+"""An event loop with virtual time. The loop never waits, and the seed decides the order of all steps.
+
+When nothing is ready to run, the clock advances to the next timer. The loop also simulates threads, sub-processes and
+signals. A function for a thread runs as one step, a little later. All code that the daemon starts has the number of the
+daemon's life in its context. A life can therefore end at any point, as after a kill.
 """
 
 import asyncio
@@ -136,8 +137,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return super().call_at(when, callback, *args, context=context)
 
     def end_life(self, life: int) -> None:
-        """End a life of the daemon at once. No callback and no task of that life runs again. The loop closes the
-        coroutines, as Python closes unreferenced coroutines. The caller prevents any effect of their cleanup.
+        """End a life of the daemon at once. No callback and no task of that life runs again.
+
+        The loop closes the coroutines, as Python closes unreferenced coroutines. The caller prevents any effect of
+        their cleanup.
         """
         self._ended.add(life)
         doomed = [*self._tasks.pop(life, {}).values()]

@@ -39,8 +39,9 @@ _MIX = 0xFFFFFFFFFFFFFFFF
 
 
 def mixed(seed: int, count: int) -> float:
-    """Return the n-th number in [0, 1) of a seed (splitmix64). The computation is fast, and the number is the same on
-    every machine.
+    """Return the n-th number in [0, 1) of a seed (splitmix64).
+
+    The computation is fast, and the number is the same on every machine.
     """
     state = (seed + (count + 1) * 0x9E3779B97F4A7C15) & _MIX
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MIX

@@ -1,6 +1,4 @@
-"""The person of the shop. The person checks open payments, asks the acquirer, and resolves payments that do not end by
-themselves.
-"""
+"""The operator of the shop, who checks open payments, asks the acquirer, and resolves payments that do not end."""
 
 import asyncio
 import json
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-#: Seconds until a person checks open payments, and the share of slow checks.
+#: Seconds until an operator checks open payments, and the share of slow checks.
 QUICKLY: Final = (20.0, 300.0)
 SLOWLY: Final = (600.0, 1500.0)
 SLOW: Final = 0.15
@@ -23,12 +21,12 @@ SLOW: Final = 0.15
 TERMINAL_SAYS_LATER: Final = 0.3
 #: Paths whose replies differ between processes, for example by the certificate's key or by the memory.
 OF_PROCESS: Final = ("/v1/health", "/v1/metrics", "/v1/backup")
-#: Command in a problem's text by which a person decides which device is a terminal.
+#: Command in a problem's text by which an operator decides which device is a terminal.
 IDENTITY: Final = re.compile(r"posd terminals identity (SN-\d+)")
 
 
 class Person:
-    """One person for all tills."""
+    """One operator for all tills."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
@@ -42,7 +40,7 @@ class Person:
         self.world.spawn(self, self._see_to(identity), f"person {identity}")
 
     async def asked(self, problem: Mapping[str, Any]) -> None:
-        """Read a problem that only a person can solve, and follow the instructions in its text."""
+        """Read a problem that only an operator can solve, and follow the instructions in its text."""
         code = problem["code"]
         await asyncio.sleep(10.0)
         if code == "restore_unseen":
@@ -90,7 +88,7 @@ class Person:
             wrong = random.random() < self.world.plan.wrong_words
             if wrong:
                 result = "declined" if result == "approved" else "approved"
-            # the record comes before the call, because a till may get the result before the person gets the reply
+            # the record comes before the call, because a till may get the result before the operator gets the reply
             truth.words.append(result)
             reply = await self.call(
                 "POST",
@@ -108,8 +106,9 @@ class Person:
         self._asked.pop(identity, None)
 
     async def release(self, identity: str) -> bool:
-        """Release the terminal of a payment. Return whether posd released the terminal. posd refuses while a call to
-        the terminal is under way.
+        """Release the terminal of a payment. Return whether posd released the terminal.
+
+        posd refuses while a call to the terminal is under way.
         """
         world = self.world
         life, timeout = world.machine.life, world.plan.reply_timeout

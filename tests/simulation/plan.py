@@ -1,6 +1,7 @@
-"""The plan of a run: the sales of the tills, and the faults with their times. A seed always gives the same plan. Each
-sale and each fault has its own random source. Shrinking omits some sales and faults, and the rest of the run stays the
-same.
+"""The plan of a run: the sales of the tills, and the faults with their times. A seed always gives the same plan.
+
+Each sale and each fault has its own random source. Shrinking omits some sales and faults, and the rest of the run stays
+the same.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -129,7 +130,7 @@ class Plan:
     timezone: str
     #: Numbers of the terminals with TLS.
     secure: frozenset[int]
-    #: Share of wrong decisions among the person's decisions.
+    #: Share of wrong decisions among the operator's decisions.
     wrong_words: float
     #: Shortest and longest duration of a step on a thread, in seconds.
     disk: tuple[float, float]

@@ -152,8 +152,9 @@ class Recorded:
     # Completed operations.
 
     def relative(self, path: str) -> str | None:
-        """Return a path's name in the machine's directory. The name is "" for the directory itself, and None for a path
-        outside the directory.
+        """Return a path's name in the machine's directory.
+
+        The name is "" for the directory itself, and None for a path outside the directory.
         """
         if not path.startswith(self._prefix):
             return "" if path == self._prefix[:-1] else None

@@ -1,5 +1,6 @@
-"""A reader of the log and a service manager that stop reading for a while. The pipe and the socket are real. The
-product's own writer and its thread write to the pipe. Their work takes no virtual time.
+"""A reader of the log and a service manager that stop reading for a while. The pipe and the socket are real.
+
+The product's own writer and its thread write to the pipe. Their work takes no virtual time.
 """
 
 import fcntl

@@ -16,7 +16,7 @@ _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|job-\d+")
 _SALE: Final = re.compile(r"\bsale (\d+)\b")
 #: Maximum number of notes printed before a broken promise that names no payment.
 BEFORE: Final = 25
-#: Paths of the lists that the person reads. The replies to these requests have many payments.
+#: Paths of the lists that the operator reads. The replies to these requests have many payments.
 LISTS: Final = ("/v1/feed", "/v1/transactions?")
 #: Maximum number of sales and of faults that are printed.
 MOST: Final = 12

@@ -1,6 +1,8 @@
-"""A terminal of the world. The terminal accepts starts, runs payments, delivers events by the specification's policy,
-and replies to calls. This module shares no code with the daemon or the shipped simulator. Correct behaviour follows the
-specification. Faulty behaviour comes from the habit of each payment.
+"""A terminal of the world.
+
+The terminal accepts starts, runs payments, delivers events by the specification's policy, and replies to calls. This
+module shares no code with the daemon or the shipped simulator. Correct behaviour follows the specification. Faulty
+behaviour comes from the habit of each payment.
 """
 
 import asyncio
@@ -115,9 +117,11 @@ class Terminal:
         self.home = self.address
         self._listening: Listening | None = None
         self.jobs: dict[str, dict[str, Any]] = {}
-        #: id -> time of an unanswered start. id -> time of the last search. Ids that a search has found.
+        #: id -> time of an unanswered start.
         self.starting: dict[str, float] = {}
+        #: id -> time of the last search.
         self.searched: dict[str, float] = {}
+        #: Ids that a search has found.
         self.found: set[str] = set()
         #: Print job -> time of the end.
         self.printed: dict[str, float] = {}
@@ -164,8 +168,9 @@ class Terminal:
     # Power.
 
     async def power_cycle(self, seconds: float, *, forgets: bool) -> None:
-        """Lose the power for a while. The terminal loses running payments. The acquirer keeps its records. Waiting
-        events are in a queue. A terminal with the habit `forgets` also loses the queue.
+        """Lose the power for a while. The terminal loses running payments. The acquirer keeps its records.
+
+        Waiting events are in a queue. A terminal with the habit `forgets` also loses the queue.
         """
         self.on = False
         way = self.world.network.way(self.address)
@@ -553,8 +558,9 @@ class Terminal:
             await asyncio.sleep(delay)
 
     def repeat_final(self, identity: str) -> None:
-        """Send the final event of a payment again. A terminal repeats this event if the terminal was offline when the
-        payment ended.
+        """Send the final event of a payment again.
+
+        A terminal repeats this event if the terminal was offline when the payment ended.
         """
         payment = self.known.get(identity)
         if self.on and payment is not None and payment.final:

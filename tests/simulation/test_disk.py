@@ -26,8 +26,9 @@ MakeDisk = Callable[[int], Disk]
 
 @pytest.fixture
 def disk_of(tmp_path: Path) -> Iterator[MakeDisk]:
-    """Return a function that makes a disk from a seed, in a new directory. A disk is active until the function makes
-    the next disk.
+    """Return a function that makes a disk from a seed, in a new directory.
+
+    A disk is active until the function makes the next disk.
     """
     try:
         vfs.shared()

@@ -1,5 +1,6 @@
-"""Faults of posd's database that the simulated disk has found. An acknowledged commit was lost, or a start was
-refused.
+"""Faults of posd's database that the simulated disk has found.
+
+An acknowledged commit was lost, or a start was refused.
 """
 
 import sqlite3
@@ -116,8 +117,9 @@ def test_the_name_of_the_log_is_durable_before_the_first_commit(disk_of: MakeDis
 
 
 def test_a_power_cut_does_not_bring_back_an_older_witness(disk_of: MakeDisk) -> None:
-    """An older witness describes the database before a restore. posd would treat the restored database as gone back in
-    time.
+    """An older witness describes the database before a restore.
+
+    posd would treat the restored database as gone back in time.
     """
 
     async def write_anew(path: Path) -> None:

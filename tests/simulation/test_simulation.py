@@ -1,5 +1,6 @@
-"""The simulation itself. Short runs keep all promises. A seed gives the same run every time. After a run no file and no
-task remains.
+"""The simulation itself. Short runs keep all promises. A seed gives the same run every time.
+
+After a run no file and no task remains.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""A till of the world. The till stores an id, starts the payment, repeats the call until a reply arrives, and follows
-`next_step`. The stored data survives a crash of the till. The till starts a sale under another id only if posd permits
-it.
+"""A till of the world.
+
+The till stores an id, starts the payment, repeats the call until a reply arrives, and follows `next_step`. The stored
+data survives a crash of the till. The till starts a sale under another id only if posd permits it.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from tests.simulation.plan import Sale
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: Share of sales for which a person releases the terminal too early.
+#: Share of sales for which an operator releases the terminal too early.
 HASTY: Final = 0.03
 #: Maximum number of ids of one sale. After the last id the customer leaves.
 TRIES: Final = 3
@@ -44,7 +45,7 @@ class Basket:
     sale: Sale
     #: Ids of the sale's starts, in order.
     ids: list[str] = field(default_factory=list)
-    #: The till's final result: `paid`, `unpaid`, or `left` (to a person).
+    #: The till's final result: `paid`, `unpaid`, or `left` (to an operator).
     belief: str | None = None
     #: Number of refused starts.
     refusals: int = 0
@@ -179,7 +180,7 @@ class Till:
         return await self._await(basket, identity)
 
     async def put(self, basket: Basket, path: str, body: Any) -> Reply | None:
-        """Repeat a start after refusals that end by themselves or by the person. Return None if the till gives up."""
+        """Repeat a start after refusals that end by themselves or by the operator. Return None if the till gives up."""
         while True:
             reply = await self._call("PUT", path, body)
             if reply.status in (200, 201) or (code := reply.json["code"]) == "pruned":
@@ -197,8 +198,9 @@ class Till:
                 return reply
 
     async def _release(self, identity: str, seconds: float) -> None:
-        """Let a person release the terminal too early, then request an abort. posd must refuse the abort, because the
-        abort could stop another payment.
+        """Let an operator release the terminal too early, then request an abort.
+
+        posd must refuse the abort, because the abort could stop another payment.
         """
         await asyncio.sleep(seconds)
         if not await self.world.person.release(identity):
@@ -222,12 +224,13 @@ class Till:
         if code == "sale_conflict" and step == "done":
             return "new_id_ok"  # the sale was paid on another terminal
         if code == "sale_conflict" and step == "ask_person":
-            return step  # the end is suspicious, so a person settles the sale
+            return step  # the end is suspicious, so an operator settles the sale
         return None
 
     async def _barge(self, basket: Basket) -> None:
-        """Start another payment on the terminal at once, or the same sale on another terminal. posd must send nothing
-        while the first payment is open.
+        """Start another payment on the terminal at once, or the same sale on another terminal.
+
+        posd must send nothing while the first payment is open.
         """
         random = self.world.random("barge", basket.sale.number)
         other = str(UUID(int=random.getrandbits(128), version=4))
@@ -282,7 +285,7 @@ class Till:
                 self.world.checks.refused_start(identity, reply)
 
     async def _await(self, basket: Basket, identity: str) -> str:
-        """Wait for the outcome. Return the next step that posd or a person names."""
+        """Wait for the outcome. Return the next step that posd or an operator names."""
         path = f"/v1/transactions/{identity}"
         while True:
             if basket.sale.manner == "listen":

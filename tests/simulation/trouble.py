@@ -73,8 +73,9 @@ def _terminal(world: "World", fault: Fault) -> "Terminal":
 
 
 async def _kill_at_start(world: "World", fault: Fault) -> None:
-    """Kill the daemon or cut the power during a request to a terminal. Sometimes the machine stays down until all
-    events are lost.
+    """Kill the daemon or cut the power during a request to a terminal.
+
+    Sometimes the machine stays down until all events are lost.
     """
     if not await world.start_sent(300.0):
         return
@@ -96,8 +97,9 @@ async def _disk_error(world: "World", fault: Fault) -> None:
 
 
 async def _sync_error_kill(world: "World", fault: Fault) -> None:
-    """Make a sync fail. Kill the daemon soon after the sync, mostly before the next disk operation. Cut the power soon
-    after the next start.
+    """Make a sync fail. Kill the daemon soon after the sync, mostly before the next disk operation.
+
+    Cut the power soon after the next start.
     """
     soon = (1, 1, 1, 2, 5, 12)[fault.value // 64 % 6]
     await world.crash(fault, power=False, operations=soon, failing=1 + fault.value % 20)
@@ -247,8 +249,9 @@ async def _no_descriptors(world: "World", fault: Fault) -> None:
 
 
 async def _move(world: "World", fault: Fault) -> None:
-    """Change a terminal's address. The terminal announces the new address at once or late. A configured terminal gets
-    the old address back.
+    """Change a terminal's address. The terminal announces the new address at once or late.
+
+    A configured terminal gets the old address back.
     """
     terminal = _terminal(world, fault)
     if not terminal.on:
@@ -277,8 +280,9 @@ async def _twin(world: "World", fault: Fault) -> None:
 
 
 async def _crowd(world: "World", fault: Fault) -> None:
-    """Open many connections, as a faulty till program does. The program reads no stream and sends incomplete requests
-    or nonsense.
+    """Open many connections, as a faulty till program does.
+
+    The program reads no stream and sends incomplete requests or nonsense.
     """
     said = (
         b"GET /v1/feed HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n\r\n",

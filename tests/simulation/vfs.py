@@ -1,8 +1,9 @@
-"""A VFS for the library of the module sqlite3. The VFS puts the simulated disk between SQLite and its files. The VFS is
-a copy of the default VFS under another name, and becomes the default. Functions of this module replace opening,
-deleting, randomness, sleep and time. For a file in the disk's directory, other functions replace writing, truncating,
-syncing, closing and growing the shared memory. Each replacement calls the original. Connections keep pointers to
-objects of this module. Therefore a process has one VFS, which is never freed.
+"""A VFS for the library of the module sqlite3. The VFS puts the simulated disk between SQLite and its files.
+
+The VFS is a copy of the default VFS under another name, and becomes the default. Functions of this module replace
+opening, deleting, randomness, sleep and time. For a file in the disk's directory, other functions replace writing,
+truncating, syncing, closing and growing the shared memory. Each replacement calls the original. Connections keep
+pointers to objects of this module. Therefore a process has one VFS, which is never freed.
 """
 
 import ctypes
@@ -167,8 +168,9 @@ class Vfs:
         self._names_to_sync.clear()
 
     def _pointer(self, prototype: Any, function: _Function) -> int:
-        """Return the address of a function for SQLite. The disk stores the function's exceptions, and SQLite gets an
-        I/O error.
+        """Return the address of a function for SQLite.
+
+        The disk stores the function's exceptions, and SQLite gets an I/O error.
         """
 
         def guarded(*arguments: Any) -> int:

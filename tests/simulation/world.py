@@ -1,4 +1,4 @@
-"""A whole run with the machine, the network, terminals, tills, the person, the acquirer, and the faults."""
+"""A whole run with the machine, the network, terminals, tills, the operator, the acquirer, and the faults."""
 
 import asyncio
 import hashlib
@@ -35,7 +35,7 @@ from tests.simulation.till import Till
 from tests.simulation.trouble import TROUBLES
 
 #: Seconds from the last sale and the last fault until no message may be under way. These seconds cover the terminals'
-#: window of 15 minutes, the silence before a search, and the person's time.
+#: window of 15 minutes, the silence before a search, and the operator's time.
 QUIET_SECONDS: Final = 2400.0
 #: Maximum virtual time of a run beyond its plan, in seconds. A longer run counts as stuck.
 MOST_SECONDS: Final = 14 * 86_400.0
@@ -186,8 +186,9 @@ class World:
         return now or self.loop.time() - self._calm_since < CALM_SECONDS
 
     def free_since(self, serial: str) -> float:
-        """Return the time since which posd can work and call the terminal. Return inf while a fault prevents the work
-        or the call.
+        """Return the time since which posd can work and call the terminal.
+
+        Return inf while a fault prevents the work or the call.
         """
         if self._held_up[""] or self._held_up[serial]:
             return math.inf
@@ -465,9 +466,10 @@ class World:
         away: float | None = None,
         failing: int | None = None,
     ) -> None:
-        """Kill the daemon at once or in the middle of a disk operation. Start the daemon again after a while. `away`:
-        seconds until the restart. None means the duration of the fault. `failing`: number of the sync from this moment
-        that fails. The count of operations begins at that sync.
+        """Kill the daemon at once or in the middle of a disk operation. Start the daemon again after a while.
+
+        `away`: seconds until the restart. None means the duration of the fault. `failing`: number of the sync from this
+        moment that fails. The count of operations begins at that sync.
         """
         async with self.life_lock:
             machine = self.machine
@@ -515,8 +517,9 @@ class World:
         self._way_free_since[""] = self._calm_since = self.loop.time()
 
     async def restart(self, fault: Fault) -> None:
-        """Stop the daemon in order, and start it again. Sometimes the stop comes while the daemon waits for the reply
-        to a start.
+        """Stop the daemon in order, and start it again.
+
+        Sometimes the stop comes while the daemon waits for the reply to a start.
         """
         held = fault.value % 4 < 2 and await self.start_sent(300.0)
         async with self.life_lock:
@@ -573,7 +576,7 @@ class World:
             self.backups.append(path)
 
     async def restore(self, fault: Fault) -> None:
-        """Restore a backup or a snapshot. The person confirms the restore when posd refuses a till because of it."""
+        """Restore a backup or a snapshot. The operator confirms the restore when posd refuses a till because of it."""
         if not self.backups:
             path = self.machine.home / f"snapshot-{fault.number}"
             self.machine.snapshot(path)
@@ -678,8 +681,9 @@ class World:
 
 
 def _until_opening(now: datetime, chance: int, zone: tzinfo) -> float:
-    """Return the seconds until a shop opens. Most shops open in the morning. Some shops open so late that sales
-    continue over midnight or over a change of the clocks.
+    """Return the seconds until a shop opens. Most shops open in the morning.
+
+    Some shops open so late that sales continue over midnight or over a change of the clocks.
     """
     day = now.astimezone(zone).date()
     hour, minute = {0: (23, 50), 1: (1, 50)}.get(chance % 7, (8, chance % 60))

@@ -137,8 +137,10 @@ def terminal(number: int) -> str:
 
 @contextmanager
 def filling(path: Path, clock: datetime = MORNING) -> Iterator[Filled]:
-    """Open a database without syncs, so that a test can fill it. At the end, close the database, so that no WAL is
-    left."""
+    """Open a database without syncs, so that a test can fill it.
+
+    At the end, close the database, so that no WAL is left.
+    """
     db = open_database(path)
     db.execute("PRAGMA synchronous = OFF").close()
     try:

@@ -71,8 +71,9 @@ def test_a_backup_is_one_private_undamaged_file_with_its_time_and_the_keys(datab
 def test_a_backup_has_one_state_while_payments_continue(
     filled: Filled, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A payment is committed between any two pages of the copy. The copy contains none of these payments, and no
-    payment waits for the copy.
+    """A payment is committed between any two pages of the copy.
+
+    The copy contains none of these payments, and no payment waits for the copy.
     """
     monkeypatch.setattr(backup, "PAGES_AT_A_TIME", 1)
     numbers = iter(range(100, 10_000))
@@ -369,8 +370,9 @@ def test_no_rotation_removes_the_database(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EIO])
 def test_a_complete_backup_is_reported_and_the_oldest_is_removed(database: Path, tmp_path: Path, number: int) -> None:
-    """If the folder's names cannot be synced, the backup still counts as made. If such backups counted as failed,
-    backups would fill the share.
+    """If the folder's names cannot be synced, the backup still counts as made.
+
+    If such backups counted as failed, backups would fill the share.
     """
     with folders_not_synced(number):
         written = write(database, tmp_path / "b.db")

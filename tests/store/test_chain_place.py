@@ -118,9 +118,7 @@ class Chain:
 
 
 def read(text: str) -> tuple[str, dict[str, str], set[str]]:
-    """Parse an operation: its type, the values after `of`, `under`, `gives`, `for`, `on` and `in`, and the other
-    words.
-    """
+    """Parse an operation. Return its type, the values after `of`, `under` and similar words, and the other words."""
     kind, *words = text.split()
     places = [place for place, word in enumerate(words) if word in ("of", "under", "gives", "for", "on", "in")]
     given = {words[place]: words[place + 1] for place in places}

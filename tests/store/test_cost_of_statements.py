@@ -44,7 +44,7 @@ FROM_THE_END = re.compile(r"ORDER BY (seq DESC|rowid DESC LIMIT [0-9]+)")
 #: Statements that read from the oldest row on, and stop at a recent row. Retention removes old rows, so the statement
 #: reads few rows.
 FROM_THE_BEGINNING = re.compile(r"NOT INDEXED .* ORDER BY rowid LIMIT 1")
-#: Reads that may sort. The sorted rows are few: the rows of one payment, or rows that are open or need a person.
+#: Reads that may sort. The sorted rows are few: the rows of one payment, or rows that are open or need an operator.
 SORTS = {"bodies", "events of one", "open print jobs", "figures", "status"}
 
 AT = "2026-11-20T10:00:05.000Z"

@@ -1,5 +1,6 @@
-"""The watch of a folder. The watch reports new, removed and moved files. If the folder cannot be watched, nothing is
-reported.
+"""The watch of a folder. The watch reports new, removed and moved files.
+
+If the folder cannot be watched, nothing is reported.
 """
 
 import asyncio

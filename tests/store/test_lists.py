@@ -1,5 +1,6 @@
-"""Lists of payments and their totals, compared with a scan of all payments. The filters are generated, and the SQLite
-file is real.
+"""Lists of payments and their totals, compared with a scan of all payments.
+
+The filters are generated, and the SQLite file is real.
 """
 
 import json

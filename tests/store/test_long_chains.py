@@ -42,8 +42,10 @@ def refused_voids_of_one(filled: Filled, count: int) -> None:
 
 
 def refunds(filled: Filled, count: int) -> None:
-    """Record refunds that were sent with the reference before posd knew the reference. The terminal returned the
-    reference."""
+    """Record refunds that were sent with the reference before posd knew the reference.
+
+    The terminal returned the reference.
+    """
     filled.pay(2, type=OperationType.REFUND, transaction_reference=REFERENCE)
     filled.again(2, count)
 
@@ -145,8 +147,9 @@ def test_a_sale_with_many_payments_requires_additional_for_one_more(tmp_path: Pa
 
 @pytest.mark.parametrize("count", [50, 500])
 def test_the_amount_of_an_original_is_right_for_any_number_of_derived_operations(tmp_path: Path, count: int) -> None:
-    """The sum of the tips does not depend on the number of refunds. For an operation, only the tips before it are added
-    to the amount of its original.
+    """The sum of the tips does not depend on the number of refunds.
+
+    For an operation, only the tips before it are added to the amount of its original.
     """
 
     def tips(filled: Filled, refunds: int) -> None:

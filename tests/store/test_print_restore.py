@@ -29,8 +29,10 @@ JOBS = (*EARLY, *LATE, ALIKE, SHARED, ORPHAN)
 
 
 def run_a_day(filled: Filled, state: State) -> None:
-    """Record every story before and after the backup. After the backup, record the end of a job that is open in the
-    backup."""
+    """Record every story before and after the backup.
+
+    After the backup, record the end of a job that is open in the backup.
+    """
     filled.pay(1)
     for number, story in enumerate(STORIES):
         print_out(filled, EARLY[number], story)

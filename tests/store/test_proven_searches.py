@@ -84,8 +84,9 @@ def ended(number: int, *bodies: bytes, terminal: str = "SN-1") -> Transaction:
 async def test_a_search_is_tried_on_the_newest_payment_that_the_acquirer_ended(
     store: Store, last: list[bytes], control: str
 ) -> None:
-    """The acquirer's index contains the payments that reached the acquirer. A payment that was canceled earlier may be
-    missing.
+    """The acquirer's index contains the payments that reached the acquirer.
+
+    A payment that was canceled earlier may be missing.
     """
     items = [
         ended(1, content("APPROVAL", REQUESTED)),

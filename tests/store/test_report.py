@@ -48,8 +48,9 @@ def shop() -> Iterator[Book]:
 
 @st.composite
 def payments(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Draw payments of the day and of the days around it. The payments have every type and end. Some payments are
-    derived from others.
+    """Draw payments of the day and of the days around it. The payments have every type and end.
+
+    Some payments are derived from others.
     """
     count = draw(st.integers(0, 12))
     found: list[dict[str, Any]] = []

@@ -65,8 +65,9 @@ def snapshots(path: Path, ids: list[str]) -> dict[str, tuple[object, ...]]:
 
 
 def numbers(db: sqlite3.Connection, table: str) -> dict[int, tuple[object, ...]]:
-    """Return the rows by number, without the columns by which a payment finds its rows. A new event may change those
-    columns.
+    """Return the rows by number, without the columns by which a payment finds its rows.
+
+    A new event may change those columns.
     """
     names = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] != "together"]
     return {row[0]: row[1:] for row in db.execute(f"SELECT {', '.join(names)} FROM {table}")}
@@ -158,8 +159,9 @@ def test_the_replaced_file_can_be_put_back(state: State) -> None:
 
 
 def test_the_feed_ends_with_the_state_of_a_payment_whose_backup_row_stays(state: State) -> None:
-    """The replaced file and the backup have the same first events. The backup has more events, so its row stays. In the
-    feed the changes of the replaced file follow the changes of the backup.
+    """The replaced file and the backup have the same first events. The backup has more events, so its row stays.
+
+    In the feed the changes of the replaced file follow the changes of the backup.
     """
     with filling(state.database) as filled:
         filled.pay(0, OPEN[:1])
@@ -195,8 +197,9 @@ def test_an_unconfirmed_earlier_restore_is_not_lost(state: State) -> None:
 
 
 def crash(state: State) -> tuple[Filled, State]:
-    """Return the files of a daemon that was killed after one day. The WAL has all changes since the start of the
-    daemon.
+    """Return the files of a daemon that was killed after one day.
+
+    The WAL has all changes since the start of the daemon.
     """
     filled = Filled(open_database(state.database))
     run_a_day(filled, state)
@@ -233,8 +236,10 @@ def test_a_payment_during_its_start_is_known_and_not_started_again(state: State)
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_terminal_keeps_its_present_holder(state: State, damaged: bool) -> None:
-    """The backup is of another database. Both databases have an open payment on one terminal, and a released payment on
-    another."""
+    """The backup is of another database.
+
+    Both databases have an open payment on one terminal, and a released payment on another.
+    """
     with filling(state.home / "other.db") as other:
         mine = other.pay(1, OPEN)
         backup.write(state.home / "other.db", state.copy, [BACKUP_KEY], "at", lambda: False)
@@ -275,8 +280,9 @@ def test_a_terminal_released_after_the_backup_is_not_held_again(state: State) ->
 
 @pytest.mark.parametrize("step", first_quick((10, 1), 1))
 def test_with_any_page_destroyed_no_id_is_lost(state: State, step: int) -> None:
-    """Damage each page in turn, or each tenth page. Undamaged rows are taken over completely. The ids of damaged rows
-    are found.
+    """Damage each page in turn, or each tenth page. Undamaged rows are taken over completely.
+
+    The ids of damaged rows are found.
     """
     with filling(state.database) as filled:
         run_a_day(filled, state)
@@ -667,9 +673,7 @@ def test_ids_that_neither_file_has_are_in_doubt_and_the_others_stay_unchanged(st
 
 @pytest.mark.parametrize("at", ["2026-11-20T11:59:00.000Z", "2031-11-19T10:00:00.000Z"])
 def test_if_the_clock_was_behind_a_known_start_the_period_of_missing_records_has_no_end(state: State, at: str) -> None:
-    """After the operator has confirmed the restore, the period of missing records has an end, because the clock may be
-    right by then.
-    """
+    """When the operator has confirmed the restore, the period has an end, because the clock may be right by then."""
     state.restore(None, listed(77, at, "SN-77"), without=True)
     with closing(open_database(state.database)) as db:
         missing = marks.missing_records(db, "")
@@ -708,6 +712,7 @@ def test_a_backup_that_has_more_than_the_list_restores_the_rest(state: State) ->
 
 def test_a_payment_of_the_replaced_file_is_not_in_doubt_if_the_backup_has_only_its_id(state: State) -> None:
     """An older copy was restored, and only the witness's list had the payments. A backup of this state was made.
+
     Afterwards the present file was installed again.
     """
     with filling(state.database) as filled:

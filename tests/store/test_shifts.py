@@ -1,5 +1,6 @@
-"""Shift totals for generated payments. Each payment is counted once. A later change is counted as a difference, to the
-cent.
+"""Shift totals for generated payments. Each payment is counted once.
+
+A later change is counted as a difference, to the cent.
 """
 
 from collections import Counter

@@ -1,5 +1,7 @@
-"""Rows of transactions. Written data is read back. posd refuses a change from a state that is not stored. Each change
-has its history in the same commit. Lists are complete."""
+"""Rows of transactions. Written data is read back. posd refuses a change from a state that is not stored.
+
+Each change has its history in the same commit. Lists are complete.
+"""
 
 from functools import partial
 from pathlib import Path

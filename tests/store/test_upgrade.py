@@ -69,9 +69,7 @@ def jobs(path: Path) -> dict[str, tuple[str, str | None]]:
 
 
 def check(path: Path, before: dict[str, Any], printed: dict[str, tuple[str, str | None]]) -> None:
-    """Check that the schema is the newest, that `verify` finds nothing, and that all payments and print jobs are
-    unchanged.
-    """
+    """Check that the schema is the newest, `verify` finds nothing, and payments and print jobs are unchanged."""
     report = verify(path, lambda *_: None)
     assert (report.findings, report.schema) == ([], NEWEST)
     assert (stored(path), jobs(path)) == (before, printed)
@@ -175,8 +173,10 @@ def test_a_newer_schema_is_refused_and_nothing_is_changed(tmp_path: Path) -> Non
 
 
 def test_data_that_an_earlier_version_did_not_store_is_no_difference() -> None:
-    """An earlier version did not store the tip of an approval, or posd's own text of a refusal. A different result
-    counts as a difference."""
+    """An earlier version did not store the tip of an approval, or posd's own text of a refusal.
+
+    A different result counts as a difference.
+    """
     before = apply(starting(), Attempted(Replied(409, b'{"type": "TERMINAL", "code": "TER-003"}')), NOW)
     after = apply(starting(), Attempted(Replied(409, b'{"type": "TERMINAL", "code": "TER-003"}'), False), NOW)
     assert after.outcome is not None

@@ -1,5 +1,6 @@
-"""The file of the witness, and the numbers of the feed. The file is bounded and up to date. A fault of the file blocks
-no payment.
+"""The file of the witness, and the numbers of the feed. The file is bounded and up to date.
+
+A fault of the file blocks no payment.
 """
 # ruff: noqa: ASYNC240 - nothing else runs on the loop of a test
 

@@ -1,5 +1,6 @@
-"""Words of the metadata. A list finds payments by these words, however a payment came into the database. The SQLite
-files are real.
+"""Words of the metadata. A list finds payments by these words, however a payment came into the database.
+
+The SQLite files are real.
 """
 
 import functools

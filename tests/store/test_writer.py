@@ -63,8 +63,9 @@ async def test_an_acknowledged_write_is_visible_to_another_process(store: Store,
 
 async def test_a_burst_of_writes_is_one_commit(store: Store) -> None:
     def commits(db: sqlite3.Connection) -> int:
-        """Return the number of commits. The WAL's frames count the commits of this connection. The data version counts
-        the commits of other connections.
+        """Return the number of commits. The WAL's frames count the commits of this connection.
+
+        The data version counts the commits of other connections.
         """
         version: int = db.execute("PRAGMA data_version").fetchone()[0]
         return version
@@ -411,8 +412,10 @@ def in_the_file(directory: Path) -> list[str]:
 
 
 async def test_the_wal_is_emptied_between_two_commits(store: Store, tmp_path: Path) -> None:
-    """Functions that wait during the checkpoint are committed after the checkpoint. The file then has the content of
-    the WAL."""
+    """Functions that wait during the checkpoint are committed after the checkpoint.
+
+    The file then has the content of the WAL.
+    """
     await store.write(insert("before"))
     assert log_bytes(tmp_path) > 0
     later = [asyncio.create_task(store.write(insert(str(number)))) for number in range(20)]

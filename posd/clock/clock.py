@@ -59,7 +59,7 @@ class Confirmation(msgspec.Struct, frozen=True):
     """An operator's confirmation of the clock, and the state before it."""
 
     at: Annotated[Moment, Meta(description="the time that the clock showed")]
-    operator: Annotated[str, Meta(description="who")]
+    operator: Annotated[str, Meta(description="name of the operator")]
     note: Annotated[str, Meta(description="the reason, empty if none was given")]
     uid: Annotated[int | None, Meta(description="user id of the calling process, null if not known")]
     doubt: Annotated[str, Meta(description="why posd did not trust the clock, empty if it did")]
@@ -69,16 +69,16 @@ class Confirmation(msgspec.Struct, frozen=True):
 class Stretch(msgspec.Struct, frozen=True):
     """Period in which posd did not trust the clock. Records of such a period may have wrong times."""
 
-    since: Annotated[Moment, Meta(description="the last trusted time before it")]
+    since: Annotated[Moment, Meta(description="the last trusted time before the period")]
     until: Annotated[Moment | None, Meta(description="when posd trusted the clock again, null if not yet")]
-    reason: Annotated[str, Meta(description="the first reason")]
+    reason: Annotated[str, Meta(description="the first reason for the doubt")]
     said_from: Annotated[Moment | None, Meta(description="the earliest time that the clock showed meanwhile")] = None
     said_to: Annotated[
         Moment | None,
         Meta(description="the latest time that the clock showed meanwhile, up to 15 minutes too early"),
     ] = None
     set_ahead: Annotated[
-        bool, Meta(description="whether the clock was set ahead at the end; then it was also behind before `since`")
+        bool, Meta(description="whether the clock was set ahead at the end; it was then slow even before `since`")
     ] = False
 
     def saying(self, wall: datetime) -> "Stretch":

@@ -107,8 +107,8 @@ class EventTime(msgspec.Struct, frozen=True):
 class TerminalTimes(msgspec.Struct, frozen=True):
     """Evidence from the events of the last hour. Each terminal has one vote."""
 
-    payments: Annotated[int, Meta(description="payments of the last hour with an event that has a time")]
-    terminals: Annotated[int, Meta(description="terminals that sent these")]
+    payments: Annotated[int, Meta(description="number of payments of the last hour with an event that has a time")]
+    terminals: Annotated[int, Meta(description="number of terminals that sent these events")]
     ahead_seconds: Annotated[
         float | None, Meta(description="lead of the clock over the terminals' clocks (median), null without events")
     ]

@@ -40,25 +40,25 @@ class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
     external_reference: Annotated[str, Meta(description="the till's reference, empty without one")]
     reprint_of: Annotated[str | None, Meta(description="the job that this one reprints")]
     reprints: Annotated[list[str], Meta(description="the jobs that reprint this one")]
-    status: Annotated[PrintStatus | None, Meta(description="the terminal's state, null while it has not accepted it")]
+    status: Annotated[PrintStatus | None, Meta(description="the terminal's state of the job, null until accepted")]
     phase: Annotated[
         Phase, Meta(description="posd's own view; `in_doubt`: posd cannot tell whether the terminal has it")
     ]
-    error_code: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
-    error_message: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
-    reason: Annotated[str | None, Meta(description="why it was not accepted")]
-    terminal_job_id: Annotated[str | None, Meta(description="the terminal's own id, if it is another one")]
+    error_code: Annotated[str | None, Meta(description="the terminal's, if `FAILED`")]
+    error_message: Annotated[str | None, Meta(description="the terminal's, if `FAILED`")]
+    reason: Annotated[str | None, Meta(description="why the job was not accepted; else null")]
+    terminal_job_id: Annotated[str | None, Meta(description="the terminal's own id of the job, if it differs")]
     created_at: Annotated[Moment, Meta(description="time of the till's request")]
     updated_at: Annotated[Moment, Meta(description="when it changed last")]
-    decided_by: Annotated[DecidedBy | None, Meta(description="the basis of its end, null until it has one")]
+    decided_by: Annotated[DecidedBy | None, Meta(description="the basis of its end, null before the end")]
     attention: Annotated[tuple[PrintAttention, ...], Meta(description="what an operator should check")]
 
 
 class AskedPrintJob(msgspec.Struct, frozen=True):
     """Reply of the terminal to a poll of a print job, and the state of the job after it."""
 
-    status: Annotated[str | None, Meta(description="the state in the webhook, known or not; null if there is none")]
-    reason: Annotated[str | None, Meta(description="why the reply is unusable")]
+    status: Annotated[str | None, Meta(description="the state in the reply, known or not; null if there is none")]
+    reason: Annotated[str | None, Meta(description="why there is no usable reply; else null")]
     print_job: Annotated[PrintJob, Meta(description="the print job after the call")]
 
 
@@ -83,8 +83,8 @@ class WebhookLine(Line, frozen=True, kw_only=True):
 
     kind: Literal["webhook"] = "webhook"
     status: Annotated[str, Meta(description="the state in the webhook, known or not")]
-    error_code: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
-    error_message: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
+    error_code: Annotated[str | None, Meta(description="the terminal's, if `FAILED`")]
+    error_message: Annotated[str | None, Meta(description="the terminal's, if `FAILED`")]
     body: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the webhook as received; see `final_event`")]
 
 
@@ -92,16 +92,16 @@ class PollLine(Line, frozen=True, kw_only=True):
     """The terminal was polled, and gave the state of the job."""
 
     kind: Literal["poll"] = "poll"
-    status: Annotated[str, Meta(description="the state in the webhook, known or not")]
-    error_code: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
-    error_message: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
+    status: Annotated[str, Meta(description="the state in the reply, known or not")]
+    error_code: Annotated[str | None, Meta(description="the terminal's, if `FAILED`")]
+    error_message: Annotated[str | None, Meta(description="the terminal's, if `FAILED`")]
 
 
 class UnansweredPollLine(Line, frozen=True, kw_only=True):
     """The terminal was polled, and did not give the state of the job."""
 
     kind: Literal["poll"] = "poll"
-    answer: Annotated[NoAnswer, Meta(description="the unusable reply of the terminal")]
+    answer: Annotated[NoAnswer, Meta(description="the reply without a state, or why none arrived")]
 
 
 #: Types of the lines, in the order of the API's description. Some have those fields of their journal entry that have a
@@ -112,7 +112,7 @@ HISTORY_LINES: tuple[type[Line], ...] = (
     AttemptLine,
     line_of(
         "PrintInterruptedLine",
-        "At its start the daemon found that the previous one had ended before the job was sent, or meanwhile.",
+        "posd started, and found that its earlier process had ended before it sent the job, or meanwhile.",
         entries.Interrupted,
     ),
     WebhookLine,
@@ -216,7 +216,7 @@ class PrintApplied(msgspec.Struct, frozen=True):
 class PrintDifference(msgspec.Struct, frozen=True):
     """A job whose stored state differed from the state derived from its journal."""
 
-    print_job_id: Annotated[str, Meta(description="which")]
+    print_job_id: Annotated[str, Meta(description="the corrected print job")]
     fields: Annotated[tuple[str, ...], Meta(description="changed fields of the record; the names are posd's own")]
     before: Annotated[dict[str, Any], Meta(description="the earlier values")]
     after: Annotated[dict[str, Any], Meta(description="the values that follow from the record, now stored")]
@@ -228,7 +228,7 @@ class PrintReport(msgspec.Struct):
     print_jobs: Annotated[int, Meta(description="number of records derived again")] = 0
     applied: Annotated[list[PrintApplied], Meta(description="the applied bodies of the quarantine")] = []
     differences: Annotated[list[PrintDifference], Meta(description=f"the corrections; the first {MAX_SHOWN}")] = []
-    differing: Annotated[int, Meta(description="how many were corrected")] = 0
+    differing: Annotated[int, Meta(description="number of corrected print jobs")] = 0
 
 
 def report(done: ReprocessResult) -> PrintReport:

@@ -64,7 +64,7 @@ class Polled(msgspec.Struct, frozen=True, tag="poll", tag_field="kind"):
 class Stuck(msgspec.Struct, frozen=True, tag="print_stuck", tag_field="kind"):
     """The terminal has had the job for some seconds without an end."""
 
-    seconds: Annotated[float, Meta(description="time without an end")]
+    seconds: Annotated[float, Meta(description="for how long the terminal has had the job")]
 
 
 class Resolved(DecisionEntry, frozen=True, tag="resolve"):
@@ -76,7 +76,7 @@ class Resolved(DecisionEntry, frozen=True, tag="resolve"):
 class Dismissed(DecisionEntry, frozen=True, tag="acknowledge"):
     """An operator closed one attention."""
 
-    code: Annotated[PrintAttentionCode, Meta(description="which")]
+    code: Annotated[PrintAttentionCode, Meta(description="code of the attention")]
 
 
 #: Maximum number of stored webhooks of one job.

@@ -71,7 +71,7 @@ class PrintResolution(Signed, frozen=True):
 class PrintAcknowledgement(Signed, frozen=True):
     """Operator's request to close an attention."""
 
-    code: Annotated[PrintAttentionCode, Meta(description="which")]
+    code: Annotated[PrintAttentionCode, Meta(description="code of the attention")]
 
 
 def read_print(body: bytes) -> tuple[PrintRequest, tuple[RequestFault, ...]]:

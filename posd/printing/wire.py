@@ -34,7 +34,7 @@ class NotAPrintEvent(UnreadableBody):
 class NoAnswer(msgspec.Struct, frozen=True, tag="no_answer"):
     """Result of a poll that did not give the state of the job. `status`: the HTTP status of the reply, if any."""
 
-    reason: Annotated[str, Meta(description="the terminal's answer, in words")]
+    reason: Annotated[str, Meta(description="why there is no usable answer, in words")]
     status: Annotated[int | None, Meta(description="the terminal's HTTP status, if there was a reply")] = None
 
 

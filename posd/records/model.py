@@ -89,15 +89,15 @@ def clear(record: S, *codes: str) -> S:
 class DecisionEntry(msgspec.Struct, frozen=True, tag_field="kind"):
     """Common fields of an operator's decision. `uid`: user id of the calling process, None if unknown."""
 
-    operator: Annotated[str, Meta(description="who")]
-    note: Annotated[str, Meta(description="why")]
+    operator: Annotated[str, Meta(description="name of the operator")]
+    note: Annotated[str, Meta(description="the reason of the decision")]
     uid: Annotated[int | None, Meta(description="user id of the process that decided, if known")]
 
 
 class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind", omit_defaults=True):
     """An authentic callback was refused. `serial_number`: the serial in the callback, if it was the reason."""
 
-    reason: Annotated[str, Meta(description="why")]
+    reason: Annotated[str, Meta(description="why the callback was refused")]
     serial_number: str | None = None
 
 
@@ -160,7 +160,7 @@ class IntentLine(Line, frozen=True, kw_only=True):
     """The till's call was recorded. The request to the terminal follows."""
 
     kind: Literal["intent"] = "intent"
-    terminal: Annotated[str | None, Meta(description="serial number of its terminal")]
+    terminal: Annotated[str | None, Meta(description="serial number of the terminal")]
 
 
 class AttemptLine(Line, frozen=True, kw_only=True):
@@ -169,7 +169,7 @@ class AttemptLine(Line, frozen=True, kw_only=True):
     kind: Literal["attempt"] = "attempt"
     judgement: Annotated[
         str,
-        Meta(description="what it proves: `acknowledged`, `accepted`, `canceled`, `refused`, `unsent`, `in_doubt`"),
+        Meta(description="its conclusion: `acknowledged`, `accepted`, `canceled`, `refused`, `unsent`, `in_doubt`"),
     ]
     http_status: Annotated[int | None, Meta(description="the terminal's HTTP status, null without a complete reply")]
     reason: Annotated[str | None, Meta(description="why there was no reply")]

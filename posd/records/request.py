@@ -128,8 +128,8 @@ MAX_NOTE_CHARACTERS = 1024
 class Signed(msgspec.Struct, frozen=True):
     """Operator and reason of a decision. Both are stored with the user id of the calling process."""
 
-    operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
-    note: Annotated[str, Meta(description="why", min_length=1, max_length=MAX_NOTE_CHARACTERS, pattern="\\S")]
+    operator: Annotated[str, Meta(description="name", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
+    note: Annotated[str, Meta(description="the reason", min_length=1, max_length=MAX_NOTE_CHARACTERS, pattern="\\S")]
 
 
 Word = TypeVar("Word", bound=StrEnum)

@@ -211,8 +211,8 @@ class DatabaseIdentity(msgspec.Struct, frozen=True):
 class FeedDatabase(msgspec.Struct, frozen=True):
     """Feed numbers that belong to one database_id."""
 
-    database_id: Annotated[str, Meta(description="id of their database")]
-    first_seq: Annotated[int, Meta(description="its first number, whether that change is still there or not")]
+    database_id: Annotated[str, Meta(description="id of the database")]
+    first_seq: Annotated[int, Meta(description="its first number; that change may have been removed")]
     last_seq: Annotated[
         int | None,
         Meta(description="its last number that this database knows, or null; a lost database may have used later ones"),

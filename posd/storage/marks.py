@@ -45,7 +45,7 @@ class OldFile(StrEnum):
 
 
 #: Description of `latest`.
-LATEST = "the latest known time of a start, null without any: if it is after `at`, one of the two is wrong"
+LATEST = "the latest known start of a payment, or null. If it is after `at`, one of the two times is wrong"
 #: End of a period of missing records if the end is unknown.
 NOT_KNOWN_YET = "9999-01-01T00:00:00.000Z"
 
@@ -71,9 +71,9 @@ class Restored(msgspec.Struct, frozen=True):
     made_at: Annotated[Moment | None, Meta(description="time of the backup")]
     replaced: Annotated[str | None, Meta(description="path of the replaced file")]
     old: Annotated[OldFile, Meta(description="how much of the replaced file could be read")]
-    taken_over: Annotated[int, Meta(description="payments from the replaced file")]
+    taken_over: Annotated[int, Meta(description="payments taken over from the replaced file")]
     by_id: Annotated[int, Meta(description="payments of which only the id could be read")]
-    print_jobs: Annotated[int, Meta(description="print jobs from the replaced file")] = 0
+    print_jobs: Annotated[int, Meta(description="print jobs taken over from the replaced file")] = 0
     print_jobs_by_id: Annotated[int, Meta(description="print jobs of which only the id could be read")] = 0
     ids: Annotated[int, Meta(description="number of ids in a list (`posd restore --ids`)")] = 0
     ids_taken_over: Annotated[
@@ -152,7 +152,7 @@ class GoneBack(msgspec.Struct, frozen=True):
     at: Annotated[Moment, Meta(description="when it was found")]
     reason: Annotated[str, Meta(description="how it was found, in words")]
     taken_over: Annotated[int, Meta(description="payments that only the witness had")]
-    newest_at: Annotated[Moment | None, Meta(description="time of the newest change in it, or null")] = None
+    newest_at: Annotated[Moment | None, Meta(description="time of the database's newest change, or null")] = None
     latest: Annotated[Moment | None, Meta(description=LATEST)] = None
 
     @property

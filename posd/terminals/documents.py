@@ -24,7 +24,7 @@ class Claim(msgspec.Struct, frozen=True):
     state: Annotated[
         State,
         OPEN,
-        Meta(description="result of the last connection to it; `refused`: its certificate is not trusted"),
+        Meta(description="result of the last connection there; `refused`: its certificate is not trusted"),
     ]
     reason: Annotated[str | None, Meta(description="why it does not answer")]
 
@@ -33,7 +33,7 @@ class Identity(msgspec.Struct, frozen=True):
     """Proof that a device is the terminal, and the devices that claim to be it."""
 
     proof: ProofWord
-    conflict: Annotated[bool, Meta(description="nothing is sent to it until an operator decides, or it ends by itself")]
+    conflict: Annotated[bool, Meta(description="nothing is sent until an operator decides, or the conflict ends")]
     claims: Annotated[list[Claimant], Meta(description="every claimed address of the terminal")]
 
 

@@ -357,17 +357,17 @@ class Report(msgspec.Struct):
     """
 
     before: Annotated[Moment, Meta(description="records that ended before this are old")]
-    dry_run: Annotated[bool, Meta(description="it only reports what would be removed")]
+    dry_run: Annotated[bool, Meta(description="whether this only reports what would be removed")]
     removed: Annotated[Removed, Meta(description="what was removed, or would be")] = msgspec.field(
         default_factory=Removed
     )
     kept: Annotated[dict[str, int], Meta(description="older records that are kept: reason -> number")] = {}
     bytes_before: Annotated[int, Meta(description="size of the database before")] = 0
     bytes_returned: Annotated[
-        int | None, Meta(description="by how much the database was cut, null if it cannot be: the room is used again")
+        int | None, Meta(description="by how much the file shrank; null if it cannot: new records use the space")
     ] = 0
     kept_for_shift: Annotated[
-        bool, Meta(description="old records since the last closed shift are kept until a shift has counted them")
+        bool, Meta(description="whether old records are kept because no closed shift has counted them yet")
     ] = False
 
 

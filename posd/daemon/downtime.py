@@ -1,12 +1,11 @@
-"""Rules for an absence of the webhook listener, after which a terminal may have dropped its events. All functions are
-pure.
+"""Rules for an absence of the webhook listener, after which events may be lost. All functions are pure.
 
 A terminal sends an event ten times, with pauses of 2, 4, 8, ... up to 60 seconds. After some five minutes the event is
 lost. So after four minutes without a listener, a missing event proves nothing. Each payment that was open during the
 absence needs searches, until it has ended or a search has found it.
 
-The length of an absence is computed from the last sign of life, which can be half a minute old, and from a clock that
-may have been set. So the length is reported as "about", or not at all.
+The length of an absence is computed from posd's last sign of life, which can be half a minute old, and from a clock
+that may have been set. So the length is reported as "about", or not at all.
 
 Source: terminal API, Delivery.
 """
@@ -21,7 +20,7 @@ from posd.base.problems import RemedyStep
 from posd.base.times import iso
 from posd.payments.model import LastSearch, SearchResult
 
-#: Longest harmless absence, in seconds. After it a terminal still makes further attempts.
+#: Longest harmless absence, in seconds. A terminal still makes further attempts after it.
 MOST_SECONDS = 240.0
 
 
@@ -48,10 +47,10 @@ class Absence(msgspec.Struct, frozen=True):
 
 
 class EndedAbsence(msgspec.Struct, frozen=True):
-    """Absence that ended in this process, on the boot clock.
+    """Absence that ended in this process. `ended`: its end, on the boot clock.
 
-    `last_sign`: the sign of life before it; None for a measured length. `older`: an earlier absence with unsettled
-    payments.
+    `last_sign`: posd's last sign of life before it; None if the length was measured. `older`: an earlier absence with
+    unsettled payments.
     """
 
     absence: Absence
@@ -60,9 +59,7 @@ class EndedAbsence(msgspec.Struct, frozen=True):
     older: Absence | None
 
     def now(self, wall: datetime, elapsed: float) -> Absence:
-        """Return the absence merged with an earlier absence, on the present wall clock, which may have been
-        corrected.
-        """
+        """Return the absence, merged with the earlier one, with times by the present wall clock."""
         back = wall - timedelta(seconds=elapsed - self.ended)
         seconds = self.absence.seconds if self.last_sign is None else away(self.last_sign, back)
         return merged(self.older, msgspec.structs.replace(self.absence, seconds=seconds, until=iso(back)))
@@ -98,12 +95,12 @@ def settled(absence: Absence, client_transaction_id: str, *, ended: bool, last_s
     return last_search is not None and last_search.result is SearchResult.FOUND and last_search.at != searched
 
 
-#: Maximum number of payments in the text, each with its command.
+#: Maximum number of payments that `steps` names, each with its command.
 MOST_NAMED = 3
 
 
 def steps(left: Sequence[str]) -> list[RemedyStep]:
-    """Return text about what to do with unsettled payments of an absence."""
+    """Return what an operator should do about the unsettled payments of an absence. `left`: their ids."""
     named = [RemedyStep("", f"posd reconcile {identity}") for identity in left[:MOST_NAMED]]
     if len(left) > MOST_NAMED:
         named.append(RemedyStep(f"for {len(left) - MOST_NAMED} more", "posd list --open"))

@@ -65,18 +65,18 @@ from posd.upkeep.retention import Retention
 
 #: Seconds for which a stop waits for calls to terminals. The whole stop takes less than 3 seconds.
 CALL_GRACE_SECONDS = 1.0
-#: Seconds before that for print jobs that are being sent. Print jobs in the queue are not sent.
+#: Seconds before that for which a stop waits for print jobs that are being sent. Queued print jobs are not sent.
 PRINT_GRACE_SECONDS = 0.5
-#: Seconds after that for open requests.
+#: Seconds after both for which a stop waits for open requests.
 REQUEST_GRACE_SECONDS = 0.8
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIGURATION = 2
 
-#: Sentence for a configuration with a mistake at the start.
+#: Text for the log if the configuration has a mistake at the start.
 LAST_ONE = "the last good configuration is in use; correct it (posd config check), and reload"
-#: Text in asyncio's messages after which they show objects with their content.
+#: Pattern in a message of asyncio from which on the message shows objects with their content.
 _OBJECTS = re.compile(r"[:(<]")
 
 #: Step of the stop: a function or a coroutine function.
@@ -101,7 +101,7 @@ def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
     surroundings = Surroundings()
     output.configure(config.logging.level, surroundings.now)
     os.umask(0o077)
-    # the default handler would end the process; the real handler follows when a certificate is loaded
+    # Ignore SIGHUP until `_start` sets its handler, because by default SIGHUP ends the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         _give_up_root(config.database.path)
@@ -124,7 +124,7 @@ def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
 def _why(error: Exception, database: Path) -> str:
     """Return why posd cannot start.
 
-    Files without access for posd are listed first, for example after a copy by root.
+    If posd has no access to some of its files, for example after a copy by root, the text names them.
     """
     closed = closed_to_us(database) if isinstance(error, StoreError | KeyFileError | TlsError) else []
     if not closed:
@@ -319,8 +319,9 @@ def _make_state_directory(directory: Path) -> None:
 async def _stored_of_terminals(
     store: Store, open_payments: list[Transaction]
 ) -> tuple[dict[str, Trusted], dict[str, Commission]]:
-    """Return the last trusted address of each terminal, else the address of its open payment. Also return the
-    commissionings.
+    """Return the trusted address and the commissioning of each terminal.
+
+    Without a trusted address, return the address of the terminal's open payment.
     """
     sent = (item for item in open_payments if item.sent_to is not None and item.phase is not Phase.FINAL)
     asked = {item.terminal: Trusted(item.sent_to or "", Proof.NONE, item.created_at) for item in sent}
@@ -366,7 +367,7 @@ async def _close(listeners: list[HttpListener]) -> None:
 
 
 def _told_to_reload(asked: asyncio.Event, on_terminal: bool) -> None:
-    """Reload on SIGHUP. Stop instead if SIGHUP means that the terminal in which posd runs was closed."""
+    """Reload on SIGHUP. Stop instead if SIGHUP means that the window (tty) in which posd runs was closed."""
     if on_terminal and not os.isatty(0):
         signal.raise_signal(signal.SIGTERM)
     else:
@@ -379,7 +380,7 @@ def _told_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
 
 
 def _report_fault(noise: RejectedTraffic, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    """Count an error of the event loop that a peer caused, or log a fault of posd once with an id."""
+    """Count an error of the event loop that a peer caused. Log any other error, with an id."""
     error = context.get("exception")
     if isinstance(error, ssl.SSLError | ConnectionError | TimeoutError):
         noise.note("connection_broke", "unknown", type(error).__name__)
@@ -398,7 +399,10 @@ def _report_fault(noise: RejectedTraffic, _loop: asyncio.AbstractEventLoop, cont
 def _local_api(
     daemon: Daemon, inherited: sockets.InheritedSockets, stack: AsyncExitStack
 ) -> tuple[Retention, HealthChecks, metrics.Metrics]:
-    """Add the listeners to those of the daemon. Return the parts that run with it. Raise SocketError."""
+    """Build the calls of tills and operators, and add their listeners to the daemon. Raise SocketError.
+
+    Return the parts that run as tasks.
+    """
     config, store, clock, context = daemon.config, daemon.store, daemon.clock, daemon.context
     days, zone = config.database.retention_days, config.merchant.timezone
     retention = Retention(store, days, daemon.is_calling, daemon.now, lambda: clock.confirmed, lambda: clock.doubt)

@@ -61,19 +61,19 @@ FAMILIES = table(Path(__file__).with_name("metrics.txt").read_text("utf-8") + pr
 
 #: Maximum number of connections of the loopback listener. Prometheus uses one.
 MAX_CONNECTIONS = 8
-#: Maximum number of seconds without a request. posd closes the connection after a response.
+#: Seconds after which a connection without a request is closed. After a response it is closed at once.
 KEEP_ALIVE_SECONDS = 10.0
 
 
 class Metrics(msgspec.Struct, eq=False):
-    """Text of all metrics, from the parts of the daemon. `inboxes` by channel."""
+    """Text of all metrics, from the parts of the daemon."""
 
     daemon: Daemon
     health: HealthChecks
     calls: TransactionCalls
     _figures: DatabaseGauges | None = None
-    #: The start on the wall clock of the start, in seconds since 1970. The value stays constant, because for Prometheus
-    #: another value means another process.
+    #: Start of the process by the wall clock at that time, in seconds since 1970. A correction of the clock does not
+    #: change it, because for Prometheus another value means another process.
     _started_at: float = 0.0
 
     def __post_init__(self) -> None:
@@ -240,7 +240,7 @@ def _age(at: str | None, now: datetime) -> float:
 
 
 def _each(words: Iterable[str], counts: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the value of each word (0 if there is none), including words that only the database has."""
+    """Return `counts`, with 0 for each of `words` that it lacks."""
     return {**dict.fromkeys(map(str, words), 0), **counts}
 
 

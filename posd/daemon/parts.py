@@ -87,7 +87,7 @@ class Daemon:
         self.quotas = Quotas(partial(disk_space, config.database.path.parent), seconds)
 
     def build(self, listening: socket, callback_urls: CallbackUrls) -> None:
-        """Build the parts behind the listener of the terminals, and connect them."""
+        """Build the parts that need the address of the webhook listener, and connect all parts."""
         self.callback_urls = callback_urls
         self._build_payments()
         self._build_listener(listening)
@@ -181,7 +181,7 @@ class Daemon:
         hub.listen_later(self.counters.count_payment, TransactionChanged)
         hub.listen_later(self.counters.count_print, PrintJobChanged)
         # Listeners for events of terminals.
-        self.fleet.state.is_open = self.reconciler.is_open  # the terminal keeps its address while one is open
+        self.fleet.state.is_open = self.reconciler.is_open  # a terminal keeps its address while a payment is open
         self.fleet.listen(self.reconciler.returned, AddressChange.RETURNED)  # searches for its open payments
         self.fleet.listen(self.spooler.returned, AddressChange.RETURNED)  # polls its print jobs
         self.fleet.listen(self.identity_conflicts.probed, AddressChange.PROBED)  # marks its open payments

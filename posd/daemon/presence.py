@@ -38,7 +38,7 @@ from posd.storage.store import Store
 BEAT_SECONDS = 30.0
 #: File with the id of this boot (Linux).
 #:
-#: The unit passes the id in this variable to a service without access to the file (ProcSubset=pid). One of the two
+#: A service without access to the file (ProcSubset=pid) receives the id from its unit, in this variable. One of the two
 #: forms has hyphens, and the other has none.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 BOOT_ID_VARIABLE = "POSD_BOOT_ID"

@@ -39,7 +39,7 @@ class KeptFiles(msgspec.Struct, frozen=True):
 
 
 def store_copy(config: Config) -> None:
-    """Store a working configuration as the texts of its files when they were read. Raise OSError."""
+    """Store a working configuration: the texts of its files when they were read. Raise OSError."""
     if (place := _place()) is not None:
         texts = {str(layer.file): layer.text for layer in config.layers.files}
         files.replace(place, msgspec.json.encode(KeptFiles(str(config.layers.first), texts)))
@@ -138,7 +138,7 @@ class InForce:
         )
 
     def state(self) -> ConfigurationState:
-        """Return the configuration's document."""
+        """Return the state of the configuration for `GET /status`."""
         errors = [ConfigurationError(p.file, p.line, p.key, f"{p.reason}; {p.cure}") for p in self.refused]
         refused = RefusedConfiguration(self.refused_at, errors) if errors else None
         return ConfigurationState(self.loaded_at, refused, list(self.needs_restart))
@@ -165,7 +165,7 @@ def problems(error: ConfigError | OSError, file: Path) -> tuple[ConfigProblem, .
 
 
 def applied(running: Config, new: Config) -> Config:
-    """Return the running configuration with the keys of `[webhooks]` that a reload applies.
+    """Return the running configuration, with new values of the keys in `[webhooks]` that a reload applies.
 
     The other keys need a restart, because the CA of posd is beside the open database.
     """

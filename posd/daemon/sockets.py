@@ -13,12 +13,12 @@ from posd.base import files
 
 #: First descriptor that the service manager passes (SD_LISTEN_FDS_START).
 FIRST_DESCRIPTOR = 3
-#: Only owner and group may connect.
+#: Mode of a socket: only its owner and its group may connect.
 SOCKET_MODE = 0o660
 
 
 class SocketError(Exception):
-    """Unavailable socket. The message has the reason and what to do."""
+    """Error for a socket that cannot be used. The message has the reason and what to do."""
 
 
 class NoGroup(SocketError):
@@ -29,7 +29,7 @@ def descriptors(wanted: int) -> int:
     """Raise the limit of file descriptors to `wanted` if allowed. Return the present limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < min(wanted, hard):
-        # the unit's filter of system calls forbids it, and the unit sets the limit
+        # under systemd the unit forbids this system call, and sets the limit itself
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

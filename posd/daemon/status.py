@@ -51,7 +51,7 @@ from posd.storage.batch import WriteTransaction
 from posd.terminals.identity import EDIT, AddressConflict, OpenConflict
 from posd.upkeep.restore_guard import SEEN
 
-#: Instruction if a file of the database was moved while posd ran.
+#: Steps for an operator if a file of the database was moved while posd ran.
 PUT_BACK = (
     RemedyStep("put the same file back under its name: posd continues by itself"),
     RemedyStep("do not restart posd before that: the contents of a file without a name would be lost"),
@@ -59,7 +59,7 @@ PUT_BACK = (
 )
 
 
-#: Instruction for a full disk.
+#: Advice for a full disk.
 FREE = "free the disk"
 #: Seconds between two checks if no client requests a check.
 CHECK_SECONDS = 10.0
@@ -93,17 +93,20 @@ class HealthChecks(msgspec.Struct, eq=False):
         return checks
 
     async def get_health(self, _request: Request) -> Response:
-        """`GET /health`: 200 if ok or degraded, 503 if failing, with the text of each check."""
+        """Return the response to `GET /health`: 200 if ok or degraded, 503 if failing, with the text of each check."""
         checks = await self.checks()
         status = overall(checks)
         return json_response(Health(status, checks), 503 if status == "failing" else 200)
 
     async def get_version(self, _request: Request) -> Response:
-        """`GET /version`."""
+        """Return the response to `GET /version`."""
         return json_response(self.version)
 
     async def get_openapi(self, _request: Request) -> Response:
-        """`GET /openapi.json`: description of the API. The first call generates it on a thread, in about 0.1 s."""
+        """Return the description of the API (`GET /openapi.json`).
+
+        The first call builds it on a thread, in about 0.1 s.
+        """
         from posd.api import openapi
 
         return Response(await asyncio.to_thread(openapi.document), media_type="application/json")

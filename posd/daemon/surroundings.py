@@ -1,4 +1,4 @@
-"""Environment of the daemon, except files and variables. The code that builds the daemon injects it."""
+"""Environment of the daemon: its clocks, its sockets, and the network. The daemon receives it when it is built."""
 
 import asyncio
 import random
@@ -70,15 +70,15 @@ class DaemonLoop(asyncio.SelectorEventLoop):
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """The default is the real environment. Each part receives only the functions that it needs.
+    """Functions of the environment. The defaults are the real ones. Each part receives only those that it needs.
 
     The event loop provides timers, connections, DNS, threads, processes, signals and the clock of durations
     (`posd.base.clocks.monotonic`).
     """
 
-    #: Wall clock: aware, in UTC.
+    #: Returns the time of the wall clock: aware, in UTC.
     now: Callable[[], datetime] = clocks.wall
-    #: Seconds since the boot, including sleep. Then the start of this process on that clock.
+    #: Returns the seconds since the boot, including sleep. `started` returns the start of this process on that clock.
     elapsed: Callable[[], float] = clocks.elapsed
     started: Callable[[], float] = clocks.started
     #: Returns whether a time service controls a clock that shows this time (seconds since 1970).
@@ -93,8 +93,8 @@ class Surroundings(msgspec.Struct, frozen=True):
     descriptors: Callable[[int], int] = sockets.descriptors
     #: Returns the present network interfaces. Raise OSError if the system does not report them.
     snapshot: Callable[[], frozenset[Interface]] = interfaces.snapshot
-    #: Yields at once, and after each possible change. Raise OSError at the first step if the system does not report
-    #: changes.
+    #: Yields at once, and after each possible change of the interfaces. Raise OSError at the first step if the system
+    #: does not report changes.
     reports: Callable[[], AsyncIterator[None]] = interfaces.reports
     #: Reports files that appear or vanish in a folder.
     watch_folder: FolderWatch = database_files.watch_folder

@@ -1,5 +1,6 @@
-"""Notifications for the service manager (sd_notify(3)): readiness, status and signs of life. Without a service manager
-the functions do nothing.
+"""Notifications for the service manager (sd_notify(3)): readiness, status and signs of life.
+
+Without a service manager the functions do nothing.
 """
 
 import asyncio
@@ -38,11 +39,10 @@ _unsent: dict[str, str] = {}
 
 
 def notify(**state: str) -> bool:
-    """Send values to the service manager, for example `notify(READY="1", STATUS="listening")`. Return whether it
-    accepted them.
+    """Send values to the service manager, for example `notify(READY="1", STATUS="listening")`.
 
-    Each value is written as one line, because a line feed would begin another assignment. posd does not wait for a full
-    socket. The next call sends the remaining values.
+    Return whether it accepted them. Each value is written as one line, because a line feed would begin another
+    assignment. posd does not wait for a full socket. The next call sends the remaining values.
     """
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
@@ -89,7 +89,7 @@ async def _trouble(host: str, port: int, served: ServingContext, path: str) -> s
 
     `path` is an authentic callback address. The call is a GET, which has the response 405 and no effect.
     """
-    context = tls_contexts.unverified_client()  # the test call accepts only this certificate
+    context = tls_contexts.unverified_client()  # the fingerprint is compared below
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             at = _LOOPBACK.get(host, host)
@@ -116,7 +116,7 @@ async def _trouble(host: str, port: int, served: ServingContext, path: str) -> s
 # systemd ends posd and starts it again, and open payments continue. A disk that never completes a commit is such a
 # hang.
 
-#: Number of signs sent within the required time, so that a slow disk may delay one of them.
+#: Number of signs within the time that the unit requires, so that a slow disk may delay one of them.
 SIGNS = 3
 #: Seconds between two status notifications without a watchdog.
 STATUS_SECONDS = 30.0

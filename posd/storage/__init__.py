@@ -1,6 +1,4 @@
-"""SQLite storage without knowledge of payments: opening, migrations, the single writer with group commit, backup,
-files.
-"""
+"""SQLite storage without knowledge of payments: opening, migrations, group commit, backup, files."""
 
 # Errors of the database, by their meaning for the caller.
 
@@ -21,8 +19,8 @@ class StorageUnavailable(Exception):
 
 
 class CommitUncertain(Exception):
-    """COMMIT with an unknown outcome. The caller must read again before it reports anything."""
+    """Error for a COMMIT with an unknown outcome. The caller must read the database before it reports a result."""
 
 
 class StaleState(Exception):
-    """Row that another change has updated since it was read. The caller must decide again from the new state."""
+    """Error for a row that another change has updated since it was read. The caller must decide from the new state."""

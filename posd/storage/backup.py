@@ -87,7 +87,10 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """Content of a backup. `made_at` is None if the file is not a backup. Keys are newest first."""
+    """Content of a backup. `made_at` is None if the file is not a backup.
+
+    `newest`: time of the newest payment. `keys`: callback keys, newest first.
+    """
 
     schema: int
     made_at: str | None
@@ -97,7 +100,7 @@ class Contents(msgspec.Struct, frozen=True):
 
 
 def write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: Callable[[], bool]) -> Written:
-    """Copy a database in use to `target`. Check `stop` regularly.
+    """Copy a database in use to `target`, unless `stop` returns True before the end.
 
     Raise BadTarget, StorageUnavailable (no room, or a damaged database) or Problem draining. After an error no new file
     remains, and an older file at `target` is unchanged.
@@ -215,7 +218,7 @@ def unfinished(target: Path) -> Path:
 
 
 def check_target(target: Path, database: Path) -> None:
-    """Raise BadTarget if a backup must not or cannot be written there."""
+    """Raise BadTarget if a backup must not or cannot be written to `target`."""
     if not target.is_absolute() or "\0" in str(target):
         raise BadTarget("must be an absolute path, such as /var/backups/posd.db")
     try:
@@ -252,7 +255,7 @@ def _copy(database: Path, part: Path, look: Callable[[], None]) -> None:
 
 
 def _add(part: Path, keys: Sequence[bytes], at: str) -> None:
-    """Add the keys, and make the file independent of a WAL."""
+    """Add the keys to the copy, and make the file independent of a WAL."""
     with closing(_connect_copy(part)) as copy:
         copy.execute("PRAGMA journal_mode = DELETE")
         copy.execute("BEGIN")
@@ -479,11 +482,11 @@ def newest_backup(directory: Path) -> tuple[float, Path] | None:
 
 @dataclass(eq=False)
 class BackupFolder:
-    """The folder of the backups. The folder may be on a network share that does not respond, so the event loop does not
-    wait for it.
+    """The folder of the backups.
 
-    One thread at a time reads the folder. When posd stops, it does not wait for that thread. `look`: reads the folder
-    and returns its newest backup.
+    It may be on a network share that does not respond, so the event loop does not wait for it. One thread at a time
+    reads the folder. When posd stops, it does not wait for that thread. `look`: reads the folder and returns its newest
+    backup.
     """
 
     directory: Path

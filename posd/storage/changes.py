@@ -1,4 +1,4 @@
-"""History of all changes, the identities of its database, and its subscribers: waiting tills and streams.
+"""The feed of all changes, the identities of the database, and subscribers: waiting tills and streams.
 
 An identity and a feed number together identify a change permanently. The identities are stored as marks, and the newest
 one is valid. Within an identity, each number from `first_seq` on is used once, without gaps. A number is reused only if
@@ -144,12 +144,12 @@ def newest_number(db: sqlite3.Connection, table: str, schema: str = "main") -> i
 
 
 def advance_sequence(db: sqlite3.Connection, table: str, number: int) -> None:
-    """Reserve all numbers up to `number`."""
+    """Skip all numbers up to `number`."""
     if not db.execute("UPDATE main.sqlite_sequence SET seq = ? WHERE name = ?", (number, table)).rowcount:
         db.execute("INSERT INTO main.sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))
 
 
-# Rows of the history.
+# Rows of the feed.
 
 #: Columns of a row: the fields of `RecordedChange`, with the attentions as JSON.
 _COLUMNS = ", ".join(RecordedChange.__struct_fields__)
@@ -159,7 +159,7 @@ _INSERT = f"INSERT INTO changes ({_COLUMNS}) VALUES ({next_number('changes')}, ?
 
 
 def record(unit: WriteTransaction, change: RecordedChange) -> None:
-    """Write a row of the history. The database sets its `seq`, and the writer publishes it after the COMMIT."""
+    """Write a row of the feed. The database sets its `seq`, and the writer publishes it after the COMMIT."""
     *others, attention, terminal = _VALUES(change)
     cursor = unit.db.execute(_INSERT, (*others, msgspec.json.encode(attention).decode(), terminal))
     assert cursor.lastrowid is not None  # noqa: S101 - an INSERT into a rowid table has one

@@ -27,8 +27,8 @@ log = structlog.get_logger("posd.store")
 #: Table of the callback keys in a backup. A database in use does not have this table.
 KEY_TABLE = "backup_key"
 
-#: Numbered SQL files, append-only. Each is one step of `user_version`. Found by path: `importlib.resources` would also
-#: load the module for ZIP archives, which takes half a megabyte.
+#: Numbered SQL files, append-only. Each is one step of `user_version`. They are found by path, because
+#: `importlib.resources` would also load the module for ZIP archives, which takes half a megabyte.
 _MIGRATIONS = Path(__file__).with_name("migrations")
 
 #: Seconds between two log lines about a running upgrade.
@@ -48,7 +48,7 @@ NEXT_STEP = (
 #: and a file system writes blocks of 4 KiB anyway.
 PAGE_BYTES = 2048
 #: Number of pages in the WAL above which SQLite itself makes a checkpoint within a COMMIT. Normally `storage.writer`
-#: makes one earlier, but it counts functions, and some functions write many pages.
+#: makes a checkpoint earlier. But it counts functions, and some functions write many pages.
 LOG_PAGES = 4000
 #: Page cache of the writing connection, in KiB.
 WRITER_CACHE_KIB = 2000
@@ -367,7 +367,8 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, ValueError | TypeError | AttributeError)
 
 
-# Return of free pages to the disk, which retention uses: whether a database can do it, and a rewrite so that it can.
+# Return of free pages to the disk, for retention: the check whether a database supports it, and the rewrite after which
+# it does.
 
 #: SQLite's number for `auto_vacuum = INCREMENTAL`.
 INCREMENTAL = 2
@@ -383,7 +384,7 @@ def can_shrink(db: sqlite3.Connection) -> bool:
 
 
 def make_shrinkable(db: sqlite3.Connection) -> None:
-    """Rewrite a database that cannot shrink. If it raises sqlite3.Error, the database is unchanged.
+    """Rewrite a database that cannot shrink, so that it can. Raise sqlite3.Error.
 
     VACUUM may change the rowids of a table without an INTEGER PRIMARY KEY. Payments from before the journal are
     identified by their rowid. SQLite keeps the rowids of a table with an index, and a changed rowid raises an error.
@@ -410,7 +411,7 @@ MAX_FAULTS = 100
 #: One fault: ("damaged" or "dangling", subject or "" for the file, finding).
 FileFault = tuple[str, str, str]
 
-#: Query for the view of lost events. An older schema has an index and a foreign key in its place.
+#: Query that finds the view of lost events. An older schema has an index and a foreign key in its place.
 _KNOWS_LOST = "SELECT 1 FROM sqlite_master WHERE name = 'lost_events'"
 
 
@@ -440,7 +441,7 @@ FILE_TESTS: Mapping[str, Callable[[sqlite3.Connection], Iterator[FileFault]]] = 
 
 
 def check_file(path: Path, stop: Callable[[], bool] = lambda: False) -> int:
-    """Read a whole database. Return its number of transactions. Raise sqlite3.Error."""
+    """Test a whole database. Return the number of its transactions. Raise sqlite3.Error for the first fault."""
     with closing(connect_reader(path)) as db:
         db.set_progress_handler(stop, OPERATIONS_AT_A_TIME)
         for test in FILE_TESTS.values():

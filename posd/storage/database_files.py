@@ -1,6 +1,4 @@
-"""Files of a database: companion files, replacement, check that open files are in place, size of the log, free disk
-space.
-"""
+"""Files of a database: own names, replacement, changes in the folder, free disk space, size of the log."""
 
 import asyncio
 import ctypes
@@ -47,7 +45,7 @@ def is_own(path: Path, database: Path) -> bool:
 
 
 def closed_to_us(database: Path) -> list[Path]:
-    """Return the files of posd beside a database, and in its folders there, that this process cannot read and write.
+    """Return posd's own files beside a database, and in its folders there, that this process cannot read and write.
 
     Only files of another user are returned. The content of an unreadable folder is omitted.
     """
@@ -78,7 +76,7 @@ _REPLACED = ".replaced-"
 
 
 def name_for_replaced(path: Path, at: datetime) -> Path:
-    """Return an unused name for the present file at `path`, such as posd.db.replaced-20261120T104203Z."""
+    """Return an unused path to which the file at `path` can be renamed, such as posd.db.replaced-20261120T104203Z."""
     taken = {item.name for item in path.parent.iterdir()}
     stamp = f"{at.astimezone(UTC):%Y%m%dT%H%M%SZ}"
     number = 1
@@ -180,7 +178,7 @@ def _inotify(folder: Path) -> int | None:
 
 
 def disk_space(folder: Path) -> tuple[int, int] | None:
-    """Return the bytes that are free for posd on the file system of a folder, and its size, or None if unknown."""
+    """Return the free and the total bytes of a folder's file system, or None."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -198,7 +196,7 @@ def mount_point(folder: Path) -> Path:
 # The log is reused from its beginning when all of it is written back and no connection reads an older state. If a
 # reader never ends, such as an open shell, the log grows until the disk is full.
 
-#: Size in bytes above which a reader must be holding the log open. A checkpoint truncates the log to 8 MiB
+#: A log that is larger than this (bytes) is read by a process without end. A checkpoint truncates the log to 8 MiB
 #: (`storage.connection`).
 LARGE_LOG_BYTES = 32 * 1024 * 1024
 #: Bytes of the shared memory that reading connections lock (WAL_READ_LOCK of SQLite's wal.c).

@@ -1,4 +1,4 @@
-"""Marks: events that concern the whole database, for operators (architecture, Promises)."""
+"""Marks: records that concern the whole database, such as a restore or a confirmation by an operator."""
 
 import sqlite3
 from enum import StrEnum
@@ -11,10 +11,10 @@ from posd.base.json_types import Moment
 
 T = TypeVar("T")
 
-#: Kinds of marks. The schema adds `journal_begins`.
+#: Kinds of marks. A migration adds one more, `journal_begins`.
 BACKUP = "backup"  # in a backup: its time, and the version that made it
 RESTORED = "restored"
-WITNESSED = "witnessed"  # a witness of this database exists from here on
+WITNESSED = "witnessed"  # from here on, this database has a witness
 GONE_BACK = "gone_back"
 KEY_MADE = "callback_key_made"  # the operator replaced the callback key
 SEEN = "restore_seen"  # the operator has confirmed every earlier restore
@@ -61,9 +61,9 @@ class Restored(msgspec.Struct, frozen=True):
     """One restore.
 
     `file`: the backup, or None without one. `replaced`: the replaced file, or None. `taken_over`: number of payments
-    taken from the replaced file, because the backup lacks them or has an older state. `by_id`: number of those of which
-    only the id could be read. `print_jobs` and `print_jobs_by_id` count print jobs in the same way. `ids`: number of
-    ids in a list (`--ids`). `ids_taken_over`: number of payments that only the list has.
+    taken from the replaced file, because the backup lacks them or has an older state. `by_id`: for how many of these
+    payments only the id could be read. `print_jobs` and `print_jobs_by_id` count print jobs in the same way. `ids`:
+    number of ids in a list (`--ids`). `ids_taken_over`: number of payments that only the list has.
     """
 
     at: Annotated[Moment, Meta(description="when")]
@@ -96,7 +96,7 @@ class Restored(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Text for the operator: the event, and the next step."""
+        """Text for the operator: what happened, and the next step."""
         parts = [self._source(), self._old()]
         if self.by_id:
             parts.append(f"Of {self.by_id} only the id could be read; they are in doubt (posd list --attention).")
@@ -147,7 +147,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 class GoneBack(msgspec.Struct, frozen=True):
-    """Mark of a start at which the database was behind its witness, or another database was in its place."""
+    """Mark of a start of posd at which the database was behind its witness, or another database was in its place."""
 
     at: Annotated[Moment, Meta(description="when it was found")]
     reason: Annotated[str, Meta(description="how it was found, in words")]
@@ -162,7 +162,7 @@ class GoneBack(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Text for the operator: the event, and the next step."""
+        """Text for the operator: what happened, and the next step."""
         count = "1 payment was" if self.taken_over == 1 else f"{self.taken_over} payments were"
         return (
             f"This database has gone back in time (found on {self.at}): {self.reason}. {count} taken over in "
@@ -196,7 +196,7 @@ def details(db: sqlite3.Connection, kind: str) -> list[str]:
 
 
 def replace(db: sqlite3.Connection, at: str, kind: str, detail: Any) -> None:
-    """Replace every mark of a kind by one. Without a detail, only remove them."""
+    """Replace every mark of a kind by one. If `detail` is None, only remove them."""
     db.execute("DELETE FROM marks WHERE kind = ?", (kind,))
     if detail is not None:
         add(db, at, kind, detail)
@@ -213,9 +213,9 @@ def unseen_gone_back(db: sqlite3.Connection) -> list[GoneBack]:
 
 
 def missing_records(db: sqlite3.Connection, since: str) -> MissingRecords | None:
-    """Return the period from which restores since `since` may have lost records, or None.
+    """Return the period from which records may be missing because of restores, or None.
 
-    Confirmed restores count too.
+    A restore whose period ends before `since` is omitted. Confirmed restores count too.
     """
     query = "SELECT kind, rowid, detail FROM marks WHERE kind IN (?, ?)"
     found: list[MissingRecords] = []

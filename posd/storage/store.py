@@ -32,7 +32,7 @@ class Store:
     ) -> None:
         self.path = path
         self.writer = writer
-        #: See `DatabaseWriter`.
+        #: Methods of `DatabaseWriter`.
         self.write, self.ride, self.alive = writer.write, writer.ride, writer.alive
         self.watch, self.check_placed, self.empty_log = writer.watch, writer.check_placed, writer.empty_log
         self._reader = reader
@@ -66,7 +66,10 @@ class Store:
         return self.writer.error if self.writer.running else "the writer has ended; restart posd"
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a function on one consistent state of the database, in the caller's context. Raise StorageUnavailable."""
+        """Run a function on one consistent state of the database.
+
+        The function runs in the caller's context (contextvars). Raise StorageUnavailable.
+        """
         if self._closed:
             raise StorageUnavailable("posd is stopping")
         reader = self._reader
@@ -131,7 +134,7 @@ class Store:
             await self.look_up(_release)
 
     async def _reopen(self, failed: aiosqlite.Connection) -> None:
-        """Replace an untrusted reader. After a failure, the next read tries again."""
+        """Replace a read connection after an error. If that fails, the next read tries again."""
         try:
             self.check_placed()
             fresh = await connect(lambda: connect_reader(self.path))

@@ -317,7 +317,7 @@ class OpenFiles:
 
     @property
     def log_alone(self) -> bool:
-        """Whether the database file itself is in its place."""
+        """Whether the database file itself is in its place, so that only its log or index is missing."""
         return _file(self._database) == self._opened.get(self._database)
 
 
@@ -337,7 +337,8 @@ T = TypeVar("T")
 MAX_BATCH = 128
 #: Maximum number of waiting functions, which limits memory. Further callers receive an error at once and retry.
 MAX_WAITING = 4096
-#: Seconds for which functions run before the event loop runs other tasks. One function takes a twentieth of this time.
+#: Length of a slice (s): functions run for this time, and then the event loop runs other tasks. One function takes a
+#: twentieth of this time.
 SLICE_SECONDS = 0.001
 #: On a slow disk a slice is this fraction of the newest sync, up to a maximum. There the callers wait much longer for
 #: the sync than for a slice, and the disk is idle until the last slice has run.
@@ -486,10 +487,9 @@ class DatabaseWriter:
         await run_on_db_thread(self._connection, lambda: None)
 
     async def empty_log(self) -> bool:
-        """Write committed pages into the database file and empty the log. Return False if a connection still reads the
-        log.
+        """Write committed pages into the database file, and empty the log.
 
-        Commits wait during the checkpoint. Raise StorageUnavailable.
+        Return False if a connection still reads the log. Commits wait during the checkpoint. Raise StorageUnavailable.
         """
         async with self._turn:
             self.check_placed()
@@ -555,7 +555,7 @@ class DatabaseWriter:
                 self._wake.set()
 
     async def _write_back(self, seconds: float) -> None:
-        """Make the due checkpoint, or check again after `seconds`, because the pause may end earlier.
+        """Make the checkpoint that is due. If it is due only after a pause of `seconds`, check again then.
 
         The callers of earlier commits already have their results.
         """

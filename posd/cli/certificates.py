@@ -1,4 +1,4 @@
-"""Certificate of the webhook listener for commands: its files, its display, and the daemon that shows it."""
+"""Certificate of the webhook listener: its files, its display, and the daemon that serves it."""
 
 import os
 import signal
@@ -23,17 +23,17 @@ from posd.config import Config
 from posd.tls.certificate import CertificateInfo, Subjects, called_as, digest
 from posd.tls.files import TlsFiles, files_in, shown_certificate
 
-#: Bytes of a fingerprint on one line, for comparison with another screen.
+#: Number of bytes of a fingerprint on one line, so that it can be compared with another screen.
 BYTES_A_LINE = 16
 
 
 def own(config: Config) -> TlsFiles | None:
-    """Return the files that `posd tls init` makes; None if the pair of the shop's own PKI is configured."""
+    """Return the files of `posd tls init`, or None if the configuration names a certificate of the shop's PKI."""
     return None if config.webhooks.certificate else files_in(config.database.tls_directory)
 
 
 def pair(config: Config) -> tuple[Path, Path]:
-    """Return the certificate and the private key that the daemon serves."""
+    """Return the paths of the certificate and the private key that the daemon uses."""
     made = files_in(config.database.tls_directory)
     return config.webhooks.certificate or made.certificate, config.webhooks.private_key or made.private_key
 
@@ -62,35 +62,38 @@ def fields(info: CertificateInfo) -> dict[str, Any]:
 
 
 def grouped(fingerprint: str) -> tuple[str, ...]:
-    """Write a fingerprint as other programs show it, in lines that can be compared by eye."""
+    """Return the lines of a fingerprint as other programs show it (AB:CD:…), short enough to compare by eye."""
     pairs = [fingerprint[at : at + 2].upper() for at in range(0, len(fingerprint), 2)]
     return tuple(":".join(pairs[at : at + BYTES_A_LINE]) for at in range(0, len(pairs), BYTES_A_LINE))
 
 
 def folded(label: str, fingerprint: str) -> list[Pair]:
-    """Return the rows of a fingerprint, with its label before the first line."""
+    """Return a label and a value for each line of a fingerprint. Only the first line has the label."""
     first, *rest = grouped(fingerprint)
     return [(label, first), *(("", line) for line in rest)]
 
 
 def tell(output: Output, text: str) -> None:
-    """Write lines for people; nothing with --json."""
+    """Write lines for people. With --json write nothing."""
     output.verbatim(*text.split("\n"))
 
 
-# The running daemon with this configuration: notify it of a new certificate, and read what its listener shows.
+# The running daemon: notify it of a new certificate, and read the certificate that its listener shows.
 
-#: Longest wait for the listener's response, in seconds; it is on this machine.
+#: Longest wait for the listener, which is on this machine, in seconds.
 ASK_SECONDS = 5.0
 #: Longest wait for the daemon to load a new certificate, in seconds. Without a signal the daemon checks once a minute.
 TAKE_UP_SECONDS = 70.0
-#: Seconds between two checks.
+#: Seconds between two checks whether the daemon has loaded it.
 LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class RunningDaemon:
-    """A running daemon. `clock`: the clock's check in the health report. `port`: the port of the webhook listener."""
+    """The running daemon. `host`, `port`: address of its webhook listener.
+
+    `clock`: check of the clock in its health.
+    """
 
     socket: Path
     host: str
@@ -99,7 +102,10 @@ class RunningDaemon:
 
     @property
     def clock_doubt(self) -> str:
-        """Why no certificate may be made (posd does not trust the clock), and what to do. Empty if one is allowed."""
+        """Why no certificate may be made, because posd does not trust the clock, and what to do.
+
+        Empty if one may be made.
+        """
         if self.clock.get("status", "ok") == "ok":
             return ""
         detail, steps = check_words("clock", self.clock)
@@ -116,7 +122,8 @@ class RunningDaemon:
         Return whether this user may send the signal. Otherwise the daemon checks the files by itself.
         """
         try:
-            # Process that listens on the socket; a pid file could be outdated. 0: the process is in a container.
+            # The socket's listener is certainly the daemon; a pid file could be outdated. 0: the process is in a
+            # container.
             if (pid := probe(str(self.socket))) <= 1:
                 return False
             os.kill(pid, signal.SIGHUP)
@@ -125,10 +132,10 @@ class RunningDaemon:
         return True
 
     def serves(self, fingerprint: str) -> bool:
-        """Wait until the listener shows that certificate. Return False after a reasonable time."""
+        """Wait until the listener shows the certificate with this fingerprint. Return False after TAKE_UP_SECONDS."""
         end = time.monotonic() + TAKE_UP_SECONDS
         while True:
-            with suppress(ConnectionError):  # a busy machine; the next check may succeed
+            with suppress(ConnectionError):  # the machine may be busy, and the next check may succeed
                 shown = shown_certificate(self.host, self.port, seconds=ASK_SECONDS)
                 if digest(shown, "certificate") == fingerprint:
                     return True
@@ -138,7 +145,7 @@ class RunningDaemon:
 
 
 def find(ctx: click.Context, config: Config) -> RunningDaemon | None:
-    """Return the running daemon; None if none replies to this user."""
+    """Return the running daemon, or None if none replies to this user."""
     try:
         with connect(ctx) as api:
             checks = api.get("/health", also={503}).body["checks"]

@@ -1,1 +1,1 @@
-"""Shared parts of all commands: options, output, errors, exit codes, the connection to the daemon, waiting."""
+"""Parts that all commands share: options, output, errors, exit codes, the connection to the daemon, waiting."""

@@ -1,7 +1,7 @@
 """Shell completion of words: ids, serials, attention codes, files.
 
-The calls to posd have a short time-out, because a person waits. After an error nothing is offered and nothing is
-written, because the shell would put the message into the command line.
+The calls to posd have a short time-out, because the user waits. After an error nothing is offered and nothing is
+written, because the shell would show the message inside the command line.
 """
 
 import os
@@ -16,26 +16,26 @@ from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, usual_socket
 
 SHELLS = ("bash", "zsh", "fish")
 
-#: Number of requested payments. A screen has no room for more.
+#: Maximum number of offered payments or print jobs. A screen has no room for more.
 LIMIT = 50
 
-#: Seconds for each step of a call to the daemon, which usually takes milliseconds.
+#: Time-out in seconds of a call to the daemon, which usually takes milliseconds.
 PATIENCE = 0.5
 #: Completion function: a click callback of an argument or an option.
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-#: Function that yields (word, help) for a command line.
+#: Function that yields the words to offer, each with its help.
 Words = Callable[[click.Context], Iterable[tuple[str, str]]]
 
 
 def offer(words: Words) -> Complete:
-    """Return a completion function for the words that begin with the typed text."""
+    """Return a completion function that offers those of `words` that begin with the typed text."""
 
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
             found = dict(words(ctx))
         except Exception:  # noqa: BLE001 - see the top of this file
             return []
-        from posd.base.text import shown  # imported here, because every command imports this file and few complete
+        from posd.base.text import shown  # here, because only a completion needs it
 
         typed = incomplete.lower()
         # A shell reads lines, so words with a line end are left out.
@@ -49,7 +49,7 @@ def offer(words: Words) -> Complete:
 
 
 def payments(query: str, *types: str, approved: bool = False, jobs: str | None = None) -> Complete:
-    """Offer the ids of the newest payments that match, and of the newest print jobs that match `jobs`."""
+    """Return a completion function for the ids of payments that match, and of print jobs that match `jobs`."""
 
     def words(ctx: click.Context) -> Iterator[tuple[str, str]]:
         for item in _ask(ctx, f"/transactions?limit={LIMIT}&{query}")["transactions"]:
@@ -64,7 +64,7 @@ def payments(query: str, *types: str, approved: bool = False, jobs: str | None =
 
 
 def print_jobs(query: str = "") -> Complete:
-    """Offer the ids of the newest print jobs that match."""
+    """Return a completion function for the ids of the newest print jobs that match."""
     return offer(lambda ctx: _print_jobs(ctx, query))
 
 
@@ -97,11 +97,11 @@ def files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> 
 
 
 def _ask(ctx: click.Context, path: str) -> Any:
-    """Return the daemon's response. Raise Problem or Unreachable."""
-    from posd.client.connection import Connection  # imported here, because every command imports this file
+    """Return the body of the daemon's response. Raise Problem or Unreachable."""
+    from posd.client.connection import Connection  # here, because only a completion needs it
     from posd.client.plans import Call
 
-    given = ctx.find_root().params  # in a completing shell, options that were not typed have no value
+    given = ctx.find_root().params  # during a completion, options that were not typed have no value
     config = given.get("config_path") or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE
     socket = given.get("socket_path") or os.environ.get("POSD_SOCKET") or usual_socket(Path(config))[0]
     with Connection(socket) as api:

@@ -1,4 +1,4 @@
-"""Selection of the daemon's socket, and options that most commands have."""
+"""Connection to the daemon's socket, and options that most commands have."""
 
 import os
 import time
@@ -20,9 +20,9 @@ from posd.client.connection import Connection, probe
 from posd.client.documents import ForeignAnswer, Problem, Unreachable, decode, encode
 from posd.client.plans import REPLY_SECONDS, RETRY_SECONDS, Call, Reply
 
-# Local API for the commands: `posd.client`'s connection, called by method and path.
+# Client of the local API for the commands: the connection of `posd.client`, called by method and path.
 #
-# Commands show posd's words unchanged, also those of a newer posd, so they use documents and bytes instead of types.
+# Commands show posd's texts unchanged, also those of a newer posd. So they use documents and bytes, not types.
 
 __all__ = ["Api", "Call", "ForeignAnswer", "Problem", "Reply", "Unreachable", "decode"]
 
@@ -37,9 +37,9 @@ class Api(Connection):
     """The local API behind one Unix socket. Threads may share it."""
 
     def reach(self) -> None:
-        """Raise Unreachable also if the service manager holds the socket and posd does not start within START_SECONDS.
+        """Raise Unreachable if no process listens, or only the service manager does for longer than START_SECONDS.
 
-        A request sent to that socket would be read at the next start, hours later.
+        posd would read a request to the service manager's socket at its next start, perhaps hours later.
         """
         end = time.monotonic() + START_SECONDS
         while not _serves(probe(self.socket)):
@@ -61,7 +61,7 @@ class Api(Connection):
         also: Collection[int] = (),
         seconds: float = REPLY_SECONDS,
     ) -> Reply:
-        """GET `path` (below /v1). `also`: statuses 4xx and 5xx that count as results, unless the body is a problem.
+        """GET `path` (below /v1). `also`: 4xx and 5xx statuses that are results of this call and no errors.
 
         Wait `seconds` for the response. Raise Problem or Unreachable.
         """
@@ -76,8 +76,9 @@ class Api(Connection):
         return self.call(Call("POST", path, body=None if body is None else encode(body), seconds=seconds))
 
     def receive(self, path: str, body: object, *, seconds: float) -> Iterator[bytes]:
-        """POST `body` and yield the bytes of the response as they arrive. Raise Problem or Unreachable if the bytes
-        end early.
+        """POST `body` and yield the bytes of the response as they arrive.
+
+        Raise Problem or Unreachable, also after an early end of the bytes.
         """
         return self.pieces(Call("POST", path, body=encode(body), seconds=seconds))
 
@@ -87,7 +88,7 @@ class Api(Connection):
 
 
 def _serves(process: int) -> bool:
-    """Return whether the last listener of the socket can be posd: a running process that is not systemd."""
+    """Return whether the process with this id can be posd: it runs, and is not systemd."""
     if process == 1:
         return not Path("/run/systemd/system").exists()
     with suppress(PermissionError):
@@ -105,9 +106,9 @@ def merchant_zone(api: Api) -> ZoneInfo:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-#: Id, or its first characters: see `posd.cli.app.subject.find`.
+#: Argument for the id of an open payment, or its first characters (see `posd.cli.app.subject.find`).
 id_argument = click.argument("given_id", metavar="ID", shell_complete=payments("open=true"))
-#: for a command that accepts any payment, not only open ones
+#: The same, for any payment.
 any_id_argument = click.argument("given_id", metavar="ID", shell_complete=payments(""))
 
 
@@ -116,17 +117,17 @@ def json_option(command: Command) -> Command:
 
     def make(ctx: click.Context, _parameter: click.Parameter, value: bool) -> Output:
         output = Output(as_json=value)
-        context(ctx).output = output  # errors use the same format
-        if not ctx.resilient_parsing:  # a completion needs no language
+        context(ctx).output = output  # an error is written in the same format
+        if not ctx.resilient_parsing:  # a completion writes no texts
             choose(ctx)
         return output
 
     def in_utc(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
-        context(ctx).utc |= value  # option of the group, or of its command
+        context(ctx).utc |= value  # --utc may stand before or after the name of the command
         times.use(utc=context(ctx).utc)
 
     for option in (
-        # Eager, so that a wrong parameter is reported in the language, and as JSON.
+        # Eager, so that the error for a wrong parameter has the right language and format.
         click.option("--json", "output", is_flag=True, is_eager=True, callback=make, help="Print the API's JSON."),
         click.option(
             "--utc", is_flag=True, expose_value=False, callback=in_utc, help="Times in UTC, not in local time."
@@ -138,21 +139,19 @@ def json_option(command: Command) -> Command:
 
 @contextmanager
 def connect(ctx: click.Context) -> Iterator[Api]:
-    """Open the local API: --socket or POSD_SOCKET, else the configuration's admin socket, else its till socket.
-
-    If the configuration cannot be read, use its default path.
-    """
+    """Connect to the local API: at --socket or POSD_SOCKET, else at `usual_socket`."""
     given = context(ctx)
     for_people = given.output is not None and not given.output.as_json
-    cashiers = language() if for_people and language() is Language.ES else None  # None: the daemon's own language
+    cashiers = language() if for_people and language() is Language.ES else None  # None: the daemon's default
     with Api(Path(given.socket_path) if given.socket_path else found_socket(given), cashiers) as api:
         yield api
 
 
 def found_socket(given: Context) -> Path:
-    """Return the usual socket of the configuration; if it does not name one, write why to stderr.
+    """Return the usual socket of the configuration. If that has an error about sockets, write the error to stderr.
 
-    If the configuration is missing or unreadable, `given.unread` says so, in case the daemon does not run either.
+    If the default file is missing or unreadable, do not write that. Store it in `given.unread`, for the error if the
+    daemon is unreachable too.
     """
     file = Path(given.config_path)
     socket, why = usual_socket(file)

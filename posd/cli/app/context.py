@@ -1,4 +1,4 @@
-"""Arguments of a command, its standard streams, and its exit codes. A lost output does not stop an action."""
+"""Options of a command, its standard streams, and its exit codes. A lost output does not stop an action."""
 
 import codecs
 import errno
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class OutputLost(Exception):
-    """Standard output cannot be written.
+    """Error if standard output cannot be written.
 
-    This is no OSError, which a command could mistake for an error of its files.
+    It is not an OSError, because a command could mistake an OSError for an error of its files.
     """
 
     def __init__(self, cause: OSError) -> None:
@@ -31,9 +31,10 @@ class OutputLost(Exception):
 
 
 class _Stream(io.BufferedWriter):
-    """Standard stream. `drops`: unwritable text is dropped; otherwise OutputLost is raised, once.
+    """Standard stream. `drops`: whether to drop text that cannot be written, instead of raising OutputLost once.
 
-    This class calls only library code. A signal between a write and its return would cause a second write.
+    The write itself is in the library's C code. In Python code, a signal between a write and its return would cause a
+    second write.
     """
 
     def __init__(self, descriptor: int, *, drops: bool) -> None:
@@ -63,11 +64,11 @@ _stdout: _Stream | None = None
 
 
 def open_streams() -> None:
-    """Replace `sys.stdout` and `sys.stderr` by streams of this class. A closed descriptor discards the text."""
+    """Replace `sys.stdout` and `sys.stderr` by `_Stream`s. If a descriptor is closed, its text is discarded."""
     global _stdout
     while (
         descriptor := os.open(os.devnull, os.O_RDONLY)
-    ) <= 2:  # otherwise a socket or a database could get this descriptor
+    ) <= 2:  # a socket or a database must not get descriptor 0, 1 or 2
         pass
     os.close(descriptor)
     _stdout = _Stream(1, drops=False)
@@ -76,10 +77,10 @@ def open_streams() -> None:
 
 
 def _unaccented(error: UnicodeError) -> tuple[str, int]:
-    """Return each letter without its mark, and ? for any other character that the encoding lacks."""
+    """Return replacements for characters that the encoding lacks: a letter without its accent, or "?"."""
     from unicodedata import normalize  # the daemon does not need it
 
-    assert isinstance(error, UnicodeEncodeError)  # noqa: S101 - nothing is decoded here
+    assert isinstance(error, UnicodeEncodeError)  # noqa: S101 - the streams only encode
     letters = (normalize("NFD", char)[0] for char in error.object[error.start : error.end])
     return "".join(letter if letter.isascii() else "?" for letter in letters), error.end
 
@@ -88,7 +89,7 @@ codecs.register_error(_unaccented.__name__, _unaccented)
 
 
 def drop_lost_output() -> None:
-    """Drop unwritable text from now on, because a started change must go on."""
+    """Drop text that cannot be written from now on, because a change that has begun must not be interrupted."""
     if _stdout is not None:
         _stdout.drops = True
 
@@ -97,7 +98,7 @@ def _text(stream: _Stream, encoding: str | None) -> io.TextIOWrapper:
     return io.TextIOWrapper(stream, encoding, errors=_unaccented.__name__, line_buffering=True)
 
 
-# Options and purpose of a command, in one object in click's `ctx.obj`.
+# Options of a command, and facts about it, in click's `ctx.obj`.
 
 #: Configuration file if neither an option nor a variable names one.
 CONFIG_FILE = "/etc/posd/config.toml"
@@ -106,10 +107,10 @@ CONFIG_VARIABLE = "POSD_CONFIG"
 
 @dataclass(slots=True)
 class Context:
-    """Options of `posd`, and facts of the command for an error message.
+    """Options of `posd`, and facts about the command for its error messages.
 
-    `starts`: the command starts something or waits for it, so an error may leave it open. `utc`: times in UTC.
-    `unread`: why the configuration did not name the socket.
+    `starts`: whether the command starts a payment or print job, or waits for one, so that an error may leave it open.
+    `utc`: whether to write times in UTC. `unread`: why the configuration could not be read.
     """
 
     config_path: str = CONFIG_FILE
@@ -120,24 +121,29 @@ class Context:
     unread: str = ""
 
     def set_starts(self) -> None:
-        """Set `starts`, and drop unwritable output. So the exit code always reports the end of the payment."""
+        """Set `starts`.
+
+        From now on a lost output does not change the exit code, which reports the end of the payment.
+        """
         self.starts = True
         drop_lost_output()
 
 
 def context(ctx: "click.Context") -> Context:
-    """Return the object of this call."""
+    """Return the Context of this call."""
     return ctx.ensure_object(Context)
 
 
 def usual_socket(file: Path) -> "tuple[Path, ConfigProblem | None]":
-    """Return the admin socket if this user can open it, else the till socket; and the fault if the file names none.
+    """Return the admin socket if this user can open it, else the till socket.
 
-    Other faults of the configuration do not matter.
+    Also return the configuration's first error about its sockets, or None. If the configuration cannot be read, the
+    path is the default.
     """
     from posd.config import examine, parse  # slow to import, and not needed with --socket
 
-    # The files in the configuration are not checked: a till's user may not read the daemon's private key.
+    # The files that the configuration names are not checked, because a till's user may not read the daemon's private
+    # key.
     config, problems = examine(file, check_files=False)
     why = next((problem for problem in problems if config is None or problem.key.startswith("local_api")), None)
     local = (config or parse("", file=file)).local_api
@@ -145,7 +151,7 @@ def usual_socket(file: Path) -> "tuple[Path, ConfigProblem | None]":
 
 
 def can_open(path: Path) -> bool:
-    """Whether a daemon listens on the socket and accepts this user."""
+    """Return whether a process listens on the socket and accepts this user."""
     from posd.client.connection import probe
     from posd.client.documents import Unreachable
 
@@ -156,7 +162,7 @@ def can_open(path: Path) -> bool:
     return True
 
 
-# Meaning of exit codes ("Command line" in the local API's contract), as tables.
+# Exit codes ("Command line" in the local API's contract).
 
 
 class ExitCode(IntEnum):
@@ -169,7 +175,7 @@ class ExitCode(IntEnum):
     OPEN = 4  # : still open: a wait ended early and the payment goes on; or the end is unknown
 
 
-#: outcome's `result` -> exit code.
+#: `result` of an outcome -> exit code.
 RESULT_CODES: Mapping[str, ExitCode] = {
     "approved": ExitCode.DONE,
     "declined": ExitCode.NOT_DONE,
@@ -178,12 +184,12 @@ RESULT_CODES: Mapping[str, ExitCode] = {
     "not_started": ExitCode.NOT_DONE,
 }
 
-#: HTTP statuses of a wrong call, which never succeeds if repeated.
+#: HTTP statuses for a call that is wrong, so that a repetition fails too.
 WRONG_CALL = frozenset({400, 403, 405, 408, 413, 415, 422, 501})
 
 
 def for_transaction(transaction: Mapping[str, Any]) -> ExitCode:
-    """Return the exit code for a transaction of the local API: by its outcome, OPEN without one.
+    """Return the exit code for a transaction's document: by its outcome, or OPEN without one.
 
     A result that this version does not know is OPEN, because it may mean paid.
     """
@@ -194,24 +200,27 @@ def for_transaction(transaction: Mapping[str, Any]) -> ExitCode:
 
 
 def for_print_job(job: Mapping[str, Any]) -> ExitCode:
-    """Return the exit code for a print job of the local API: DONE only if it is printed."""
+    """Return the exit code for a print job's document: DONE only if the job was printed."""
     if job["phase"] != "final":
         return ExitCode.OPEN
     return ExitCode.DONE if job["status"] == "COMPLETED" else ExitCode.NOT_DONE
 
 
 def for_pruned(left: Mapping[str, Any]) -> ExitCode:
-    """Return the exit code for a removed payment or print job: the fields of the problem `pruned`."""
+    """Return the exit code for a payment or print job that retention removed.
+
+    `left`: members of the problem `pruned`.
+    """
     if "print_status" in left:
         return ExitCode.DONE if left["print_status"] == "COMPLETED" else ExitCode.NOT_DONE
     return RESULT_CODES.get(left.get("result", ""), ExitCode.OPEN)
 
 
 def for_problem(problem: "Problem", *, starts: bool = False) -> ExitCode:
-    """Return the exit code for a problem. `starts`: the command starts something, or waits for it.
+    """Return the exit code for a problem. `starts`: as in `Context`.
 
-    With `starts`, NOT_DONE and USAGE mean that nothing was started. After any other code, something may have
-    been started.
+    With `starts`, NOT_DONE and USAGE mean that nothing was started. After any other code, the payment or print job may
+    have been started.
     """
     if problem.away:  # a stopping daemon counts as unreachable
         return ExitCode.UNREACHABLE

@@ -1,4 +1,4 @@
-"""Display of errors: one message with the fault and the cure, and the exit code."""
+"""Display of errors: one message with the error and what to do, and the exit code."""
 
 import os
 import sys
@@ -22,16 +22,16 @@ from posd.cli.explain.catalogue import choose, chosen, explained, named, say, tr
 from posd.cli.payments.words import SPELLINGS, explained_by
 from posd.client.connection import SOCKET_VARIABLE
 
-#: Fields with the facts of a problem.
+#: Members of a problem that are shown as facts.
 FACTS = frozenset(
     {"allowed", "asked", "blocking_transaction", "error_id", "fields", "fleet", "limit_bytes", "not_after", "now"}
 )
 
 
 class Failure(click.ClickException):
-    """Error for click: an exit code, and the message on stderr; with --json JSON on stdout.
+    """Error for click: an exit code, and a message on stderr. With --json also JSON on stdout.
 
-    `raw`: the problem of the API as received. Without `raw`, `detail` and stderr have the message.
+    `raw`: the problem of the API as received, for stdout. Without it, the JSON has the message as `detail`.
     """
 
     def __init__(self, message: Lines, exit_code: ExitCode, output: Output, raw: bytes | None = None) -> None:
@@ -56,7 +56,7 @@ def fail(output: Output, error: object, code: ExitCode = ExitCode.NOT_DONE) -> N
 
 @contextmanager
 def interruptible(output: Output, words: str = "Stopped waiting; posd may continue with it.") -> Iterator[None]:
-    """Exit with OPEN on Ctrl-C, because the payment or print job goes on."""
+    """On Ctrl-C in the block, write `words` and exit with OPEN, because the payment or print job continues."""
     try:
         yield
     except KeyboardInterrupt:
@@ -65,7 +65,7 @@ def interruptible(output: Output, words: str = "Stopped waiting; posd may contin
 
 
 def explain(error: Exception, ctx: click.Context) -> Failure:
-    """Turn an exception that ended a command into a message."""
+    """Return the Failure for an exception that ended a command."""
     from posd.config import ConfigError  # imported here, because a successful command does not need it
 
     context = context_of(ctx)
@@ -75,7 +75,7 @@ def explain(error: Exception, ctx: click.Context) -> Failure:
             return error
         case click.ClickException():
             choose(ctx)
-            message = shown(error.format_message().replace("\n\t", " "))  # before each value of a choice
+            message = shown(error.format_message().replace("\n\t", " "))  # click breaks lines in a choice
             lines = [message if output.as_json else translate(message)]
             if isinstance(error, click.UsageError) and error.ctx is not None and not output.as_json:
                 lines += [f"  {error.ctx.get_usage()}", f"  {error.ctx.command_path} --help"]
@@ -91,7 +91,7 @@ def explain(error: Exception, ctx: click.Context) -> Failure:
             return Failure(lines, ExitCode.UNREACHABLE, output)
         case Problem():
             lines, path = problem_lines(error), os.environ.get(SOCKET_VARIABLE)
-            if error.code == "forbidden" and path and context.socket_path == path:  # an operator on the till's socket
+            if error.code == "forbidden" and path and context.socket_path == path:  # the variable names the till socket
                 lines.append(say("error", "variable", name=SOCKET_VARIABLE, path=path))
             if error.code in PROBLEMS:  # a newer posd may have other codes
                 lines.append(f"  {explained_by([error.code])}")
@@ -108,15 +108,16 @@ def explain(error: Exception, ctx: click.Context) -> Failure:
 
 
 def problem_lines(problem: Problem) -> list[str]:
-    """Write a problem for people: the daemon's words, the field errors of an invalid request, and the
-    commands to type.
+    """Return the lines of a problem for people.
+
+    The lines have the daemon's text, the errors of fields, and commands to type.
     """
     detail = problem.detail or problem.code
     for sent, typed in SPELLINGS.items():
         detail = detail.replace(sent, typed)
     known = explained("problem", problem.code, detail)
     lines = [known]
-    if detail not in known:  # the text does not contain the daemon's detail, so the daemon's facts follow
+    if detail not in known:  # a translation does not have the facts of the daemon's text
         facts = {name: value for name, value in problem.extra.items() if name in FACTS and value}
         lines += [f"  {named(name)}: {in_words(inline(value))}" for name, value in facts.items()]
         lines.append(f"  {chosen('problem')[problem.code]['money']}")

@@ -1,6 +1,6 @@
-"""Groups of commands that are imported when they are called, and additions to their help.
+"""Command groups whose commands are imported when they are called, and the translation and examples of their help.
 
-A command must not load other commands, or the TOML files of the help.
+A call must not load the other commands, nor the TOML files of the help.
 """
 
 import importlib
@@ -15,20 +15,23 @@ from click.shell_completion import CompletionItem
 
 from posd.base.operations import OPERATIONS, Operation
 
-#: Widest help text, in columns, even on a wider terminal: longer lines are hard to read.
+#: Maximum width of text in columns, even on a wider terminal, because longer lines are hard to read.
 READABLE_COLUMNS = 100
 
-#: command -> "module:attribute" of its click command, or of a table of commands by name.
+#: Command -> "module:attribute" of its click command, or of a mapping from names to commands.
 Targets = Mapping[str, str]
 
 
 def speaks_spanish() -> bool:
-    """Return whether the person's locale is Spanish."""
+    """Return whether the user's locale is Spanish."""
     return (os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG") or "").startswith("es")
 
 
 def told(text: str) -> str:
-    """Return a heading, a paragraph or the help of an option in the language of the locale; unchanged if unknown."""
+    """Return a heading, a paragraph or the help of an option in the language of the locale.
+
+    A text without a translation is unchanged.
+    """
     if not speaks_spanish():
         return text
     words, gap, default = text.partition("  [")
@@ -56,7 +59,7 @@ class HelpFormatter(click.HelpFormatter):
 
 
 class HelpContext(click.Context):
-    """Context of a command with that formatter."""
+    """Context of a command whose help is in the language of the locale."""
 
     formatter_class = HelpFormatter
 
@@ -110,21 +113,21 @@ def _add_examples(command: click.Command) -> None:
 
 
 class Example(NamedTuple):
-    """Example: the command, and what it does."""
+    """Example in a command's help: the command line, and what it does."""
 
     line: str
     does: str
 
 
 def groups() -> Mapping[str, Mapping[str, str]]:
-    """Return group -> its commands, each with its purpose."""
+    """Return the groups in the help: title of the group -> command -> its purpose."""
     found = _read("groups.toml")
     return found | {"Pay": {row.command: row.purpose for row in OPERATIONS.values()} | found["Pay"]}
 
 
 @cache
 def examples() -> Mapping[str, Sequence[Example]]:
-    """Return command -> its examples."""
+    """Return the examples of each command."""
     found = {row.command: _start_example(row) for row in OPERATIONS.values()} | _read("examples.toml")
     return {command: [Example(*example) for example in of.items()] for command, of in found.items()}
 

@@ -1,7 +1,7 @@
-"""Starting a payment or a print job and waiting for its outcome, over restarts of the daemon.
+"""Start of a payment or print job, and the wait for its outcome, across restarts of the daemon.
 
-A started payment or print job does not need its till, so a wait does not end by itself. If the daemon is unreachable,
-the call is repeated with the same id until it replies. Only the caller's deadline or Ctrl-C ends a wait.
+A started payment or print job continues without its till, so a wait does not end by itself. While the daemon is
+unreachable, the call is repeated with the same id. Only the outcome, the caller's deadline or Ctrl-C ends a wait.
 """
 
 import queue
@@ -16,9 +16,10 @@ from posd.client import plans
 from posd.client.documents import PosdError, encode
 from posd.client.plans import Place
 
-#: Seconds between two attempts to reach an unreachable daemon: short for a person, and no load.
+#: Seconds between two attempts to reach an unreachable daemon. The user does not notice them, and the load is small.
 RETRY_SECONDS = 0.5
-#: Seconds between two reads of the transaction in an idle wait, because attention (a silent terminal) is no event.
+#: Seconds between two reads of the transaction during a wait without events. A new attention, such as a silent
+#: terminal, does not arrive as an event.
 REFRESH_SECONDS = 5.0
 #: Seconds between two reads of a print job's state (queued, printing) during a wait.
 LOOK_SECONDS = 1.0
@@ -42,7 +43,7 @@ class CurrentState:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Event of the terminal, an item of the event stream: `{seq, received_at, verdict, event}`."""
+    """Event of the terminal, as in the event stream: `{seq, received_at, verdict, event}`."""
 
     document: Mapping[str, Any]
 
@@ -51,7 +52,7 @@ class Arrived:
 class Disconnected:
     """The daemon is unreachable or cannot read its database.
 
-    The wait goes on. Any other update means that the daemon replies again.
+    The wait continues. Any later update of another type means that the daemon replies again.
     """
 
     reason: str
@@ -61,7 +62,7 @@ Update = CurrentState | Arrived | Disconnected
 
 
 class TimedOut(Exception):
-    """The caller's deadline passed. The payment or print job goes on."""
+    """Error if the caller's deadline has passed. The payment or print job continues."""
 
 
 def start(
@@ -75,10 +76,11 @@ def start(
 ) -> Reply:
     """PUT a transaction or a print job until the daemon replies, and return the response.
 
-    If the first call provably did not reach posd, nothing was started and Unreachable is raised. If a call may have
-    been read, the same call is repeated, which is always safe; only the daemon knows the result. `deadline` is a time
-    of `time.monotonic()`. `fresh`: the id was made for this call. Raise Problem, Unreachable or TimedOut.
-    `never_started` of the problem is also True if the first call with a fresh id was refused.
+    If no call can have reached posd, nothing was started: raise Unreachable. If posd may have read a call, repeat it,
+    which is safe with the same id. `away`: function that gets the reason before each repetition.
+
+    `deadline` is a time of `time.monotonic()`. `fresh`: whether the id was made for this call. Then `never_started` of
+    a Problem is also True if posd refused the first call. Raise Problem, Unreachable or TimedOut.
     """
     first = True
 
@@ -86,7 +88,7 @@ def start(
         nonlocal first
         first = False
         if isinstance(error, Problem) and error.lasting:
-            raise error  # the caller can repeat the command at once
+            raise error  # no repetition here: the user can repeat the command
         away(error.reason if isinstance(error, Unreachable) else str(error))
 
     patience = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -106,16 +108,16 @@ def start(
 
 
 def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator[Update]:
-    """Yield the updates of a transaction, until a Snapshot that is final.
+    """Yield the updates of a transaction, until a CurrentState that is final.
 
-    Earlier events are among the updates. Raise Problem or ForeignAnswer if waiting makes no sense, TimedOut when
-    `deadline` (of `time.monotonic()`) passes.
+    The updates begin with the first event. Raise Problem or ForeignAnswer if waiting does not help. Raise TimedOut at
+    `deadline`, a time of `time.monotonic()`.
     """
     updates: queue.SimpleQueue[Update | Exception] = queue.SimpleQueue()
     stop = threading.Event()
     path = f"/transactions/{transaction_id}"
-    # A blocked read keeps no deadline and does not redraw, so a thread reads. It is a daemon thread, so a
-    # blocked read does not delay the exit.
+    # A thread reads, because a blocked read cannot end at the deadline or redraw the screen. It is a daemon thread, so
+    # a blocked read does not delay the exit.
     threading.Thread(target=_read, args=(api.socket, path, updates, stop), daemon=True).start()
     try:
         while True:
@@ -136,10 +138,9 @@ def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator
 
 
 def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator[CurrentState | Disconnected]:
-    """Yield the state of a print job, at least every `LOOK_SECONDS`, until a Snapshot that is final.
+    """Yield the state of a print job, at least every `LOOK_SECONDS`, until it is final.
 
-    A print job has states but no events. Raise Problem or ForeignAnswer if waiting makes no sense, TimedOut when
-    `deadline` (of `time.monotonic()`) passes.
+    Raise Problem or ForeignAnswer if waiting does not help. Raise TimedOut at `deadline`, a time of `time.monotonic()`.
     """
     passing = plans.Away(None, passing=plans.passes)
     while True:
@@ -162,7 +163,7 @@ def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator
 
 
 def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception]", stop: threading.Event) -> None:
-    """Feed the queue from the event stream until the outcome arrives. A broken stream is resumed."""
+    """Put events and states into the queue until the outcome arrives. A broken stream is resumed."""
 
     def told(error: PosdError) -> None:
         if stop.is_set():
@@ -171,11 +172,11 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
 
     def look() -> None:
         snapshot = CurrentState(api.get(path))
-        # The final transaction comes last, after the events from the time when the daemon was unreachable.
+        # A final state is not queued here. It comes last, after events that arrived while the daemon was unreachable.
         if not snapshot.final:
             updates.put(snapshot)
 
-    # A separate client, because the caller may close its client while this thread still reads.
+    # This thread has its own client, because the caller may close its client while the thread still reads.
     with Api(socket) as api:
         place = Place(socket, f"{path}/events", Arrived, 0, told)
         try:
@@ -191,7 +192,7 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
 
 
 def _glance(api: Api, path: str) -> Update:
-    """Read the transaction again. The reading thread reports whether the daemon is reachable."""
+    """Return the state of the transaction, or Disconnected."""
     try:
         return CurrentState(api.get(path))
     except PosdError as error:
@@ -202,7 +203,7 @@ def _glance(api: Api, path: str) -> Update:
 
 
 def as_away(error: PosdError, passing: Callable[[PosdError], bool] = plans.is_away) -> Disconnected | None:
-    """Return an update for a passing error, else None. By default an unreachable or stopping daemon passes."""
+    """Return a Disconnected if `passing` says that an error is temporary, else None."""
     if not passing(error):
         return None
     return Disconnected(error.reason if isinstance(error, Unreachable) else str(error))

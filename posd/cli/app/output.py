@@ -27,12 +27,12 @@ from posd.cli.app.times import moment as moment
 from posd.cli.explain.catalogue import named
 from posd.client.plans import Reply
 
-#: Shell word, with quoted parts.
+#: Word of a shell command, including parts in quotes.
 _WORD = re.compile(r"(?:'[^']*'|\S)+")
 
 
 def pasted(command: str, indent: int, width: int) -> list[str]:
-    """Return the lines of a command for a screen of that width; a backslash continues a line."""
+    """Return the lines of a command for a screen of that width. A line that continues ends with a backslash."""
     lines = [" " * indent]
     for word in _WORD.findall(command):
         if len(lines[-1]) + len(word) + 2 > width and lines[-1].strip():
@@ -42,25 +42,25 @@ def pasted(command: str, indent: int, width: int) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-# Output of commands: tables and colour on a terminal, plain lines in a pipe, the API's JSON with --json.
-
-#: Least decimal places of an amount for people, even if the API's number has fewer.
+#: Minimum number of decimal places of a displayed amount, even if the API's number has fewer.
 MONEY_PLACES = 2
 
-#: Columns of a screen that fits a table with two ids in a row.
+#: Width of a screen, in columns, that fits a table with two ids in a row.
 WIDE_COLUMNS = 120
 
-#: Column of `Output.progress` with the present step.
+#: Column of `Output.progress` that shows the present step.
 DESCRIPTION = TextColumn("{task.description}", markup=False)
 
 Pair = tuple[str, str]
 
 
 class Output:
-    """Output of a command. Text may come from a terminal or a till, so it is never markup, and each text is one line.
+    """Output of a command.
 
-    Only this module writes text, and always through `posd.base.text`. So no text starts another line or controls the
-    screen.
+    Text may come from a terminal or a till, so it is never read as markup, and each text stays on one line.
+
+    Only this module writes text, and always escapes it by `posd.base.text`. So no text can begin another line or
+    control the screen.
 
     `stream`: stdout, or stderr for the text around a question.
     """
@@ -72,7 +72,7 @@ class Output:
 
     @property
     def rich(self) -> bool:
-        """Whether the output goes to a terminal."""
+        """Whether the output goes to a terminal, without --json."""
         return self.stdout.is_terminal and not self.as_json
 
     @property
@@ -81,11 +81,11 @@ class Output:
         return self.rich and self.stdout.width < WIDE_COLUMNS
 
     def moment(self, at: str) -> str:
-        """Write a time before a line: 14:03:12 UTC-05 on a terminal, ISO 8601 (one word) in a pipe."""
+        """Return the text of a time at the start of a line: 14:03:12 UTC-05 on a terminal, ISO 8601 in a pipe."""
         return times.moment(at) if self.rich else times.for_programs(at)
 
     def line(self, text: str = "", style: str = "", *, indent: int = 0) -> None:
-        """Write a text for people, in their language; nothing with --json.
+        """Write a text for people, in their language. With --json write nothing.
 
         Text in a pipe is not wrapped or coloured.
         """
@@ -106,12 +106,12 @@ class Output:
                 click.echo(shown(text), file=self.stdout.file)
 
     def cells(self, row: Cells) -> None:
-        """Write a row for programs: cells separated by tabs."""
+        """Write a row for programs, with tabs between the cells."""
         if not self.as_json:
             click.echo("\t".join(" ".join(_shown(cell)) for cell in row), file=self.stdout.file)
 
     def note(self, text: Lines, style: str = "") -> None:
-        """Write lines to stderr, beside the result, in the person's language."""
+        """Write lines to stderr, in the user's language."""
         text = [named(line) for line in lines_of(text)]
         if self.stderr.is_terminal:
             self.stderr.print(_text(text, style))
@@ -119,25 +119,25 @@ class Output:
             click.echo("\n".join(_shown(text)), err=True)
 
     def json(self, raw: bytes) -> None:
-        """With --json, write JSON as received; on a terminal indented and escaped, with unchanged values."""
+        """With --json, write JSON as received. On a terminal it is indented and escaped, with unchanged values."""
         if self.as_json:
             click.echo(escaped(msgspec.json.format(raw, indent=2).decode()) if self.stdout.is_terminal else raw)
 
     def reply(self, reply: Reply, show: Callable[["Output", Any], None]) -> None:
-        """With --json, write a response of posd as received; otherwise call `show` to write its content."""
+        """With --json, write a response of posd as received. Otherwise call `show` to write its content."""
         if self.as_json:
             self.json(reply.raw)
         else:
             show(self, reply.body)
 
     def json_line(self, document: str) -> None:
-        """With --json, write a document as received, on one line; on a terminal escaped."""
+        """With --json, write a document as received, on one line. On a terminal it is escaped."""
         if self.as_json:
             click.echo(escaped(document) if self.stdout.is_terminal else document.encode())
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """Show the running step and its time on a terminal, until the block ends."""
+        """On a terminal, show the step `what` and its time until the block ends."""
         with self.progress(named(what), self.spinner(), DESCRIPTION):
             yield
 
@@ -145,9 +145,9 @@ class Output:
     def progress(
         self, what: str, *columns: ProgressColumn, total: float | None = None
     ) -> Iterator[Callable[..., None]]:
-        """Show the progress in these columns and its time on a terminal, until the block ends.
+        """On a terminal, show the progress in `columns` and its time until the block ends.
 
-        Yield a function to call with changes of `completed`, `total` or `description`.
+        Yield a function that updates `completed`, `total` or `description`.
         """
         drawn = (*columns, TimeElapsedColumn())
         with Progress(*drawn, console=self.stderr, transient=True, disable=not self.stderr.is_terminal) as progress:
@@ -158,9 +158,9 @@ class Output:
         return SpinnerColumn("line" if self.stderr.options.ascii_only else "dots")
 
     def table(self, columns: Sequence[str], rows: Iterable[Cells], layout: Layout = EVEN) -> None:
-        """Write rows: a table on a terminal, lines separated by tabs (the first names the columns) in a pipe.
+        """Write rows: as a table on a terminal, as a line of names and lines with tabs in a pipe.
 
-        In a pipe all columns are written, also empty ones, with whole ids and times with their offset.
+        In a pipe all columns are written, even empty ones. Ids are whole, and times have their offset.
         """
         if self.rich:
             whole, under, cut, extra = layout
@@ -192,12 +192,12 @@ class Output:
 
 
 def aside() -> Output:
-    """Return the output for text around a question and beside a result: stderr."""
+    """Return an Output to stderr, for text around a question and beside a result."""
     return Output(as_json=False, stream=sys.stderr)
 
 
 def _shown(text: Lines) -> list[str]:
-    """Return the lines of a text for display."""
+    """Return the escaped lines of a text."""
     return [times.for_programs(text)] if isinstance(text, TimeCell) else [shown(line) for line in lines_of(text)]
 
 
@@ -206,7 +206,7 @@ def _text(text: Lines, style: str = "") -> Text:
 
 
 def money(amount: Decimal | int) -> str:
-    """Write an amount with at least two decimal places and never an exponent: 11.2 -> 11.20, 0.1234 -> 0.1234."""
+    """Return the text of an amount with at least two decimals and no exponent: 11.2 -> 11.20, 0.1234 -> 0.1234."""
     value = Decimal(amount)
     exponent = value.as_tuple().exponent
     if isinstance(exponent, int) and exponent > -MONEY_PLACES:
@@ -215,7 +215,7 @@ def money(amount: Decimal | int) -> str:
 
 
 def total(amount: Mapping[str, Any]) -> Decimal:
-    """Add the parts of a request's amount: its numbers, and those of `extra_taxes`."""
+    """Return the sum of a request's amount: of its numbers, and of those in `extra_taxes`."""
     parts: Decimal = Decimal(0)
     for value in amount.values():
         if isinstance(value, Mapping):
@@ -226,19 +226,22 @@ def total(amount: Mapping[str, Any]) -> Decimal:
 
 
 def asked(amount: Mapping[str, Any] | None) -> str:
-    """Write the sum of a request's amount; empty if it has none, as for a void or a lost record."""
+    """Return the text of the sum of a request's amount.
+
+    It is empty without an amount, as for a void or a lost record.
+    """
     return money(total(amount)) if amount else ""
 
 
 def counted(count: int, noun: str) -> str:
-    """Write a number of things whose plural has an s: 1 payment, 2 payments; in Spanish also 2 impresiones."""
+    """Return the text of a number of things: 1 payment, 2 payments. In Spanish a noun may end in -ón: 2 impresiones."""
     if count == 1:
         return f"1 {noun}"
     return f"{count} {noun.removesuffix('ón')}ones" if noun.endswith("ón") else f"{count} {noun}s"
 
 
 def size(count: int) -> str:
-    """Write a number of bytes for display: 4.0 MiB."""
+    """Return the text of a number of bytes: 4.0 MiB."""
     value = float(count)
     for unit in ("bytes", "KiB", "MiB"):
         if value < 1024:
@@ -248,7 +251,7 @@ def size(count: int) -> str:
 
 
 def inline(value: object) -> str:
-    """Write a JSON value on one line for display; empty for null, {} and []."""
+    """Return the text of a JSON value on one line. It is empty for null, {} and []."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {inline(item)}" for key, item in value.items() if item is not None)
     if isinstance(value, list):

@@ -22,7 +22,7 @@ from posd.cli.app.output import Output
 from posd.cli.app.tables import SHORT_ID
 from posd.cli.explain.catalogue import chosen, language, named, say, translate
 
-#: the API's bounds of an amount: 12 digits before the point, 4 after it.
+#: Amount that the API accepts: at most 12 digits before the point and 4 after it.
 AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,4})?")
 
 _DAYS = {"today": timedelta(0), "yesterday": timedelta(days=1)}
@@ -41,10 +41,10 @@ def amount(text: str) -> Decimal:
 
 
 def moment(text: str) -> str | date:
-    """Click type: a day, a time, or how long ago; in this machine's time zone if it names none. Raise BadParameter.
+    """Click type: a day, a time, or how long ago.
 
-    Return a time in the API's format, UTC with milliseconds and Z. A day stays unchanged, because only the daemon knows
-    when a day begins.
+    Without a zone, the text is in this machine's time zone. Return a time in the API's format, UTC with milliseconds
+    and Z. A day is returned as a date, because only the daemon knows when a day begins. Raise BadParameter.
     """
     now = datetime.now().astimezone()
     if text in _DAYS:
@@ -80,7 +80,7 @@ def pairs(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
 
 
 def json_pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
-    """Click callback: parse repeated KEY=JSON into a dict, numbers exact. Raise BadParameter if it is not JSON."""
+    """Click callback: parse repeated KEY=JSON into a dict, with exact numbers. Raise BadParameter for invalid JSON."""
     result = {}
     for key, text in pairs(ctx, parameter, values).items():
         try:
@@ -91,9 +91,10 @@ def json_pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str
 
 
 def amounts(without_tax: Decimal | None, parts: Mapping[str, Decimal | None]) -> dict[str, Decimal]:
-    """Return the request's `amount`: the positional amount is the total of a sale without tax, `subtotal_iva0`.
+    """Return the `amount` of a request from the positional argument `without_tax` and the options `parts`.
 
-    Raise UsageError without an amount, or if a part is given twice.
+    `without_tax`: total of a sale without tax, sent as `subtotal_iva0`. Raise UsageError without an amount, or if a
+    part is given twice.
     """
     given = {name: value for name, value in parts.items() if value is not None}
     if without_tax is not None:
@@ -106,13 +107,14 @@ def amounts(without_tax: Decimal | None, parts: Mapping[str, Decimal | None]) ->
 
 
 def original_and_amount(words: Sequence[str], reference: uuid.UUID | None) -> tuple[str | None, Decimal | None]:
-    """Parse the arguments [ORIGINAL] [AMOUNT]; --reference may replace ORIGINAL. Exactly one of the two is needed.
+    """Parse the arguments [ORIGINAL] [AMOUNT]. Exactly one of ORIGINAL and --reference is needed.
 
-    ORIGINAL may be the first characters of an id, which are not resolved here. Raise UsageError if both or none
-    are given, BadParameter for a word that is no amount.
+    ORIGINAL may be the first characters of an id, which are not resolved here. Raise UsageError if ORIGINAL and
+    --reference are both given or both missing. Raise BadParameter for a word that is no amount.
     """
     first = words[0] if words else ""
-    # A word that can be an amount is no short id. So a refund without ORIGINAL finds no payment by chance.
+    # A word that can be an amount is not read as a short id. Otherwise a refund without ORIGINAL could find a payment
+    # by chance.
     named = bool(first) and (whole_uuid(first) is not None or (reference is None and not _is_sum(first)))
     if named == (reference is not None):
         raise click.UsageError(say("parameter", "two_originals" if named else "no_original"))
@@ -127,7 +129,7 @@ def _is_sum(text: str) -> bool:
 
 
 def whole_uuid(text: str) -> str | None:
-    """Return a UUID, given in any form, as the API writes it. Return None if the UUID is incomplete."""
+    """Return a UUID in the API's form, or None if the text is no whole UUID."""
     try:
         return str(uuid.UUID(text))
     except ValueError:
@@ -135,27 +137,30 @@ def whole_uuid(text: str) -> str | None:
 
 
 def check_usage(command: str, **faults: object) -> None:
-    """Raise UsageError with the text of [usage] for the first fault that is true."""
+    """Raise UsageError for the first of `faults` that is true, with its text from [usage]."""
     if (fault := next(filter(faults.get, faults), None)) is not None:
         raise click.UsageError(chosen("usage")[command][fault])
 
 
 def asks() -> bool:
-    """Whether a person can be asked. The text around a question goes to stderr, so that --json stays JSON."""
+    """Return whether the user can be asked.
+
+    The text around a question goes to stderr, so that stdout with --json is only JSON.
+    """
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirm(output: Output, question: str, refused: str = "Nothing was changed.") -> None:
-    """Ask a person. Exit with NOT_DONE if the answer is no."""
+    """Ask the user. If the answer is no, write `refused` and exit with NOT_DONE."""
     if not agrees(named(question)):
         output.line(refused)
         sys.exit(ExitCode.NOT_DONE)
 
 
 def agrees(question: str, *, usually: bool | None = False) -> bool:
-    """Return whether a person says yes, in the language of the question or in English.
+    """Ask the user, and return whether the answer is yes, in the language of the question or in English.
 
-    `usually`: the answer of an empty line. With None the question is repeated.
+    `usually`: the meaning of an empty line. None: ask again.
     """
     if language() is Language.EN:
         return click.confirm(question, default=usually, err=True)
@@ -167,5 +172,5 @@ def agrees(question: str, *, usually: bool | None = False) -> bool:
 
 
 def caller() -> str:
-    """Return the calling user: the user behind sudo, else that of this process."""
+    """Return the name of the calling user: with sudo the user who called it, else the user of this process."""
     return os.environ.get("SUDO_USER") or user_name(os.getuid())

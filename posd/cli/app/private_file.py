@@ -1,4 +1,4 @@
-"""Writing of files for a person, readable only for their owner."""
+"""Files that commands write for the user, readable only for their owner."""
 
 import os
 from collections.abc import Iterator
@@ -10,17 +10,18 @@ from posd.cli.app.context import drop_lost_output
 
 
 def write_private_file(path: Path, content: bytes, *, replaces: bool) -> None:
-    """Write the content of a `private_file`, and raise its errors."""
+    """Write a file by `private_file`. Raise its errors."""
     with private_file(path, replaces=replaces) as fresh:
         fresh.write_bytes(content)
 
 
 @contextmanager
 def private_file(path: Path, *, replaces: bool) -> Iterator[Path]:
-    """Yield an empty file with mode 0600 that is put in place at the end, completely or not at all.
+    """Yield the path of an empty file with mode 0600, which is renamed to `path` after the block.
 
-    For a pipe or a device, yield that file. Root acts as the owner of the directory. If the file
-    exists and `replaces` is false, raise FileExistsError. Raise OSError.
+    If the block raises, `path` stays as it was. If `path` is a pipe or a device and `replaces` is true, yield `path`
+    itself. Root acts as the owner of the directory. Raise FileExistsError if `path` exists and `replaces` is false.
+    Raise OSError.
     """
     drop_lost_output()
     with files.acting_as_owner(path):
@@ -39,7 +40,7 @@ def private_file(path: Path, *, replaces: bool) -> Iterator[Path]:
                 _add(fresh, place)
         finally:
             fresh.unlink(missing_ok=True)
-        with suppress(OSError):  # the file exists
+        with suppress(OSError):  # the file is complete even if the sync of its folder fails
             files.sync_folder(place.parent)
 
 
@@ -48,7 +49,7 @@ def _add(fresh: Path, path: Path) -> None:
         os.link(fresh, path)
     except FileExistsError:
         raise
-    except OSError:  # the file system of a stick has no hard links
+    except OSError:  # some file systems, as on a USB stick, have no hard links
         if os.path.lexists(path):
             raise FileExistsError from None
         fresh.rename(path)

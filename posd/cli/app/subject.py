@@ -1,4 +1,4 @@
-"""Shared commands on a payment or a print job: start, wait, list and show. A `Subject` has the differences."""
+"""Common code of the commands on payments and on print jobs: start, wait, list. A `Subject` has the differences."""
 
 import re
 import sys
@@ -38,13 +38,14 @@ Document: TypeAlias = Mapping[str, Any]
 DOUBTFUL = frozenset({"starting", "in_doubt"})
 MORE = "there are more: --all shows them, --limit more of them"
 
-#: Number of newest payments whose commands are written for one attention; the others need the same commands.
+#: Maximum number of payments for which the commands of one attention are written. The commands for the others differ
+#: only in the id.
 COMMANDS_FOR = 5
 
-#: Keys of the totals.
+#: Sums in the totals of a list, by their names in the API.
 SUMS = ("amount", "tips", "authorized_amount")
 
-#: Redraws each second: enough for an animation and a seconds counter.
+#: Redraws per second: enough for an animation and a counter of seconds.
 REDRAWS_PER_SECOND = 8
 
 
@@ -60,26 +61,26 @@ class Subject:
     list: str
     #: Whether ids are UUIDs; otherwise the till chooses ids freely.
     uuids: bool
-    #: The field of the id.
+    #: Name of the id's field in a document.
     key: str
-    #: Name of the kind in sentences, and before an id.
+    #: Name of the kind: in sentences, and as a label before an id.
     word: str
     title: str
     noun: Callable[[Document], str]
-    #: The state of a document in a few words, and the present step.
+    #: Functions that return the state of a document in a few words, and its present step.
     state: Callable[[Document], str]
     hint: Callable[[Document], str]
-    #: Advice on one attention, by its code.
+    #: Function that returns the advice on one attention, from its code and the document.
     advice: Callable[[str, Document], Advice]
-    #: Writes the fields of a document, before a decision about it.
+    #: Function that returns the fields to show before a decision about a document.
     summary: Callable[[Document], Sequence[Pair]]
-    #: Columns of the list besides the common columns.
+    #: Columns of the list in addition to the common ones: name -> function that returns the text of a cell.
     columns: Mapping[str, Callable[[Document], str]]
-    #: Further columns on a wide screen; not in a pipe.
+    #: Further columns on a wide screen, but not in a pipe.
     extra: Mapping[str, Callable[[Document], str]]
     show_end: Callable[[Output, Document], None]
     exit_code: Callable[[Document], ExitCode]
-    #: Yields updates until the payment or print job is final, or the deadline passes.
+    #: Function that yields updates until the payment or print job is final, or the deadline passes.
     follow: Callable[[Api, Reply, float | None], Iterator[Update]]
     progress: "Callable[[Output, Document], Progress]"
 
@@ -89,15 +90,15 @@ class Subject:
 
     @property
     def path_name(self) -> str:
-        """Name of its list in paths of the API."""
+        """Name of the list in the paths of the API."""
         return self.plural.replace("_", "-")
 
     def path(self, identity: object) -> str:
-        """Return the path of an id in the API."""
+        """Return the path of a document in the API, from its id."""
         return f"/{self.path_name}/{identity}"
 
     def say(self, name: str, document: Document, **more: str) -> str:
-        """Return a text of the catalogue, with {id}, {noun} and `more` filled in."""
+        """Return the text `name` of the catalogue, with {id}, {noun} and `more` filled in."""
         template: str = chosen("subject")[self.word.replace(" ", "_")][name]
         return template.format(id=self.id(document), noun=self.noun(document), **more)
 
@@ -112,7 +113,7 @@ class Progress(ABC):
     def __init__(self, output: Output, subject: Subject, document: Document) -> None:
         self.subject = subject
         self.output = output
-        #: Shown while posd is unreachable.
+        #: Text that is shown while posd is unreachable.
         self.while_away = subject.say("may_have_started", document)
         self._started = time.monotonic()
         self._now = Text(named("starting"))
@@ -147,11 +148,11 @@ class Progress(ABC):
         self._live.stop()
 
     def now(self, text: str) -> None:
-        """Print the present step."""
+        """Show the present step in the live line."""
         self._now = Text(shown(text))
 
     def away(self, reason: str) -> None:
-        """Print once that the daemon is unreachable."""
+        """Show that the daemon is unreachable, and print that once."""
         words = say("progress", "away", state=self.while_away)
         self._now = Text(shown(words), style="yellow")
         if not self._away:
@@ -177,7 +178,7 @@ class Progress(ABC):
 
 
 def show_attention(output: Output, subject: Subject, document: Document) -> None:
-    """Write the attentions, their reasons, and their advice."""
+    """Write the attentions of a document, with their details and advice."""
     advised = [(item, subject.advice(item["code"], document)) for item in document["attention"]]
     for attention, advice in advised:
         detail = explained("attention", attention["code"], attention.get("detail") or "")
@@ -191,12 +192,12 @@ def show_missing_proof(output: Output, document: Document) -> None:
     """Write what is missing to prove that a payment in doubt never started."""
     for lack in document.get("missing_proof", ()):
         output.line(say("payment", "missing_proof", code=lack["code"]), "yellow")
-        said = explained("proof", lack["code"], "") or str(lack["detail"])  # texts of the catalogue name no terminal
+        said = explained("proof", lack["code"], "") or str(lack["detail"])  # the catalogue has SERIAL for the terminal
         output.line(said.replace("SERIAL", str(document["terminal"])), indent=2)
 
 
 def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) -> None:
-    """Write the advice and commands of attentions, once for those with the same advice.
+    """Write the advice and commands of attentions. Attentions with the same code and advice are written together.
 
     A mark is an attention's code, its advice, and the id of its payment or print job.
     """
@@ -215,7 +216,7 @@ def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) ->
 
 
 def _show_explained(output: Output, advised: Iterable[tuple[str, Advice]]) -> None:
-    """Return the command that explains attentions, for the codes that this version knows."""
+    """Write the command that explains attentions, for the codes that this version knows."""
     known = [code for code, advice in advised if is_known(advice)]
     if known:
         output.line(explained_by(known), "dim", indent=2)
@@ -228,7 +229,7 @@ def show_advice(output: Output, advice: Advice, ids: Sequence[str]) -> None:
         output.line(command, indent=4)
 
 
-# Lists, newest first.
+# Lists of payments and print jobs, newest first.
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -251,9 +252,10 @@ def list_options(command: Command) -> Command:
 def show_list(
     ctx: click.Context, output: Output, subject: Subject, filters: Mapping[str, object], *, everything: bool
 ) -> None:
-    """Read and write a page of the list, or all of it; if requested, the totals and the advice on attentions.
+    """Read and write one page of the list, or with `everything` all pages.
 
-    Filters with None or False are left out.
+    With the filter `totals`, also write the totals. With `attention`, also write the advice on attentions. Filters that
+    are None or False are not sent.
     """
     if not output.rich:  # for programs
         use(Language.EN)
@@ -287,7 +289,7 @@ def show_list(
 
 
 def _as_parameter(api: Api, value: object) -> str:
-    """Write a filter in the API's format; a day begins in the merchant's time zone."""
+    """Return a filter in the API's format. A day becomes the time when it begins in the merchant's time zone."""
     if isinstance(value, date):
         return iso(datetime.combine(value, time_of_day.min, UTC if in_utc() else merchant_zone(api)))
     return "true" if value is True else str(value)
@@ -296,7 +298,7 @@ def _as_parameter(api: Api, value: object) -> str:
 def _read_pages(
     api: Api, output: Output, subject: Subject, params: Mapping[str, str], *, everything: bool
 ) -> tuple[list[Document], list[Document], bool]:
-    """Return one page of the list or `everything`, the totals of the first page, and whether there are more.
+    """Return one page of the list (with `everything` all), the totals, and whether there are more pages.
 
     With --json each page is written as it arrives.
     """
@@ -312,7 +314,7 @@ def _read_pages(
         if cursor is None or not everything:
             return documents, totals, cursor is not None
         page["cursor"] = cursor
-        page.pop("totals", None)  # the totals cover all pages
+        page.pop("totals", None)  # the totals of the first page cover all pages
 
 
 def _list_row(subject: Subject, document: Document, extra: Mapping[str, Callable[[Document], str]]) -> Cells:
@@ -351,7 +353,7 @@ timeout_option = click.option(
 
 
 def deadline_in(timeout: float | None) -> float | None:
-    """Return the time of `time.monotonic()` after that many seconds."""
+    """Return the time of `time.monotonic()` after `timeout` seconds, or None without a time-out."""
     return None if timeout is None else time.monotonic() + timeout
 
 
@@ -366,15 +368,15 @@ def run(
     no_wait: bool,
     fresh: bool,
 ) -> NoReturn:
-    """Start a payment or print job and wait for its end. Exit with the code of that end.
+    """Start a payment or print job, and wait for its end unless `no_wait`. Exit with the code of its state.
 
-    `draft`: the fields that are known before the call. `fresh`: the id was made for this call.
+    `draft`: document with the fields that are known before the call. `fresh`: whether the id was made for this call.
     """
     context(ctx).set_starts()
     with connect(ctx) as api, subject.progress(output, draft) as progress:
         # Printed before the call, so that the id is on the screen if the call fails.
         write = output.note if output.as_json else output.line
-        title = named(subject.title) if output.rich else subject.title  # a pipe is for programs
+        title = named(subject.title) if output.rich else subject.title  # in English for programs
         write(f"{title} {subject.id(draft)}")
         reply = _begin(api, progress, draft, request, deadline, fresh=fresh)
         if reply.body["phase"] != "final" and not no_wait:
@@ -406,9 +408,9 @@ def await_end(
 def _begin(
     api: Api, progress: Progress, draft: Document, request: Mapping[str, Any], deadline: float | None, *, fresh: bool
 ) -> Reply:
-    """Start the payment or print job, and return the daemon's response, which may be final.
+    """Start the payment or print job, and return the daemon's response.
 
-    Raise Problem, or Unreachable if nothing was started. Exit if the start is uncertain.
+    If this call started nothing, raise Problem or Unreachable. If that is uncertain, exit with OPEN.
     """
     subject = progress.subject
     maybe = subject.say("may_run", draft)
@@ -429,7 +431,7 @@ def _begin(
 
 
 def _tell_refused(progress: Progress, draft: Document, *, never_started: bool, step: str) -> None:
-    """Print what an earlier call may have started before this refused call, and what to do."""
+    """Print whether a call before the refused one may have started the payment or print job, and what to do."""
     subject = progress.subject
     progress.close()
     lines = [subject.say("never_started" if never_started else "started_before", draft)]
@@ -437,10 +439,10 @@ def _tell_refused(progress: Progress, draft: Document, *, never_started: bool, s
 
 
 def _look(api: Api, progress: Progress, draft: Document) -> Reply:
-    """Read the state before a wait. Exit if posd is reachable and cannot tell the state.
+    """Return the state before a wait. If posd is reachable but cannot tell the state, exit with OPEN.
 
-    Raise Problem if it was never started, and Unreachable without posd. If posd has only a tombstone, raise Failure
-    with the exit code of its end.
+    Raise Problem if the payment or print job was never started, and Unreachable if posd is. If retention removed the
+    record, raise Failure with the exit code of the recorded end.
     """
     subject = progress.subject
     try:
@@ -482,7 +484,10 @@ def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) ->
 
 
 def _leave_open(progress: Progress, document: Document, why: Lines, reply: Reply | None = None) -> NoReturn:
-    """Print why the payment or print job stays open and what to do, then exit. `reply`: the JSON for --json."""
+    """Print why the payment or print job stays open, and what to do. Then exit with OPEN.
+
+    `reply`: JSON for --json.
+    """
     progress.close()
     output = progress.output
     if reply is not None:
@@ -495,7 +500,7 @@ def _leave_open(progress: Progress, document: Document, why: Lines, reply: Reply
 
 
 def _finish(output: Output, subject: Subject, reply: Reply) -> NoReturn:
-    """Write the end of the payment or print job, and exit with its exit code."""
+    """Write the end of the payment or print job. Exit with the code of that end."""
     if output.as_json:
         output.json(reply.raw)
     else:
@@ -504,23 +509,23 @@ def _finish(output: Output, subject: Subject, reply: Reply) -> NoReturn:
     sys.exit(subject.exit_code(reply.body))
 
 
-# Resolution of a typed id: in full, or first characters that only one payment or print job has.
+# Search for the payment or print job of a typed id, which may be only the first characters.
 
-#: Least number of characters of a UUID.
+#: Minimum number of typed characters of a UUID.
 LEAST = 4
-#: The same for commands that move money, so that a typing error does not name another payment.
+#: The same for commands that move money: more, so that a typing error does not find another payment.
 LEAST_FOR_MONEY = SHORT_ID
-#: Most ids that are listed if several begin with the same characters.
+#: Maximum number of ids that are listed if several begin with the typed characters.
 LISTED = 10
 
 _BEGINNING = re.compile("[0-9A-Fa-f-]{,36}", re.ASCII)
 
-#: Found payment or print job.
+#: A payment or print job that was found.
 Found = tuple[Subject, Document]
 
 
 def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, least: int = LEAST) -> tuple[Subject, str]:
-    """Return the subject of a typed id, and the whole id.
+    """Return the subject of a typed id (payments or print jobs), and the whole id.
 
     A full UUID is not searched for. If `text` is the beginning of an id, stderr shows the whole id. Raise Failure with
     USAGE if several ids begin with it, and with NOT_DONE if none does. Raise BadParameter for an invalid id, Problem or
@@ -542,7 +547,7 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
             found += [(subject, document) for document in exact or documents]
     if not found:
         if not asked[0].uuids:
-            return asked[0], text  # it may be a whole id: the command's own call reports whether it exists
+            return asked[0], text  # it may be a whole id: the command's own call will fail if it does not exist
         word = f" {named('or')} ".join(named(subject.word) for subject in asked)
         fail(output, say("find_id", "none", word=word, text=text, see=asked[0].list))
     if len(found) > 1:

@@ -1,4 +1,4 @@
-"""Tables on a terminal, fitted to its width, without a break inside a word that matters."""
+"""Tables that fit the width of a terminal."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,19 +21,19 @@ Cells: TypeAlias = Sequence[Lines]
 SHORT_ID = 8
 #: Spaces between two columns.
 GAP = 2
-#: Longer text may be broken between words before ids are shortened and columns left out.
+#: Widths up to which text is not broken between words: to keep ids whole, and to keep optional columns.
 EASY, EASIER = 24, 48
-#: Least characters of a word in a column that may be cut.
+#: Minimum number of characters that stay of a shortened word.
 LEAST = 12
 
 
 def width(text: str) -> int:
-    """Return the number of terminal cells of a text."""
+    """Return the number of character cells that a text needs on a terminal."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 def head(text: str, room: int) -> str:
-    """Return the longest beginning of a text within `room` cells."""
+    """Return the longest beginning of a text that fits into `room` cells."""
     if text.isascii():
         return text[: max(0, room)]
     used = 0
@@ -64,7 +64,7 @@ def wrap(text: str, room: int) -> list[str]:
 
 
 def shortened(text: str, room: int, mark: str = "…") -> str:
-    """Return the text within `room` cells. A longer text loses its middle, because its ends identify it."""
+    """Return a text shortened to `room` cells. `mark` replaces the middle, because the ends identify a text."""
     if width(text) <= room:
         return text
     last = head(text[::-1], (room - 1) // 2)[::-1]
@@ -84,7 +84,7 @@ class Number(str):
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:
-    """Return the shortest distinct beginning of each UUID; other texts stay whole."""
+    """Return the shortest beginning of each UUID by which it differs from the others. Other texts stay whole."""
     short: dict[str, str] = {}
     before = ""
     for whole in sorted(filter(canonical_uuid, set(ids))):
@@ -100,8 +100,8 @@ def short_ids(ids: Sequence[str]) -> list[str]:
 class TableColumn:
     """A column of a table.
 
-    `whole`: a cell is never broken into lines; other cells are broken between words. `cut`: a long word may lose its
-    middle. `extra`: the column may be left out. `floor`: its least width.
+    `whole`: cells are not broken into lines, as others are between words. `right`: cells are right-aligned. `cut`: a
+    long word may lose its middle. `extra`: the column may be omitted. `floor`: minimum width.
     """
 
     name: str
@@ -114,7 +114,7 @@ class TableColumn:
 
     @cached_property
     def least(self) -> int:
-        """Width of the column if its text is broken and cut as far as allowed."""
+        """Minimum width of the column: with its text broken and shortened as far as allowed."""
         lines = [line for cell in self.cells for line in lines_of(cell)]
         parts = lines if self.whole else [word for line in lines for word in line.split(" ")]
         longest = max(map(width, parts), default=0)
@@ -122,28 +122,28 @@ class TableColumn:
 
     @cached_property
     def most(self) -> int:
-        """Width of the column without breaks and cuts."""
+        """Width of the column without any break or shortening."""
         return max([self.least, width(self.name), *(width(line) for cell in self.cells for line in lines_of(cell))])
 
 
 class Table(NamedTuple):
-    """Lines of a table."""
+    """Table as text: lines of the head, the rule below it, and lines of the body."""
 
     head: list[str]
     rule: str
     body: list[str]
 
 
-#: Characters of the rule below the head, and of a cut.
+#: Characters of the rule below the head, and of the mark in a shortened word.
 UNICODE, ASCII = ("─", "…"), ("-", "~")
 
 
 class Layout(NamedTuple):
-    """Names of columns with special rules if a table has little room.
+    """Names of columns that are treated specially if a table has little room.
 
-    `whole`: its cells are not broken. `cut`: its long words lose their middle first. `under`: it goes below `whole` if
-    the table has no room for both, and so do other columns if needed. `extra`: columns that are left out without room,
-    or if they are empty in all rows.
+    `whole`: column whose cells are not broken. `cut`: column whose long words may lose their middle. `under`: column
+    whose text is written below that of `whole` if the table has no room for both. Other columns follow it if needed.
+    `extra`: columns that are omitted if there is no room, or if they are empty in all rows.
     """
 
     whole: str = ""
@@ -152,7 +152,7 @@ class Layout(NamedTuple):
     extra: tuple[str, ...] = ()
 
 
-#: No column has a special rule.
+#: Layout without specially treated columns.
 EVEN = Layout()
 
 
@@ -169,7 +169,7 @@ def laid_out(
     *,
     glyphs: tuple[str, str] = UNICODE,
 ) -> Table:
-    """Return a table within `room` cells, with its texts escaped."""
+    """Return a table that fits into `room` cells, with escaped texts."""
     whole, under, cut, extra = layout
     table = list(zip(*rows, strict=True)) or [()] * len(columns)
     made = [
@@ -205,7 +205,7 @@ def _written(cell: Lines) -> Lines:
 
 
 def _chosen(columns: Sequence[TableColumn], room: int) -> list[TableColumn]:
-    """Return the required columns, and the optional ones that fit. If the required ones do not fit, shorten ids."""
+    """Return the required columns and the optional ones that fit. If the required ones do not fit, shorten ids."""
     chosen = [column for column in columns if not column.extra]
     if _needed(chosen) > room:
         return _shortened(chosen)
@@ -230,7 +230,7 @@ def _shortened(columns: Sequence[TableColumn]) -> list[TableColumn]:
 
 
 def _stacked(columns: Sequence[TableColumn], top: str, below: Sequence[str]) -> list[TableColumn]:
-    """Put columns below another one, in one line."""
+    """Join columns: the texts of `below` are written in one line below the text of `top`."""
     upper = next(column for column in columns if column.name.startswith(top))
     lower = [column for column in columns if column.name in below and column is not upper]
     cells = [
@@ -243,13 +243,16 @@ def _stacked(columns: Sequence[TableColumn], top: str, below: Sequence[str]) -> 
 
 
 def _needed(columns: Sequence[TableColumn], easy: int = EASY) -> int:
-    """Return the width that columns need if text longer than `easy` may be broken."""
+    """Return the width that columns need if text that is wider than `easy` may be broken."""
     cells = [max(column.least, min(column.most, easy)) for column in columns]
     return sum(cells) + GAP * (len(columns) - 1)
 
 
 def _widths(columns: Sequence[TableColumn], room: int) -> list[int]:
-    """Return the width of each column, together with the gaps at most `room`; on a tiny screen the widest shrinks."""
+    """Return the width of each column, so that all with their gaps fit into `room`.
+
+    If even the minimum widths do not fit, the widest columns shrink.
+    """
     widths = [column.least for column in columns]
     left = room - GAP * (len(columns) - 1) - sum(widths)
     while left < 0 and max(widths) > 1:
@@ -278,7 +281,7 @@ def _drawn(columns: Sequence[TableColumn], widths: Sequence[int], glyphs: tuple[
 
 
 def _fitted(line: str, column: TableColumn, room: int, mark: str) -> str:
-    """Return a line of a column that may be cut, with its words shortened to fit."""
+    """Return a line of a cell. In a column that may be cut, words are shortened to `room`."""
     return " ".join(shortened(word, room, mark) for word in line.split(" ")) if column.cut else line
 
 

@@ -221,7 +221,7 @@ class Checks:
         if reply is not None and reply.status != 503 and took < ANSWER_SECONDS:
             return
         said = "did not reply" if reply is None else f"replied {reply.status}"
-        told = f"posd {said} to a call of {serial} in {took:.1f} s, without a fault as the cause"
+        told = f"posd {said} to a call of {serial} in {took:.1f} s, and no fault explains that"
         self.holds(self.world.free_since(serial) + RECOVERY_SECONDS > began, told)
 
     def answered(self, path: str, began: float, seconds: float, reply: Reply | None) -> None:
@@ -234,7 +234,7 @@ class Checks:
             return
         free = max(self.world.free_since(terminal.serial) for terminal in self.world.terminals)
         said = "did not reply" if reply is None else f"replied {reply.status}"
-        told = f"posd {said} to {path} in {took:.1f} s, without a fault as the cause"
+        told = f"posd {said} to {path} in {took:.1f} s, and no fault explains that"
         self.holds(free + RECOVERY_SECONDS > began, told)
 
     def waits(self, identity: str, serial: str, document: dict[str, Any]) -> None:
@@ -245,7 +245,7 @@ class Checks:
         over = world.loop.time() - max(truth.ended, world.free_since(serial))
         shown = over < SHOWN_SECONDS or document["next_step"] == "ask_person"
         self.holds(
-            shown, f"a till still waits for {identity}, which ended as {truth.end} long ago, and posd asks no person"
+            shown, f"a till still waits for {identity}, which ended as {truth.end} long ago, and posd asks no operator"
         )
         if over < WAIT_SECONDS:
             return
@@ -379,14 +379,14 @@ class Checks:
         if result in ("declined", "rejected", "canceled") and result not in said:
             yield (
                 f"posd shows {truth.identity} as {result}, and no terminal reported this"
-                f" (reported: {sorted(said)}, ended {truth.end})"
+                f" (reported: {sorted(said)}, end: {truth.end})"
             )
         if truth.lied:
             return
         if truth.charged and result != "approved":
             yield f"posd shows {truth.identity} as {result}, and the customer was charged"
         if result == "not_started" and truth.end not in ("REFUSED", "GONE") and truth.starts:
-            yield f"posd shows {truth.identity} as not_started, and the payment ran: {truth.end}"
+            yield f"posd shows {truth.identity} as not_started, and the payment ran (end: {truth.end})"
 
     def print_waits(self, identity: str, serial: str) -> None:
         """Check that a till does not wait long for the end of a print job that posd can poll."""
@@ -601,7 +601,7 @@ class Checks:
                 wrong.append(f"posd shows {identity} as {result}, and has acknowledged {sorted(finals)}")
             if finals and not truth.lied and document["outcome"]["evidence"][-1]["kind"] == "operator":
                 wrong.append(
-                    f"a person's decision gives {identity} as {result}, and posd has acknowledged {sorted(finals)}"
+                    f"an operator's decision stands for {identity}, and the terminal has reported {sorted(finals)}"
                 )
             for problem in wrong:
                 self.fail(problem)

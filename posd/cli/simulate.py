@@ -75,7 +75,7 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keeps the certificate, the queue of undelivered events, the record of finals and print jobs; with several "
+    help="Keeps the certificate, undelivered events, the record of ended payments, and print jobs; with several "
     "terminals in DIR/SERIAL. [default: a temporary directory]",
 )
 @click.option("--trust", type=_FILE, metavar="PEM", help="CA of the webhook receivers. [default: the system's]")
@@ -84,8 +84,8 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     metavar="NAME|FILE.toml",
     default=DEFAULT_SCENARIO,
     show_default=True,
-    help='Scenario of a payment that chooses none by {"scenario": NAME} in its metadata or by a test amount; a '
-    "file is one of your own.",
+    help='Scenario of a payment that chooses none by {"scenario": NAME} in its metadata or by a test amount; '
+    "FILE.toml is a scenario of your own.",
 )
 @click.option(
     "--print-scenario",
@@ -103,7 +103,7 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     help="Factor by which the terminal is faster: people, printer, waiting limit and delivery of events.",
 )
 @click.option("--virtual", is_flag=True, help="Time advances only by the control API (POST /clock).")
-@click.option("--seed", type=int, help="Repeats the same payments for the same ids.")
+@click.option("--seed", type=int, help="With the same seed, the same ids have the same payments.")
 @click.option(
     "--set",
     "further",

@@ -35,13 +35,13 @@ gauge posd_relay_build_info version The version that runs.
 gauge posd_relay_connected - 1 while there is a connection to one of head office's servers.
 counter posd_relay_messages_total kind Messages that the stream has acknowledged.
 counter posd_relay_changes_total - Changes of the feed in these messages.
-counter posd_relay_bytes_total - Their size.
+counter posd_relay_bytes_total - Size of these messages.
 counter posd_relay_lost_changes_total - Changes that were removed from the feed and never sent.
 counter posd_relay_overtaken_total - Times another message of this lane arrived first; the relay continued.
 counter posd_relay_failures_total away Times posd or the stream could not be reached.
 gauge posd_relay_waiting_changes - Changes that were not sent at the last read of the feed; absent before the first
   read.
-gauge posd_relay_state_timestamp_seconds - When the stream last took the word that all was sent, in seconds since
+gauge posd_relay_state_timestamp_seconds - When the stream last acknowledged that all was sent, in seconds since
   1970; absent: not since the start.
 """
 FAMILIES = table(_TABLE + process_table("posd_relay"))

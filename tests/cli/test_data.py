@@ -221,7 +221,7 @@ PAYMENT = UNSEEN["transactions"][0]["client_transaction_id"]
 
 def test_the_payments_in_question_are_shown_before_a_person_confirms() -> None:
     script = [answer(UNSEEN), answer({"restores": [], "gone_back": []})]
-    for note, kept in ((" --note 'all there'", "all there"), ("", "looked at, without a note")):
+    for note, kept in ((" --note 'all there'", "all there"), ("", "checked, without a note")):
         confirmed = ("POST", "/restore/seen", {"operator": "Ana", "note": kept})
         sent = [("GET", "/restore", None), confirmed]
         check(f"restore --seen --operator Ana{note}", script, 0, "gone back in time", f"{PAYMENT}  SN-0001", sent=sent)

@@ -240,7 +240,7 @@ def list_options(command: Command) -> Command:
         click.option(
             "--all", "everything", is_flag=True, help="All of them, not only the newest (--json: one page per line)."
         ),
-        click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Number at a time."),
+        click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Rows at a time."),
         click.option("--attention", is_flag=True, help="Only those that an operator should check."),
         click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal."),
         click.option("--open", is_flag=True, help="Only those that are not final."),

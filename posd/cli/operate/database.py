@@ -221,7 +221,7 @@ MARGIN = "  "
 
 @click.command()
 @click.argument("entry_id", metavar="[ID]", type=click.IntRange(min=1), required=False)
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Number at a time.")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Rows at a time.")
 @click.option("--all", "everything", is_flag=True, help="All of them (--json: one page per line).")
 @json_option
 @click.pass_context

@@ -113,7 +113,7 @@ def _show_report(output: Output, report: checking.VerifyReport) -> None:
     metavar="NAME",
     help="With --seen and --new-callback-key: name of the operator.",
 )
-@click.option("--note", metavar="TEXT", help="With --seen: what you found; asked for on a terminal.")
+@click.option("--note", metavar="TEXT", help="With --seen: what you found; if omitted, posd asks.")
 @json_option
 @click.pass_context
 def restore(
@@ -221,7 +221,7 @@ def _show_unseen(beside: Output, found: Mapping[str, Any]) -> None:
 
 
 #: Note that is stored if the operator gave none.
-NO_NOTE = "looked at, without a note"
+NO_NOTE = "checked, without a note"
 #: Kind of an event of the database -> its member in the API.
 EVENTS = {Restored: "restores", GoneBack: "gone_back"}
 

@@ -64,7 +64,7 @@ def signed(command: Command) -> Command:
     """Add --operator, --note and --yes."""
     for option in (
         click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
-        click.option("--note", callback=_note, metavar="TEXT", help="Reason; asked for on a terminal, else required."),
+        click.option("--note", callback=_note, metavar="TEXT", help="Reason; if omitted, posd asks."),
         click.option(
             "--operator",
             default=caller,

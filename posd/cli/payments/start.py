@@ -63,14 +63,14 @@ def _parameters(kind: OperationType) -> Iterator[Callable[[Callable[..., None]],
     if originals := OPERATIONS[kind].originals:
         offered = payments("phase=final", *sorted(originals), approved=True)
         yield click.argument("original", required=False, shell_complete=offered)
-        yield click.option("--reference", type=click.UUID, metavar="UUID", help="Instead of ORIGINAL: its reference.")
+        yield click.option("--reference", type=click.UUID, metavar="UUID", help="Acquirer's reference of ORIGINAL.")
         another = f"Allow it although ORIGINAL has another {operation(kind).noun}, or the --sale has one."
     yield click.argument("amount", required=False)
     yield terminal_option
     for name, words in PARTS.items():
         yield click.option(f"--{name.replace('_', '-')}", type=parameters.amount, metavar="AMOUNT", help=words)
     yield click.option(
-        "--metadata", multiple=True, callback=parameters.pairs, metavar="KEY=VALUE", help="Data to store. Repeatable."
+        "--metadata", multiple=True, callback=parameters.pairs, metavar="KEY=VALUE", help="Till's data. Repeatable."
     )
     yield click.option(
         "--option",
@@ -78,7 +78,7 @@ def _parameters(kind: OperationType) -> Iterator[Callable[[Callable[..., None]],
         multiple=True,
         callback=parameters.json_pairs,
         metavar="KEY=JSON",
-        help="Sent as is. Repeatable.",
+        help="Field of the request to the terminal. Repeatable.",
     )
     yield click.option(
         "--sale", metavar="KEY", help="Key of the sale; refused while it has another open or approved payment."

@@ -16,7 +16,7 @@ from posd.config.values import ConfigError, ConfigProblem, unread
 
 #: Folder of the further files, beside the first.
 FOLDER = "config.d"
-#: Default file. If it is missing, the defaults apply.
+#: Default path of the configuration file. If this file is missing, the defaults apply.
 USUAL = Path("/etc/posd/config.toml")
 #: Maximum depth of tables and lists in a file. The deepest key, a header's `file`, has five levels. The parser's own
 #: limit depends on the stack, and the daemon must be able to read every file that `posd config check` can read.
@@ -24,7 +24,7 @@ MAX_LEVELS = 32
 #: Key of the list whose elements are appended.
 TERMINALS = "terminals"
 
-#: Place of a fault in the message of the parser.
+#: Pattern of the place of a fault in a message of the TOML parser.
 _PARSER_SAYS = re.compile(r"\(at line ([0-9]+), column [0-9]+\)")
 _STEP = re.compile(r'"([^"]*)"|([A-Za-z0-9_-]+)|\[([0-9]+)\]')
 
@@ -63,7 +63,7 @@ class Layers(msgspec.Struct):
     def origin(self, key: str) -> tuple[Path, str]:
         """Return the file of a key such as `terminals[3].serial`, and the key in that file.
 
-        For a missing key, return the file with the longest part of the key.
+        For a missing key, return the file that has the longest beginning of the key.
         """
         best, longest, own = self.first, 0, key
         for layer in self.files:
@@ -86,7 +86,7 @@ def steps_of(key: str) -> list[int | str]:
 
 
 def known_steps(document: Any, key: str) -> int:
-    """Return the number of steps of a key that a document has."""
+    """Return how many steps of a key a document has, counted from the first step."""
     found = 0
     for step in steps_of(key):
         try:
@@ -170,7 +170,7 @@ def _deeper_than(document: dict[str, Any], levels: int) -> bool:
 
 
 def _lay(below: dict[str, Any], above: dict[str, Any], top: bool = True) -> None:
-    """Merge a table into another one, in place."""
+    """Merge the table `above` into the table `below`, in place."""
     for name, value in above.items():
         there = below.get(name)
         if isinstance(there, dict) and isinstance(value, dict):
@@ -192,7 +192,7 @@ def _terminals(document: dict[str, Any]) -> Sequence[Any]:
 
 
 def _own_key(layer: Layer, key: str) -> str | None:
-    """Return the key of a value in a file, or None if it belongs to a terminal of another file."""
+    """Convert a key of the merged files to the key in one file, or None for a terminal of another file."""
     found = re.match(rf"{TERMINALS}\[([0-9]+)\]", key)
     if found is None:
         return key

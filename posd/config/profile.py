@@ -27,17 +27,17 @@ TERMINAL_SERIAL: Final = "terminal_serial"
 PRINT_JOB_ID: Final = "print_job_id"
 CLIENT_TRANSACTION_ID: Final = "client_transaction_id"
 
-#: Placeholders of a single operation.
+#: Operation -> its own placeholder, which no other operation has.
 OWN_PLACEHOLDERS: Final[Mapping[str, str]] = {"print-job": PRINT_JOB_ID, "search": CLIENT_TRANSACTION_ID}
 
 
 class OperationRow(msgspec.Struct, frozen=True):
     """Request of one operation. `path` may contain `{placeholders}`.
 
-    Only for the search: `pointer`: JSON Pointer to the transactions in the reply; "": the whole reply. `paged`: whether
-    they are a page of a list. Only for starts of payments: `abortable`: whether the POS can abort the operation.
-    `errors_in_2xx`: whether an error in a 2xx reply means "not started". Only for printing: `document_member`: member
-    with the printed document; "": the document's members are added to posd's.
+    Only the search has `pointer` (JSON Pointer to the transactions in the reply; "": the whole reply) and `paged`
+    (whether a reply has one page of a list). Only starts of payments have `abortable` (whether the POS can abort the
+    operation) and `errors_in_2xx` (whether an error in a 2xx reply means "not started"). Only printing has
+    `document_member` (member with the printed document; "": the document's members are added to posd's).
     """
 
     method: Method

@@ -47,7 +47,7 @@ from posd.config.values import (
 
 Headers = Mapping[str, HeaderValue]
 
-#: Keys by the head of their section in the file, without the rows of the profile.
+#: Head of a section in the file -> keys of the section. The rows of the profile are omitted.
 HOMES: Mapping[str, Iterable[str]] = {
     **{f"[{section}]": keys(kind) for section, kind in SECTIONS.items()},
     f"[[{TERMINALS}]]": keys(TerminalConfig),
@@ -63,8 +63,9 @@ def load(path: Path, *, check_files: bool = True) -> Config:
 
     Relative paths in all files are relative to the directory of the configuration file.
 
-    Raise ConfigError with every problem. The call blocks. The call also opens the named files, to check that they are
-    readable. `check_files=False` omits this check, for users without access to the daemon's secrets.
+    Raise ConfigError with every problem. The call blocks. It also opens the files that the configuration names, to
+    check that they are readable. `check_files=False` omits this check, for users without access to the daemon's
+    secrets.
     """
     return whole(read_all(path), check_files=check_files)
 
@@ -97,7 +98,7 @@ def whole(layers: Layers, *, check_files: bool = True) -> Config:
 
 
 def _read(layers: Layers, check_files: bool) -> "tuple[ConfigReader, Config]":
-    """Read as much as possible. The result has the problems."""
+    """Read as much as possible. Return the reader, which has the problems, and the configuration."""
     reading = ConfigReader(layers, ReaderContext(layers.first.parent, check_files))
     config = reading.config(layers.document)
     reading.cross_check(config)
@@ -105,7 +106,7 @@ def _read(layers: Layers, check_files: bool) -> "tuple[ConfigReader, Config]":
 
 
 class ConfigReader:
-    """One pass over a document. For an unusable value, it records a problem and uses the default."""
+    """Reader of one document. For an unusable value, it records a problem and uses the default."""
 
     def __init__(self, layers: Layers, base: ReaderContext) -> None:
         self._layers = layers
@@ -115,7 +116,7 @@ class ConfigReader:
         self.problems: list[ConfigProblem] = []
 
     def config(self, document: dict[str, Any]) -> Config:
-        """Read the merged files."""
+        """Return the configuration from the merged files."""
         self._unknown("", document, (*SECTIONS, "terminals", "profile"))
         sections = {name: self._section(name, section, document.get(name, {})) for name, section in SECTIONS.items()}
         sections["print_"] = sections.pop("print")
@@ -136,7 +137,7 @@ class ConfigReader:
         )
 
     def cross_check(self, config: Config) -> None:
-        """Add problems between values, unless one of the values is a problem itself."""
+        """Add the conflicts between values, unless one of these values has a problem itself."""
         for conflicts in CHECKS:
             for names, reason, cure in conflicts(config):
                 if self._with_fault.isdisjoint(names):
@@ -282,13 +283,13 @@ def _merge(*layers: Headers) -> Headers:
     return MappingProxyType(merged)
 
 
-# Problems between values that are valid individually.
+# Conflicts between values that are valid individually.
 
 #: Longest path of a Unix socket, in bytes. The path must fit into sockaddr_un with its closing zero byte (unix(7)).
 MAX_SOCKET_PATH_BYTES = 107
 
 
-#: Problem between the values of some keys: (keys, reason, correction). The problem is reported at the first key.
+#: Conflict between the values of some keys: (keys, reason, correction). It is reported at the first key.
 Conflict = tuple[tuple[str, ...], str, str]
 
 
@@ -465,8 +466,9 @@ _GIVE_BACK = frozenset({"void", "refund"})
 
 
 def _paths_of_their_own(config: Config) -> Iterator[Conflict]:
-    """Yield a problem for each row with the call of another row, because a void or a search could charge the
-    customer.
+    """Yield a problem for each row that has the method and path of another row.
+
+    A void or a search could charge the customer.
     """
     for access_mode in ACCESS_MODES:
         section, told = PROFILE_SECTIONS[access_mode], set[str]()
@@ -485,8 +487,9 @@ def _paths_of_their_own(config: Config) -> Iterator[Conflict]:
 
 
 def _confirmed_for_two_editions(config: Config) -> Iterator[Conflict]:
-    """Yield a problem for a confirmed row with the paths of two editions, because one confirmation cannot cover
-    both.
+    """Yield a problem for each confirmed row that has different paths in two editions.
+
+    One confirmation cannot cover both paths.
     """
     for access_mode in ACCESS_MODES:
         editions = {item.edition for item in config.terminals if item.access_mode == access_mode}

@@ -35,18 +35,18 @@ PROFILE_SECTIONS: Final[Mapping[AccessMode, Literal["profile", "profile.cloud"]]
 #: A day, in seconds: the longest useful wait.
 DAY = 86_400
 
-#: Smallest allowed limit of a body, in bytes. A final event has some 2,000 bytes, and echoes 16 KiB of metadata. A
+#: Smallest value of `webhooks.max_body_bytes`. A final event has some 2,000 bytes, and echoes 16 KiB of metadata. A
 #: terminal may escape many of its characters. A smaller limit would refuse real events. A larger limit fits metadata in
 #: which nearly every character is escaped.
 LEAST_BODY_BYTES = 65_536
-#: posd holds bodies in memory while it reads them.
+#: Largest value of `webhooks.max_body_bytes`. posd holds bodies in memory while it reads them.
 MOST_BODY_BYTES = 16_777_216
 
 
 class Key(msgspec.Struct, frozen=True):
-    """Reader of one key. `default`: as in the file; None for a required key.
+    """Reader of one key. `default`: as written in the file; None for a required key.
 
-    `secret`: whether the value may contain a secret, even by mistake. Then no problem quotes it.
+    `secret`: whether the value may contain a secret, even by mistake. Then no problem quotes the value.
     """
 
     reader: Reader[Any]
@@ -94,7 +94,7 @@ _text_member = read.matching(r"[!-~]{1,64}", "the name of a member", 'a name, as
 
 
 class MerchantConfig(msgspec.Struct, frozen=True):
-    """`[merchant]`."""
+    """Section `[merchant]`."""
 
     id: Annotated[str, Key(read.text, "")]
     timezone: Annotated[str, Key(read.timezone, "America/Guayaquil")]
@@ -130,7 +130,7 @@ class LocalApiConfig(msgspec.Struct, frozen=True):
 
 
 class WebhooksConfig(msgspec.Struct, frozen=True):
-    """`[webhooks]`: the listener that terminals call. Certificate and key are None if `posd tls init` created them."""
+    """`[webhooks]`: the listener that terminals call. Without a certificate, the pair of `posd tls init` is used."""
 
     listen: Annotated[ListenAddress, Key(read.listen_address, "0.0.0.0:8443")]
     advertise_host: Annotated[str, Key(read.advertised_host, "")]
@@ -153,7 +153,7 @@ class DatabaseConfig(msgspec.Struct, frozen=True):
 
     @property
     def alive(self) -> Path:
-        """File whose modification time is the last sign of life while payments are open."""
+        """File whose modification time is posd's last sign of life while payments are open."""
         return self.path.with_name(self.path.name + ".alive")
 
     @property
@@ -205,7 +205,7 @@ class AmountsConfig(msgspec.Struct, frozen=True):
 
     `members`, `extra_taxes`: further names that a till may send. `capture_over_percent`: percentage by which a capture
     may exceed the reservation. `partial_void`: whether a void may be for a part. `decimals`: number of digits after the
-    point; None: as the currency. `max_amount`: the largest sum of one operation.
+    point; None: as many as the currency has. `max_amount`: the largest sum of one operation.
     """
 
     members: Annotated[tuple[str, ...], Key(read.each(_amount_member), [])]
@@ -298,8 +298,8 @@ class TerminalConfig(TerminalDefaults, frozen=True):
     def trusts_system(self) -> bool:
         """Whether the system's CAs are trusted for the terminal.
 
-        This is allowed only if the operator configured it, or an address, because any device on the network can
-        announce a serial.
+        The operator must have configured `trust` or an address, because any device on the network can announce a
+        serial.
         """
         named = self.trust == "system" or bool(self.base_url)
         return named and self.ca_file is None and self.pin is None
@@ -342,7 +342,7 @@ class CollectConfig(NatsConfig, frozen=True):
 
 
 class MetricsConfig(msgspec.Struct, frozen=True):
-    """`[metrics]`: None: the metrics are served only on the till socket."""
+    """`[metrics]`. Without `listen` and `textfile`, the metrics are served only on the till socket."""
 
     listen: Annotated[ListenAddress | None, Key(read.optional(read.listen_address), "")]
     textfile: Annotated[Path | None, Key(read.optional(read.textfile), "")]
@@ -350,7 +350,7 @@ class MetricsConfig(msgspec.Struct, frozen=True):
 
 
 class LoggingConfig(msgspec.Struct, frozen=True):
-    """`[logging]`."""
+    """Section `[logging]`."""
 
     level: Annotated[str, Key(read.one_of("debug", "info", "warning", "error"), "info")]
 
@@ -358,7 +358,7 @@ class LoggingConfig(msgspec.Struct, frozen=True):
 class Config(msgspec.Struct, frozen=True):
     """The configuration in force. `sources`: dotted key -> origin of its value. `layers`: the files.
 
-    `profile_headers`: headers of the profile for terminals of that access mode.
+    `profile_headers`: access mode -> headers that the profile has for it.
     """
 
     file: Path
@@ -395,7 +395,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     if isinstance(kind, type) and keys(kind)
 }
 
-#: Keys of `[profile]` and `[profile.cloud]` other than rows.
+#: Keys of `[profile]` and `[profile.cloud]` that are not rows.
 PROFILE_KEYS: Final[Mapping[str, Key]] = {"headers": Key(read.header_table, {}, secret=True)}
 
 #: Keys of every row of the profile.

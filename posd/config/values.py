@@ -26,9 +26,9 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class ConfigProblem(msgspec.Struct, frozen=True):
-    """One problem: `key`: dotted path (`terminals[1].serial`), or "" for the whole file.
+    """One problem of a configuration.
 
-    `line` counts from 1, and is None if unknown.
+    `key`: dotted path (`terminals[1].serial`), or "" for the whole file. `line` counts from 1, and is None if unknown.
     """
 
     file: str
@@ -74,7 +74,7 @@ class ValueFault(msgspec.Struct, frozen=True):
 
 
 class UnusableValueError(ValueError):
-    """Value with faults. The reader that raises it has neither the file nor the key."""
+    """Error for a value with faults. It has neither the file nor the key, because the reader does not know them."""
 
     def __init__(self, *faults: ValueFault) -> None:
         super().__init__("; ".join(fault.reason for fault in faults))
@@ -99,8 +99,9 @@ T = TypeVar("T")
 
 
 class ReaderContext(msgspec.Struct, frozen=True):
-    """Context for readers. Relative paths start from `directory`. `check_files`: whether to open the named files, to
-    check that they are readable.
+    """Context for readers. Relative paths start from `directory`.
+
+    `check_files`: whether to open the files that the configuration names, to check that they are readable.
     """
 
     directory: Path
@@ -120,7 +121,7 @@ _TYPES = {
 }
 
 
-#: TOML's integers have 64 bits.
+#: Largest integer of TOML, which has 64 bits.
 MAX_INTEGER = 2**63 - 1
 
 

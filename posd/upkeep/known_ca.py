@@ -1,8 +1,7 @@
-"""Record of the CA that the terminals trust, in the database and so in each backup. No other CA replaces the known CA
-silently.
+"""Record of the CA that the terminals trust (the known CA), in the database and so in each backup.
 
-Only a CA that the operator created, or the next CA of the known CA, becomes the known CA. The fingerprint covers the
-whole certificate, because the key of a root signs only once.
+No other CA replaces the known CA silently. Only a CA that the operator created, or the next CA of the known CA, becomes
+the known CA. The fingerprint covers the whole certificate, because the key of a root signs only once.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from posd.storage.connection import connect_reader
 from posd.storage.store import Store
 from posd.tls.files import TlsFiles, fingerprint
 
-#: Instruction for the operator after the loss of the CA.
+#: Steps for an operator after the loss of the CA.
 STEPS = (
     RemedyStep("put the folder tls beside the database back from a copy, with its owners (sudo cp -a)"),
     RemedyStep("where there is none", "posd tls init --force"),
@@ -43,7 +42,7 @@ class KnownFingerprints(msgspec.Struct, frozen=True):
 
 
 def known(db: sqlite3.Connection) -> KnownFingerprints | None:
-    """Return the stored CA, or None if there is none yet."""
+    """Return the fingerprints of the known CA, or None if none is stored."""
     return marks.newest_detail(db, marks.CA, KnownFingerprints)
 
 

@@ -31,15 +31,15 @@ from posd.storage import changes, marks
 from posd.storage.batch import WriteTransaction
 from posd.upkeep import retention
 
-#: Errors from a damaged row. SQLite has further errors.
+#: Errors from decoding a damaged row. SQLite's own errors are not among them.
 MEANINGLESS = (ValueError, TypeError, AttributeError, NotAnEvent)
-#: Errors from a damaged database.
+#: Errors from reading a damaged database.
 UNREADABLE = (sqlite3.Error, *MEANINGLESS)
 
 #: Tables whose row numbers people and programs store.
 NUMBERED = ("events", "journal", "print_journal", "changes", "quarantine")
-#: Number of row numbers that are skipped if the newest ones of the replaced file are unknown. The number is larger than
-#: what that file can have used.
+#: Number of row numbers that are skipped if the newest ones of the replaced file are unknown: more than that file can
+#: have used.
 NUMBERS_LEFT_OUT = 1_000_000_000
 
 _ENTRY: msgspec.json.Decoder[payment_entries.Entry] = msgspec.json.Decoder(payment_entries.Entry)
@@ -50,10 +50,11 @@ Row = Mapping[str, Any]
 
 
 class MergedRows(msgspec.Struct, frozen=True):
-    """Table of rows that belong to a payment or print job: owner column, copied columns, columns that identify a row.
+    """Table of rows that belong to a payment or print job.
 
-    `read` raises if a row is damaged. `kind`: selects the rows of one kind in a table with several kinds. `found_in`:
-    the view for a search by owner, if it is not the table. `make_room`: prepares an owner for more rows.
+    `owner`: column with the id. `columns`: copied columns. `same`: columns that identify a row. `read` raises if a row
+    is damaged. `kind`: selects the rows of one kind in a table with several kinds. `found_in`: the view for a search by
+    owner, if it is not the table. `make_room`: prepares an owner for more rows.
     """
 
     table: str
@@ -75,10 +76,11 @@ class MergedKind(msgspec.Struct, frozen=True):
     """Payments or print jobs: their rows, their table, their record, and their lines of the feed.
 
     `named_in`: tables that may contain ids without a row. `copy`: replaces a row by that of `old`, or adds that row.
-    `end`: column of the feed with the end of a record. `ended`: the same value in the record's table (as `t`).
-    `requested`: column that is NULL if a row has only the id of a record. `differing`: returns the differences between
-    a row and its record, and a function that stores the derived values; raises one of UNREADABLE, or AssertionError.
-    `note`: adds a state to the feed. `last_incomplete_rowid`: returns the rowid up to which records are incomplete.
+    `end`: column of the feed with the end of a record. `ended`: SQL for the same value in the table of the records (as
+    `t`). `requested`: column that is NULL if a row has only the id of a record. `differing`: returns the differences
+    between a row and its record, and a function that stores the derived values; raises one of UNREADABLE, or
+    AssertionError. `note`: adds a state to the feed. `last_incomplete_rowid`: returns the rowid up to which records are
+    incomplete.
     """
 
     rows: RecordKind[Any, Any]
@@ -189,7 +191,7 @@ def text(content: bytes) -> str | bytes:
 
 
 def number_above(db: sqlite3.Connection, *, known: bool) -> None:
-    """Number new rows above all numbers of both databases.
+    """Skip all row numbers that one of the two databases has used.
 
     `known`: whether `old` has the newest number that it used.
     """
@@ -200,7 +202,7 @@ def number_above(db: sqlite3.Connection, *, known: bool) -> None:
 
 
 def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
-    """Number new rows above all numbers that an unreadable file may have used.
+    """Skip all row numbers that an unreadable file may have used.
 
     `given_out`: highest known number of a change in that file.
     """
@@ -209,10 +211,10 @@ def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
 
 
 def newer(db: sqlite3.Connection, kind: MergedKind) -> dict[str, int]:
-    """Return id -> rowid in `old` for the ids that only `old` has, or whose record is missing here, in the order of
-    `old`.
+    """Return id -> rowid in `old`, in the order of `old`, for the ids of which `old` has more than `db`.
 
-    Row numbers cannot show this, because both files may have continued from the same older copy.
+    The row is missing in `db` or older there, or a part of its record is missing. Row numbers cannot show this, because
+    both files may have continued from the same older copy.
     """
     key = kind.key
     more = " OR ".join(
@@ -257,13 +259,13 @@ def _has(db: sqlite3.Connection, table: str, key: str, identity: str) -> bool:
 
 
 def rowid(db: sqlite3.Connection, kind: MergedKind, identity: str) -> int | None:
-    """Return the rowid of a row here, or None."""
+    """Return the rowid of an id in `db`, or None."""
     row = db.execute(f"SELECT rowid FROM main.{kind.table} WHERE {kind.key} = ?", (identity,)).fetchone()
     return row[0] if row else None
 
 
 def stands(db: sqlite3.Connection, kind: MergedKind, identity: str) -> bool:
-    """Return whether the row here stays.
+    """Return whether the row in `db` stays and is not replaced by the row of `old`.
 
     The row stays if it is newer, and does not replace an ended record by an open one. The row also stays if it has the
     till's request, while `old` has only the id.
@@ -325,7 +327,7 @@ PRINT_JOBS = MergedKind(
 )
 
 
-#: Number of a row in `old` -> its number here.
+#: Number of a row in `old` -> its number in `db`.
 Numbers = Mapping[int | None, int]
 
 
@@ -361,7 +363,7 @@ def append(db: sqlite3.Connection, rows: MergedRows, ids: Iterable[str]) -> tupl
 
 
 def histories(db: sqlite3.Connection, ids: Iterable[str], rows: MergedRows) -> dict[str, list[dict[str, Any]]]:
-    """Return the changes here with these ids, in order; `rows` names their table."""
+    """Return id -> its changes in `db`, in order. `rows` names the table of the changes."""
     _want(db, ids)
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in _select(db, "main", rows):
@@ -395,7 +397,7 @@ def history_behind(
 
 
 def set_final(db: sqlite3.Connection, identity: str, numbers: Numbers) -> None:
-    """Set the event of an outcome as in `old`. `numbers`: number of an event in `old` -> number here."""
+    """Set the event of an outcome as in `old`. `numbers`: number of an event in `old` -> number in `db`."""
     query = "SELECT final_event FROM old.transactions WHERE client_transaction_id = ?"
     (number,) = db.execute(query, (identity,)).fetchone()
     db.execute(
@@ -406,7 +408,7 @@ def set_final(db: sqlite3.Connection, identity: str, numbers: Numbers) -> None:
 def number_below(db: sqlite3.Connection, kind: MergedKind, identity: str) -> None:
     """Mark a record as incomplete, so that it is not derived again.
 
-    Such rows have rowids from 0 downwards, as payments from before the journal have rowids up to a mark.
+    Such a record has a negative rowid. So it is below the rowid up to which payments are from before the journal.
     """
     db.execute(
         f"UPDATE {kind.table} SET rowid = (SELECT min(0, min(rowid)) - 1 FROM {kind.table})"
@@ -416,7 +418,7 @@ def number_below(db: sqlite3.Connection, kind: MergedKind, identity: str) -> Non
 
 
 def take_leases(db: sqlite3.Connection, lost: Collection[tuple[str, str]], *, sound: bool) -> None:
-    """Set the leases of open transactions as in `old`. If `old` is damaged, then set those in `lost`.
+    """Set the leases of open transactions as in `old`. If `old` is damaged, set those in `lost` too.
 
     A terminal that is held by another transaction stays with that transaction, unless `old` shows its release.
     """

@@ -35,8 +35,9 @@ Look = Callable[[str, int, int], None]
 
 
 class KeyMerge(msgspec.Struct, frozen=True):
-    """Result for the callback keys: number of kept keys, number of keys added from the backup, new path of a damaged
-    file.
+    """Merge of the callback keys: the numbers of keys that were kept, and that were added from the backup.
+
+    `aside`: new path of a damaged key file, or None.
     """
 
     kept: int
@@ -45,7 +46,7 @@ class KeyMerge(msgspec.Struct, frozen=True):
 
 
 class RestorePlan(msgspec.Struct, frozen=True):
-    """Plan of a restore: the backup (or None), the mark to be recorded, and the keys."""
+    """Plan of a restore: the backup (or None), the record of the restore, and the callback keys."""
 
     backup: Contents | None
     mark: Restored
@@ -109,8 +110,8 @@ class Restore(msgspec.Struct, eq=False):
     def prepare(self, file: Path | None, look: Look, named: Mapping[str, StartedPayment]) -> RestorePlan:
         """Build the new database from a backup (or from nothing) and from the present database.
 
-        `named`: started payments by id. Payments that are in neither database are recorded in doubt. Raise UnusableFile
-        or StoreError.
+        `named`: started payments by id. Those that are in neither database are recorded in doubt. Raise UnusableFile or
+        StoreError.
         """
         with backup.unpacked(file) if file else nullcontext() as plain:
             return self._prepare(file, plain, look, named)
@@ -185,11 +186,10 @@ class Restore(msgspec.Struct, eq=False):
             raise StoreError(f"cannot put the new database in place ({error.strerror}); restore again") from error
 
     def new_key(self, operator: str) -> tuple[Path | None, int]:
-        """Create a new callback key in place of a missing or damaged key. The damaged file is kept, and a mark records
-        the operator.
+        """Create a new callback key in place of a missing or damaged key.
 
-        Return the new path of the damaged file, and the number of open payments. Raise StoreError if there is no
-        database, or the key is good.
+        The damaged file is kept, and a mark records the operator. Return the new path of the damaged file, and the
+        number of open payments. Raise StoreError if there is no database, or the key is good.
         """
         if not self.database.exists():
             raise StoreError(f"there is no database {self.database}; a new key is made with it, at the first start")
@@ -247,7 +247,7 @@ class Restore(msgspec.Struct, eq=False):
     def _take_over(
         self, db: sqlite3.Connection, look: Look, named: Mapping[str, StartedPayment]
     ) -> tuple[OldFile, int, TakenCounts]:
-        """Add the payments of the present database. Return its readable part, and the result of `take_over`."""
+        """Add the payments of the present database. Return how much of it was read, and the result of `take_over`."""
         wal = self.database.with_name(f"{self.database.name}-wal")
         if not (self.database.exists() or wal.exists()):
             return OldFile.MISSING, *_nothing(db)

@@ -1,9 +1,9 @@
 """Guard for a database that may lack payments. Then an unknown id may have been sent before.
 
-Payments may be missing after a restore that could not read the whole replaced file, or that had a list with unknown
-ids. Payments may also be missing if the database is behind its witness, because an older copy or another file is in its
-place. Then posd records the payments of the witness as in doubt when it starts. No new payment starts until the
-operator has checked (posd restore --seen) and recorded the paid ones (posd resolve). Print jobs are not refused,
+Payments may be missing after a restore that could not read the whole replaced file, or that was given a list with
+unknown ids. Payments may also be missing if the database is behind its witness, because an older copy or another file
+is in its place. Then posd records the payments of the witness as in doubt when it starts. No new payment starts until
+the operator has checked (posd restore --seen) and recorded the paid ones (posd resolve). Print jobs are not refused,
 because printing a receipt twice costs no money.
 """
 
@@ -56,7 +56,7 @@ class RestoreGuard(msgspec.Struct, eq=False):
     store: Store
     file: WitnessFile
     now: Callable[[], datetime]
-    #: Largest unnoticed step of the clock, by which a till may date an id too late.
+    #: Largest step of the clock that is not noticed. The time at which a till made an id may be too late by this step.
     clock_step: timedelta
     #: Returns the moment before which retention removes records, or "".
     forgets_before: Callable[[], str] = lambda: ""
@@ -65,7 +65,7 @@ class RestoreGuard(msgspec.Struct, eq=False):
     _missing: MissingRecords | None = None
     #: Unconfirmed restores, and then unconfirmed steps back in time.
     _happened: list[Restored | GoneBack] = []
-    #: Those after which new payments are refused, oldest first.
+    #: Restores and steps back in time because of which new payments are refused, oldest first.
     _refused_for: list[Restored | GoneBack] = []
     _seq: int = 0
 
@@ -95,7 +95,7 @@ class RestoreGuard(msgspec.Struct, eq=False):
         await self.file.run(self._content)
 
     def end(self) -> None:
-        """Write the last number of the feed for the last time."""
+        """Write the last number of the feed, and close the witness file."""
         self.file.close(witness.seq_line(self._seq))
 
     async def _content(self, path: Path) -> None:
@@ -140,7 +140,7 @@ class RestoreGuard(msgspec.Struct, eq=False):
             )
 
     def missing_records(self) -> MissingRecords | None:
-        """Return the period of possibly missing records, even a confirmed period, or None."""
+        """Return the period of possibly missing records, also after a confirmation, or None."""
         missing = self._missing
         return missing if missing is not None and missing.until >= self.forgets_before() else None
 
@@ -159,12 +159,12 @@ class RestoreGuard(msgspec.Struct, eq=False):
 
     @property
     def words(self) -> str:
-        """Text about the unconfirmed events, or ""."""
+        """Text about the unconfirmed restores and steps back in time, or ""."""
         return _words(self._happened)
 
     @property
     def witness_error(self) -> str | None:
-        """Error of the newest write to the witness, or None."""
+        """Error of the newest write to the witness file, or None."""
         return self.file.error
 
     def _changed(self, changes: Sequence[RecordedChange]) -> None:
@@ -196,10 +196,10 @@ def _words(happened: Sequence[Restored | GoneBack]) -> str:
 def _compare(
     unit: WriteTransaction, left: WitnessContents, at: datetime
 ) -> tuple[DatabaseIdentity, int, GoneBack | None, bool]:
-    """Return the present identity, the last number, the step back in time if any, and whether there was a witness
-    before.
+    """Return the present identity, the last feed number, the step back in time or None, and `witnessed`.
 
-    If the database has gone back in time, record the missing payments under a new identity.
+    `witnessed`: whether the database had a witness before. If the database has gone back in time, record the missing
+    payments under a new identity.
     """
     db = unit.db
     known, seq = changes.identities(db), changes.last_seq(db)
@@ -224,7 +224,7 @@ def _compare(
 
 
 def not_in(db: sqlite3.Connection, started: Mapping[str, StartedPayment]) -> dict[str, StartedPayment]:
-    """Return payments without a record or a tombstone in the database, in their order."""
+    """Return those payments that have neither a record nor a tombstone in the database, in their order."""
     ids = msgspec.json.encode(list(started)).decode()
     query = (
         "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT client_transaction_id FROM transactions)"
@@ -262,7 +262,7 @@ def taken_over(db: sqlite3.Connection) -> list[UnknownPayment]:
 
 
 def _first_unseen(db: sqlite3.Connection) -> int | None:
-    """Return the first number of the oldest identity since the last confirmation, or None."""
+    """Return the first feed number of the oldest identity since the last confirmation, or None."""
     first: int | None
     (first,) = db.execute(
         "SELECT min(detail ->> 'first_seq') FROM marks WHERE kind = ? AND detail ->> 'cause' <> 'made'"

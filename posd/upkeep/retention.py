@@ -1,9 +1,9 @@
-"""Retention: removal of records that ended before the configured number of days. Retention runs daily and at an
-operator's request.
+"""Retention: removal of records that ended before the configured number of days.
 
-A run works in small steps through the store's writer. Each step is a function between those of payments, and several
-share a COMMIT. A daily run then pauses for several times the duration of the step. A run can end after any step. The
-next run starts again with the oldest remaining records.
+Retention runs daily and at an operator's request. A run works in small steps through the store's writer. A step is a
+function of the writer, which runs between the functions of payments. Several steps share a COMMIT. A daily run then
+pauses for several times the duration of the step. A run can end after any step. The next run starts again with the
+oldest remaining records.
 
 A search reads an index from the oldest record. A removal checks again inside its commit, because a till may have
 derived another payment since the search. A removal takes few records at a time, because it runs between payments. The
@@ -45,16 +45,16 @@ from posd.upkeep.retention_rules import RetentionReason, guards_sale, keeps_toge
 #: Seconds from the start of the daemon to the first run, and between daily runs.
 FIRST_SECONDS = 600.0
 DAILY_SECONDS = 86_400.0
-#: Payments that are checked between two commits.
+#: Number of payments that are checked between two commits.
 AT_A_TIME = 20
-#: Lines of the feed that are read at a time, and lines that one function removes.
+#: Number of lines of the feed that are read at a time, and that one function removes.
 LINES_AT_A_TIME = 500
 LINES_A_FUNCTION = 25
 #: Number of recent lines after which the scan of the feed ends. With fewer, a clock that was ahead for some time could
 #: end it.
 LINES_TOO_NEW = 2000
-#: Longest time for which records wait for the close of a shift, where shifts are used. A shop that closes none any more
-#: must not keep all records.
+#: Longest time for which records wait for the close of a shift, where shifts are used. A shop that has stopped closing
+#: shifts must not keep all records.
 LONGEST_SHIFT = timedelta(days=92)
 #: Number of pages that one function removes, and number of such functions in a commit.
 PAGES_A_FUNCTION = 8
@@ -65,7 +65,7 @@ PAUSES = 10.0
 LOG_TRIES = 5
 LOG_SECONDS = 2.0
 
-# SQL: candidates, one chain at a time, lines of the feed, refused bodies.
+# SQL for the candidates, for the chain of a record, for lines of the feed, and for refused bodies.
 
 #: Longest chain that is removed. A longer chain would delay payments.
 MAX_CHAIN = 50
@@ -131,7 +131,7 @@ def first_uncounted(db: sqlite3.Connection) -> str | None:
 def chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
     """Return the payments in the chain of one payment, or none if it was removed.
 
-    `busy`: whether the chain has an open call.
+    `busy`: returns whether a call about an id is open.
     """
     found = transactions.get(db, identity)
     if found is None:
@@ -160,7 +160,10 @@ def _kept(
 
 
 def _is_last_numbered(db: sqlite3.Connection, ids: Collection[str]) -> bool:
-    """Return whether the next payment would have a number from before the journal."""
+    """Return whether `ids` has the newest payment, and incomplete records exist.
+
+    Without that row, the next payment could get the number of an incomplete record.
+    """
     if not journal.last_incomplete_rowid(db):
         return False
     row = db.execute("SELECT client_transaction_id FROM transactions ORDER BY rowid DESC LIMIT 1").fetchone()
@@ -177,8 +180,9 @@ def remove(db: sqlite3.Connection, item: Transaction) -> None:
 
 
 def forget(db: sqlite3.Connection, identity: str) -> None:
-    """Remove a payment in any state, also from the new database of a restore if retention had removed it in the
-    replaced database.
+    """Remove a payment in any state.
+
+    A restore also calls this for a payment that retention had removed in the replaced database.
     """
     drop_words(db, identity)
     journal.remove_events(db, identity)
@@ -297,7 +301,7 @@ SELECT c.seq, c.at, t.rowid IS NULL AND j.rowid IS NULL
 
 
 def lines(db: sqlite3.Connection, after: int, before: str, limit: int) -> FeedSpan:
-    """Return the lines of the feed after a number whose record was removed."""
+    """Return the lines of the feed after the number `after` whose record was removed."""
     rows = db.execute(_FEED, (after, limit)).fetchall()
     gone = [seq for seq, _, removed in rows if removed]
     return rows[-1][0] if rows else None, gone, sum(at >= before for _, at, _ in rows)
@@ -497,7 +501,7 @@ class _Run(msgspec.Struct, eq=False):
         change: Callable[..., Chain] = old_chain if dry_run else remove_chain
         remove = partial(change, table=table, age=age, busy=self.retention.busy)
         after: Place = BEGINNING
-        gone: set[str] = set()  # in a dry run: ids that another chain would have removed
+        gone: set[str] = set()  # in a dry run: ids of the chains that were counted
         count = 0
         while places := await store.read(
             partial(candidates, table=table, after=after, before=self.report.before, limit=AT_A_TIME)

@@ -13,13 +13,13 @@ class RetentionReason(StrEnum):
 
     OPEN = "open"
     ATTENTION = "attention"
-    RECENT = "recent"  # it began before, and ended or changed later
+    RECENT = "recent"  # it ended or changed after `before`, or may have
     CHAIN = "chain"  # a record that derives from the same original is kept
     SALE = "sale"  # it shows its sale as paid, and a newer unpaid attempt of the sale is kept
 
 
 def keeps(item: Transaction | PrintJob, before: str) -> RetentionReason | None:
-    """Return why a record is kept by itself. Return None if it ended before a moment and has no attention."""
+    """Return why a record is kept by itself. Return None if it ended before `before` and has no attention."""
     if item.phase is not Phase.FINAL:
         return RetentionReason.OPEN
     if item.attention:
@@ -37,7 +37,7 @@ def keeps_together(items: Iterable[Transaction] | Iterable[PrintJob], before: st
 
 
 def guards_sale(item: Transaction, others: Iterable[Transaction], before: str) -> bool:
-    """Return whether this is the only payment that shows its sale as paid, among the kept payments of the sale."""
+    """Return whether other payments of the sale are kept, and only this one shows the sale as paid."""
     if item.sale is None or not may_be_paid(item):
         return False
     kept = [other for other in others if keeps(other, before) is not None]

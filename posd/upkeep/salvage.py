@@ -1,4 +1,4 @@
-"""Recovery of every recognisable row from a damaged database, page by page (architecture, Promises).
+"""Recovery of every recognisable row from a damaged database, page by page.
 
 The file is not opened as a database, so its header, trees and free list may be damaged. Each page is read on its own,
 in the state of the last commit in the WAL. A row is recognised by its shape: number and types of its columns, and a
@@ -133,8 +133,8 @@ class Salvaged:
         self.ids: set[str] = set()
         self.print_ids: set[str] = set()
         self._sales: set[Value] = set()
-        # Shapes of entries in indexes of both transactions and print jobs: by time and id, and by id. Entries by id may
-        # also be keys of sales, which the till chooses.
+        # Index entries that may belong to transactions or to print jobs: by time and id, and by id. An entry by id may
+        # also be from the index of sales, whose keys the till chooses.
         self._by_time: set[tuple[Value, str]] = set()
         self._by_id: set[str] = set()
         self._print_times: set[tuple[Value, str]] = set()

@@ -150,11 +150,11 @@ def _words(faults: list[str]) -> list[str]:
     ]
 
 
-#: Reason in the feed of all transferred records.
+#: Reason that the feed shows for all transferred records.
 REASON = "taken_over"
 
 
-#: Numbers of transferred records, by their names in `marks.Restored`.
+#: How many records were transferred, by the names in `marks.Restored`.
 TakenCounts = Mapping[str, int]
 
 
@@ -172,7 +172,7 @@ def take_over(
 
     `ids` and `print_ids`: payments and print jobs that may have no row in `old`. `sound`: whether `old` has all its
     rows. `behind`: whether `old` lacks the newest numbers. Return the first feed number of the transferred records, and
-    their numbers. Raise sqlite3.Error if `old` cannot be read at all.
+    how many were transferred. Raise sqlite3.Error if `old` cannot be read at all.
     """
     with closing(connect_reader(old)) as reader, merge.attached(db, old):
         reader.text_factory = merge.text
@@ -191,9 +191,9 @@ def take_over(
 
 
 def take_over_by_id(unit: WriteTransaction, unknown: Iterable[StartedPayment], now: datetime, source: str) -> None:
-    """Record payments in doubt that are only in another source.
+    """Record payments in doubt that only another source has.
 
-    `source`: text about it, such as "the witness shows".
+    `source`: text about that source, such as "the witness shows".
     """
     for item in unknown:
         facts = [item.at or "at an unknown time", f"terminal {item.terminal or 'not known'}"]
@@ -207,7 +207,7 @@ def take_over_by_id(unit: WriteTransaction, unknown: Iterable[StartedPayment], n
 def _record_payment(
     unit: WriteTransaction, item: StartedPayment, answer_unit: AmountUnit | None, reason: str, now: datetime
 ) -> None:
-    """Record a payment in doubt, of which only these data are known."""
+    """Record a payment in doubt. Nothing else about it is known."""
     found = Transaction(
         client_transaction_id=item.client_transaction_id,
         terminal=item.terminal,
@@ -224,9 +224,9 @@ def _record_payment(
 
 @dataclass(eq=False, slots=True)
 class _TakeOver:
-    """Transfer of one kind. `old` is for functions without an attached database.
+    """Transfer of the payments, or of the print jobs. `old`: a connection to the replaced database alone.
 
-    After `run`, `count` is the number of transferred records, and `by_id` the number of those with only an id.
+    After `run`, `count` is the number of transferred records, and `by_id` how many of them have only an id.
     """
 
     kind: MergedKind
@@ -244,7 +244,7 @@ class _TakeOver:
         return WriteTransaction(self.db)
 
     def run(self, ids: Collection[str]) -> Sequence[str]:
-        """Copy the records and ids of `old`, and the ids `ids` without a row in it. Return the ids with a row."""
+        """Copy the records and ids of `old`. Add the `ids` that have no row in `old`. Return the ids with a row."""
         newer = merge.newer(self.db, self.kind)
         unreadable = {identity for identity in newer if not self._readable(identity)}
         if not self.sound:
@@ -273,12 +273,12 @@ class _TakeOver:
         grown = {identity for _, ids_with_more in appended.values() for identity in ids_with_more}
         derived = {identity for identity in doubtful if identity in grown and self._derive_again(identity)}
         for identity in sorted(known & grown):
-            # Each file may have a part of the record. For a transferred row, the replaced file may have only the other
-            # part.
+            # Part of a record may be only in the backup, and the rest only in the replaced file. So derive the row from
+            # all parts.
             if self._may_derive(identity):
                 self._derive_again(identity)
-        # The newest change of the row could not be read, or it is from the replaced file and was added after the
-        # changes of a row that stays.
+        # These rows differ from their newest change. That change could not be read, or it came from the replaced file
+        # and was added after the changes of a row that stays.
         behind = {identity for identity, *_ in merge.history_behind(self.db, self.kind)}
         for identity in sorted(behind | (known & told).difference(copied)):
             self.kind.note(self.unit, self._stored(identity), REASON, iso(self.now))

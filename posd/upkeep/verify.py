@@ -42,7 +42,7 @@ from posd.upkeep.merge import (
 
 #: Maximum number of listed findings of one kind. Further findings are only counted.
 MAX_SHOWN = 20
-#: Transactions between two reports of the progress.
+#: Number of rows between two reports of the progress.
 CHUNK = 500
 
 Row = TypeVar("Row")
@@ -63,7 +63,7 @@ SELECT t.final_event, e.client_transaction_id FROM transactions t LEFT JOIN even
  WHERE t.rowid = ? AND t.final_event IS NOT NULL
 """
 
-#: The leases of payments that are on another terminal.
+#: Leases of which the terminal is not the terminal of the payment.
 _LEASES = """
 SELECT l.terminal, l.client_transaction_id, t.terminal FROM leases l JOIN transactions t USING (client_transaction_id)
  WHERE t.terminal IS NOT l.terminal
@@ -228,7 +228,8 @@ def _history(look: Look, db: sqlite3.Connection) -> Iterator[Fault]:
 
 
 def _leases(db: sqlite3.Connection) -> Iterator[Fault]:
-    # Between the end of a payment and the end of its last call, the payment keeps its terminal. A start frees it.
+    # Between the end of a payment and the end of its last call, the payment keeps its terminal. A start of posd frees
+    # it.
     for terminal, identity, place in db.execute(_LEASES):
         yield "lease", f"payment {identity}", f"it holds {terminal}, and is on {place}"
 

@@ -72,7 +72,7 @@ class CertificatePair(msgspec.Struct, frozen=True):
 
     @property
     def cure(self) -> Sequence[RemedyStep]:
-        """Return the steps to give the listener a new certificate."""
+        """Steps by which an operator gives the listener a new certificate."""
         if self.renewable is not None:
             by_itself = RemedyStep("posd renews it by itself within a minute")
             return by_itself, RemedyStep("if it does not", "posd tls renew")
@@ -276,7 +276,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
             log.warning("certificate.ends", detail=f"{words}; {remedy(self.pair.cure)}", expires=iso(info.not_after))
 
     def _due(self, what: str) -> bool:
-        """Return whether a reminder is due today."""
+        """Return whether a reminder about `what` is due today. If so, record it."""
         now = monotonic()
         self._reminded = {key: at for key, at in self._reminded.items() if now - at < REMINDER_SECONDS}
         if what in self._reminded:
@@ -286,11 +286,11 @@ class ServedCertificate(msgspec.Struct, eq=False):
 
 
 async def _renew_first(pair: CertificatePair, words: str, *, ended: bool) -> None:
-    """Renew the pair if it is outside its dates, by a trusted clock. Raise TlsError if it has expired and cannot be
-    renewed.
+    """Renew the pair, because it is outside its dates by a trusted clock.
 
-    A pair that is not yet valid is served even if it cannot be renewed, because a refused start would not help.
-    `words`: text about the dates. `ended`: whether the pair has expired.
+    Raise TlsError if the pair has expired and cannot be renewed. A pair that is not yet valid is served even if it
+    cannot be renewed, because a refused start would not help. `words`: text about the dates. `ended`: whether the pair
+    has expired.
     """
     if pair.renewable is None:
         if ended:
@@ -355,9 +355,9 @@ def _stamp(path: Path) -> object:
 
 
 # Terminals that refuse this machine's certificate: their TLS alerts, counted per address. A device that does not trust
-# our CA sends an alert (RFC 8446, 6.2) and disconnects. Without this count, the operator would only see payments
+# posd's CA sends an alert (RFC 8446, 6.2) and disconnects. Without this count, the operator would only see payments
 # without events. OpenSSL reports the alert as the reason of an SSLError, mostly in the handshake. In TLS 1.3 the alert
-# can arrive later, because our handshake ends before the device has checked the certificate.
+# can arrive later, because posd's handshake ends before the device has checked the certificate.
 
 #: Alert about a certificate (RFC 8446, 6.2) -> meaning and remedy.
 WORDS: Final[Mapping[str, str]] = {

@@ -132,7 +132,7 @@ class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One check of the health resource."""
+    """One health check."""
 
     status: Annotated[State, Meta(description="`failing`: no payments are possible")]
     detail: Annotated[str, Meta(description="what was found")]
@@ -144,7 +144,7 @@ class Check(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, status: State, detail: str, *steps: RemedyStep, reason: str = "") -> Check:
-        """Return the check with these steps."""
+        """Return a check with the advice in these steps."""
         return Check(status, detail, remedy(steps), list(steps), reason)
 
 
@@ -273,7 +273,7 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 class Disk(msgspec.Struct, frozen=True):
-    """The file system of the database, or null if the system does not report it."""
+    """The file system of the database. A value is null if the system does not report it."""
 
     free_bytes: Annotated[int | None, Meta(description="bytes free for posd")]
     size_bytes: Annotated[int | None, Meta(description="size of the file system")]

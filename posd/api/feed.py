@@ -32,11 +32,11 @@ NO_METADATA = (
     "configuration of posd, and reload posd"
 )
 
-#: A reader is far behind if more than this number of changes follow. The next page of such a reader is full, and
-#: another page follows.
+#: A client is far behind if more than this number of changes follow its place. Its next page is full, and another page
+#: follows.
 FAR_BEHIND = 500
-#: For BUSY_SECONDS after the newest change, each page of a reader that is far behind is delayed by GIVE_WAY_SECONDS.
-#: Payments come first. With the usual page of 100 changes, the reader still receives 2,000 changes a second.
+#: For BUSY_SECONDS after the newest change, each page of a client that is far behind is delayed by GIVE_WAY_SECONDS.
+#: Payments come first. With the usual page of 100 changes, the client still receives 2,000 changes a second.
 BUSY_SECONDS = 5.0
 GIVE_WAY_SECONDS = 0.05
 
@@ -53,10 +53,9 @@ class FeedStream(msgspec.Struct, eq=False):
         self.context.hub.listen(self._changed, batch.RecordedChange)
 
     async def read_feed(self, request: Request) -> Response:
-        """`GET /feed`: every recorded change in ascending order, as a page or a stream. `Last-Event-ID` overrides
-        `after`.
+        """`GET /feed`: every recorded change in ascending order, as a page or a stream. Raise Problem.
 
-        Raise Problem.
+        `Last-Event-ID` overrides `after`.
         """
         query = request.state.query
         place, limit, adds = query["after"], query["limit"], query["with"]
@@ -72,7 +71,7 @@ class FeedStream(msgspec.Struct, eq=False):
         return self.context.streams.answer(request, "feed", changes.ANY, reader.read)
 
     async def give_way(self, after: int) -> None:
-        """Delay a reader that is far behind, so that payments come first."""
+        """Delay a client that is far behind, so that payments come first."""
         if self._newest > after + FAR_BEHIND and asyncio.get_running_loop().time() - self._moved_at < BUSY_SECONDS:
             await asyncio.sleep(GIVE_WAY_SECONDS)
 

@@ -221,7 +221,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         return await page_response(Quarantine(items, next_after=found[-1].id if found else after))
 
     async def get_quarantined(self, request: Request) -> Response:
-        """`GET /quarantine/{id}`."""
+        """`GET /quarantine/{id}`: one refused body."""
         identity = parameters.path(request, parameters.QUARANTINE_ID)
         found = await self.context.read(partial(quarantine.one, identity=identity))
         if found is None:
@@ -229,9 +229,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         return json_response(quarantine_document(found))
 
     async def reprocess(self, request: Request) -> Response:
-        """`POST /reprocess`: apply the usable bodies of the quarantine, derive all records again, and report
-        differences.
-        """
+        """`POST /reprocess`: apply usable bodies of the quarantine, derive all records again, report differences."""
         parameters.check_no_body(request)
         with storage_problem("reprocessing broke off ({error}); what it did is kept. Check the disk, and call again"):
             done, quarantined = await self.reprocessing.run()
@@ -291,7 +289,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
     async def confirm_restore(self, request: Request) -> Response:
         """`POST /restore/seen`: record that the operator has checked the restores.
 
-        Then their health check is ok again.
+        Then the health check `restore` is ok again.
         """
         # The body is the same as for a release: operator and reason.
         decision, _ = decided(DECISIONS["release"], request.state.body, request.state.uid, "nothing was done")

@@ -81,7 +81,7 @@ _OPEN = (
     f" WHERE {rows.OPEN} GROUP BY phase"
 )
 _OPEN_PRINTS = "SELECT phase, count(*) FROM print_jobs INDEXED BY print_jobs_open WHERE phase <> 'final' GROUP BY phase"
-#: SQLite counts them on the database thread, because attentions can accumulate for years.
+#: SQL that counts attentions by code. It runs on the database thread, because attentions can accumulate for years.
 _ATTENTION = (
     "SELECT json_extract(a.value, '$.code'), count(*) FROM transactions INDEXED BY transactions_attention,"
     " json_each(attention) a WHERE attention <> '[]' GROUP BY 1"
@@ -102,7 +102,7 @@ class DatabaseGauges(msgspec.Struct, frozen=True):
 
 
 def read_gauges(db: sqlite3.Connection, known: DatabaseGauges | None = None) -> DatabaseGauges:
-    """Read the figures. If nothing has changed since `known`, reuse the numbers that only a change can alter."""
+    """Read the gauges. If nothing has changed since `known`, reuse the numbers that only a change can alter."""
     seq = changes.newest_seq(db)
     quarantined = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
     if known is not None and known.seq == seq:

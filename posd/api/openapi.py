@@ -47,7 +47,7 @@ PLAIN: dict[Any, Schema] = {
     object: {},
 }
 
-#: Type of a schema -> type whose constraints msgspec writes as keywords. Other schemas have those of a text.
+#: Type of a schema -> type whose constraints msgspec writes as keywords. Other schemas have the constraints of a text.
 CONSTRAINED = {"array": list, "integer": int, "number": float}
 
 
@@ -85,8 +85,8 @@ class Schemas:
         if origin in (list, tuple):
             return {"type": "array", "items": self.of(arguments[0], asked=asked)}
         if origin is dict:
-            # Stated even if any value is allowed, because otherwise generators for TypeScript make an object without
-            # members.
+            # `additionalProperties` is stated even if any value is allowed, because otherwise generators for TypeScript
+            # make an object without members.
             return {"type": "object", "additionalProperties": self.of(arguments[1], asked=asked)}
         if isinstance(kind, EnumMeta):
             words = _words([item.value for item in list[Enum](kind)])
@@ -260,7 +260,7 @@ def later_schema(schemas: Schemas) -> Schema:
 
 
 def _problem(schemas: Schemas, words: str, members: Schema, own: Schema, required: Sequence[str]) -> Schema:
-    """Return the schema of a problem. `members`: what is known of the members that every problem has."""
+    """Return the schema of a problem. `members`: constants of members that every problem has. `own`: other members."""
     every = schemas.object(Ended, asked=False)["properties"]
     properties = {name: every[name] | members.get(name, {}) for name in every}
     return {"type": "object", "description": words, "properties": properties | own, "required": list(required)}
@@ -344,7 +344,7 @@ SERVICE = ("Service", "posd itself")
 OPERATORS = ("Operators", "calls for operators")
 
 
-#: Members that responses repeat unchanged. Blanks in the examples, as most tills and terminals write them.
+#: Members that responses repeat unchanged. In the examples they have spaces, as most tills and terminals write them.
 REPEATED = frozenset({"amount", "metadata", "options", "event", "final_event"})
 
 
@@ -407,7 +407,7 @@ def _as_sent(value: Any) -> Any:
 
 
 def describe() -> Schema:
-    """Return the description."""
+    """Return the description of the API."""
     schemas, examples = Schemas(), Examples.read()
     paths = {
         path: {route.method.lower(): _operation(schemas, examples, route) for route in rows}

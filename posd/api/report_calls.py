@@ -64,12 +64,13 @@ class ReportCalls(msgspec.Struct, eq=False):
     clock: WallClock
     timezone: str
     grace_seconds: float
-    #: Each has its own connection to the database, so that closing a shift does not wait for a long report.
+    #: One report and one closing run at a time, each on its own connection. So closing a shift waits for no long
+    #: report.
     _reading: asyncio.Semaphore = msgspec.field(default_factory=partial(asyncio.Semaphore, 1))
     _closing: asyncio.Semaphore = msgspec.field(default_factory=partial(asyncio.Semaphore, 1))
 
     async def get_report(self, request: Request) -> Response:
-        """`GET /report`: sums of the payments of a span or of a shift."""
+        """`GET /report`: sums of the payments of a period or of a shift."""
         from posd.api import shifts
         from posd.payments import report
 

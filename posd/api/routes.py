@@ -28,7 +28,7 @@ from posd.upkeep.retention import Report
 STORED = ("storage_unavailable",)
 #: Parameter of the calls that show terminals.
 CHECK_FIRST = Parameter("check", at.FLAG, "`true`: first check terminals that were not checked recently", default=False)
-#: Media type of the response to `send`.
+#: Media type of a response that is the backup itself.
 OCTETS = "application/octet-stream"
 
 _OPERATOR_ROUTES = (

@@ -151,7 +151,7 @@ def newest_first(db: sqlite3.Connection) -> Iterator[Shift]:
 
 
 def newest_shift(db: sqlite3.Connection) -> Shift | None:
-    """Return the last closed shift."""
+    """Return the last closed shift, or None."""
     return next(newest_first(db), None)
 
 
@@ -161,7 +161,7 @@ def newest_shift(db: sqlite3.Connection) -> Shift | None:
 MOST = 2_000
 #: Number of changes of the feed that are read at a time.
 _CHANGES = 200
-#: Reasons of the first change of a payment, in the feed.
+#: Reasons that the first change of a payment can have in the feed.
 _BEGINS = ("intent", "orphan")
 
 #: Number of a shift, and what it has counted of a payment.
@@ -220,10 +220,10 @@ def _opened(db: sqlite3.Connection, context: RowContext) -> Generator[None, None
 def _changed(
     db: sqlite3.Connection, after: int, carried: Iterable[str]
 ) -> Generator[None, None, tuple[dict[str, bool], int, bool]]:
-    """Return the payments that changed after a number.
+    """Return the payments that changed after `after`, the number of the last change, and whether more follow.
 
-    The dictionary maps each payment to whether it began in this part. The number is that of the last change. The flag
-    is true if more changes follow.
+    The value of a payment is whether it began in this part of the feed. `carried`: payments that are included in any
+    case.
     """
     begun = dict.fromkeys(carried, False)
     least, up_to, place = len(begun), after, after
@@ -242,9 +242,9 @@ def _changed(
 
 
 def _known(db: sqlite3.Connection, sought: set[str]) -> Generator[None, None, tuple[dict[str, Counted], bool]]:
-    """Return the counted amounts of payments, and whether the first shift began after number 0.
+    """Return what shifts have counted of these payments, and whether the first shift began after number 0.
 
-    Older shifts are read until every payment is found.
+    Shifts are read from the newest until every payment is found.
     """
     known: dict[str, Counted] = {}
     begins_later = False

@@ -25,7 +25,7 @@ from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Commission, Part
 
-#: Seconds that a response waits for probes of terminals.
+#: Longest time for which a response waits for probes of terminals, in seconds.
 CHECK_SECONDS = 5.0
 #: Longest base URL, in characters.
 MAX_URL = 300
@@ -112,7 +112,7 @@ class TerminalCalls(msgspec.Struct, eq=False):
         return json_response(Terminals(list(self.fleet.documents(held, everything=query["all"]))))
 
     async def get_terminal(self, request: Request) -> Response:
-        """`GET /terminals/{serial}`."""
+        """`GET /terminals/{serial}`: one terminal, of the fleet or announced."""
         serial = parameters.path(request, parameters.SERIAL)
         self.fleet.request_probes()
         held = await self.context.read(rows.leases)

@@ -1,4 +1,4 @@
-"""App of the webhook listener. The app serves only callbacks to the LAN.
+"""App of the webhook listener. It serves only callbacks.
 
 Two checks precede the body: the path is a callback address, and its token belongs to it. Both checks use only the path,
 so a request of an unknown sender causes no look-up and no disk access. The channels share only this app. Each has its
@@ -41,12 +41,12 @@ ROOM_BYTES = 4 * 1024 * 1024
 #: Number of bytes of each body that are not counted. Events have a few thousand bytes, or 20,000 with the till's
 #: metadata.
 SMALL_BYTES = 24 * 1024
-#: Number of concurrent bodies of one subject with SMALL_BYTES not counted: one, and its retries after the terminal's
-#: time-out. All bytes of further bodies are counted.
+#: Number of concurrent bodies of one subject whose first SMALL_BYTES are not counted: one, and its retries after the
+#: terminal's time-out. All bytes of further bodies are counted.
 FREE_BODIES_OF_SUBJECT = 8
 #: Longest print webhook, in bytes. Such a webhook has five short fields (terminal API, Printing).
 MAX_PRINT_BYTES = 65_536
-#: Bounds of the histogram of callback durations, from the first byte to the response. Seconds.
+#: Bounds of the histogram of callback durations, from the first byte to the response, in seconds.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 log = structlog.get_logger("posd.webhooks")
@@ -88,7 +88,7 @@ class _Callback(msgspec.Struct, frozen=True):
 
 
 class BodyBudgetFull(Exception):
-    """Error: there is no room for more bodies at present."""
+    """Error if there is no room for a body at present."""
 
 
 class BodyBudget:

@@ -213,7 +213,7 @@ def _can_be(said: datetime, created: datetime, decided: datetime) -> bool:
 
 
 def _seconds(created: datetime, decided: datetime) -> Decimal | None:
-    """Return the duration in seconds, or None if a clock was set back."""
+    """Return the duration in seconds, or None if the clock was set back."""
     took = (decided - created) // timedelta(milliseconds=1)
     return Decimal(took).scaleb(-3) if took >= 0 else None
 
@@ -270,9 +270,9 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def feed_outcome(db: sqlite3.Connection, change: RecordedChange, *, metadata: bool) -> FeedOutcome | None:
-    """Return the outcome that a change of the feed has, or None if it has none, or retention removed the payment.
+    """Return the outcome in a change of the feed. Return None without one, or if retention removed the payment.
 
-    The outcome is that at the time of the change, even if a later change corrected it. `metadata`: whether to include
+    It is the outcome at the time of the change, even if a later change corrected it. `metadata`: whether to include
     the till's metadata.
     """
     if change.kind != "transaction" or change.result is None:

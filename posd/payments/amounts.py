@@ -17,7 +17,7 @@ from posd.records.request import MAX_FAULTS, RequestFault
 
 #: Members that are always sent. A missing member is sent as 0.
 REQUIRED = ("iva", "subtotal_iva", "subtotal_iva0")
-#: Name of the only member that is an object, and the names in that object.
+#: Name of the only member that is an object, and the names of its own members.
 NESTED = "extra_taxes"
 EXTRA_TAXES = ("airport_tax", "iac", "ice", "travel_agency")
 
@@ -117,9 +117,9 @@ def authorized(transaction: Transaction, event: TransactionEvent) -> Decimal | N
 
 
 def added_tip(transaction: Transaction, event: TransactionEvent) -> Decimal | None:
-    """Return the tip in an event, which the cardholder added.
+    """Return the tip that the cardholder added, from an event.
 
-    Return None if the event has none, or the unit is unknown.
+    Return None if the event has no tip, or the unit is unknown.
     """
     return _read(event.tip, transaction)
 

@@ -177,7 +177,7 @@ class ChainLinks:
         return dict(sorted(known.items()))
 
     def whole(self, transaction: Transaction) -> list[Transaction]:
-        """Return all transactions of a transaction's chain, this transaction first. It need not be recorded."""
+        """Return all transactions of a transaction's chain, this transaction first, even if it is not recorded."""
         found, waiting = {transaction.client_transaction_id: transaction}, [transaction]
         while waiting:
             item = waiting.pop()

@@ -34,7 +34,7 @@ from posd.payments.schedule import NotStartedProof
 
 
 class ProofCode(StrEnum):
-    """A condition of the proof that does not hold (local API, `missing_proof`)."""
+    """Condition that is missing for the proof that a transaction never started (local API, `missing_proof`)."""
 
     WAS_ACKNOWLEDGED = "was_acknowledged"
     SEARCH_NOT_CONFIRMED = "search_not_confirmed"

@@ -5,7 +5,7 @@ Elapsed time never decides an outcome.
 The reconciler receives every change after its COMMIT and keeps the data that `payments.schedule` needs. Each
 transaction has its own timer, so the cost of a change does not depend on the number of open transactions. There is one
 call at a time to each terminal, and at most `MAX_CALLS` at a time in total. So an outage or a restart with hundreds of
-open transactions causes no burst. Searches that an operator or a till waits for come first.
+open transactions causes no burst. A search that an operator or a till waits for comes before others.
 """
 
 import asyncio
@@ -318,7 +318,7 @@ class Reconciler(RecordService):
             case AddressLost() | AddressBack():
                 item.watch = msgspec.structs.replace(item.watch, callback_lost=isinstance(cause, AddressLost))
                 if after.phase is not Phase.STARTING:
-                    # Also when the address is back: the terminal may have stopped its retries.
+                    # posd also searches when the address is back, because the terminal may have stopped its retries.
                     self._want_soon(item, now)
             case _:
                 pass
@@ -455,7 +455,7 @@ class Reconciler(RecordService):
         return result
 
     def _plan(self, identity: str, result: SearchResult, wanted: bool) -> None:
-        """Plan the next search after the result of one, unless a search was requested meanwhile."""
+        """Plan the next search after the result of a search, unless a search was requested meanwhile."""
         item = self._watched.get(identity)
         if item is None or item.watch.search_at is not None:
             return

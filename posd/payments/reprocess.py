@@ -150,7 +150,8 @@ def _start_first(entries: list[journal.Journaled]) -> list[journal.Journaled]:
     """Move the attempt to start before a `TakenOver` or `Resolved` entry.
 
     A restore appends the journal of one database to that of another. If the other database had only the id of the
-    payment, its entry comes first, and the derivation would put the transaction in doubt again.
+    payment, that `TakenOver` or `Resolved` entry comes first, and the derivation would put the transaction in doubt
+    again.
     """
     start = next((at for at, item in enumerate(entries) if isinstance(item.entry, Attempted)), 0)
     taken = next((at for at, item in enumerate(entries) if isinstance(item.entry, TakenOver | Resolved)), start)

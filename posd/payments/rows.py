@@ -144,7 +144,7 @@ def insert(unit: WriteTransaction, transaction: Transaction) -> None:
 
 
 def keep_search(unit: WriteTransaction, transaction: Transaction) -> None:
-    """Store the time of a search that had the same result as the one before, without a journal entry."""
+    """Store the time of a search, without a journal entry. Its result was the same as that of the search before."""
     unit.db.execute(
         "UPDATE transactions SET last_search = ? WHERE client_transaction_id = ?",
         (*PAYMENT.stored(transaction, "last_search"), transaction.client_transaction_id),
@@ -311,7 +311,7 @@ def remove_unread(unit: WriteTransaction, client_transaction_ids: Iterable[str])
 
 
 def unread(db: sqlite3.Connection) -> dict[str, bool]:
-    """Return id -> whether it has the attention `outcome_unread`, of the payments with an unread approval."""
+    """Return the payments with an unread approval: id -> whether it has the attention `outcome_unread`."""
     query = (
         "SELECT client_transaction_id, instr(attention, ?) > 0 FROM unread_approvals"
         " JOIN transactions USING (client_transaction_id)"

@@ -49,7 +49,7 @@ LOST_TRIES = 60
 ABORTED_SECONDS = 3.0
 #: Largest fraction by which a pause is lengthened at random. The jitter spreads the searches after an outage.
 JITTER = 0.25
-#: Maximum number of doublings. After them any first pause has reached the longest pause.
+#: Maximum number of doublings of the first pause. It is enough to reach the longest pause from any first pause.
 _MAX_DOUBLINGS = 16
 
 

@@ -56,7 +56,7 @@ class Searching(RecordService):
         return known is not None and known.addresses.may_answer
 
     def found_another(self, db: sqlite3.Connection, terminal: str, client_transaction_id: str) -> bool:
-        """Whether the search on this terminal has ever found another transaction than this one."""
+        """Whether the search on this terminal has ever found a transaction other than `client_transaction_id`."""
         return terminal in self._fleet and rows.search_found_another(
             db, terminal, self._name(terminal), client_transaction_id
         )
@@ -99,7 +99,7 @@ class Searching(RecordService):
         return after, answer, asked
 
     async def known_to_work(self, terminal: str, client_transaction_id: str) -> bool:
-        """Return whether the search on a terminal has ever found another transaction than this one.
+        """Return whether the search on a terminal has ever found a transaction other than `client_transaction_id`.
 
         If it has not, try the search on the terminal's newest transaction that the acquirer decided.
         """
@@ -148,7 +148,7 @@ class Searching(RecordService):
     def _welcome(self, answer: Answer, terminal: str) -> Answer:
         """Return the result without elements of another merchant, or of a terminal outside the fleet.
 
-        Events of these are refused too.
+        posd refuses events of such elements too.
         """
         if not isinstance(answer, SearchHit):
             return answer

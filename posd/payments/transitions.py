@@ -395,7 +395,7 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
 def _bears_id(transaction: Transaction, answer: SearchFailed, now: datetime) -> Transaction:
     """Record that a search found an element with the transaction's id that cannot be used (`SearchFailed.bears_id`).
 
-    Then the proof that an open transaction never started is impossible. Unreadable data never changes an outcome.
+    After that, posd cannot prove that an open transaction never started. Unreadable data never changes an outcome.
     """
     if not answer.unreadable:
         transaction = _hear(transaction, answer.serial_number, "a search found it there", now)

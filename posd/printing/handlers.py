@@ -133,7 +133,7 @@ class PrintJobCalls:
     async def _document(self, job: model.PrintJob) -> documents.PrintJob:
         """Return a job with its reprints. If they cannot be read now, return the job without them.
 
-        In place of that, a 503 would mean that nothing was sent, which is wrong after a start.
+        A 503 would mean that nothing was sent, which is wrong after a start.
         """
         try:
             return await self.context.look_up(partial(documents.job_document, job=job))

@@ -98,8 +98,8 @@ class PrintInbox(RecordService):
         """Return why a webhook of a known job is refused, or None.
 
         The signature is checked with the key of the terminal that was asked. The signature of a webhook about an
-        unknown job is not checked, because a webhook has no serial. A webhook with a damaged id belongs to the job of
-        its address, as the token proves.
+        unknown job is not checked, because no serial tells which key to use. A webhook with a damaged id belongs to
+        the job of its address, as the token proves.
         """
         fault = self._fleet.webhook_fault(known.terminal, came.headers, came.body) if known.terminal else None
         ours = report.job_id is None or belongs(known, report.job_id)

@@ -160,7 +160,7 @@ class PrintJob(RecordState, frozen=True, kw_only=True):
 
     @property
     def asked_as(self) -> str:
-        """The id for polls of the terminal."""
+        """The id of the job in polls of the terminal."""
         return self.terminal_job_id or self.print_job_id
 
 

@@ -55,7 +55,7 @@ def begin(accepted: bool, limits: PrintConfig, now: float) -> PollPlan:
 
 
 def adopt(accepted: bool, age: float, told: bool, limits: PrintConfig, now: float) -> PollPlan:
-    """Return the plan for a job from an earlier daemon, which is polled at once.
+    """Return the plan for a job that an earlier daemon left open. The first poll is due at once.
 
     `age`: seconds by the wall clock since the terminal accepted the job, or since its start.
     """

@@ -128,7 +128,7 @@ def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | No
             )
         draft = msgspec.structs.replace(draft, reprint_of=original.print_job_id)
     if problem is not None:
-        raise problem  # identity_conflict, terminal_offline
+        raise problem  # it is identity_conflict or terminal_offline
     rows.begin(unit, draft, "intent")
     return draft, True
 

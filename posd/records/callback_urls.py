@@ -66,10 +66,12 @@ def make_key(path: Path) -> None:
 
 
 async def facing(terminal_url: str) -> str:
-    """Return this machine's address on the route to a terminal. The connect of a datagram socket sends nothing.
+    """Return this machine's address on the route to a terminal. Raise Problem terminal_offline without a route.
+
+    This sends nothing: the connect of a datagram socket only looks up the route.
 
     A link-local address is returned without its scope (`fe80::1`, not `fe80::1%eth0`), because the interface's name has
-    no meaning for the terminal. Raise Problem terminal_offline without a route.
+    no meaning for the terminal.
     """
     parts = urlsplit(terminal_url)
     hostname = unquote(parts.hostname or "")  # a URL has a scope as %25eth0 (RFC 6874)

@@ -100,7 +100,7 @@ class CallbackInbox(Generic[R]):
     def refuse(
         self, unit: WriteTransaction, identity: str, refusal: RefusedBody, came: ReceivedCallback
     ) -> CallbackReceipt:
-        """Refuse an unusable body. Store it in the quarantine if its `result` says so. Runs inside the commit."""
+        """Refuse an unusable body. If `refusal.result` says so, store it in the quarantine. Runs inside the commit."""
         known = self.kind.get(unit.db, identity)
         terminal = known.terminal if known is not None else None
         updates = known is not None and known.updates_terminal

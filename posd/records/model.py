@@ -131,9 +131,10 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]:
-    """Return a type of lines for these types of journal entries. It has those of their fields that have a description.
+    """Return a type of lines for these types of journal entries.
 
-    `name` and `words`: name and description of the type in the API.
+    The fields of the line are the entries' fields that have a description. `name` and `words`: name and description of
+    the type in the API.
     """
     literal: Any = Literal
     hints = get_type_hints(entries[0], include_extras=True)
@@ -151,7 +152,7 @@ def same_fields(kind: type[msgspec.Struct], *sources: object) -> dict[str, Any]:
 
 
 def own_line(kinds: Iterable[type[Line]], at: str, entry: msgspec.Struct) -> Line:
-    """Return the line for a journal entry. `line_of` has made the type of this line."""
+    """Return the line for a journal entry. Its type is one of `kinds`, which `line_of` has made."""
     kind: Any = next(kind for kind in kinds if type(entry) in kind.ENTRIES)
     return cast("Line", kind(at=at, kind=tag(entry), **same_fields(kind, entry)))
 

@@ -57,7 +57,7 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
 def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: ReceivedCallback) -> bool:
     """Store a refused body of an authentic callback, unless equal bytes are stored.
 
-    Return False if the limit of its subject is reached, and it is not stored.
+    Return False if the body is not stored, because the limit of its subject is reached.
     """
     kept, there = unit.db.execute(
         "SELECT count(*), coalesce(max(body = ?), 0) FROM quarantine WHERE channel = ? AND subject = ?",
@@ -70,7 +70,7 @@ def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: R
         (iso(came.at), channel, subject, reason, came.peer, came.body),
     )
     if carried := authentication.signature_headers(came.headers):
-        # For a later check of the signature: the headers, as Latin-1, and the digest of the body they belong to.
+        # A later check of the signature needs the headers (as Latin-1) and the digest of their body.
         headers = [(name.decode(), value.decode("latin-1")) for name, value in carried]
         signed = {"of": _digest(channel, subject, came.body), "headers": headers}
         marks.add(unit.db, iso(came.at), marks.SIGNED, signed)
@@ -103,7 +103,7 @@ _QUARANTINED = "SELECT id, received_at, channel, subject, reason, peer, body FRO
 
 
 def page(db: sqlite3.Connection, after: int, limit: int) -> list[QuarantineEntry]:
-    """Return the bodies with ids above `after`, ascending: at most `limit`, and at most one page by size."""
+    """Return the bodies with ids above `after`, ascending: at most `limit`, and no more bytes than fit one page."""
     rows = db.execute(f"{_QUARANTINED} WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
     return fill((QuarantineEntry(*row) for row in rows), lambda item: len(item.body))[0]
 

@@ -100,7 +100,7 @@ def meaning(value: Any) -> Any:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value that equals another such value only if both JSON values have the same meaning.
+    """Return a value for comparison by ==. Two results are equal only if both JSON values have the same meaning.
 
     In Python True equals 1, but in JSON true and 1 are different.
     """

@@ -36,7 +36,7 @@ def raw_json(name: str) -> RecordColumn:
 
 
 def as_json(name: str, kind: Any) -> RecordColumn:
-    """Return a column for a value of a type that is stored as JSON."""
+    """Return a column that stores values of the type `kind` as JSON."""
     return RecordColumn(name, lambda value: encode(value).decode(), msgspec.json.Decoder(kind).decode)
 
 

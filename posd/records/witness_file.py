@@ -26,8 +26,8 @@ SYNC_SECONDS = 60.0
 KEPT = 5000
 #: Size at which the file is rewritten, in bytes. KEPT payments take about half of this size.
 MOST_BYTES = 2 * 1024 * 1024
-#: Bytes that are allocated beyond that size. If the disk has no space for a rewrite, they are enough for some hundred
-#: payments.
+#: Bytes that are allocated beyond `MOST_BYTES`. If the disk has no space for a rewrite, they are enough for some
+#: hundred payments.
 SPARE_BYTES = MOST_BYTES // 4
 
 log = structlog.get_logger("posd.witness")

@@ -109,7 +109,7 @@ def read_announcement(
 
 
 def _serial(properties: Mapping[str, str | None], instance: str, keys: tuple[str, ...]) -> str:
-    """Return the serial: the value of the first of `keys` (in any case) that has one, else the instance name."""
+    """Return the serial: the value of the first of `keys` (regardless of case) that has one, else the instance name."""
     named = ((properties.get(key.lower()) or "").strip() for key in keys)
     serial = next((value for value in named if value), instance)
     if not serial or len(serial) > MAX_SERIAL or not _plain(serial):

@@ -42,7 +42,7 @@ class OutgoingRequest:
     def with_headers(self, values: Mapping[str, str]) -> "OutgoingRequest":
         """Return a copy with these headers.
 
-        The new headers replace headers of the same name, in any case (RFC 9110, 5.1).
+        The new headers replace headers of the same name, regardless of case (RFC 9110, 5.1).
         """
         replaced = {name.lower() for name in values}
         kept = {name: value for name, value in self.headers.items() if name.lower() not in replaced}

@@ -43,7 +43,7 @@ class InterfaceSelection(msgspec.Struct, frozen=True):
 
     @property
     def interfaces(self) -> list[str | int]:
-        """Arguments for the library."""
+        """Arguments for the mDNS library."""
         return [item for _, item in self.spoken]
 
 

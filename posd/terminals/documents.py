@@ -82,7 +82,10 @@ STATES: Mapping[CandidateVerdict, State] = {
 
 
 def terminal_document(terminal: FleetTerminal, transaction: str | None, no_address: str) -> Terminal:
-    """Return a terminal of the fleet. `transaction`: the payment that holds it. `no_address`: why it has no address."""
+    """Return a terminal of the fleet.
+
+    `transaction`: the payment that the terminal is busy with. `no_address`: why the terminal has no address.
+    """
     addresses, best = terminal.addresses, terminal.addresses.best
     believed = next((claim for claim in addresses.claims if best is None or claim.has(best.base_url)), None)
     announcement = believed.announcement if believed else None

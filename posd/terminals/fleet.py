@@ -290,11 +290,11 @@ class Fleet:
         }
 
     def document(self, terminal: FleetTerminal, held: Mapping[str, str]) -> Terminal:
-        """Return a terminal as in the local API. `held`: terminal -> transaction that holds it."""
+        """Return a terminal as in the local API. `held`: terminal -> transaction that it is busy with."""
         return terminal_document(terminal, held.get(terminal.serial), self.state.no_address)
 
     def documents(self, held: Mapping[str, str], *, everything: bool) -> Iterator[Terminal]:
-        """Yield the terminals as in the local API. `held`: terminal -> transaction that holds it.
+        """Yield the terminals as in the local API. `held`: terminal -> transaction that it is busy with.
 
         `everything`: whether to include announced terminals outside the fleet.
         """
@@ -345,7 +345,7 @@ MAX_LOST_SECONDS = 60.0
 LOST_LOOKS = 12
 #: Probes without a reason start at multiples of this time (s, monotonic clock), so that the probes of a fleet coincide.
 TOGETHER_SECONDS = 20.0
-#: A shorter pause is not moved to such a multiple. In units of `TOGETHER_SECONDS`.
+#: The end of a shorter pause is not moved to such a multiple. In units of `TOGETHER_SECONDS`.
 TOGETHER_PAUSES = 10
 
 
@@ -363,7 +363,7 @@ class ProbeState(msgspec.Struct):
     wanted: bool = False
 
     def begin(self, now: float, every: float) -> None:
-        """Record the start of a probe, which also meets a request for a probe."""
+        """Record the start of a probe. A requested probe then counts as made."""
         self.last, self.every, self.wanted = now, every, False
 
     def record(self, now: float, *, reached: bool) -> None:

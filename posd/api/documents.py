@@ -269,7 +269,7 @@ class Counters(msgspec.Struct, frozen=True):
     attention: Annotated[int, Meta(description="open attentions of payments")]
     open_print_jobs: Annotated[int, Meta(description="print jobs that have not ended")]
     print_attention: Annotated[int, Meta(description="open attentions of print jobs")]
-    quarantine: Annotated[int, Meta(description="callbacks with a valid address that were refused")]
+    quarantine: Annotated[int, Meta(description="callbacks with a valid token that were refused")]
 
 
 class Disk(msgspec.Struct, frozen=True):

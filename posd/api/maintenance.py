@@ -172,7 +172,7 @@ class ClockRequest(msgspec.Struct, frozen=True):
     note: Annotated[
         str,
         WireFormat(Annotated[str, Meta(max_length=MAX_NOTE_CHARACTERS)] | None),
-        Meta(description="a note to store with the confirmation; may be empty"),
+        Meta(description="a note to store; may be empty"),
     ] = ""
 
 

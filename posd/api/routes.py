@@ -71,7 +71,7 @@ _OPERATOR_ROUTES = (
         "GET",
         "/v1/restore",
         "get_restore",
-        "Show each restore, and each start with an older database, that no operator has confirmed.",
+        "Show each restore, and each time that the database had gone back, that no operator has confirmed.",
         {200: AnswerSpec("what no operator has confirmed", documents.Restores)},
         STORED,
     ),
@@ -242,7 +242,7 @@ SERVICE_ROUTES = (
         "GET",
         "/v1/health",
         "get_health",
-        "Show whether posd is healthy, with each check in words.",
+        "Show whether posd is healthy, and each check.",
         {
             200: AnswerSpec("`ok` or `degraded`: payments are possible", documents.Health),
             503: AnswerSpec("`failing`", documents.Health),

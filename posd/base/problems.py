@@ -71,7 +71,7 @@ class ProblemRow(msgspec.Struct, frozen=True):
 UNKNOWN_ID: Mapping[str, Any] = {
     "never_started": Annotated[
         bool,
-        Meta(description="`true`: nothing was ever sent under this id. Otherwise an earlier call may have started it"),
+        Meta(description="`true`: nothing was ever sent under this id. Otherwise an earlier call may have used it"),
     ],
     "records_missing_from": Annotated[
         Moment | None,

@@ -250,7 +250,7 @@ PATH: Mapping[str, Parameter] = {item.name: item for item in (TRANSACTION_ID, PR
 
 #: Parameters of queries.
 TIMEOUT = Parameter(
-    "timeout", SECONDS, "answer 202 after this many seconds; it means only that the payment is still open", example=30
+    "timeout", SECONDS, "answer 202 after this many seconds; it means only that the end is not known yet", example=30
 )
 PHASE = Parameter("phase", one_of(Phase), "only those in this phase", example="active")
 OPEN = Parameter("open", FLAG, "`true`: only those that are not final", default=False)

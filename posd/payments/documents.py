@@ -108,7 +108,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     next_step: NextStepNow
     display: DisplayNow
     abortable: Annotated[bool, Meta(description="whether an abort is possible now")]
-    released: Annotated[bool, Meta(description="an operator or a till has freed its terminal")]
+    released: Annotated[bool, Meta(description="whether an operator or a till has freed the terminal")]
     missing_proof: MissingNow
     amount: AmountAsked
     metadata: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="from the till's request, unchanged")]
@@ -139,7 +139,7 @@ class Event(msgspec.Struct, frozen=True):
     seq: Annotated[int, Meta(description="its number within the payment, in the order of arrival")]
     received_at: Annotated[Moment, Meta(description="when it arrived")]
     verdict: Annotated[str, WireFormat(Verdict), Meta(description="its effect; `applied` changed the transaction")]
-    event: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the event as received; see `final_event`")]
+    event: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="as received; see `Outcome.final_event`")]
 
 
 class Events(msgspec.Struct, frozen=True):
@@ -157,7 +157,7 @@ class EventLine(Line, frozen=True, kw_only=True):
     """An event of the terminal arrived."""
 
     kind: Literal["event"] = "event"
-    seq: Annotated[int, Meta(description="its place in `events`")]
+    seq: Annotated[int, Meta(description="`seq` of the event")]
     status: Annotated[str, Meta(description="the state in the event, known or not")]
     verdict: Annotated[str, WireFormat(Verdict), Meta(description="its effect")]
 

@@ -103,7 +103,7 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
     differs: Annotated[bool, Meta(description="whether the authorized amount differs from the requested one")]
     by_person: Annotated[bool, Meta(description="whether an operator decided it")]
     unsure: Annotated[bool, Meta(description="whether an operator decided it, or its outcome was corrected")]
-    was: Annotated[Result | None, Meta(description="its first outcome, null if it is the same")]
+    was: Annotated[Result | None, Meta(description="result of its first outcome, null if it is the same")]
     clock_wrong: Annotated[bool, Meta(description="whether the terminal reported an impossible time")]
     abortable: Annotated[bool, Meta(description="whether an abort is possible now")]
     attention: Annotated[tuple[Attention, ...], Meta(description="what an operator should check")]
@@ -137,7 +137,7 @@ class ReportSum(msgspec.Struct, frozen=True, kw_only=True):
     of: Annotated[Of | UnsetType | None, Meta(description="money or a reservation, if sums are by type")] = UNSET
     brand: Annotated[str | UnsetType | None, Meta(description="brand of the card, if sums are by brand")] = UNSET
     day: Annotated[str | UnsetType, Meta(description="YYYY-MM-DD, if sums are by day")] = UNSET
-    hour: Annotated[str | UnsetType, Meta(description="hour of the clock, two digits")] = UNSET
+    hour: Annotated[str | UnsetType, Meta(description="two digits, if sums are by hour")] = UNSET
     starts_at: Annotated[
         Moment | UnsetType | None,
         Meta(description="for one day: when that hour began, since it can occur twice; else null"),
@@ -164,7 +164,7 @@ class ReservedSum(msgspec.Struct, frozen=True):
     became: Annotated[str | None, Meta(description="their present state")]
     of: Annotated[Of | None, Meta(description="what they move: money or a reservation")]
     currency: Currency
-    number: Annotated[int, Meta(description="how many")]
+    number: Annotated[int, Meta(description="number of operations")]
     amount: Annotated[Exact, Meta(description="their sum; a release is negative")]
 
 
@@ -174,7 +174,7 @@ class CertaintySum(msgspec.Struct, frozen=True):
     standing: Annotated[Certainty, Meta(description="certainty of the amounts")]
     currency: Currency
     in_total: Annotated[bool, Meta(description="whether they are in the totals")]
-    number: Annotated[int, Meta(description="how many")]
+    number: Annotated[int, Meta(description="number of payments")]
     amount: Annotated[Exact, Meta(description="their sum, without unknown amounts")]
     unknown: Annotated[int, Meta(description="number of payments of unknown amount")]
 
@@ -196,13 +196,13 @@ class Duration(msgspec.Struct, frozen=True):
 
     least: Annotated[int, Meta(description="lower bound in seconds")]
     below: Annotated[int | None, Meta(description="upper bound in seconds; null: none")]
-    count: Annotated[int, Meta(description="how many")]
+    count: Annotated[int, Meta(description="number of operations")]
 
 
 class Durations(msgspec.Struct, frozen=True):
     """Time from the till's request to the terminal's final report, in seconds. Without payments, times are null."""
 
-    count: Annotated[int, Meta(description="how many")]
+    count: Annotated[int, Meta(description="number of operations")]
     median: Annotated[Decimal | None, Meta(description="half of them took at most this long")]
     p95: Annotated[Decimal | None, Meta(description="95 % of them took at most this long")]
     longest: Annotated[Decimal | None, Meta(description="duration of the longest")]

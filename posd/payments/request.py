@@ -74,7 +74,7 @@ _NEED_NONE = " and ".join(f"a {kind}" for kind, row in OPERATIONS.items() if not
 
 
 class StartRequest(msgspec.Struct, frozen=True):
-    """Parsed request of a till to start an operation.
+    """Request of a till to start an operation.
 
     `terminal` is None if the till named none. `amount`, `metadata` and `options` are JSON texts.
     """

@@ -85,7 +85,7 @@ class WebhookLine(Line, frozen=True, kw_only=True):
     status: Annotated[str, Meta(description="the state in the webhook, known or not")]
     error_code: Annotated[str | None, Meta(description="the terminal's, if `FAILED`")]
     error_message: Annotated[str | None, Meta(description="the terminal's, if `FAILED`")]
-    body: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the webhook as received; see `final_event`")]
+    body: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the webhook as received, tokens redacted")]
 
 
 class PollLine(Line, frozen=True, kw_only=True):

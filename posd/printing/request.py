@@ -38,7 +38,7 @@ Decision = Resolved | Dismissed
 
 
 class PrintRequest(msgspec.Struct, frozen=True):
-    """Parsed request of a till to print.
+    """Request of a till to print a document.
 
     `terminal` is None if the till named none. `document` is a JSON text.
     """

@@ -185,7 +185,7 @@ def facts_of(attempt: Attempt) -> dict[str, Any]:
 
 TAKEN_OVER_LINE = line_of(
     "TakenOverLine",
-    "It was taken over, in doubt: from the replaced database, from the witness, or from a list of ids.",
+    "posd took it over, in doubt, from the replaced database, the witness or a list of ids.",
     TakenOver,
 )
 QUARANTINED_LINE = line_of(

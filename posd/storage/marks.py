@@ -79,9 +79,9 @@ class Restored(msgspec.Struct, frozen=True):
     ids_taken_over: Annotated[
         int, Meta(description="ids that only the list had; these payments were taken over in doubt")
     ] = 0
-    newest_at: Annotated[Moment | None, Meta(description="the newest change in the backup, null if there is none")] = (
-        None
-    )
+    newest_at: Annotated[
+        Moment | None, Meta(description="time of the newest change in the backup, null if there is none")
+    ] = None
     latest: Annotated[Moment | None, Meta(description=LATEST)] = None
 
     @property

@@ -19,7 +19,7 @@ class Claim(msgspec.Struct, frozen=True):
     """Another address at which the terminal is announced."""
 
     base_url: Annotated[str, Meta(description="the address")]
-    same_device: Annotated[bool, Meta(description="another address of the device in use")]
+    same_device: Annotated[bool, Meta(description="whether this is another address of the device in use")]
     last_seen: Annotated[Moment, Meta(description="time of the last announcement")]
     state: Annotated[
         State,

@@ -158,7 +158,7 @@ class Claimant(msgspec.Struct, frozen=True):
         OPEN,
         Meta(description="source of the claim; `trusted`: it was used last, and is not announced now"),
     ]
-    since: Annotated[Moment | None, Meta(description="time since which it is known, null before the first check")]
+    since: Annotated[Moment | None, Meta(description="when the address became known, null before the first check")]
     proof: ProofWord
 
 

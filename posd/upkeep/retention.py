@@ -354,7 +354,7 @@ class Removed(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """Result of a run.
+    """Result of a removal of old records.
 
     `kept`: reason -> number of records created before `before` that are kept. `bytes_returned` is None if the database
     cannot shrink: new payments use its free pages.

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Most incomplete lanes that the totals name.
+#: Maximum number of incomplete lanes that the totals name.
 NAMED = 10
 
-#: Packages for `posd collect` besides posd: module -> package.
+#: Packages that `posd collect` needs in addition to posd: module -> package.
 PACKAGES = {"nats": "nats-py", "psycopg": "psycopg"}
 
 
@@ -187,7 +187,7 @@ def _note_gap(output: Output, gap: "TotalsGap") -> None:
 
 
 def _code(currency: str | None) -> str:
-    """Return a currency as letters and digits, so that no cell of it is a formula."""
+    """Return a currency with "?" for all but letters and digits. So a spreadsheet reads no CSV cell as a formula."""
     return "".join(letter if letter.isascii() and letter.isalnum() else "?" for letter in currency or "")
 
 
@@ -214,7 +214,7 @@ def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, sin
         output.json(msgspec.json.encode({"ids": [dict(zip(names, row, strict=True)) for row in rows]}))
         return
     for row in rows:
-        if row[0].isprintable():  # a lane with faulty data must not damage the list
+        if row[0].isprintable():  # faulty data of a lane must not add lines to the list
             click.echo("\t".join(part if part and part.isprintable() else "" for part in row).rstrip("\t"))
 
 
@@ -250,7 +250,7 @@ def retire(ctx: click.Context, output: Output, lane: str, merchant: str | None) 
 
 
 def how_to_get() -> str:
-    """Return how to install missing packages, empty if none is missing."""
+    """Return how to install the missing packages, or "" if none is missing."""
     if find_spec("posd.collect") is None:
         return "it is in the package posd-fleet: sudo apt-get install ./posd-fleet_VERSION_all.deb"
     absent = [package for module, package in PACKAGES.items() if find_spec(module) is None]
@@ -264,7 +264,7 @@ def _config(ctx: click.Context) -> Config:
 
 
 def _tried(output: Output, work: Coroutine[Any, Any, T]) -> T:
-    """Run it. A missing or refusing server becomes a message and an exit code."""
+    """Run `work`, and return its result. Raise Failure if a server is unreachable or refuses something."""
     import psycopg
 
     from posd.collect.collector import words_of
@@ -292,7 +292,7 @@ def _tried(output: Output, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _asked(config: Config, output: Output, ask: "Callable[[AsyncConnection[Any]], Coroutine[Any, Any, T]]") -> T:
-    """Query the tables."""
+    """Connect to PostgreSQL, check the tables, and return the result of `ask`. Raise Failure."""
     import psycopg
 
     from posd.collect.store import CollectorStore
@@ -328,7 +328,7 @@ async def _once(config: Config, from_start: bool, output: Output) -> Any:
 
 
 def _how(lane: Any) -> str:
-    """Return the state of a lane in one or two words."""
+    """Return the state of a lane in a few words."""
     if lane.retired_at is not None:
         return "closed"
     if lane.silent:

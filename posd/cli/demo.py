@@ -43,25 +43,26 @@ from posd.sandbox import LOOPBACK, STOP_SECONDS, Program, Sandbox, SandboxFailed
 
 Document = Mapping[str, Any]
 
-#: Actors in the timeline.
+#: Senders and receivers in the timeline.
 TILL, POSD, TERMINAL = "till", "posd", "terminal"
-#: Charges of the demo, one payment for each usual end: result, scenario, amount.
+#: Charges of the demo, one for each usual result: result, scenario, amount.
 PLANS: Sequence[tuple[str, str, Mapping[str, Decimal]]] = (
     ("approved", "approve-contactless", {"subtotal_iva": Decimal("10.00"), "iva": Decimal("1.20")}),
     ("declined", "decline", {"subtotal_iva": Decimal("0.2"), "iva": Decimal("0.1")}),
     ("canceled", "cancel-by-cardholder", {"subtotal_iva0": Decimal("10.10")}),
 )
-#: A payment with a person takes 8 to 33 s (terminal API, Lifecycle). At this speed a payment takes 1 to 3 s.
+#: Factor by which the terminal is faster than real. A real payment takes 8 to 33 s (terminal API, Lifecycle). At this
+#: speed a payment takes 1 to 3 s.
 DEFAULT_SPEED = 10.0
-#: Seconds at speed 1: the longest simulated payment, with a margin. A payment that takes longer shows a fault.
+#: Longest time of a simulated payment at speed 1, in seconds, with a margin. If a payment takes longer, the demo fails.
 LONGEST_CHARGE_SECONDS = 60.0
-#: Seconds that the machine itself may need for a charge, at any speed of the customer.
+#: Seconds that a slow machine may need for a charge in addition, at any speed.
 CHARGE_MARGIN_SECONDS = 15.0
 #: Seconds between two checks that both processes run.
 CHECK_SECONDS = 0.5
-#: Seconds that discovery may take. It usually takes about two. If it takes longer, multicast does not work here.
+#: Time-out of discovery in seconds. It usually takes about two. After the time-out, multicast does not work here.
 DISCOVERY_SECONDS = 6.0
-#: Characters of a line on paper, and prefix of each line on the screen.
+#: Number of characters of a line on paper, and prefix of the line on the screen.
 WIDTH = 32
 PAPER_MARGIN = " " * 33 + "| "
 #: Members of an amount -> their names on a receipt.
@@ -117,7 +118,7 @@ def demo(output: Output, keep: bool, speed: float, no_mdns: bool, no_charges: bo
                 return
             sandbox = _sandbox(speed, keep=keep, announce=not no_mdns, charges=not no_charges)
             stack.callback(sandbox.close)
-            # Stopping takes a few seconds. A second Ctrl-C must not leave processes behind.
+            # The stop takes a few seconds. A second Ctrl-C must not interrupt it, and leave processes behind.
             stack.callback(_ignore_signals)
             try:
                 _play(output, sandbox, () if no_charges else PLANS, keep=keep)
@@ -146,13 +147,13 @@ def _ignore_signals() -> None:
 def _sandbox(speed: float, *, keep: bool, announce: bool, charges: bool) -> Sandbox:
     if not charges:
         return Sandbox(speed=speed)
-    # Another demo on this machine announces its terminal on the same loopback interface.
+    # Another demo on this machine may announce a terminal on the same loopback interface, so the serials must differ.
     serial = f"DEMO-{secrets.token_hex(3).upper()}"
     return Sandbox(speed=speed, serial=serial, patient=not keep, announce=announce, address_known=False)
 
 
 class Timeline:
-    """Timeline of one action, printed as it happens. The time begins when the object is made."""
+    """Timeline of one charge or print job, printed step by step. Times are relative to the creation of the object."""
 
     def __init__(self, output: Output) -> None:
         self.steps: list[dict[str, Any]] = []
@@ -160,7 +161,7 @@ class Timeline:
         self._began = datetime.now(UTC)
 
     def add(self, sender: str, receiver: str, what: str, style: str = "", *, at: datetime | None = None) -> None:
-        """Add a line. `at`: the daemon's time of the step; now by default."""
+        """Add a step. `at`: time of the step on the daemon's clock; None: now."""
         seconds = max(0.0, ((at or datetime.now(UTC)) - self._began).total_seconds())
         self.steps.append({"offset_seconds": round(seconds, 3), "from": sender, "to": receiver, "what": what})
         self._output.line(f"  {seconds:6.2f} s  {sender:>8} -> {receiver:<8}  {what}", style)
@@ -224,7 +225,7 @@ def _play(
 
 
 def _faults(result: str, amount: Mapping[str, Decimal], outcome: Document) -> list[str]:
-    """Return the difference of a charge from its plan, if there is one."""
+    """Return how the outcome of a charge differs from its plan: no text or one."""
     if outcome["result"] != result:
         return [f"the charge of {money(total(amount))} should be {result}, and is {outcome['result']}"]
     authorized = outcome["authorized_amount"]
@@ -234,7 +235,10 @@ def _faults(result: str, amount: Mapping[str, Decimal], outcome: Document) -> li
 
 
 def _discover(output: Output, sandbox: Sandbox) -> str:
-    """Wait until posd has found the terminal. Otherwise write the address into the configuration."""
+    """Wait until posd has found the terminal by mDNS. After a time-out, write its address into the configuration.
+
+    Return "mdns" or "config".
+    """
     try:
         found = sandbox.wait_for_log("discovery.found", terminal=sandbox.serial, timeout=DISCOVERY_SECONDS)
     except TimeoutError:
@@ -307,7 +311,7 @@ def _print(sandbox: Sandbox, timeline: Timeline, text: str, reference: str) -> D
 
 
 def _receipt_text(amount: Mapping[str, Decimal], outcome: Document) -> str:
-    """Write the receipt of an approved charge."""
+    """Return the text of the receipt of an approved charge."""
     details = outcome["receipt"] or {}
     rows = [
         *((LABELS[name], f"{value:.2f}") for name, value in amount.items()),
@@ -350,16 +354,16 @@ def _keep(output: Output, sandbox: Sandbox) -> None:
     raise SandboxFailed(f"posd ended by itself with exit code {code}")
 
 
-# The demo of a fleet.
+# `posd demo --fleet`: several lanes and head office.
 
-#: Folders of the servers on Debian, which are not in PATH.
+#: Folders in which Debian installs the servers, and which are not in PATH.
 PLACES = ("/usr/sbin", *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)))
 INSTALL = "sudo apt-get install nats-server postgresql"
 PROGRAMS = ("nats-server", "initdb", "postgres")
-#: Seconds for a server's start, and until head office has the lanes' payments.
+#: Time-outs in seconds: of a payment, and of the wait until head office has the payments.
 START_SECONDS = 30.0
 COMPLETE_SECONDS = 30.0
-#: Payments of each lane: before a lane is cut off, during that, and afterwards, as (amount, scenario).
+#: Payments of each lane as (amount, scenario): before the last lane is cut off, while it is, and afterwards.
 FIRST = ((Decimal("11.20"), "approve-contactless"), (Decimal("4.50"), "approve-contactless"))
 SECOND = ((Decimal("20.00"), "decline"), (Decimal("7.35"), "approve-contactless"))
 THIRD = ((Decimal("3.10"), "approve-contactless"),)
@@ -370,7 +374,7 @@ def _find(program: str) -> str | None:
 
 
 class _Fleet:
-    """All processes of the demo of a fleet. `stack` ends them."""
+    """All processes of `posd demo --fleet`. `stack` ends them."""
 
     def __init__(self, output: Output, stack: ExitStack, lanes: int) -> None:
         """Raise SandboxFailed if a program is missing."""
@@ -382,7 +386,7 @@ class _Fleet:
         self._stack = stack
         self._directory = temporary_directory()
         stack.callback(shutil.rmtree, self._directory, ignore_errors=True)
-        self._directory.chmod(0o711)  # PostgreSQL does not run as root
+        self._directory.chmod(0o711)  # PostgreSQL runs as another user, and needs access
         self._lanes = {f"lane-{number}": Sandbox(serial=f"FLEET-{number}") for number in range(1, lanes + 1)}
         self._threads = stack.enter_context(ThreadPoolExecutor(lanes))
         self._relays: dict[str, Program] = {}
@@ -390,7 +394,7 @@ class _Fleet:
         self._config = self._directory / "office.toml"
 
     def play(self) -> None:
-        """Show the fleet. Raise SandboxFailed with the reason."""
+        """Run the demo. Raise SandboxFailed with the reason."""
         output, lanes = self._output, list(self._lanes)
         output.line(f"posd demo: {len(lanes)} lanes, and head office, on this machine", "bold")
         output.line()
@@ -411,7 +415,10 @@ class _Fleet:
     def _play_round(
         self, title: str, payments: Sequence[tuple[Decimal, str]], complete: Collection[str], what: str
     ) -> None:
-        """Make payments on every lane, and wait until head office has all of the lanes in `complete`."""
+        """Make payments on every lane. Then wait until head office has all payments of the lanes in `complete`.
+
+        `what`: the text of that wait.
+        """
         self._output.line()
         self._output.line(title, "bold")
         list(self._threads.map(lambda lane: self._charge(lane, payments), self._lanes))
@@ -420,7 +427,7 @@ class _Fleet:
         self._output.table(columns, self._rows())
 
     def _rows(self) -> list[tuple[str, Number, Number, str, str]]:
-        """Return head office's state of each lane."""
+        """Return the row of each lane in the table: its name, its newest change, and what head office has of it."""
         found = {lane["lane"]: lane for lane in self._run("collect", "--check", "--json")["lanes"]}
         rows = []
         for name, sandbox in self._lanes.items():
@@ -507,7 +514,7 @@ class _Fleet:
             self._output.line(f"  {lane}  {money(amount):>6}  {word}")
 
     def _run(self, *arguments: str, config: Path | None = None) -> Any:
-        """Return the JSON output of a command, or None if it failed."""
+        """Return the JSON output of a posd command, or None if it failed."""
         done = subprocess.run(  # noqa: S603 - this program, with arguments made here
             [sys.executable, "-P", "-m", "posd", "--config", str(config or self._config), *arguments],
             capture_output=True,
@@ -516,17 +523,17 @@ class _Fleet:
         return json.loads(done.stdout, parse_float=Decimal) if done.returncode in (0, 1) and done.stdout else None
 
     def _wait(self, what: str, done: Callable[[], bool]) -> None:
-        """Wait until head office has all changes. Raise SandboxFailed."""
+        """Wait until `done` returns true, and print `what`. Raise SandboxFailed after COMPLETE_SECONDS."""
         began = time.monotonic()
         with self._output.busy(what):
             while not done():
                 if time.monotonic() - began > COMPLETE_SECONDS:
                     raise SandboxFailed(f"it took longer than {COMPLETE_SECONDS:.0f} s until {what}")
-                time.sleep(0.1)  # the tables send no notice of a change
+                time.sleep(0.1)  # PostgreSQL sends no notice when a table changes
         self._output.line(f"  {what}, after {time.monotonic() - began:.1f} s", "green")
 
     def _show_totals(self) -> None:
-        """Show the totals of head office beside those of the lanes' own reports. Raise SandboxFailed."""
+        """Show each lane's totals at head office and in its own report. Raise SandboxFailed if they differ."""
         days = ("--to", "today", "--timezone", "UTC", "--json")
         office = dict.fromkeys(self._lanes, (0, ZERO))
         for row in self._run("collect", "totals", "--day", "yesterday", *days)["totals"]:

@@ -1,7 +1,7 @@
 """Entry point of the `posd` command.
 
-The daemon must start quickly and use little memory; the command line parser does neither. So a plain `posd run` is
-recognised here. Everything else, including its help and usage errors, goes to `posd.cli.main`.
+The daemon must start fast and use little memory, and the command line parser is slow and large. So a plain `posd run`
+is recognised here, without the parser. Everything else, including help and usage errors, goes to `posd.cli.main`.
 """
 
 import os
@@ -12,14 +12,14 @@ from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE
 
 
 def main() -> None:
-    """Run the command of the command line. Does not return."""
+    """Run the command of the command line, and exit."""
     config_path = daemon_config(sys.argv[1:])
     if config_path is not None:
         try:
             from posd.cli.run import run
 
             run(config_path)
-        except KeyboardInterrupt:  # a signal before the orderly stop was installed
+        except KeyboardInterrupt:  # Ctrl-C before the daemon handles signals
             sys.exit(1)
     from posd.cli.app.context import open_streams
     from posd.cli.main import main as command
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def daemon_config(words: Sequence[str]) -> str | None:
-    """Return the configuration file of a plain `posd run`; None for other command lines."""
+    """Return the configuration file of a plain `posd run`, or None for any other command line."""
     match list(words):
         case ["run"]:
             return os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE

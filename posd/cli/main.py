@@ -1,6 +1,6 @@
 """The `posd` command: one file for each command group, imported when a command is called.
 
-The table below has the module of each command. A plain `posd run` is handled by `posd.cli.entry`.
+`posd.cli.entry` handles a plain `posd run` itself.
 """
 
 import os
@@ -16,7 +16,7 @@ from posd.cli.app.completion_words import files
 from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, OutputLost
 from posd.cli.app.lazy import READABLE_COLUMNS, LazyGroup, groups
 
-#: Module -> its commands, by their attributes: `print_jobs` is the command `print-jobs`, and `await_` is `await`.
+#: Module -> attributes with its commands: `print_jobs` is the command `print-jobs`, and `await_` is `await`.
 MODULES: Mapping[str, str] = {
     "main": "run",
     "demo": "demo",
@@ -41,7 +41,7 @@ MODULES: Mapping[str, str] = {
     "relay": "relay",
     "collect": "collect",
 }
-#: command -> "module:attribute" of its click command, or of a table of commands. `groups.toml` has their order.
+#: Command -> "module:attribute" of its click command, or of a mapping from names to commands.
 COMMANDS: Mapping[str, str] = {
     name.rstrip("_").replace("_", "-"): f"posd.cli.{module}:{name}"
     for module, names in MODULES.items()
@@ -50,10 +50,10 @@ COMMANDS: Mapping[str, str] = {
 
 
 class Commands(LazyGroup):
-    """Group of all commands. The help shows the commands in groups. An error of any command becomes one message."""
+    """Group of all commands. The help lists them as in `groups.toml`. An error of any command becomes one message."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
-        """Write the commands in their groups, without importing them."""
+        """Write the list of commands in groups, without importing them."""
         most = max(map(len, COMMANDS))
         for title, commands in groups().items():
             with formatter.section(title):
@@ -72,17 +72,17 @@ class Commands(LazyGroup):
 
 @contextmanager
 def _message(ctx: click.Context) -> Iterator[None]:
-    """Turn an error into one message and an exit code, never a traceback."""
+    """Turn an error of the block into one message and an exit code. There is no traceback."""
     try:
         yield
     except (click.exceptions.Exit, click.exceptions.NoArgsIsHelpError, click.Abort):
         raise
     except Exception as error:
-        if isinstance(error, OutputLost) and error.nobody_reads:  # as in: posd list | head
+        if isinstance(error, OutputLost) and error.nobody_reads:  # the reader has closed the pipe: posd list | head
             raise click.exceptions.Exit(1) from error
         if os.environ.get("POSD_DEBUG") and not isinstance(error, click.ClickException):  # a traceback for a developer
             raise
-        from posd.cli.app.errors import explain  # completion does not need it
+        from posd.cli.app.errors import explain  # here, because completion does not need it
 
         raise explain(error, ctx) from error
 

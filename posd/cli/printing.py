@@ -1,4 +1,4 @@
-"""`posd print` and `posd print-jobs`: display of print jobs, and building one from a text or a document."""
+"""`posd print` and `posd print-jobs`: display of print jobs, and start of one from a text or a document."""
 
 import sys
 import uuid
@@ -57,14 +57,14 @@ def state(job: Mapping[str, Any]) -> str:
 
 
 def meaning(job: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a final print job's style and its meaning."""
+    """Return the style and the meaning of a final print job's end."""
     end = _end(job)
     known = end is not chosen("printed")["unknown"]
     return "green" if job["status"] == "COMPLETED" else "red" if known else "yellow", end["means"]
 
 
 def next_step(job: Mapping[str, Any]) -> Advice:
-    """Return the advice on a print job now."""
+    """Return the advice on a print job in its present state."""
     if job["phase"] != "final":
         return known_advice("printing")
     return known_advice("printed" if job["status"] == "COMPLETED" else "print_again")
@@ -76,7 +76,7 @@ def attention_advice(code: str) -> Advice:
 
 
 def _end(job: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the words for the end of a print job, by its status and its source."""
+    """Return the texts for the end of a print job, by its status and `decided_by`."""
     ends, status, by = chosen("printed"), job["status"], job["decided_by"]
     found: Mapping[str, str] = ends.get(f"{status} {by}") or ends.get(status or by) or ends["unknown"]
     return found
@@ -90,7 +90,7 @@ class PrintProgress(Progress):
         self._status: str | None = None
 
     def show(self, update: Update) -> None:
-        """Write the text of one update of `waiting.follow_print_job`."""
+        """Write the text of one update of `follow_print_job`."""
         if isinstance(update, Disconnected):
             self.away(update.reason)
         elif isinstance(update, CurrentState):
@@ -123,13 +123,13 @@ def job_pairs(job: Mapping[str, Any]) -> list[Pair]:
 
 
 def error_text(job: Mapping[str, Any]) -> str:
-    """Write why a print job failed: the printer's message and its code; empty if both are missing."""
+    """Return why a print job failed: the printer's message and its code. The text is empty if both are missing."""
     code, message = job["error_code"], job["error_message"]
     return f"{message} ({code})" if message and code else str(message or code or "")
 
 
 def show_end(output: Output, job: Mapping[str, Any]) -> None:
-    """Write the end of a print job, in a frame on a terminal and as lines in a pipe."""
+    """Write the end of a print job: in a frame on a terminal, as lines in a pipe."""
     style, words = meaning(job)
     following = next_step(job)
     identity = job["print_job_id"]
@@ -143,7 +143,7 @@ def show_end(output: Output, job: Mapping[str, Any]) -> None:
 
 
 def _updates(api: Api, reply: Reply, deadline: float | None) -> Iterator[Update]:
-    """Yield the present state, and then each change."""
+    """Yield the present state, and then the updates."""
     yield CurrentState(reply)
     yield from follow_print_job(api, PRINT_JOB.path(reply.body["print_job_id"]), deadline=deadline)
 
@@ -169,23 +169,20 @@ PRINT_JOB = Subject(
 )
 
 
-# `posd print` and `posd print-jobs`: print a text or a document on a terminal's printer, once, and show its end.
+# Input of `posd print`: a file or standard input, with text or a terminal's document.
 
-# Input of `posd print`: a file or standard input, as text or as a terminal's document.
-
-#: Name of the member that holds the text, if no readable configuration names it.
+#: Member of a document with the text, if no readable configuration names another.
 TEXT_MEMBER = "text"
-#: Member with a list of commands, for terminals of the newer edition.
+#: Member of a document with a list of commands, for terminals of the newer edition.
 COMMANDS_MEMBER = "commands"
-#: Control characters that a text may have. Other control characters are printer commands, or the file is no text.
+#: Control characters that a text may have. If it has others, they are printer commands, or the file is no text.
 TEXT_CONTROLS = frozenset("\t\n\r\f")
 
 
 def read_document(ctx: click.Context, file: str, terminal: str | None, *, as_text: bool) -> Any:
-    """Return the document of a file (`-`: standard input), to be encoded: a text under its member, or a document
-    unchanged.
+    """Return the document to print from a file (`-`: standard input): made from a text, or a JSON object unchanged.
 
-    Raise ConfigError, and BadParameter if the content is neither.
+    Raise ConfigError. Raise BadParameter if the content is neither text nor a JSON object.
     """
     text = _text(_content(file), file)
     if not as_text and text.lstrip().startswith("{"):
@@ -199,7 +196,7 @@ def read_document(ctx: click.Context, file: str, terminal: str | None, *, as_tex
 
 
 def text_document(ctx: click.Context, text: str, terminal: str | None) -> dict[str, Any]:
-    """Return the document of a text: under its configured member, or as commands if the configuration requires a list.
+    """Return the document that prints a text: with the text in the configured member, or in a list of commands.
 
     Raise ConfigError.
     """
@@ -210,7 +207,7 @@ def text_document(ctx: click.Context, text: str, terminal: str | None) -> dict[s
 
 
 def _show_paper(output: Output, document: Any, file: str) -> None:
-    """Write what a simulated terminal prints of a document. Raise BadParameter if it is nested too deeply."""
+    """Write what a simulated terminal prints for a document. Raise BadParameter if it is nested too deeply."""
     from posd.simulator import printer, wire
 
     try:
@@ -265,11 +262,11 @@ def _json(text: str, file: str) -> Verbatim:
 def text_member(ctx: click.Context, terminal: str | None) -> str:
     """Return the name of the member that holds the text of a print document, by the configuration. Raise ConfigError.
 
-    `terminal`: serial of the printing terminal; None for any configured terminal.
+    `terminal`: serial of the terminal that prints; None: any configured terminal.
     """
     config, problems = examine(Path(context(ctx).config_path), check_files=False)
     if config is not None and any(problem.key.startswith("print") for problem in problems):
-        raise ConfigError(problems)  # otherwise the terminal gets the text under a wrong name
+        raise ConfigError(problems)  # or the terminal would get the text under a wrong name
     if config is None:
         return TEXT_MEMBER
     editions = {item.edition for item in config.terminals if terminal in (None, item.serial)}
@@ -333,7 +330,7 @@ def print_(
     run(ctx, output, PRINT_JOB, draft, request, deadline=deadline, no_wait=no_wait, fresh=given_id is None)
 
 
-# `posd print-jobs`: print jobs, newest first, or one with its history.
+# `posd print-jobs`: list of print jobs, or one job with its history.
 
 
 @click.command("print-jobs")
@@ -364,7 +361,7 @@ def print_jobs(
 
 
 def show_all(output: Output, api: Api, path: str) -> None:
-    """Write the print job at that path. Raise Problem or Unreachable."""
+    """Write the print job at a path of the API, with its history. Raise Problem or Unreachable."""
     job, happened = api.get(path).body, api.get(f"{path}/history").body["history"]
     output.panel(f"{named('print job')} {PRINT_JOB.id(job)}", job_pairs(job), "cyan")
     if job["phase"] == "final":
@@ -372,6 +369,6 @@ def show_all(output: Output, api: Api, path: str) -> None:
     else:
         output.line(f"now: {hint(job)}")
     show_attention(output, PRINT_JOB, job)
-    # A webhook's body only repeats the fields beside it.
+    # Omit the body of a webhook, because the entry has the same fields.
     told = [{name: value for name, value in entry.items() if name != "body"} for entry in happened]
     output.table(("time", "what", "details"), words.rows(told, {}))

@@ -1,4 +1,4 @@
-"""`posd relay`: sends this lane's feed to head office."""
+"""`posd relay`: send this lane's feed to head office."""
 
 import re
 import socket
@@ -31,7 +31,7 @@ def relay(given: Context, once: bool, restart_at: int | None, begin: bool) -> No
     Logs go to stdout, one JSON line for each event. Exit code 2: the configuration is wrong. 1: an operator has to
     check the lane's subject first. 3, with --once: posd or the servers cannot be reached.
     """
-    config = load(Path(given.config_path), check_files=False)  # imported here: most of it is for the daemon's user
+    config = load(Path(given.config_path), check_files=False)  # this user need not read the daemon's files
     _check(config)
     try:
         with _without_rich():
@@ -52,12 +52,12 @@ _ALLOWED = 'a part of a subject is 1 to 64 of the letters A to Z in both cases, 
 
 
 def lane_of(config: Config) -> str:
-    """Return head office's name of this lane."""
+    """Return the name of this lane at head office."""
     return config.relay.lane or socket.gethostname().split(".")[0]
 
 
 def _check(config: Config) -> None:
-    """Exit with a message if the configuration lacks something for a relay."""
+    """Raise UsageError if the configuration lacks a setting of the relay."""
     if not config.relay.servers:
         _unusable('relay.servers is empty: name the NATS servers, like servers = ["tls://nats.example.org:4222"]')
     if not config.merchant.id:
@@ -73,7 +73,7 @@ def _check(config: Config) -> None:
 
 @contextmanager
 def _without_rich() -> Iterator[None]:
-    """Hide rich from libraries that import it if present: a relay does not need this memory."""
+    """Hide rich from libraries that would import it, because it takes memory and the relay does not need it."""
     if "rich" in sys.modules:
         yield
         return

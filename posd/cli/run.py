@@ -1,4 +1,7 @@
-"""Code of `posd run`, without the command line parser, because it stays in memory with the daemon."""
+"""Start of the daemon by `posd run`.
+
+This module does not import the command line parser, which would stay in memory.
+"""
 
 import gc
 import sys
@@ -8,17 +11,17 @@ from typing import NoReturn
 
 from posd.cli.app.context import ExitCode
 
-#: Modules that libraries import if present, although the daemon does not need them: structlog imports rich (megabytes),
-#: `shutil` compression.
+#: Modules that libraries would import, although the daemon does not need them: structlog imports rich (megabytes), and
+#: `shutil` imports modules for compression.
 UNUSED = ("rich", "bz2", "lzma")
 
 
 def run(config_path: str) -> NoReturn:
-    """Run the daemon until a signal stops it, and exit with its code. See `posd run --help`."""
+    """Run the daemon until a signal stops it. Exit with its exit code."""
     for name in UNUSED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
-    # Objects made until the daemon is ready stay for good, so collecting garbage among them only costs time. The daemon
-    # enables it again when it is ready.
+    # The objects of the start live as long as the daemon, so garbage collection during the start only takes time. The
+    # daemon enables it when it is ready.
     gc.disable()
 
     from posd.config import Config, ConfigError, ConfigProblem, load
@@ -53,7 +56,7 @@ def run(config_path: str) -> NoReturn:
         from posd.daemon.main import run as run_daemon
 
         code = run_daemon(config, refused)
-    except Exception:  # noqa: BLE001 - the daemon logs its faults, unless its import fails
+    except Exception:  # noqa: BLE001 - the daemon logs its own errors, but not a failed import
         traceback.print_exc()
         code = ExitCode.NOT_DONE
     if code and sys.stderr is not None and sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""`posd simulate`: the command, and the settings, certificates and files of its terminals."""
+"""`posd simulate`: run simulated terminals, with settings, certificates and files from the options."""
 
 import asyncio
 import signal
@@ -36,10 +36,10 @@ HTTPS_PORT = 6869
 HTTP_PORT = 6868
 
 
-#: Most terminals of one process. Each terminal has its own listener, certificate and announcement.
+#: Maximum number of terminals in one process. Each has its own listener, certificate and announcement.
 MAX_TERMINALS = 100
 
-#: How to use the columns of the list, for people.
+#: Text below the list of scenarios: how to choose a scenario.
 ASKED_BY = (
     "",
     "amount     a payment of exactly this sum",
@@ -50,7 +50,7 @@ ASKED_BY = (
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
-#: Settings of --set.
+#: Settings that --set accepts.
 FURTHER = (
     *("brand", "model", "merchant_id", "wait_seconds", "delivery_timeout", "tip", "unruly", "currency"),
     *("edition", "auth", "business_code", "key_separator", "timestamp_unit", "key_position", "minute_utc_offset"),
@@ -92,7 +92,7 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     metavar="NAME",
     default=DEFAULT_PRINT_SCENARIO,
     show_default=True,
-    callback=lambda _context, _option, name: name.removeprefix(CHOICE),  # as in --list
+    callback=lambda _context, _option, name: name.removeprefix(CHOICE),  # --list shows names with this prefix
     help=f"Scenario of a print job with a reference other than {CHOICE}NAME.",
 )
 @click.option(
@@ -172,7 +172,7 @@ def simulate(
         raise click.UsageError("--terminals makes the serials: give it or --serial, not both")
     if options["virtual"] and control is None and show is None and not list_scenarios:
         raise click.UsageError("--virtual needs --control: time advances only by POST /clock")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.DONE))  # an exit removes temporary directories
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.DONE))  # a normal exit removes temporary directories
     try:
         if show is not None:
             show_file(show)
@@ -213,7 +213,7 @@ async def _run(settings: Sequence[Settings], control: str | None, lines: OutputT
     """Run the terminals until SIGTERM, SIGINT or SIGHUP (a closed window)."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    hung_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)  # ignored: by nohup
+    hung_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)  # nohup ignores it
     for number in (signal.SIGTERM, signal.SIGINT, *hung_up):
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
@@ -234,7 +234,7 @@ async def _run(settings: Sequence[Settings], control: str | None, lines: OutputT
             }
             lines.write(ready)
             write = partial(_write, lines, {"serial": serial} if several else {})
-            for entry in terminal.ledger:  # the entries of the start
+            for entry in terminal.ledger:  # entries from before `listen`
                 write(entry)
             terminal.ledger.listen(write)
         if keys:
@@ -247,7 +247,7 @@ def _write(lines: OutputThread, named: Entry, entry: Entry) -> None:
 
 
 def _further(pairs: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of --set. Raise BadParameter."""
+    """Return the settings in the values of --set. Raise BadParameter."""
     found: dict[str, Any] = {}
     for pair in pairs:
         name, _, value = pair.partition("=")
@@ -264,7 +264,7 @@ def _further(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def _first_line(file: str) -> str:
-    """Return the first line of a file, which other users of this machine must not see."""
+    """Return the first line of a file: a secret, which a command line would show to other users."""
     try:
         line = Path(file).read_text(encoding="utf-8").split("\n", 1)[0].strip()
     except (OSError, ValueError) as error:
@@ -276,17 +276,18 @@ def _first_line(file: str) -> str:
 
 
 def _chosen(scenario: str) -> dict[str, Any]:
-    """Return the setting of a scenario by its name, or by a file of the user."""
+    """Return the setting for a scenario: `scenario` for a name, `scenario_file` for a path."""
     if scenario.endswith(".toml") or "/" in scenario:
         return {"scenario_file": Path(scenario)}
     return {"scenario": scenario}
 
 
 def make(serials: Sequence[str], common: Settings, *, http: bool) -> list[Settings]:
-    """Return the settings of the terminals with their shared values, and make their directories and certificates.
+    """Return the settings of each terminal, and create their directories and certificates.
 
-    A single terminal uses the state directory and the ledger itself. Of several terminals, each has its own entry in
-    both, named by its serial, and the next port. Raise SettingsError, TlsError and OSError.
+    `common`: settings that they share. A single terminal uses the state directory and the ledger file as given. Of
+    several terminals, each has its own subdirectory and ledger file, named by its serial, and its own port. Raise
+    SettingsError, TlsError and OSError.
     """
     made = []
     for number, serial in enumerate(serials):
@@ -315,7 +316,7 @@ def _with_certificate(settings: Settings) -> Settings:
 
 
 def split_address(text: str, option: str, example: str) -> tuple[str, int]:
-    """Split HOST:PORT. Raise SettingsError, which names the option."""
+    """Split HOST:PORT. Raise SettingsError, whose message has `option` and `example`."""
     host, colon, port = text.rpartition(":")
     if not (colon and port.isascii() and port.isdigit()):
         raise SettingsError(f"{option} {text!r} must be HOST:PORT, for example {example}")
@@ -323,19 +324,19 @@ def split_address(text: str, option: str, example: str) -> tuple[str, int]:
 
 
 def _file_name(serial: str) -> str:
-    """Return a file name for a serial that cannot lead outside of its directory."""
+    """Return a file name for a serial. The name has no slash or dot, so it cannot leave its directory."""
     return quote(serial, safe="").replace(".", "%2E")
 
 
 def _make_certificate(directory: Path, host: str) -> TlsFiles:
-    """Make a certificate for every name and address of this machine; keep one of an earlier run.
+    """Create a certificate for every name and address of this machine, unless an earlier run has left a usable one.
 
-    A client may have pinned its fingerprint, so it is replaced only if it ends soon or lacks a name or an address.
+    A client may have pinned that one. So it is replaced only if it ends soon or lacks a name or an address.
     """
     names = dict.fromkeys([socket.gethostname(), "localhost"])
-    addresses = dict.fromkeys([*local_addresses(), "127.0.0.1", host])  # a wildcard among them is harmless
+    addresses = dict.fromkeys([*local_addresses(), "127.0.0.1", host])  # `host` may be a wildcard, which is harmless
     made = files_in(directory)
-    with suppress(TlsError):  # none exists yet, or it is unusable
+    with suppress(TlsError):  # there is none yet, or it is unusable
         now = datetime.now(UTC)
         info = load_pair(made.certificate, made.private_key, now).info
         if not renewal_reasons(info, Subjects(tuple(names), tuple(addresses)), now):
@@ -344,7 +345,7 @@ def _make_certificate(directory: Path, host: str) -> TlsFiles:
 
 
 def show_list(*, as_json: bool) -> None:
-    """Print the catalogue and how to select each scenario: a table, lines separated by tabs in a pipe, or JSON."""
+    """Print the scenarios, and how to choose each: as a table, in a pipe as lines with tabs, or as JSON."""
     output = Output(as_json=as_json)
     scenarios = listed_scenarios()
     if as_json:
@@ -368,7 +369,7 @@ def show_list(*, as_json: bool) -> None:
 
 
 def show_file(name: str) -> None:
-    """Print the shipped file of a scenario. A name with the print prefix selects a print scenario."""
+    """Print the file of a shipped scenario. A name with the prefix `print:` is a print scenario."""
     plain = name.removeprefix(CHOICE)
     kind: Kind = "print" if name.startswith(CHOICE) else "payment"
     if plain not in (prints() if kind == "print" else payments()):

@@ -1,4 +1,4 @@
-"""Screen of `posd simulate`: entries of a ledger as JSON or as sentences, and the keys."""
+"""Screen of `posd simulate`: entries of a ledger as JSON or as sentences, and the keys for manual actions."""
 
 import asyncio
 import os
@@ -22,9 +22,9 @@ from posd.simulator.simulator import Simulator
 from posd.simulator.terminal import ManualControl
 from posd.simulator.wire import SettingsError
 
-#: Most lines of a print on the screen; `GET …/prints` of the control API has all.
+#: Maximum number of lines of a printed document on the screen. `GET …/prints` of the control API returns all lines.
 MAX_PAPER_LINES = 60
-#: Prefix of each line of a print.
+#: Prefix of each line of a printed document.
 PAPER_MARGIN = " " * 24 + "| "
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
@@ -34,7 +34,7 @@ def as_json(entry: Mapping[str, Any]) -> str:
 
 
 def as_words(entry: Mapping[str, Any]) -> str | None:
-    # A text from the network stays on its line and is escaped; only a print has several lines.
+    # Texts from the network are escaped, and stay on one line. Only a printed document has several lines.
     return _words({name: _shown(value) if name != "text" else value for name, value in entry.items()})
 
 
@@ -54,7 +54,7 @@ def _words(entry: Mapping[str, Any]) -> str | None:
     if describe is None:
         return None
     subject = entry.get("client_transaction_id") or entry.get("print_job_id") or ""
-    named = f"{entry['serial']}  " if "serial" in entry else ""  # if there are several terminals
+    named = f"{entry['serial']}  " if "serial" in entry else ""  # only if there are several terminals
     return f"{times.clock(entry['at'], milliseconds=True)}  {named}{subject[:8]:8}  {describe(entry)}"
 
 
@@ -117,8 +117,7 @@ def _print_webhook_words(entry: Mapping[str, Any]) -> str:
     return click.style(f"{text}, not tried again", fg="yellow") if lost else text
 
 
-#: A ledger entry's kind -> its sentence, except for questions about print jobs. An `attempt` or `dropped` comes
-#: after its event, and the event after a `final`.
+#: Kind of a ledger entry -> function that returns its sentence. Kinds that are missing here are not shown.
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "unauthorized": lambda entry: click.style(
         f"{entry['method']} {entry['path']} refused: {entry['reason']}", fg="red"
@@ -143,9 +142,9 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "certificate": lambda entry: f"shows another certificate: {entry['which']}",
     "mdns": lambda entry: f"mDNS: {entry['result']}, {entry['detail']}",
 }
-#: Lines that wait if stdout is read slowly or not at all. Further lines are dropped; the ledger file has all.
+#: Maximum number of lines that wait for a slow reader of stdout. Further lines are dropped. The ledger file has all.
 MAX_WAITING_LINES = 10_000
-#: Seconds for writing the last lines at the end.
+#: Longest wait at the end for the last lines, in seconds.
 LAST_LINES_SECONDS = 0.3
 
 
@@ -159,7 +158,7 @@ class OutputThread:
         self._writer.start()
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """Write the line of an entry; None writes nothing."""
+        """Write the line of an entry, unless `text` returned None for it."""
         text = self._text(entry)
         if text is not None:
             self.say(text)
@@ -179,26 +178,26 @@ class OutputThread:
         while (line := self._waiting.get()) is not None:
             try:
                 while line:
-                    line = line[os.write(1, line) :]  # not through sys.stdout, whose lock would delay the exit
+                    line = line[os.write(1, line) :]  # not by sys.stdout, whose lock would delay the exit
             except OSError:
                 return  # the reader has closed the pipe
 
 
-# Keys of `posd simulate`: a person acts on the simulated terminals.
+# Keys of `posd simulate`, for manual actions on the simulated terminals.
 
-#: Most bytes read at once: a key, or a typed line.
+#: Maximum number of bytes of one read: of a key, or of a typed line.
 _CHUNK = 1024
 _STDIN = 0
-#: Index in the result of `termios.tcgetattr`.
+#: Indices in the result of `termios.tcgetattr`.
 _LOCAL_MODES = 3
 _CONTROL = 6
-#: Words of a key, and its action.
+#: Text about a key in the help, and its action.
 _Key = tuple[str, Callable[[Simulator], Awaitable[None]]]
 
 
 def _hand(words: str, hand: ManualControl) -> _Key:
     async def do(terminal: Simulator) -> None:
-        terminal.terminal.hand(hand)  # the ledger's line shows whether it was possible
+        terminal.terminal.hand(hand)  # an entry of the ledger shows whether it was possible
 
     return words, do
 
@@ -232,14 +231,14 @@ KEYS: Mapping[str, _Key] = {
     "e": ("next certificate", _certificate),
     "w": ("put paper in", put_paper_in),
 }
-#: Request for the scenario of the next payment.
+#: Key that asks for the scenario of the next payment.
 SCENARIO_KEY = "s"
 
 
 class Keys:
-    """Keys of a person for the selected terminal, read from stdin one by one while the block runs.
+    """Keys for the selected terminal, read one by one from stdin during the block.
 
-    The modes of stdin are restored when the block ends, and while the process is stopped or in the background.
+    The modes of stdin are restored at the end of the block, and while the process is stopped or in the background.
     """
 
     def __init__(self, terminals: Sequence[Simulator], say: Callable[[str], None]) -> None:
@@ -247,7 +246,7 @@ class Keys:
         self._terminals = terminals
         self._selected = terminals[0]
         self._say = say
-        #: Whether the next input is a line: the name of a scenario.
+        #: Whether the next input is a whole line with the name of a scenario.
         self._typing = False
         self._before: list[Any] = termios.tcgetattr(_STDIN)
         self._loop = asyncio.get_running_loop()
@@ -271,14 +270,14 @@ class Keys:
             self._read_keys()
             self._loop.add_reader(_STDIN, self._read)
         else:
-            self._loop.remove_reader(_STDIN)  # reading in the background would stop the process
+            self._loop.remove_reader(_STDIN)  # a read in the background would stop the process
 
     def _give_back(self) -> None:
         self._loop.remove_reader(_STDIN)
         self._set(self._before)
 
     def _stop(self) -> None:
-        """Ctrl-Z: restore the terminal for the shell, and stop."""
+        """Handle Ctrl-Z: restore the modes of stdin for the shell, and stop the process."""
         self._give_back()
         os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -297,10 +296,10 @@ class Keys:
             self._loop.remove_reader(_STDIN)
 
     def _read_keys(self) -> None:
-        """Read each key at once. Set in one step: otherwise Ctrl-C could drop earlier input."""
+        """Set the modes of stdin in one step, so that each key is read at once."""
         self._typing = False
         attributes = _unflushed(termios.tcgetattr(_STDIN))
-        attributes[_LOCAL_MODES] &= ~(termios.ECHO | termios.ICANON)  # Ctrl-C and Ctrl-Z keep their effect
+        attributes[_LOCAL_MODES] &= ~(termios.ECHO | termios.ICANON)  # Ctrl-C and Ctrl-Z still work
         attributes[_CONTROL][termios.VMIN], attributes[_CONTROL][termios.VTIME] = 1, 0
         self._set(attributes)
 
@@ -315,7 +314,7 @@ class Keys:
         elif key == SCENARIO_KEY:
             self._say(f"Scenario of the next payment, or {CHOICE}NAME of the next print job (Enter alone: as usual):")
             self._typing = True
-            self._set(_unflushed(self._before))  # with echo and editing
+            self._set(_unflushed(self._before))  # the line has echo and editing
         elif key in KEYS:
             self._tasks.begin(self._do(key, self._selected))
         else:
@@ -348,9 +347,9 @@ class Keys:
 
 
 def _unflushed(attributes: list[Any]) -> list[Any]:
-    """Ctrl-C and Ctrl-Z keep the input that was typed before them.
+    """Return modes in which Ctrl-C and Ctrl-Z do not drop input that was typed before.
 
-    Reads are non-blocking. Otherwise a read of dropped input would wait for the next key and block the loop.
+    If input that was reported as readable were dropped, the read would wait for the next key, and block the event loop.
     """
     kept = list(attributes)
     kept[_LOCAL_MODES] |= termios.NOFLSH
@@ -358,7 +357,10 @@ def _unflushed(attributes: list[Any]) -> list[Any]:
 
 
 def _in_foreground() -> bool:
-    """Whether this process is in the foreground. A background process that uses the terminal is stopped."""
+    """Return whether this process is in the foreground.
+
+    The system stops a background process that uses the terminal.
+    """
     try:
         return os.tcgetpgrp(_STDIN) == os.getpgrp()
     except OSError:

@@ -1,4 +1,4 @@
-"""`posd tls`: certificate of the webhook listener, and the CA that signs it."""
+"""`posd tls`: certificates of the webhook listener, and of the CA that signs them."""
 
 import sqlite3
 import sys
@@ -74,7 +74,10 @@ def ca(given: Context, output: Output, fingerprint: bool) -> None:
 
 
 def _readable_ca(made: TlsFiles, sockets: Path) -> Path:
-    """Return the CA certificate for terminals, or its copy beside the sockets if that is unreadable. Raise TlsError."""
+    """Return the file of the CA certificate for terminals. If it is unreadable, return its copy beside the sockets.
+
+    Raise TlsError.
+    """
     try:
         return ca_for_terminals(made)
     except TlsError:
@@ -105,7 +108,8 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
             return
         if not (force or there(made.ca_certificate)) and (words := lost_beside(config.database.path, made)):
             fail(output, say("tls", "ca_lost", words=words, cure=named(REMEDY)))
-        # Not called while the service starts: systemd already holds its socket, and the call would wait.
+        # No call with --if-missing, because the service starts: systemd already holds the socket, and a call would
+        # wait.
         daemon = None if if_missing else certificates.find(ctx, config)
         if daemon is not None and daemon.clock_doubt:
             fail(output, daemon.clock_doubt)
@@ -144,13 +148,13 @@ def _described(info: certificate.CertificateInfo) -> dict[str, str]:
 
 
 def _present(config: Config, made: TlsFiles) -> str | None:
-    """Return the present certificate; None if there is none."""
+    """Return the text about the present certificate, or None if there is none."""
     if config.webhooks.certificate is not None:
         return say("tls", "configured", file=config.file, certificate=config.webhooks.certificate)
     return say("tls", "present", directory=made.certificate.parent) if there(made.certificate) else None
 
 
-# `posd tls renew`: a new server certificate, with the same key and CA. The timer and the daemon run the same code.
+# `posd tls renew`: a new server certificate with the same key. The timer and the daemon run this command too.
 
 
 @click.command()
@@ -194,7 +198,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
         tell(output, say("tls", "ca_waits", from_day=times.day(ca.next_ca_from)))
     serves = None if no_reload else _taken_up(ctx, config, info, output)
     if left := certificate.renewal_reasons(info, wanted(config), now):
-        # The CA ends soon, or the certificate lacks a name by which terminals call this machine.
+        # The new certificate does not help: the CA ends soon, or a name or address is missing.
         ends, future = info.days_left(now) < certificate.RENEWAL_DAYS, ca.not_before > now
         name = "ends_with_ca" if ends else "ca_of_future" if future else "lacks_name"
         days = {"ca_until": times.day(ca.not_after), "from_day": times.day(ca.not_before)}
@@ -206,7 +210,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
 
 
 def _not_ours(config: Config, output: Output, *, if_needed: bool) -> NoReturn:
-    """Exit: posd does not renew the pair of the shop's own PKI. With `if_needed` (the timer) the exit code is 0."""
+    """Exit with the message that posd does not renew a certificate of the shop's PKI. With `if_needed` exit with 0."""
     certificate, private_key = pair(config)
     words = say("tls", "own_pki", file=config.file, certificate=certificate, private_key=private_key)
     if not if_needed:
@@ -218,9 +222,10 @@ def _not_ours(config: Config, output: Output, *, if_needed: bool) -> NoReturn:
 def _wait_for_the_clock(
     ctx: click.Context, config: Config, output: Output, *, if_needed: bool, by_daemon: bool
 ) -> None:
-    """Exit if the running posd does not trust the clock. With `if_needed` (the timer) the exit code is 0.
+    """Exit if the running posd does not trust the clock: with `if_needed`, as the timer calls it, with 0.
 
-    The daemon itself has checked its clock before, and would not reply while it starts.
+    `by_daemon`: whether the daemon called this command. Then it has checked the clock, and cannot reply while it
+    starts.
     """
     daemon = None if by_daemon else certificates.find(ctx, config)
     if daemon is None or not daemon.clock_doubt:
@@ -232,8 +237,9 @@ def _wait_for_the_clock(
 
 
 def _reasons(config: Config, made: TlsFiles, now: datetime) -> tuple[str, ...]:
-    """Return why the certificate has to be replaced: unusable, ending soon, without an address; or
-    because of the CA.
+    """Return why the certificate has to be replaced.
+
+    It is unusable, ends soon, lacks an address, or its CA requires it.
     """
     try:
         info = load_pair(made.certificate, made.private_key, now).info
@@ -243,7 +249,7 @@ def _reasons(config: Config, made: TlsFiles, now: datetime) -> tuple[str, ...]:
 
 
 def _taken_up(ctx: click.Context, config: Config, info: certificate.CertificateInfo, output: Output) -> bool | None:
-    """Notify the running daemon. Return whether the daemon now serves the certificate; None if no daemon runs."""
+    """Notify the running daemon. Return whether it now serves the certificate, or None if no daemon runs."""
     daemon = certificates.find(ctx, config)
     if daemon is None:
         tell(output, say("tls", "no_posd"))
@@ -260,7 +266,7 @@ def _end(output: Output, result: dict[str, object]) -> NoReturn:
     sys.exit(ExitCode.DONE)
 
 
-# `posd tls status`: the certificate that terminals see, and the findings of posd doctor.
+# `posd tls status`: the certificate that terminals see, and the findings of posd doctor about it.
 
 
 @click.command()
@@ -272,7 +278,7 @@ def status(ctx: click.Context, output: Output) -> None:
     It has the findings of posd doctor. If posd runs, the command also connects to the listener. Exit code 0: all is
     well. 1: there is something to do.
     """
-    from posd.cli.doctor.command import CHECKS, examine, show_group  # imported here: it needs all of posd doctor
+    from posd.cli.doctor.command import CHECKS, examine, show_group  # here, because it imports all of posd doctor
     from posd.cli.doctor.context import CheckStatus, DoctorContext
     from posd.cli.doctor.files import certificate_files
 

@@ -1,4 +1,4 @@
-"""Checks of the webhook listener's certificate and of the callback addresses, from a terminal's view."""
+"""Checks of the webhook listener's certificate and of the callback addresses, as a terminal sees them."""
 
 import asyncio
 import hashlib
@@ -32,14 +32,14 @@ def check(shop: DoctorContext) -> Findings:
     """Check the certificate's dates, key, chain and names, and the CA."""
     subject, private_key, made = shop.certificate, shop.private_key, shop.made
     try:
-        subject.open("rb").close()  # the report names an unreadable file
+        subject.open("rb").close()  # raises PermissionError with the name of the file
         if private_key.exists():
             private_key.open("rb").close()
         elif made is None:
             return  # the check of the configuration reports it
         leaf = load_pair(subject, private_key, None).info
     except FileNotFoundError:
-        # Earlier checks report a lost CA, and a pair of the shop's own PKI.
+        # Earlier checks have reported a lost CA, and a missing certificate of the shop's PKI.
         if made is not None and not shop.failed("files", str(made.ca_certificate)):
             code, key = ("later", "") if shop.service.makes_certificate else ("none", CERTIFICATE)
             yield shop.tell(f"certificate.{code}", subject, key=key)
@@ -66,7 +66,10 @@ def check(shop: DoctorContext) -> Findings:
 
 
 def _renewal(shop: DoctorContext) -> str:
-    """Return the remedy for a new certificate. With a wrong clock no certificate is made."""
+    """Return the name of the remedy for a new certificate.
+
+    While posd does not trust the clock, no certificate is made.
+    """
     if shop.made is None:
         return "own"
     return "clock_first" if shop.health("clock").get("status") == "degraded" else "renew"
@@ -104,7 +107,7 @@ def _own_chain(shop: DoctorContext) -> Findings:
 
 
 def _names(shop: DoctorContext, leaf: CertificateInfo) -> Findings:
-    """Check for each name or address that terminals call whether the certificate is made for it."""
+    """Check whether the certificate has each name and address that terminals call."""
     called: dict[str, list[str]] = {}
     advertised = shop.settings.webhooks.advertise_host
     if advertised:
@@ -121,18 +124,19 @@ def _names(shop: DoctorContext, leaf: CertificateInfo) -> Findings:
 
 
 def _hosts(shop: DoctorContext) -> tuple[str, ...]:
-    """Return the addresses by which a terminal can call this machine, if no terminal is known yet."""
+    """Return all names and addresses of this machine, for a fleet without known terminals."""
     wanted = certificates.wanted(shop.settings)
     return (*wanted.names, *wanted.addresses)
 
 
 def _called_at(shop: DoctorContext, terminal: TerminalConfig) -> tuple[str, int]:
-    """Return host and port of a terminal's callback URL, as posd itself builds it.
+    """Return host and port of a terminal's callback URL, built by posd's own code.
 
     Raise Problem if this machine has no route to the terminal.
     """
     webhooks = shop.settings.webhooks
-    # An earlier check reported an address on which posd cannot listen. The consequences of that are not reported again.
+    # If posd cannot listen on its address, an earlier check has reported that. Then use a wildcard, so that this check
+    # does not report the consequence.
     listen = "::" if shop.failed("port") else webhooks.listen.host
     urls = CallbackUrls((bytes(32),), webhooks.advertise_host, shop.port, webhooks.public_url, listen)
     url = urls.url(Channel.TRANSACTION, "doctor", shop.addresses[terminal.serial], terminal.access_mode)
@@ -140,19 +144,19 @@ def _called_at(shop: DoctorContext, terminal: TerminalConfig) -> tuple[str, int]
     return parts.hostname or "", parts.port or 443
 
 
-# Callback address, called as a terminal would.
+# Callback addresses, called as a terminal would.
 
-#: Longest connect to this machine's own address, in seconds.
+#: Time-out of a connect to a callback address, in seconds.
 CONNECT_SECONDS = 10.0
 
 
 def check_callbacks(shop: DoctorContext) -> Findings:
-    """Call each callback address as a terminal would, and read the certificate."""
+    """Check the certificate that each callback address shows."""
     called: dict[tuple[str, int, bool], list[str]] = {}
     for terminal in shop.terminals:
         cloud = terminal.access_mode == "cloud"
         if terminal.serial not in shop.addresses or (cloud and not shop.settings.webhooks.public_url):
-            continue  # the check of the terminal, or of the configuration, reports it
+            continue  # the check of the terminal or of the configuration reports the reason
         try:
             called.setdefault((*_called_at(shop, terminal), cloud), []).append(terminal.serial)
         except Problem as problem:
@@ -173,7 +177,7 @@ def check_callbacks(shop: DoctorContext) -> Findings:
 
 
 def _distrust(shop: DoctorContext) -> Findings:
-    """Report devices that refused the certificate, as counted by posd."""
+    """Report devices that have refused the certificate, from posd's health."""
     at = {urlsplit(base_url).hostname: serial for serial, base_url in shop.addresses.items()}
     for item in shop.health("certificate").get("refused_by", []):
         serial = at.get(item["address"])
@@ -203,10 +207,10 @@ def _shown(shop: DoctorContext, subject: str, host: str, port: int, who: str) ->
     if found != expected:
         code, status = ("old", "warning" if told_before else "failure") if serving else ("stranger", "failure")
         return shop.tell(f"callback.{code}", subject, status, expected=expected, **given)
-    if told_before:  # otherwise posd would record a refusal, as from a terminal
+    if told_before:  # no connect with trust, because posd would record its refusal as a terminal's
         return shop.tell("callback.wrong", subject, **given)
     client = tls_contexts.strict_client(shop.made.ca_certificate if shop.made else None, system=shop.made is None)
-    if shop.made is None:  # a terminal trusts the last certificate of the chain
+    if shop.made is None:  # trust the last certificate of the chain, as a terminal may
         client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         client.load_verify_locations(cadata="".join(shop.certificate.read_text("ascii").rpartition(_BEGIN)[1:]))
     reason = _refused(host, port, client)
@@ -214,7 +218,7 @@ def _shown(shop: DoctorContext, subject: str, host: str, port: int, who: str) ->
 
 
 def _described(der: bytes, fingerprint: str) -> str:
-    """Describe a shown certificate: its subject, issuer, end and fingerprint."""
+    """Return the text about a certificate that an address shows: its subject, issuer, end and fingerprint."""
     with suppress(ValueError):
         info = read_certificate(der)
         subject, issuer = (name or say("doctor", "empty_name") for name in (info.subject, info.issuer))
@@ -224,7 +228,7 @@ def _described(der: bytes, fingerprint: str) -> str:
 
 
 def _refused(host: str, port: int, client: ssl.SSLContext) -> str:
-    """Connect as this client. Return why the client refuses the certificate, or ""."""
+    """Connect with a TLS context. Return why it refuses the certificate, or why the connect failed, or ""."""
     try:
         with (
             socket.create_connection((host, port), CONNECT_SECONDS) as connection,

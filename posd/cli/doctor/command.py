@@ -28,9 +28,9 @@ from posd.config.layers import where
 
 
 class DoctorCheck(NamedTuple):
-    """One check: its title, its longest time (seconds), and whether it needs the configuration.
+    """One check. `seconds`: time-out. `needs_configuration`: whether it can run only with a readable configuration.
 
-    `refuses`: it finds what posd would refuse at its start, so `posd config check` runs it too.
+    `refuses`: whether the check finds faults with which posd would not start. `posd config check` runs these checks.
     """
 
     title: str
@@ -40,7 +40,8 @@ class DoctorCheck(NamedTuple):
     refuses: bool = False
 
 
-#: In this order, because later checks use results of earlier ones (the daemon's report, addresses, clocks).
+#: All checks. The order matters, because later checks use results of earlier ones: the daemon's report, addresses,
+#: clocks.
 CHECKS: Mapping[str, DoctorCheck] = MappingProxyType(
     {
         "configuration": DoctorCheck("Configuration", files.configuration, 30, needs_configuration=False, refuses=True),
@@ -65,9 +66,9 @@ SHORT_CHECK_SECONDS = 3.0
 
 
 def refusals(shop: DoctorContext) -> tuple[list[CheckFinding], list[CheckFinding]]:
-    """Return what posd would refuse at its start with this configuration, and what this user may not read.
+    """Return the faults with which posd would not start, and the subjects that this user may not read.
 
-    Only the needed checks run, for speed.
+    Only the checks that can find such faults run.
     """
     shop.seconds = SHORT_CHECK_SECONDS
     daemon.find(shop)
@@ -83,10 +84,11 @@ def examine(name: str, check: DoctorCheck, shop: DoctorContext) -> list[CheckFin
         try:
             for item in check.run(shop):
                 said.append(item)  # noqa: PERF402 - one by one: findings before a time limit count
-        except Exception as error:  # noqa: BLE001 - one check that fails must not take the others with it
+        except Exception as error:  # noqa: BLE001 - a fault in one check must not stop the others
             said.append(shop.tell("check.broken", check.title, kind=type(error).__name__, error=error))
 
-    # A thread that hangs (for example on a dead network file system) must not prevent the exit.
+    # The check runs in a daemon thread, because it can hang (on a dead network file system), which must not prevent the
+    # exit.
     worker = threading.Thread(target=work, name=f"check-{name}", daemon=True)
     worker.start()
     worker.join(check.seconds)
@@ -100,22 +102,22 @@ def examine(name: str, check: DoctorCheck, shop: DoctorContext) -> list[CheckFin
 
 
 def _placed(name: str, said: CheckFinding, shop: DoctorContext) -> CheckFinding:
-    """Return a finding with its check, and the place of its key in the configuration."""
+    """Return a finding with the name of its check, and the place of its key in the configuration."""
     if said.refused and not said.file:
         file, line = where(shop.config_file, said.key)
         said = msgspec.structs.replace(said, file=str(file), line=line)
     return msgspec.structs.replace(said, check=name)
 
 
-#: Status -> its word and colour on a terminal. The words also work without colours.
+#: Status -> its word and its style on a terminal.
 MARKS: Mapping[CheckStatus, tuple[str, str]] = {
     CheckStatus.OK: ("ok", "green"),
     CheckStatus.WARNING: ("warning", "yellow"),
     CheckStatus.FAILURE: ("FAILURE", "bold red"),
 }
-#: Width of the column of marks, indented by two.
+#: Width of the column of status words, which are indented by two.
 MARK_COLUMNS = 9
-#: Indentation of a command: that of the text before it.
+#: Indentation of a command: as deep as the text above it.
 COMMAND_INDENT = MARK_COLUMNS + 1
 
 
@@ -153,7 +155,7 @@ def doctor(ctx: click.Context, output: Output) -> None:
 
 
 def _hidden(one: CheckFinding) -> bool:
-    """Whether the subject was not checked, because this user may not read it."""
+    """Return whether the subject was not checked, because this user may not read it."""
     return one.unseen and one.todo == texts()["unseen"]["file"]["do"]
 
 

@@ -1,4 +1,4 @@
-"""Context of the checks, and their findings. A later check reads results of earlier ones."""
+"""Context of the checks of posd doctor, and their findings. A later check reads results of earlier ones."""
 
 import os
 import pwd
@@ -29,14 +29,14 @@ from posd.tls.files import TlsFiles
 
 
 class CheckStatus(StrEnum):
-    """Severity. With a warning payments still work now; with a failure they do not, or soon will not."""
+    """Severity of a finding. After a warning payments still work. After a failure they do not, or soon will not."""
 
     OK = "ok"
     WARNING = "warning"
     FAILURE = "failure"
 
 
-#: Longest search for damage in the database, in seconds. An old database may need more: use `posd verify`.
+#: Longest search for damage in the database, in seconds. A large database may need more: use `posd verify`.
 CHECK_SECONDS = 20.0
 
 #: Status of the health resource -> severity.
@@ -44,11 +44,11 @@ STATUSES: Mapping[str, str] = {"ok": "ok", "degraded": "warning", "failing": "fa
 
 
 class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """Finding about a subject: its status, its meaning, and what to do ("" if nothing).
+    """Finding of a check about a subject. `meaning`: what was found. `todo`: what to do, or "".
 
-    `commands`: ready to paste into a shell. `key`: the key of the configuration, `file` its file ("" for the main one),
-    `line` its line, None if it is not in a file. `refused`: posd does not start with it, or cannot use the key's value.
-    `unseen`: this user may not read it.
+    `commands`: shell commands. `key`, `file`, `line`: key in the configuration, its file ("": the main one) and its
+    line (None: not in a file). `refused`: whether posd does not start because of this, or cannot use the key's value.
+    `unseen`: whether this user may not read the subject. `check`: name of the check.
     """
 
     status: CheckStatus
@@ -64,15 +64,15 @@ class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
     check: str = ""
 
 
-#: A generator, so that a time limit keeps the earlier findings.
+#: Result of a check: a generator, so that findings before a time-out are not lost.
 Findings = Iterator[CheckFinding]
 
 
 def texts() -> Mapping[str, Mapping[str, Any]]:
     """Return the texts of the findings: check -> code -> text, or `means`, `do`, `commands` and more.
 
-    The file describes the prefixes of commands. A file of another language has only texts, which override the English
-    ones.
+    findings.toml describes the prefixes of commands. The file of another language has only texts, which override the
+    English ones.
     """
     return _file("") if language() == "en" else over(_file(""), _file(f".{language()}"))
 
@@ -84,12 +84,14 @@ def _file(language: str) -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class DoctorContext:
-    """The set-up under examination. `config` is None if the file cannot be read; `socket` is the --socket option.
+    """The installation that is checked, and results of earlier checks.
 
-    `found`: all findings so far. `answers`: the local API replies. `pid` and `uid`: of the daemon's process (None:
-    unknown). `checks` and `terminals_of_daemon`: responses of the local API. `addresses`: serial -> base URL. `clocks`:
-    serial -> seconds by which its clock is ahead of this machine's. `read_only`: mount points that were reported.
-    `service`: empty if no unit runs this configuration. `seconds`: the longest search for damage in the database.
+    `config`: None if the file cannot be read. `problems`: errors of the configuration. `socket`: option --socket.
+    `answers`: whether the local API replies. `pid`, `uid`: process and user of the daemon; None: unknown. `checks`,
+    `terminals_of_daemon`: from the local API. `addresses`: serial -> base URL. `clocks`: serial -> seconds by which the
+    terminal's clock is ahead of this machine's. `found`: all findings so far. `seconds`: longest search for damage in
+    the database. `read_only`: read-only mount points that were reported. `service`: unit of posd; empty if no unit runs
+    this configuration.
     """
 
     config_file: Path
@@ -115,22 +117,22 @@ class DoctorContext:
 
     @property
     def settings(self) -> Config:
-        """The configuration; only for checks that need one."""
-        assert self.config is not None  # noqa: S101 - the table of checks says which checks need it
+        """The configuration, for checks that need one."""
+        assert self.config is not None  # noqa: S101 - without a configuration, these checks do not run
         return self.config
 
     @property
     def terminals(self) -> tuple[TerminalConfig, ...]:
-        """Terminals with a readable serial."""
+        """Configured terminals with a valid serial."""
         return tuple(terminal for terminal in self.settings.terminals if terminal.serial)
 
     def section(self, serial: str) -> str:
-        """Return the section of a terminal in the configuration."""
+        """Return the name of a terminal's section in the configuration."""
         return f"terminals[{[one.serial for one in self.settings.terminals].index(serial)}]"
 
     @property
     def made(self) -> TlsFiles | None:
-        """Files of `posd tls init`; None if the certificate comes from elsewhere."""
+        """Files of `posd tls init`, or None if the configuration names a certificate of the shop's PKI."""
         return certificates.own(self.settings)
 
     @property
@@ -140,28 +142,28 @@ class DoctorContext:
 
     @property
     def private_key(self) -> Path:
-        """Its private key."""
+        """Private key of the webhook listener."""
         return certificates.pair(self.settings)[1]
 
     @property
     def port(self) -> int:
-        """Port in the callback URLs: from the daemon if it replies; 0 if unknown."""
+        """Port in the callback URLs: from the daemon if it replies, else from the configuration. 0: unknown."""
         return int(self.served.get("port") or self.settings.webhooks.listen.port)
 
     @property
     def served(self) -> Mapping[str, Any]:
-        """posd's report of its shown certificate: fingerprint and port."""
+        """posd's report of the certificate that its listener shows: fingerprint and port."""
         found: Mapping[str, Any] = self.health("certificate").get("served", {})
         return found
 
     @property
     def there(self) -> bool:
-        """Whether a daemon runs, replying or not."""
+        """Whether a daemon runs, even if it does not reply."""
         return self.answers or self.pid is not None
 
     @property
     def user(self) -> User:
-        """User of posd: of its process, of its unit, else the owner of the state directory, `posd`, or this user."""
+        """User of posd: of its process or unit, else the owner of the state directory, else `posd`, else this user."""
         if self.service.settings and (found := service.of_service(self.service)) and self.uid in (None, found.uid):
             return found
         if self.uid is not None:
@@ -175,36 +177,39 @@ class DoctorContext:
 
     @property
     def me(self) -> str:
-        """User that runs this command."""
+        """Name of the user that runs this command."""
         return user_name(os.getuid())
 
     @property
     def can_try(self) -> bool:
-        """Whether this process may open files as the user of posd: it runs as root or as that user."""
+        """Whether this process can try access as the user of posd, because it runs as root or as that user."""
         return os.getuid() in (0, self.user.uid)
 
     @property
     def backup(self) -> Path | None:
-        """Newest backup of the timer; None if there is none, or this user may not read it."""
+        """Newest backup of the timer, or None if there is none or this user may not read it."""
         found = backup.newest_backup(self.settings.database.backups)
         return found[1] if found else None
 
     def health(self, check: str) -> Mapping[str, Any]:
-        """Return the result of one of posd's health checks; empty if posd does not run."""
+        """Return the result of one of posd's health checks. It is empty if posd does not reply."""
         found: Mapping[str, Any] = self.checks.get(check, {})
         return found
 
     def failed(self, check: str, subject: str = "") -> bool:
-        """Return whether an earlier check has failed (for a subject), so that consequences are not reported again."""
+        """Return whether an earlier check has failed, or failed for `subject`.
+
+        Then consequences are not reported again.
+        """
         failed = (one for one in self.found if one.status is CheckStatus.FAILURE)
         return any(one.check == check and subject in ("", one.subject) for one in failed)
 
     def tell(
         self, code: str, subject: object, status: str = "", key: str = "", remedy: str = "", **given: Any
     ) -> CheckFinding:
-        """Return a finding with the texts of findings.toml, filled with the arguments or values of the context.
+        """Return a finding with the texts of `code` in findings.toml, filled with `given` and values of the context.
 
-        `remedy`: shared advice of several findings.
+        `remedy`: name of an advice that several findings share.
         """
         group, _, name = code.partition(".")
         text = texts()[group][name]
@@ -225,18 +230,18 @@ class DoctorContext:
         )
 
     def unseen(self, subject: object, error: OSError) -> CheckFinding:
-        """Return the finding that this user may not read something."""
+        """Return the finding that this user may not read a subject."""
         return self.tell("unseen.file", subject, reason=not_seen(self, error))
 
     def permitted(self, subject: object, findings: Findings) -> Findings:
-        """Yield findings. If the system denies access, yield a warning about `subject` instead of further findings."""
+        """Yield the findings of a check. If the system denies access, end with a warning about `subject`."""
         try:
             yield from findings
         except PermissionError as error:
             yield self.unseen(subject, error)
 
     def command(self, *words: object) -> str:
-        """Write a command of posd that any user may run."""
+        """Return a shell command that calls posd with this configuration."""
         return _joined([*self._posd, *map(str, words)])
 
     @property
@@ -244,7 +249,7 @@ class DoctorContext:
         return ["posd", *([] if self.config_file == Path(CONFIG_FILE) else ["--config", str(self.config_file)])]
 
     def _commands(self, template: str, words: "_Words") -> Iterator[str]:
-        """Yield the command of a template; of several alternatives the first with known values."""
+        """Yield the command of a template, or of its first alternative whose values are known."""
         posd, sudo = self._posd, [] if by_root() else ["sudo"]
         prefixes = {
             "root": sudo,
@@ -267,7 +272,7 @@ class DoctorContext:
 
     @property
     def _switch(self) -> list[str]:
-        """Words before a command for the user of posd, who could not read files that root makes."""
+        """Prefix that runs a command as the user of posd, who could not read files that root creates."""
         user = self.user
         if user.uid == os.getuid():
             return []
@@ -276,7 +281,7 @@ class DoctorContext:
         return ["sudo", "-u", user.name] if user.uid else ["sudo"]
 
 
-#: Texts for the braces, about the file at `at`, else about the subject.
+#: Values for texts about a file: name in braces -> function of the file's path. The file is `at`, else the subject.
 OF_FILE: Mapping[str, Callable[[Path], object]] = {
     "mode": lambda path: f"{named('mode')} {stat.S_IMODE(path.stat().st_mode):04o}",
     "owner": lambda path: user_name(path.stat().st_uid),
@@ -285,19 +290,19 @@ OF_FILE: Mapping[str, Callable[[Path], object]] = {
 }
 
 
-#: Values that have a label in the catalogue.
+#: Names of values that are translated.
 WORDS = ("who", "what", "consequence", "often", "users", "reason", "how")
 
 
 class _Words:
-    """Values for the texts of a finding: the arguments, else the attribute of that name in the context."""
+    """Values for the texts of a finding: the arguments, else values about a file, else attributes of the context."""
 
     def __init__(self, shop: DoctorContext, given: Mapping[str, object]) -> None:
         self._shop = shop
         self._given = given
 
     def __getitem__(self, name: str) -> object:
-        """Return it. Raise KeyError if it is unknown, so that the alternative is left out."""
+        """Return the value of a name. Raise KeyError if it is unknown, so that `_commands` skips the alternative."""
         if name in self._given:
             found = translate(str(self._given[name])) if name in WORDS else self._given[name]
         elif name in OF_FILE:
@@ -310,12 +315,15 @@ class _Words:
 
 
 def by_root() -> bool:
-    """Return whether the person works as root. Someone who used sudo for this command needs sudo again for the next."""
+    """Return whether the user works as root.
+
+    After sudo the result is false, because the next command needs sudo again.
+    """
     return os.getuid() == 0 and not os.environ.get("SUDO_USER")
 
 
 def not_seen(shop: DoctorContext, error: OSError) -> str:
-    """Return why this user cannot read something: the file that is not allowed, or the error's own text."""
+    """Return the text why this user cannot read something: the file that denies access, or the error's own text."""
     return say("doctor", "closed", me=shop.me, file=error.filename) if error.filename else str(error.strerror)
 
 

@@ -1,4 +1,4 @@
-"""Checks of the daemon, its ports, and the machine: clock, disk, callbacks."""
+"""Checks of the daemon, of its ports, and of the machine: clock, disk, callbacks."""
 
 import errno
 import os
@@ -32,19 +32,19 @@ from posd.config import ListenAddress, parse
 from posd.storage.connection import schema_version
 from posd.tls.certificate import local_addresses
 
-#: Health checks that are reported here. Other checks of doctor report the rest.
+#: Health checks of posd that are reported here. Other checks of posd doctor report the rest.
 OF_HEALTH = ("storage", "local_api", "webhook_listener", "discovery", "configuration", "restore", "identity")
-#: Counters of the status resource that an operator has to check.
+#: Counters in posd's status that an operator has to check if they are not 0.
 OF_STATUS = ("in_doubt", "attention")
 
 
 def find(shop: DoctorContext) -> dict[Path, str]:
-    """Find the process of the daemon, without a request to it.
+    """Find the process of the daemon without a request to it, and store it in `shop`.
 
-    Return the tried sockets: socket -> why it refuses a connection, "" if it does not. systemd may hold the tills'
-    socket and start posd for a call, so that socket is skipped while no daemon holds its lock.
+    Return socket -> why it refused a connection, or "" if it accepted one. The till socket is tried only if a daemon
+    holds its lock. Otherwise systemd may hold that socket, and would start posd.
     """
-    config = shop.config or parse("", file=shop.config_file)  # unreadable configuration: use posd's default
+    config = shop.config or parse("", file=shop.config_file)  # if unreadable: use the defaults
     for lock in (config.local_api.directory / "posd.lock", config.database.lock):
         with suppress(OSError):
             shop.pid = shop.pid or lock_holder(lock)
@@ -64,7 +64,7 @@ def find(shop: DoctorContext) -> dict[Path, str]:
 
 
 def lock_holder(path: Path) -> int | None:
-    """Return the process that has locked a file (flock), without opening the file; None if unlocked. Raise OSError."""
+    """Return the id of the process that has locked a file (flock), or None. Do not open the file. Raise OSError."""
     inode = path.stat()
     wanted = f"{os.major(inode.st_dev):02x}:{os.minor(inode.st_dev):02x}:{inode.st_ino}"
     for line in Path("/proc/locks").read_text().splitlines():
@@ -75,7 +75,7 @@ def lock_holder(path: Path) -> int | None:
 
 
 def check(shop: DoctorContext) -> Findings:
-    """Find the daemon, and store its reports of itself and of the terminals for other checks."""
+    """Check the daemon, and store its reports for other checks."""
     tried = find(shop)
     for path in (path for path, reason in tried.items() if not reason):
         try:
@@ -96,7 +96,7 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
         version = api.get("/version").body
         shop.checks = api.get("/health", also={503}).body.get("checks", {})
         shop.terminals_of_daemon = api.get("/terminals", {"all": "true"}).body["terminals"]
-        with suppress(Problem):  # a till may not read it
+        with suppress(Problem):  # the till socket refuses this call
             counters = api.get("/status").body["counters"] or {}
     shop.answers = True
     for terminal in shop.terminals_of_daemon:
@@ -109,10 +109,10 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
     for name in OF_HEALTH:
         said = shop.health(name)
         if said.get("status", "ok") == "ok" or shop.failed(name):
-            continue  # an earlier check reported the fault of the file that posd has not loaded
+            continue  # an earlier check has reported the same fault
         # A terminal with an identity conflict cannot charge a card.
         status = "failure" if name == "identity" else STATUSES[said["status"]]
-        # posd status has no more about the configuration.
+        # This finding does not refer to `posd status`, which shows no more about the configuration.
         code = "configuration" if name == "configuration" else "health"
         detail, steps = check_words(
             name, {**said, "todo": said["todo"] or named("read what the other lines say about it")}
@@ -124,17 +124,17 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
 
 
 def _advised(found: CheckFinding, steps: Sequence[RemedyStep]) -> CheckFinding:
-    """Return a finding with posd's own advice. The commands of the finding, if any, replace those of the advice."""
+    """Return a finding with posd's own advice. If the finding has commands, they replace those of the advice."""
     commands = tuple(step.command for step in steps if step.command)
     todo = "; ".join(step.does for step in steps if step.does)
     return msgspec.structs.replace(found, todo=todo, commands=found.commands or commands)
 
 
-# Port of the webhook listener: free, or held by the daemon.
+# Ports of the webhook listener and of the metrics.
 
 
 def check_ports(shop: DoctorContext) -> Findings:
-    """Report which program has posd's ports."""
+    """Check whether posd's ports are free, or in use by posd or by another program."""
     webhooks, metrics = shop.settings.webhooks.listen, shop.settings.metrics.listen
     yield _port(shop, "webhooks.listen", webhooks, int(shop.served.get("port", 0)))
     if metrics is not None:
@@ -142,7 +142,7 @@ def check_ports(shop: DoctorContext) -> Findings:
 
 
 def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> CheckFinding:
-    """Report whether a port is free, or held by posd. `actual`: the port that posd reports (0: unknown)."""
+    """Check whether a port is free or in use. `actual`: port that posd reports; 0: unknown."""
     given: dict[str, Any] = {"key": key, "name": key.partition(".")[2], "host": listen.host, "port": listen.port}
     if listen.port == 0:
         return shop.tell("port.any", listen, **given)
@@ -151,7 +151,7 @@ def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> 
     with being(shop.user):
         number = port_refused(listen.host, listen.port)
     may_bind = "CAP_NET_BIND_SERVICE" in shop.service.words("AmbientCapabilities")
-    if number == errno.EACCES and (may_bind or not shop.can_try):  # a privileged port, which posd may be allowed
+    if number == errno.EACCES and (may_bind or not shop.can_try):  # posd may be allowed to use a privileged port
         number = errno.EADDRINUSE if shop.there else 0
     if number == 0:
         return shop.tell("port.nothing" if shop.there else "port.free", listen, **given)
@@ -163,9 +163,9 @@ def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> 
 
 # Machine: its clock, free space on its disks, and whether terminals can reach it.
 
-#: Usual difference of clocks (s): a Date header has whole seconds, and people set terminals by hand.
+#: Usual difference of clocks in seconds, because a Date header has whole seconds, and terminals are set by hand.
 USUAL_SECONDS = 10.0
-#: From this difference (s) on, times of a payment here and on the terminal cannot be compared.
+#: From this difference on, in seconds, the times of a payment here and on the terminal cannot be compared.
 MINUTES_SECONDS = 60.0
 
 
@@ -192,7 +192,7 @@ def check_clock(shop: DoctorContext) -> Findings:
         if window is not None and abs(ahead) > window:
             code = "refuses"
         elif abs(ahead) >= MINUTES_SECONDS:
-            # With a doubted clock this terminal is a witness of the time; its clock needs no change.
+            # If posd does not trust this machine's clock, the terminal's clock may be right.
             code = "witness" if doubted else "minutes"
         else:
             code = "seconds" if abs(ahead) >= USUAL_SECONDS else "agrees"
@@ -201,11 +201,11 @@ def check_clock(shop: DoctorContext) -> Findings:
         yield shop.tell(f"clock.{code}", serial, apart=apart, window=age(window or 0), has=has)
 
 
-# Free space on the disk. Without free space nothing can be acknowledged, and no payment starts.
+# Free space on the disk. Without it posd acknowledges no callback and starts no payment.
 
 
 def check_disk(shop: DoctorContext) -> Findings:
-    """Check the free space at the database by posd's own limit, unless posd reports its storage."""
+    """Check the free space at the database, unless posd's health already reports a fault of its storage."""
     directory = shop.settings.database.path.parent
     if shop.health("storage").get("status", "ok") == "ok":
         yield from shop.permitted(directory, _room(shop, directory))
@@ -219,10 +219,10 @@ def _room(shop: DoctorContext, directory: Path) -> Findings:
         yield shop.tell(f"disk.{code}", directory, free=f"{free / MIB:,.0f}".replace(",", " "), at=directory)
 
 
-# Whether terminals can reach this machine. Firewall rules are not read: there are many kinds of firewalls, also in the
-# network. A received callback shows that none blocks it.
+# Whether terminals can reach this machine. Firewall rules are not read, because there are many kinds of firewalls, and
+# some are in the network. A received callback shows that no firewall blocks callbacks.
 
-#: Newest events that are searched for callbacks.
+#: Number of newest events among which callbacks are searched.
 CALLBACKS = 5000
 _CALLED_BACK = (
     "SELECT t.terminal, t.sent_to, max(e.received_at) FROM events e JOIN transactions t USING (client_transaction_id)"
@@ -250,7 +250,10 @@ def _let_in(shop: DoctorContext) -> Findings:
 
 
 def _callbacks(shop: DoctorContext) -> dict[str, str]:
-    """Return the time of each LAN terminal's last callback. A terminal at an address of this machine proves nothing."""
+    """Return serial -> time of the last callback.
+
+    A terminal at an address of this machine is omitted, because no firewall is between.
+    """
     mine = {"127.0.0.1", "::1", "localhost", *local_addresses()}
     path = shop.settings.database.path
     if not path.exists():

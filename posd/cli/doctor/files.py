@@ -1,4 +1,4 @@
-"""Checks of files: the configuration and what it names, the database, keys, sockets; their owners and readers."""
+"""Checks of files: the configuration and the files that it names, the database, keys, sockets."""
 
 import errno
 import os
@@ -26,11 +26,11 @@ from posd.storage.database_files import closed_to_us, mount_point
 from posd.terminals import trust
 from posd.upkeep import known_ca
 
-# Configuration: posd's own check as its user, what its unit hides from it, and who may write it.
+# Configuration: posd's own checks as its user, files that its unit hides from it, and users who may write the files.
 
 
 def configuration(shop: DoctorContext) -> Findings:
-    """Yield each problem of the files, and of the files that they name."""
+    """Yield each problem of the configuration's files, and of the files that they name."""
     found = list(_problems(shop))
     yield from found
     if shop.config is None:
@@ -47,7 +47,7 @@ def configuration(shop: DoctorContext) -> Findings:
 def _problems(shop: DoctorContext) -> Findings:
     problems = shop.problems
     if shop.config is not None:
-        with being(shop.user):  # includes the named files, which posd opens too
+        with being(shop.user):  # also checks the named files, as the user of posd
             _, problems = examine(shop.config_file)
     keys = named(shop)
     for problem in problems:
@@ -71,7 +71,10 @@ def _problems(shop: DoctorContext) -> Findings:
 
 
 def _problem(shop: DoctorContext, problem: ConfigProblem, path: Path | None) -> CheckFinding:
-    """Return the problem that posd reports; for an unreadable file, also how to give posd access."""
+    """Return the finding about a problem of the configuration.
+
+    For an unreadable file it says how to give posd access.
+    """
     key, subject = problem.key, problem.key or problem.file
     closed = barrier(shop.user, path) if path is not None else None
     at = Path(closed.filename) if closed is not None and closed.errno == errno.EACCES else None
@@ -96,7 +99,10 @@ def _elsewhere(shop: DoctorContext, key: str, path: Path) -> dict[str, Any]:
 
 
 def named(shop: DoctorContext) -> Mapping[str, Path | HeaderValue]:
-    """Return the files and credentials that the configuration names, by the first key that names each."""
+    """Return key -> file or credential that the configuration names there.
+
+    If several keys name one, only the first is returned.
+    """
     if shop.config is None:
         return {}
     config, found = shop.config, dict[str, object]()
@@ -119,7 +125,7 @@ def _file(value: Path | HeaderValue | None) -> Path | None:
 
 
 def _credential(shop: DoctorContext, key: str, name: str) -> Findings:
-    """Check for credentials that the configuration names and the unit does not pass, or whose file is missing."""
+    """Check that the unit passes a credential that the configuration names, and that its file exists."""
     source = shop.service.credential(name)
     if source is None:
         yield shop.tell("configuration.no_credential", key, key=key, name=name)
@@ -137,7 +143,7 @@ def _open_to_others(shop: DoctorContext, file: Path) -> Findings:
 
 
 def without_others(shop: DoctorContext, code: str, path: Path) -> CheckFinding:
-    """Return a finding whose commands restrict a file to posd."""
+    """Return a finding whose commands deny other users access to a file."""
     owned = shop.user.uid in (0, path.stat().st_uid)
     group, rights = (None, "o-rwx") if owned else (shop.user.group, "g+r,o-rwx")
     return shop.tell(code, path, to_group=group, rights=rights)
@@ -145,11 +151,11 @@ def without_others(shop: DoctorContext, code: str, path: Path) -> CheckFinding:
 
 # Database: whether it exists and is undamaged.
 
-#: SQLite operations between two checks of the time: some milliseconds.
+#: Number of SQLite operations between two checks of the time-out. They take some milliseconds.
 OPERATIONS_AT_A_TIME = 100_000
 
 KEY = "database.path"
-#: SQLite's code of an error that is no damage -> the finding.
+#: SQLite's code of an error that is not damage -> code of the finding.
 UNREAD = {sqlite3.SQLITE_BUSY: "busy", sqlite3.SQLITE_INTERRUPT: "too_large"}
 
 
@@ -176,14 +182,14 @@ def check_database(shop: DoctorContext) -> Findings:
 
 @contextmanager
 def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database as its owner, without writing anything, not even the files that SQLite keeps beside it.
+    """Open a database as its owner, without any write, even of the files that SQLite keeps beside it.
 
-    Raise PermissionError, OSError or sqlite3.Error. Without a WAL no program uses the file, and it is read directly.
-    Otherwise a snapshot is read, from the shared memory of posd or, after a kill, from a copy of our own.
+    Without a WAL, no program uses the file, and SQLite reads it directly. With a WAL, SQLite reads a snapshot through
+    posd's shared memory, or after a kill through memory of its own. Raise PermissionError, OSError or sqlite3.Error.
     """
     with acting_as_owner(path):
         with path.open("rb"):
-            pass  # SQLite would not report the reason
+            pass  # raises the reason, which SQLite would not report
         written = path.with_name(f"{path.name}-wal")
         shared = path.with_name(f"{path.name}-shm").exists() or (written.exists() and written.stat().st_size)
         how = "readonly_shm=1" if shared else "immutable=1"
@@ -221,7 +227,10 @@ def _contents(db: sqlite3.Connection, shop: DoctorContext, path: Path) -> Findin
 
 
 def _damage(db: sqlite3.Connection, seconds: float) -> str | None:
-    """Return damage that a quick check finds. Raise sqlite3.OperationalError (interrupted) after some seconds."""
+    """Return the first damage that a quick check finds, or None.
+
+    Raise sqlite3.OperationalError (interrupted) after `seconds`.
+    """
     end = time.monotonic() + seconds
     db.set_progress_handler(lambda: int(time.monotonic() > end), OPERATIONS_AT_A_TIME)
     ((found,),) = db.execute("PRAGMA quick_check(1)").fetchall()
@@ -230,12 +239,12 @@ def _damage(db: sqlite3.Connection, seconds: float) -> str | None:
 
 # Files and keys: faults, owners and readers.
 
-#: All users except the owner.
+#: Permissions of all users except the owner.
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def check(shop: DoctorContext) -> Findings:
-    """Check which files are readable by others, or unreadable for the daemon."""
+    """Check which files other users can read, and which files the daemon cannot use."""
     for subject, part in PARTS.items():
         yield from shop.permitted(subject, part(shop))
 
@@ -253,14 +262,14 @@ def _directory(shop: DoctorContext) -> Findings:
 
 
 def to_write(shop: DoctorContext, key: str, path: Path, consequence: str, *, made: str = "0700") -> Findings:
-    """Check whether posd can write its own file or directory, or make it with the mode `made`.
+    """Check whether posd can write its file or directory, or create it with the mode `made`.
 
-    Raise PermissionError.
+    `consequence`: text about the consequence. Raise PermissionError.
     """
     if shop.service.read_only(path):
         yield shop.tell("files.unit_forbids", path, key=key, consequence=consequence)
         return
-    if not path.exists() and shop.service.makes(path):  # a hidden path raises PermissionError
+    if not path.exists() and shop.service.makes(path):  # `exists` raises PermissionError for a hidden path
         return
     closed = barrier(shop.user, path, write=True) if shop.can_try else None
     if closed is None:
@@ -268,7 +277,7 @@ def to_write(shop: DoctorContext, key: str, path: Path, consequence: str, *, mad
     at = Path(closed.filename)
     if closed.errno == errno.EROFS:
         if mount_point(at) in shop.read_only:
-            return  # reported before
+            return  # already reported
         shop.read_only.add(mount_point(at))
         code = "read_only"
     elif closed.errno == errno.ENOTDIR:
@@ -314,7 +323,7 @@ def _callback_key(shop: DoctorContext) -> Findings:
 
 
 def _used(shop: DoctorContext) -> bool:
-    """Return whether the database has had payments, so that its callback key cannot be replaced."""
+    """Return whether the database has had payments. Then its callback key cannot be replaced."""
     if shop.settings.database.witness.exists():
         return True
     with suppress(OSError, sqlite3.Error), open_unchanged(shop.settings.database.path) as db:
@@ -323,7 +332,7 @@ def _used(shop: DoctorContext) -> bool:
 
 
 def certificate_files(shop: DoctorContext) -> Findings:
-    """Check the keys of the certificate and of its CA, and that the CA is the known one."""
+    """Check the keys of the certificate and of its CA, and whether the CA is the one that the database knows."""
     made = shop.made
     if shop.private_key.exists():
         yield _private(shop, shop.private_key, "tls_key_open", group_may=made is None)
@@ -342,7 +351,7 @@ def certificate_files(shop: DoctorContext) -> Findings:
 def _written(shop: DoctorContext) -> Findings:
     """Check whether backups and metrics can be written."""
     backups, textfile = shop.settings.database.backups, shop.settings.metrics.textfile
-    if backups.exists():  # otherwise posd makes it in the state directory
+    if backups.exists():  # otherwise posd creates it in the state directory
         yield from to_write(shop, "database.path", backups, "no backup can be written there")
     if textfile is not None and not textfile.parent.exists():
         yield shop.tell("files.no_metrics", textfile.parent, key="metrics.textfile")
@@ -361,7 +370,7 @@ def _secrets(shop: DoctorContext) -> Findings:
             yield shop.tell("files.secret_closed", path)
 
 
-#: Name of a checked subject, shown if the user may not read it -> its check.
+#: Subject -> its check. The subject is named if this user may not read its files.
 PARTS: Mapping[str, Callable[[DoctorContext], Findings]] = {
     "state directory": _directory,
     "database": _database,
@@ -373,15 +382,18 @@ PARTS: Mapping[str, Callable[[DoctorContext], Findings]] = {
 
 
 def _private(shop: DoctorContext, path: Path, code: str, *, group_may: bool = False) -> CheckFinding:
-    """Check whether another user may read a secret. A group may read the key of the shop's own PKI."""
+    """Check whether another user may read a secret file.
+
+    `group_may`: a group may read it, as for a key of the shop's PKI.
+    """
     if path.stat().st_mode & (stat.S_IRWXO if group_may else OTHERS):
         return shop.tell(f"files.{code}", path, closed="o-rwx" if group_may else "0600")
     return shop.tell("files.group_private" if group_may else "files.private", path)
 
 
-# Local sockets: the user of posd, the groups that may use them, and whether this user is a member.
+# Local sockets, the user of posd, and the groups that may use the sockets.
 
-#: Prefix of a socket's keys -> the users of the socket. posd can start without the feed socket.
+#: Socket (prefix of its keys in the configuration) -> its users. posd can start without the feed socket.
 SOCKETS = {"till": "tills", "admin": "operators", "feed": "a relay"}
 
 

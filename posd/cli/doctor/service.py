@@ -1,4 +1,4 @@
-"""systemd unit of posd: its user, and what that user may open. Root tries each access as that user."""
+"""systemd unit of posd, its user, and the files that this user may open."""
 
 import errno
 import fnmatch
@@ -15,13 +15,13 @@ from typing import NamedTuple
 from posd.base.files import user_name
 from posd.cli.app.context import CONFIG_FILE
 
-#: Folders of units and their drop-ins; the last file of a name overrides (systemd.unit(5)).
+#: Folders of units and of their drop-ins. Of several files with one name, the last counts (systemd.unit(5)).
 DIRECTORIES = ("/usr/lib/systemd/system", "/run/systemd/system", "/etc/systemd/system")
 UNIT, SOCKET_UNIT = "posd.service", "posd.socket"
-#: Unit that makes the certificate before the first start.
+#: Unit that creates the certificate before the first start.
 TLS_UNIT = "posd-tls-init.service"
 
-#: Directories that systemd makes before the start, and gives to the user: key of the unit -> their parent.
+#: Directories that systemd creates for the user before the start: key of the unit -> parent of the directories.
 _MADE = {"StateDirectory": "/var/lib", "RuntimeDirectory": "/run", "CacheDirectory": "/var/cache"}
 _HOMES = ("/home", "/root", "/run/user")
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - only names; nothing is made there
@@ -32,8 +32,8 @@ _CREDENTIALS = ("LoadCredential", "LoadCredentialEncrypted", "SetCredential", "S
 class Service:
     """Section `[Service]` of the unit with its drop-ins: key -> its values in order.
 
-    `makes_certificate`: a unit before it makes a missing certificate. `listens`: the sockets that systemd passes to the
-    daemon.
+    `makes_certificate`: whether another unit creates a missing certificate before the start. `listens`: sockets that
+    systemd passes to the daemon.
     """
 
     settings: Mapping[str, Sequence[str]]
@@ -41,35 +41,38 @@ class Service:
     listens: Sequence[str] = ()
 
     def last(self, key: str) -> str:
-        """Return the value of a single-valued key, "" without one."""
+        """Return the last value of a key, or "" without one."""
         return next(reversed(self.settings.get(key, ())), "")
 
     def words(self, key: str) -> list[str]:
-        """Return all words of a key that may occur several times."""
+        """Return all words in the values of a key."""
         return [word for value in self.settings.get(key, ()) for word in value.split()]
 
     @property
     def made(self) -> list[Path]:
-        """The directories that systemd makes for the service."""
+        """Directories that systemd creates for the service."""
         return [Path(above, name) for key, above in _MADE.items() for name in self.words(key)]
 
     def makes(self, path: Path) -> bool:
-        """Return whether systemd makes a missing directory, or a parent of it."""
+        """Return whether systemd creates a directory if it is missing, or a parent of it."""
         return _below(path, self.made)
 
     def hides(self, path: Path) -> bool:
-        """Return whether the unit hides a file from the daemon that its user may read."""
+        """Return whether the unit hides a path from the daemon, whatever the permissions are."""
         hidden = [*_HOMES] if self.last("ProtectHome") in ("yes", "true", "tmpfs") else []
         hidden += _TEMPORARY if self.last("PrivateTmp") in ("yes", "true") else ()
         return _below(path, map(Path, hidden))
 
     def read_only(self, path: Path) -> bool:
-        """Return whether the unit forbids the daemon to write where its user may write."""
+        """Return whether the unit forbids the daemon to write to a path, whatever the permissions are."""
         writable = [Path(word.lstrip("-+")) for word in self.words("ReadWritePaths")]
         return self.last("ProtectSystem") == "strict" and not _below(path, (*self.made, *writable))
 
     def credential(self, name: str) -> str | None:
-        """Return the source of a credential: a path, or "" if unnamed; None without that credential."""
+        """Return the source of a credential: its file, or "" if it is no file.
+
+        None: the unit does not pass that credential.
+        """
         for key in _CREDENTIALS:
             for value in self.settings.get(key, ()):
                 given, _, source = value.partition(":")
@@ -84,7 +87,7 @@ def _below(path: Path, directories: Iterable[Path]) -> bool:
 
 
 def read(config_file: Path) -> Service | None:
-    """Return the unit that runs posd with this configuration; None if there is none, or it is masked."""
+    """Return the unit that runs posd with this configuration, or None if there is none or it is masked."""
     settings = _settings(UNIT, "[Service]")
     if settings is None or config_file != _configuration(Service(settings)):
         return None
@@ -93,7 +96,7 @@ def read(config_file: Path) -> Service | None:
 
 
 def _settings(unit: str, section: str) -> dict[str, list[str]] | None:
-    """Return a section of a unit with its drop-ins; None without the unit."""
+    """Return a section of a unit with its drop-ins (key -> values), or None without the unit."""
     file = _file(unit)
     if file is None:
         return None
@@ -104,12 +107,12 @@ def _settings(unit: str, section: str) -> dict[str, list[str]] | None:
             if value:
                 settings.setdefault(key, []).append(value)
             else:
-                settings[key] = []  # an empty value resets all earlier ones
+                settings[key] = []  # an empty value removes all earlier values
     return settings
 
 
 def _file(name: str) -> Path | None:
-    """Return the file of a unit, None if there is none or it is masked (a link to /dev/null)."""
+    """Return the file of a unit, or None if there is none or it is masked (a link to /dev/null)."""
     found = [path for directory in DIRECTORIES if (path := Path(directory, name)).exists()]
     return found[-1] if found and found[-1].is_file() else None
 
@@ -120,7 +123,7 @@ def _configuration(service: Service) -> Path:
 
 
 def _section(path: Path, wanted: str) -> Iterable[tuple[str, str]]:
-    """Yield the assignments in a section; nothing for an unreadable file."""
+    """Yield key and value of each assignment in a section. An unreadable file has none."""
     section = ""
     try:
         text = path.read_text("utf-8", "replace").replace("\\\n", " ")
@@ -134,11 +137,11 @@ def _section(path: Path, wanted: str) -> Iterable[tuple[str, str]]:
             yield key.strip(), value.strip()
 
 
-# User of the daemon, and what it may open. This process tries each access, as that user if it runs as root.
+# User of the daemon, and the files that this user may open. This process tries each access, as that user if it is root.
 
 
 class User(NamedTuple):
-    """User with the groups of its process."""
+    """User, with the groups of a process of that user."""
 
     uid: int
     gid: int
@@ -146,17 +149,17 @@ class User(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Login name, or the number of a user without a name."""
+        """Login name, or the number if there is no name."""
         return user_name(self.uid)
 
     @property
     def group(self) -> str:
-        """Name of its main group."""
+        """Name of the main group."""
         return group_name(self.gid)
 
 
 def of_id(uid: int) -> User:
-    """Return a user with its groups from the system's tables."""
+    """Return a user, with groups from the system's user database."""
     try:
         user = pwd.getpwuid(uid)
     except KeyError:
@@ -165,7 +168,7 @@ def of_id(uid: int) -> User:
 
 
 def of_service(service: Service) -> User | None:
-    """Return the user of the unit; None if it does not exist."""
+    """Return the user of the unit, or None if that user does not exist."""
     try:
         name = service.last("User") or "root"
         user = of_id(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
@@ -177,14 +180,14 @@ def of_service(service: Service) -> User | None:
 
 
 def group_id(name: str, otherwise: int) -> int:
-    """Return the number of a group; `otherwise` for an unknown name."""
+    """Return the number of a group, or `otherwise` if the name is unknown."""
     with suppress(KeyError):
         return grp.getgrnam(name).gr_gid
     return otherwise
 
 
 def group_name(gid: int) -> str:
-    """Return the name of a group; the number without one."""
+    """Return the name of a group, or its number as text if it has no name."""
     try:
         return grp.getgrgid(gid).gr_name
     except KeyError:
@@ -201,7 +204,7 @@ def being(user: User) -> Iterator[None]:
     try:
         os.setgroups(list(user.groups))
         os.setegid(user.gid)
-        os.setresuid(user.uid, user.uid, 0)  # also the real user id, which access(2) uses
+        os.setresuid(user.uid, user.uid, 0)  # the real user id too, because access(2) uses that
         yield
     finally:
         root_again()
@@ -210,15 +213,15 @@ def being(user: User) -> Iterator[None]:
 
 
 def root_again() -> None:
-    """Restore root as the user of this process, even if a thread hangs inside `being`."""
+    """Make root the user of this process again, even if a thread hangs inside `being`."""
     if 0 in os.getresuid():
         os.setresuid(0, 0, 0)
 
 
 def barrier(user: User, path: Path, *, write: bool = False) -> OSError | None:
-    """Return why a user may not read a file (with `write`: write or make it); None if allowed.
+    """Return the error with which a user cannot read a file, or None. With `write`: cannot write or create it.
 
-    Nothing is made. The error names the file or directory that denies access.
+    Nothing is created. The error names the file or directory that denies access.
     """
     with being(user):
         try:
@@ -248,7 +251,7 @@ def _try_to_write(path: Path) -> None:
 
 
 def port_refused(host: str, port: int) -> int:
-    """Bind as posd does, without listening, and close. Return the error number, or 0."""
+    """Bind a port as posd does, without listening. Return the errno of the failure, or 0."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

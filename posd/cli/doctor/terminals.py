@@ -1,9 +1,9 @@
 """Checks of each terminal: mDNS announcements; address, TCP, TLS with the configured trust, HTTP.
 
-The terminal API documents no harmless request. A GET is not harmless: abort is a GET by default, and the configuration
-may set any path in the profile. So posd sends `OPTIONS /`. The method is safe by HTTP's rules (RFC 9110, 9.3.7), and no
-row of the profile can have it, so no terminal reads it as a payment or an abort. Any reply, even an error, shows that
-HTTP works; its Date header shows the terminal's clock. The request has no credentials.
+The terminal API documents no harmless request. A GET is not harmless, because abort is a GET by default, and the
+profile may set any path. So doctor sends `OPTIONS /`, without credentials. This method is safe by HTTP's rules (RFC
+9110, 9.3.7), and the profile cannot use it. So no terminal reads the request as a payment or an abort. Any reply, even
+an error, shows that HTTP works. Its Date header shows the terminal's clock.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ from posd.tls.certificate import server_hostname
 if TYPE_CHECKING:
     from posd.terminals.discovery import InterfaceSelection
 
-#: Terminals called at a time.
+#: Maximum number of terminals that are called at the same time.
 AT_ONCE = 16
-#: Longest wait for a reply, in seconds. A terminal replies at once; its configured time-out is for payments.
+#: Time-out of a reply, in seconds. A terminal replies to this request at once. The configured time-out is for payments.
 REPLY_SECONDS = 10.0
 
 
 def check(shop: DoctorContext) -> Findings:
-    """Check how far a call to each terminal gets. Store its clock."""
+    """Check for each terminal how far a call gets, and store the terminal's clock."""
     documents = {item["serial"]: item for item in shop.terminals_of_daemon}
     for terminal, said in zip(shop.terminals, asyncio.run(_all(shop)), strict=True):
         yield said
@@ -71,7 +71,7 @@ async def _reach(shop: DoctorContext, terminal: TerminalConfig) -> CheckFinding:
         except OSError as error:
             told = any(item.check == "configuration" and "ca_file" in item.subject for item in shop.found)
             return shop.tell("terminal.ca_told" if told else "terminal.no_ca", serial, reason=error, **given)
-    found = await TerminalAccess(terminal, context, none).probe(base_url)  # as before each payment
+    found = await TerminalAccess(terminal, context, none).probe(base_url)  # the same probe as before each payment
     if found.reason is not None:
         return shop.tell("terminal.refused" if found.refused else "terminal.away", serial, reason=found.reason, **given)
     try:
@@ -108,16 +108,16 @@ async def _ask(shop: DoctorContext, terminal: TerminalConfig, base_url: str, con
         shop.clocks[terminal.serial] = -behind
 
 
-# mDNS: announcements of terminals, queried and parsed as posd does.
+# mDNS: announcements of terminals, queried and parsed by posd's own code.
 
-#: Seconds of listening, and seconds for details that one service left out. The first three queries go out in the first
-#: three seconds.
+#: Seconds of the wait for announcements, and of a query for details that one announcement lacks. zeroconf sends its
+#: first three queries in the first three seconds.
 LISTEN_SECONDS, RESOLVE_SECONDS = 3.5, 1.0
 
 
 def listen(shop: DoctorContext) -> Findings:
-    """Check which terminals announce themselves. Report those that do not, if they have no other address."""
-    from posd.terminals.discovery import names, select  # loaded late, with zeroconf
+    """Check which terminals announce themselves. Report terminals whose address is unknown without an announcement."""
+    from posd.terminals.discovery import names, select  # imported here, because it loads zeroconf
 
     discovery = shop.settings.discovery
     if not discovery.enabled:
@@ -157,12 +157,12 @@ def listen(shop: DoctorContext) -> Findings:
 
 
 async def _listen(discovery: DiscoveryConfig, selection: "InterfaceSelection") -> list[Announcement]:
-    """Return the present announcements. Raise OSError or RuntimeError if mDNS does not work."""
+    """Return the announcements on the network. Raise OSError or RuntimeError if mDNS does not work."""
     from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
     from posd.terminals.discovery import Browser, closed, read
 
-    logging.getLogger("zeroconf").disabled = True  # a failed query shows as a missing announcement
+    logging.getLogger("zeroconf").disabled = True  # a failed query is reported as a missing announcement
     services: dict[str, AsyncServiceInfo] = {}
 
     def take(*, service_type: str, name: str, **_: object) -> None:

@@ -1,1 +1,1 @@
-"""`posd explain`: every code of posd as text, from one table."""
+"""`posd explain`: the meaning of every code of posd. All texts are in one catalogue."""

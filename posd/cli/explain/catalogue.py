@@ -1,7 +1,7 @@
 """Catalogue of words, en.toml and es.toml: section -> code -> field -> text.
 
-A text that begins with = refers to the text of that name in [shared]. Each text is taken from the file of the chosen
-language, or from the English file if the language lacks the text.
+A text of the form `=NAME` stands for the text NAME in [shared]. If the file of the chosen language lacks a text, the
+English text is used.
 """
 
 import re
@@ -24,15 +24,15 @@ from posd.cli.app.lazy import speaks_spanish
 if TYPE_CHECKING:
     from posd.config import ConfigProblem
 
-#: Language of the screens, chosen once for this process.
+#: Language of the texts, chosen once for a command.
 _chosen = Language.EN
 
 
 class LogEvent(NamedTuple):
     """Texts about one log event.
 
-    `says`: the line as a sentence with {field}s; a part in [ ] is left out if its field is missing. `do`: the next
-    step, or why there is none; each warning and error has it.
+    `says`: the line as a sentence, with {field}s. A part in [ ] is omitted if its field is missing. `do`: what to do,
+    or why nothing is to do. Each warning and error has this text.
     """
 
     levels: tuple[str, ...]
@@ -42,10 +42,10 @@ class LogEvent(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """Advice: a text, and its commands in order.
+    """Advice: what to do as text, and the commands in order.
 
-    `{id}` stands for the id of a payment or print job, SERIAL for a terminal's; the person replaces other words in
-    capitals. `OperationWords.fill` fills the other braces.
+    `{id}` stands for the id of a payment or print job, and SERIAL for the serial of a terminal. The operator replaces
+    other words in capitals. `OperationWords.fill` fills the other braces.
     """
 
     words: str
@@ -54,7 +54,7 @@ class Advice(NamedTuple):
 
 @cache
 def read(language: Language) -> Mapping[str, Any]:
-    """Return the texts of a language. A missing text is taken from English."""
+    """Return the texts of a language, with English texts in place of missing ones."""
     file = tomllib.loads(files(__package__).joinpath(f"{language}.toml").read_text("utf-8"))
     shared = file.pop("shared")
 
@@ -68,8 +68,8 @@ def read(language: Language) -> Mapping[str, Any]:
 
 
 def choose(ctx: click.Context) -> Language:
-    """Choose the language of a command: Spanish by the person's locale, else that of the configuration."""
-    ctx.find_root().call_on_close(partial(use, Language.EN))  # an error is written after the command
+    """Set the language of a command: Spanish if the user's locale is Spanish, else that of the configuration."""
+    ctx.find_root().call_on_close(partial(use, Language.EN))  # reset it after the command and its error message
     if speaks_spanish():
         return use(Language.ES)
     from posd.config import examine
@@ -91,19 +91,19 @@ def language() -> Language:
 
 
 def chosen(section: str) -> Mapping[str, Any]:
-    """Return a section in the chosen language."""
+    """Return a section of the catalogue in the chosen language."""
     found: Mapping[str, Any] = read(_chosen)[section]
     return found
 
 
 def over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return tables of texts, overridden by those of another file."""
+    """Return the texts of `below`, replaced by those of `above` where both have a text."""
     new = {name: over(below.get(name, {}), one) if isinstance(one, dict) else one for name, one in above.items()}
     return {**below, **new}
 
 
 def named(word: str) -> str:
-    """Return a label, a code or an operation type in the chosen language, else unchanged."""
+    """Return a label, a code or an operation type in the chosen language, or unchanged without a translation."""
     if _chosen is Language.EN:
         return word
     noun = chosen("operation")[word]["noun"] if word in OPERATIONS else word
@@ -111,9 +111,9 @@ def named(word: str) -> str:
 
 
 def translate(text: str) -> str:
-    """Return a sentence of posd in the chosen language. Parts without an entry stay unchanged.
+    """Return a sentence of posd in the chosen language. Parts without a translation are unchanged.
 
-    An entry of [sentence] has values in braces. A value whose name begins with `reason` is such a sentence itself.
+    An entry of [sentence] has values in braces. A value whose name begins with `reason` is translated as a sentence.
     """
     if _chosen is Language.EN or text in chosen("label"):
         return named(text)
@@ -133,7 +133,10 @@ def translate(text: str) -> str:
 
 @cache
 def _sentences(language: Language) -> Sequence[tuple[re.Pattern[str], str]]:
-    """Return the patterns of [sentence] with their translations. Entries with more fixed text come first."""
+    """Return the entries of [sentence] as patterns, with their translations.
+
+    Entries with more fixed text come first.
+    """
     found = []
     replies = {row.reason.en: row.reason.es for row in CallbackResult if row.reason.en}
     for english, translation in (replies | read(language)["sentence"]).items():
@@ -144,20 +147,21 @@ def _sentences(language: Language) -> Sequence[tuple[re.Pattern[str], str]]:
 
 
 def translated(problem: "ConfigProblem") -> "ConfigProblem":
-    """Return a fault of the configuration with its reason and its cure in the language, if the catalogue has them."""
+    """Return a problem of the configuration with its reason and its cure in the chosen language."""
     return structs.replace(problem, reason=translate(problem.reason), cure=translate(problem.cure))
 
 
 def say(command: str, name: str, /, **words: object) -> str:
-    """Return a text of a command with its braces filled."""
+    """Return the text `name` of a command in [says], with its braces filled."""
     template: str = chosen("says")[command][name]
     return template.format(**words)
 
 
 def explained(section: str, code: str, detail: str) -> str:
-    """Return the daemon's words about a code. In another language, the catalogue's meaning precedes the daemon's words.
+    """Return the text about a code: in English the daemon's own `detail`.
 
-    `says_all`: the meaning and the payment's own fields have all that the daemon's words say.
+    In another language the meaning in the catalogue comes first. The detail follows, unless the entry has `says_all`:
+    then the meaning and the payment's fields already say all that the detail does.
     """
     row = {} if _chosen is Language.EN else chosen(section).get(code, {})
     means = row.get("means", "")
@@ -167,13 +171,13 @@ def explained(section: str, code: str, detail: str) -> str:
 
 
 def advice(section: str, code: str, field: str = "do") -> Advice | None:
-    """Return the advice for a code; None without such a section, code or field."""
+    """Return the advice for a code, or None without such a code or field."""
     row = chosen(section).get(code, {})
     return Advice(row[field], tuple(row.get("commands", ()))) if field in row else None
 
 
 def glossed(code: str) -> str:
-    """Return a code. If the language is not English, add the code's name in brackets."""
+    """Return a code, in a language other than English with its translated name in brackets."""
     name = code if _chosen is Language.EN else named(code.replace("_", " "))
     return code if name == code else f"{code} ({name})"
 

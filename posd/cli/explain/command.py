@@ -24,10 +24,10 @@ from posd.cli.explain.catalogue import language as chosen_language
 from posd.cli.payments.words import OperationWords
 from posd.payments import display, missing_proof
 
-#: Codes, each with its texts.
+#: Iterator of codes, each with its texts.
 Rows = Iterator[tuple[str, "CodeEntry"]]
 
-#: Kinds whose texts have braces of `OperationWords.fill`.
+#: Kinds of codes whose texts have braces that `OperationWords.fill` fills.
 FILLED = frozenset({"attention", "next", "result"})
 _OPTIONAL = re.compile(r"\[[^][]*\]")
 _FIELD = re.compile(r"{(\w+)}")
@@ -44,10 +44,10 @@ _OF_DISK = (limits.FREE_FOR_EXTRAS, limits.FREE_FOR_PAYMENTS)
 
 
 class CodeEntry(msgspec.Struct, frozen=True):
-    """Texts about a code of a kind, in `language`.
+    """Texts about a code, in `language`.
 
-    `means`: its meaning. `comes`: its cause. `money`: whether money is at stake. `do`: what to do, with `commands` in
-    order. `see`: the heading in docs/guides/operations.md, empty if there is none.
+    `kind`: kind of the code. `means`: its meaning. `comes`: its cause. `money`: whether money is at stake. `do`: what
+    to do, with `commands` in order. `see`: heading in docs/guides/operations.md, or "".
     """
 
     kind: str
@@ -67,12 +67,12 @@ class CodeEntry(msgspec.Struct, frozen=True):
 
     @property
     def of(self) -> str:
-        """Its kind."""
+        """Name of the code's kind."""
         return kinds(self.language)[self.kind].name
 
 
 class CodeKind(NamedTuple):
-    """Kind of codes: its name, and where they appear."""
+    """Kind of codes: its name, and where such codes appear."""
 
     name: str
     where: str
@@ -80,12 +80,12 @@ class CodeKind(NamedTuple):
 
 @cache
 def kinds(language: Language = Language.EN) -> Mapping[str, CodeKind]:
-    """Return the kinds in a language."""
+    """Return the kinds of codes, in a language."""
     return {kind: CodeKind(**texts) for kind, texts in read(language)["kind"].items()}
 
 
 def row(section: str, code: str, language: Language) -> CodeEntry:
-    """Return the texts about a code in a language. Texts about all operations are filled for a charge."""
+    """Return the texts about a code in a language. Braces for an operation are filled with the words for a charge."""
     english, found = (read(each).get(section, {}).get(code, {}) for each in (Language.EN, language))
     short = found.get("hint") or found.get("short", "")
     means = found.get("means") or (sentence(short) if short else "")
@@ -163,20 +163,20 @@ def _events(language: Language) -> Rows:
 
 
 def _named(says: str) -> str:
-    """Write a log sentence with its field names in capitals, without optional parts."""
+    """Return the sentence of a log event with its field names in capitals and without its optional parts."""
     return _FIELD.sub(lambda field: field[1].upper(), _OPTIONAL.sub("", says))
 
 
 def sentence(text: str) -> str:
-    """Write a half sentence of another table as a sentence, without Markdown marks."""
+    """Return a text of another table as a whole sentence, without Markdown marks."""
     plain = text.replace("`", "")
     first = plain.partition(" ")[0]
-    if first == "posd" or "_" in first:  # names stay as they are written
+    if first == "posd" or "_" in first:  # a name keeps its first letter
         return plain + "."
     return plain[:1].upper() + plain[1:] + ("" if plain.endswith((".", ":", "?", "!")) else ".")
 
 
-#: Kinds whose texts come partly from another table.
+#: Kinds of codes whose texts come partly from another table -> function that yields them.
 _DERIVED: Mapping[str, Callable[[Language], Rows]] = {
     "problem": _problems,
     "proof": _proofs,
@@ -187,7 +187,7 @@ _DERIVED: Mapping[str, Callable[[Language], Rows]] = {
 }
 
 
-#: Most codes suggested for an unknown one.
+#: Maximum number of codes that are suggested for an unknown one.
 MOST_NEAR = 5
 
 
@@ -201,9 +201,9 @@ def entries(language: Language = Language.EN) -> Iterator[CodeEntry]:
 
 
 def find(code: str, language: Language = Language.EN) -> tuple[CodeEntry, ...]:
-    """Return the entries of a code, in any case of its letters; several kinds may have the same code.
+    """Return the entries of a code, in upper or lower case. Several kinds may have the same code.
 
-    For an unknown code of a terminal return the entry of its family.
+    For an unknown code of a terminal, such as TER-999, return the entry of its family.
     """
     typed = code.lower()
     family = typed[: typed.rfind("-") + 1]
@@ -214,7 +214,7 @@ def find(code: str, language: Language = Language.EN) -> tuple[CodeEntry, ...]:
 
 
 def near(code: str) -> list[str]:
-    """Return known codes similar to an unknown one."""
+    """Return known codes that are similar to an unknown one."""
     known = {entry.code.lower(): entry.code for entry in entries()}
     typed = code.lower().replace("-", "_").replace(" ", "_")
     found = difflib.get_close_matches(typed, known, n=MOST_NEAR, cutoff=0.6)

@@ -15,7 +15,7 @@ class FieldError(msgspec.Struct, frozen=True):
     """Fault of one field of a request."""
 
     path: Annotated[str, Meta(description="JSON Pointer into the body, or the name of the parameter")]
-    message: Annotated[str, Meta(description="what is wrong with it, for a developer")]
+    message: Annotated[str, Meta(description="what is wrong with the field, for a developer")]
 
 
 class IdentityClaim(msgspec.Struct, frozen=True):

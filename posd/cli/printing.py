@@ -283,7 +283,7 @@ def _refused(why: str, file: str, **words: object) -> click.BadParameter:
 @click.command("print")
 @click.argument("file", metavar="FILE", shell_complete=files)
 @terminal_option
-@click.option("--reference", metavar="TEXT", help="Your reference for it: the terminal returns it, lists show it.")
+@click.option("--reference", metavar="TEXT", help="Your reference for the job, which the terminal returns.")
 @click.option("--reprint-of", metavar="ID", help="The print job that this one prints again.")
 @click.option("--text", "as_text", is_flag=True, help="Print FILE as text, even if it is a JSON object.")
 @click.option("--preview", is_flag=True, help="Show the printed text; send nothing.")

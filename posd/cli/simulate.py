@@ -100,7 +100,7 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     type=float,
     default=1.0,
     show_default=True,
-    help="Factor by which the terminal is faster: people, printer, waiting limit and delivery of events.",
+    help="Factor by which people, printer, waiting limit and delivery of events are faster.",
 )
 @click.option("--virtual", is_flag=True, help="Time advances only by the control API (POST /clock).")
 @click.option("--seed", type=int, help="With the same seed, the same ids have the same payments.")
@@ -126,9 +126,9 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
 @click.option(
     "--control",
     metavar="HOST:PORT",
-    help="Address of the control API, on loopback, for example 127.0.0.1:6870: present cards, pull the plug, and more.",
+    help="Loopback address of the control API, such as 127.0.0.1:6870. It presents cards, pulls the plug, and more.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, also if stdout is no terminal; with --list JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines even on a screen; --list prints JSON.")
 @click.option("--list", "list_scenarios", is_flag=True, help="List the scenarios, and exit.")
 @click.option("--show", metavar="NAME", help="Print the file of a scenario, and exit.")
 def simulate(

@@ -366,7 +366,7 @@ class Report(msgspec.Struct):
         default_factory=Removed
     )
     kept: Annotated[dict[str, int], Meta(description="older records that are kept: reason -> number")] = {}
-    bytes_before: Annotated[int, Meta(description="size of the database before")] = 0
+    bytes_before: Annotated[int, Meta(description="size of the database before the removal")] = 0
     bytes_returned: Annotated[
         int | None, Meta(description="by how much the file shrank; null if it cannot: new records use the space")
     ] = 0

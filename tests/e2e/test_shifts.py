@@ -79,7 +79,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
     # An operator recorded a wrong outcome, and the terminal reports declined. The next shift has the correction.
     assert await doubtful.event("DECLINED") == 200
     code, said, _ = await posd_command(posd, "report", *UTC, "--since", "last")
-    assert (code, "shift 2 has counted 11.20; the amount is 0.00 now" in " ".join(said.split())) == (0, True), said
+    assert (code, "shift 2 counted 11.20; the amount is now 0.00" in " ".join(said.split())) == (0, True), said
     third = await close(posd)
     (correction,) = third["shift"]["corrections"]
     assert correction == {

@@ -223,7 +223,7 @@ def release(ctx: click.Context, output: Output, given_id: str, **signature: Unpa
 @click.command()
 @click.argument("identity", metavar="ID", shell_complete=payments("open=true", jobs="open=true"))
 @click.argument("result", metavar="RESULT", type=click.Choice([*RESULT_CODES, *PRINT_RESULTS]))
-@click.option("--reference", type=click.UUID, metavar="UUID", help="The acquirer's reference (approved only).")
+@click.option("--reference", type=click.UUID, metavar="UUID", help="The acquirer's reference, if approved.")
 @click.option(
     "--amount", type=parameters.amount, metavar="AMOUNT", help="For a payment that a restore lost: its sum, with tax."
 )
@@ -298,7 +298,7 @@ def resolve(
 @click.command()
 @click.argument("identity", metavar="ID", shell_complete=payments("attention=true", jobs="attention=true"))
 @click.argument("code", shell_complete=attention_codes)
-@click.option("--print-job", is_flag=True, help="ID is the id of a print job (always, if it is no UUID).")
+@click.option("--print-job", is_flag=True, help="ID is the id of a print job; needed only if it is a UUID.")
 @signed
 @json_option
 @click.pass_context

@@ -62,7 +62,7 @@ async def _until_stored(work: Callable[[], Awaitable[None]], **about: str) -> No
 
 
 class AddressChanges(RecordService):
-    """Marker of payments whose callbacks cannot arrive. Run `run` as a task; cancel it to stop."""
+    """Keeper of the attention of payments whose callbacks cannot arrive. Run `run` as a task; cancel it to stop."""
 
     def __init__(self, parts: ServiceParts, interfaces: Interfaces) -> None:
         super().__init__(parts)
@@ -119,17 +119,17 @@ class AddressChanges(RecordService):
 
 
 class IdentityConflicts(RecordService):
-    """Marker of open payments of terminals with an identity conflict. Run `run` as a task; cancel it to stop."""
+    """Keeper of the attention of open payments during an identity conflict. Run `run` as a task; cancel it to stop."""
 
     def __init__(self, parts: ServiceParts) -> None:
         super().__init__(parts)
-        self._looked: dict[str, None] = {}  # queue of the terminals whose payments have to be marked or cleared
+        self._looked: dict[str, None] = {}  # queue of the terminals whose payments have to be checked
         self._kept: dict[str, str | None] = {}  # terminal -> stored serial of another device at its address
         self._marked: set[str] = set()  # terminals with payments that have the attention
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Mark or clear the open payments of the queued terminals, until cancelled."""
+        """Raise and clear the attentions of open payments of the queued terminals, until cancelled."""
         found = await self._store.read(rows.open_ones)
         self._marked = {item.terminal for item in found if item.attention_of(AttentionCode.IDENTITY_CONFLICT)}
         while True:

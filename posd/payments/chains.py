@@ -163,7 +163,7 @@ class ChainLinks:
         else:
             found |= self.derived(original)
             if original.type is OperationType.RE_AUTH and original.transaction_reference and not original.derives_from:
-                # The database lacks its pre-authorization. Transactions sent with the same reference derive from that.
+                # Transactions sent with the same reference derive from its pre-authorization, which the database lacks.
                 found |= self._sent_under(original.transaction_reference.upper())
         known: dict[int, Transaction] = {}
         while waiting := found.keys() - known.keys():

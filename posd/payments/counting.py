@@ -29,7 +29,7 @@ MAX_SHOWN = 20
 
 
 class Of(StrEnum):
-    """Kind of money that an operation moves."""
+    """What an operation moves: money, or only a reservation of money."""
 
     PAYMENT = "payment"
     RESERVATION = "reservation"
@@ -180,7 +180,7 @@ def original_of(original: Transaction, members: Iterable[Transaction]) -> Origin
     """Return the facts of an original. `members`: transactions that derived from it before the operation."""
     found = by_type(members)
     standing = reserving(original, found) if original.type in RESERVING else original
-    took = approved(standing) and original.type not in REVERSING  # to reverse a reversal has no known effect
+    took = approved(standing) and original.type not in REVERSING  # the effect of a reversal of a reversal is unknown
     facts = Original(original.type, effect(operation_of(standing), None).amount if took else None)
     for tip in found[POST_TIP]:
         moved = effect(operation_of(tip), facts).counted or ZERO

@@ -27,7 +27,7 @@ class Journaled(msgspec.Struct, frozen=True):
 
 
 _APPEND = (
-    "INSERT INTO journal (seq, client_transaction_id, at, events_before, entry)"  # noqa: S608 - of this file
+    "INSERT INTO journal (seq, client_transaction_id, at, events_before, entry)"  # noqa: S608 - SQL of this file
     f" VALUES ({changes.next_number('journal')}, :id, :at,"
     " (SELECT count(*) FROM payment_events WHERE client_transaction_id = :id), :entry)"
 )
@@ -60,7 +60,7 @@ def closed_by_person(db: sqlite3.Connection, since: str) -> list[str]:
 
 
 def last_incomplete_rowid(db: sqlite3.Connection) -> int:
-    """Return the rowid of the last payment that is older than the journal. Journals up to this one are incomplete."""
+    """Return the rowid of the last payment from before the journal. Payments up to it have an incomplete journal."""
     row = db.execute("SELECT detail FROM marks WHERE kind = 'journal_begins'").fetchone()
     return int(row[0])
 
@@ -162,12 +162,12 @@ def next_block(db: sqlite3.Connection) -> int:
 
 def remove_events(db: sqlite3.Connection, client_transaction_id: str) -> None:
     """Delete the events of a transaction that is being deleted."""
-    db.execute(f"DELETE FROM events WHERE {_OF_ONE}", (client_transaction_id,)).close()  # noqa: S608 - of this file
+    db.execute(f"DELETE FROM events WHERE {_OF_ONE}", (client_transaction_id,)).close()  # noqa: S608 - SQL of this file
 
 
 def scatter(db: sqlite3.Connection, client_transaction_id: str) -> None:
     """Store each event of a transaction as a scattered event, with an index entry. The numbers of the events stay."""
-    db.execute(f"UPDATE events SET together = NULL WHERE {_OF_ONE}", (client_transaction_id,))  # noqa: S608 - as there
+    db.execute(f"UPDATE events SET together = NULL WHERE {_OF_ONE}", (client_transaction_id,))  # noqa: S608 - SQL of this file
     db.execute(_NAME_FIRST, (None, client_transaction_id))
 
 

@@ -60,7 +60,7 @@ class DoubtFacts(msgspec.Struct, frozen=True, kw_only=True):
     abort_confirmed: bool  # condition 7
     search_proven: bool  # condition 6
     conflict: bool  # condition 3 does not hold: two devices claim to be this terminal
-    reachable: bool  # condition 3: the device that was sent the start can be asked
+    reachable: bool  # condition 3: the device to which the start was sent can be called
     idle: bool  # condition 5: the second abort had the answer "nothing is running"
 
 

@@ -252,11 +252,12 @@ def contradicts(pruned: Pruned, status: str) -> bool:
     return stated is not None and stated != pruned.result
 
 
-# Check for an approval that contradicts its request.
+# Check whether an approval contradicts its request.
 #
-# Such an approval counts, because the terminal reported it. The attention `approval_unlikely` has the contradictions.
-# Some facts for the comparison (earlier currencies, trust in the clock) are known only when the approval arrives. So
-# its commit also stores the contradictions in the journal, as `entries.Unlikely`, and a replay reads them there.
+# Such an approval still counts, because the terminal reported it. The attention `approval_unlikely` lists the
+# contradictions. Some facts for the comparison (earlier currencies, trust in the clock) are known only when the
+# approval arrives. So its commit also stores the contradictions in the journal, as `entries.Unlikely`, and a replay
+# reads them there.
 
 #: Largest plausible time by which an approval's date is before the request or after the arrival.
 FAR = timedelta(days=1)
@@ -266,7 +267,7 @@ def _letters(word: str) -> str:
     return "".join(filter(str.isalpha, word)).upper()
 
 
-#: Letters of the word for an operation, in an event or in the local API -> the operation.
+#: Word for an operation in an event or in the local API, as capital letters only -> the operation.
 _TYPES = {_letters(word): kind for kind, row in OPERATIONS.items() for word in (kind, row.wire or kind)}
 
 

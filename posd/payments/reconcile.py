@@ -153,7 +153,7 @@ class Reconciler(RecordService):
         self._watched: dict[str, _Watched] = {}
         self._of_terminal: dict[str, dict[str, None]] = {}  # watched transactions of each terminal
         self._calls: dict[str, asyncio.Task[None]] = {}
-        self._queued: set[str] = set()  # searches of the plan that wait for their turn
+        self._queued: set[str] = set()  # transactions whose planned search waits for its turn
         self._turns: dict[str, CallTurns] = {}
         self._fleet_turns = CallTurns(MAX_CALLS)
         self._running = False

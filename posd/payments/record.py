@@ -1,4 +1,4 @@
-"""Writes of a change of a payment: its row, lease, final event and line in the feed. No other code writes them.
+"""Storage of changes of payments: row, lease, final event and line in the feed. No other code stores them.
 
 Each function except `recover` runs inside a commit. After the COMMIT, each listener of the hub receives a
 `TransactionChanged` with the payment before and after, and the cause. `tell` is the listener that writes the log.

@@ -113,7 +113,7 @@ def latest_start(db: sqlite3.Connection) -> str | None:
 
 def newest_answer_unit(db: sqlite3.Connection, terminal: str) -> AmountUnit | None:
     """Return the unit of a terminal's amounts, from its newest payment with a known unit, or None."""
-    query = f"SELECT answer_unit FROM ({_NEWEST_OF}) WHERE answer_unit IS NOT NULL LIMIT 1"  # noqa: S608 - of this file
+    query = f"SELECT answer_unit FROM ({_NEWEST_OF}) WHERE answer_unit IS NOT NULL LIMIT 1"  # noqa: S608 - SQL of this file
     row = db.execute(query, (terminal,)).fetchone()
     return row[0] if row else None
 
@@ -224,7 +224,7 @@ def has_word(walk: IndexScan, words: Sequence[str]) -> Condition:
 def count(db: sqlite3.Connection, walk: IndexScan, most: int) -> int:
     """Return the number of entries of a scan, at most `most`."""
     where, parameters = walk.own
-    query = f"SELECT count(*) FROM (SELECT 1 FROM {walk.entries} WHERE {where} LIMIT ?)"  # noqa: S608 - of this file
+    query = f"SELECT count(*) FROM (SELECT 1 FROM {walk.entries} WHERE {where} LIMIT ?)"  # noqa: S608 - SQL of this file
     found: int = db.execute(query, (*parameters, most)).fetchone()[0]
     return found
 
@@ -236,7 +236,7 @@ def select(db: sqlite3.Connection, walk: IndexScan, also: Condition, limit: int)
     return map(_transaction, db.execute(query, (*parameters, limit)))
 
 
-#: Columns that decide the effect of a payment on money (`counting.facts_of`), after its id.
+#: The id of a payment, and the columns that decide its effect on money (`counting.facts_of`).
 COUNTED = ("client_transaction_id", "type", "amount", "outcome")
 _counted = PAYMENT.reader(*COUNTED)
 
@@ -349,7 +349,7 @@ def search_found_another(db: sqlite3.Connection, terminal: str, search: str, cli
 def search_control(db: sqlite3.Connection, terminal: str) -> str | None:
     """Return the id of a terminal's newest transaction that the acquirer decided, to try the search on it, or None."""
     row = db.execute(
-        f"SELECT id FROM ({_NEWEST_OF}) WHERE phase = 'final'"  # noqa: S608 - of this file
+        f"SELECT id FROM ({_NEWEST_OF}) WHERE phase = 'final'"  # noqa: S608 - SQL of this file
         " AND outcome ->> 'status' IN ('APPROVAL', 'DECLINED') LIMIT 1",
         (terminal,),
     ).fetchone()
@@ -366,7 +366,7 @@ def approvals(db: sqlite3.Connection, terminal: str, *, but: str) -> list[bytes]
     Omit approvals with the attention `approval_unlikely`, and approvals that superseded another outcome.
     """
     found = db.execute(
-        f"SELECT body FROM ({_NEWEST_OF}) JOIN events ON seq = final_event"  # noqa: S608 - of this file
+        f"SELECT body FROM ({_NEWEST_OF}) JOIN events ON seq = final_event"  # noqa: S608 - SQL of this file
         " WHERE status = 'APPROVAL' AND id <> ?"
         " AND instr(attention, '\"approval_unlikely\"') = 0 AND json_extract(outcome, '$.supersedes') IS NULL"
         " LIMIT ?",

@@ -55,7 +55,7 @@ class PrintPoller(RecordService):
         self._chance = parts.chance
         self._seconds = parts.seconds
         self._plans: dict[str, PollPlan] = {}
-        self._terminals: dict[str, str] = {}  # job -> terminal; also terminals that only a reload adds to the fleet
+        self._terminals: dict[str, str] = {}  # job -> terminal; also terminals that are not in the fleet at present
         self._lines: dict[str, _PollQueue] = {}
         self._telling: dict[asyncio.Task[None], None] = {}
         self._wake = asyncio.Event()

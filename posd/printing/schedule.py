@@ -29,7 +29,7 @@ SLOW = 4.0
 #: Minimum pause between two polls of one job that a device on the LAN causes, in seconds.
 CAUSED_PAUSE_SECONDS = 2.0
 NEVER = float("inf")
-#: Maximum number of doublings. After them any first pause has reached the longest pause.
+#: Maximum number of doublings of the first pause. It is enough to reach the longest pause from any first pause.
 _MAX_DOUBLINGS = 24
 
 

@@ -158,5 +158,6 @@ class CallbackInbox(Generic[R]):
         )
         if once:
             self.on_unusable(identity)
-        # `updates_terminal` is true, because posd could not check it, and that is not the terminal's fault.
+        # With `updates_terminal`, the sender's address counts as known (`httpd.admission`). Only a fault of posd
+        # prevented the check whether it may.
         return CallbackReceipt(CallbackResult.NOT_STORED, updates_terminal=True)

@@ -164,7 +164,7 @@ class RecordKind(Generic[R, P]):
     def find_pruned(self, db: sqlite3.Connection, identity: str) -> P | None:
         """Return the tombstone of a removed record, or None."""
         names, collation = self._pruned.__struct_fields__, " COLLATE NOCASE" if self._ids_in_any_case else ""
-        query = f"SELECT {', '.join(names)} FROM {self._pruned_table} WHERE {names[0]} = ?{collation}"  # noqa: S608 - of the code
+        query = f"SELECT {', '.join(names)} FROM {self._pruned_table} WHERE {names[0]} = ?{collation}"  # noqa: S608 - SQL of the code
         row = db.execute(query, (identity,)).fetchone()
         return self._pruned(*row) if row else None
 
@@ -187,4 +187,4 @@ class RecordKind(Generic[R, P]):
         """Insert the tombstone of a removed record."""
         values = msgspec.structs.astuple(found)
         marks = ", ".join("?" * len(values))
-        db.execute(f"INSERT OR REPLACE INTO {self._pruned_table} VALUES ({marks})", values).close()  # noqa: S608 - as above
+        db.execute(f"INSERT OR REPLACE INTO {self._pruned_table} VALUES ({marks})", values).close()  # noqa: S608 - SQL of this file

@@ -55,7 +55,7 @@ def _usable(address: Address, chosen: list[Address]) -> bool:
     if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped is not None or address.is_site_local):
         return False
     if address.is_global or (isinstance(address, ipaddress.IPv6Address) and (address.sixtofour or address.teredo)):
-        return False  # on the internet anyone can have a certificate of a public CA
+        return False  # anyone on the internet can have a certificate of a public CA, so it proves nothing
     return not (address.is_unspecified or address.is_multicast or address.is_reserved)
 
 

@@ -351,5 +351,5 @@ def _destination(request: OutgoingRequest) -> tuple[bool, str, int, bytes]:
 
 
 def _words(error: Exception) -> str:
-    """Return the reason of a failed call as text. The text of another error could quote the request, so omit it."""
+    """Return the reason of a failed call as text. Omit the text of unexpected errors, which could quote the request."""
     return str(error) if isinstance(error, CallFailed) else f"the connection broke ({type(error).__name__})"

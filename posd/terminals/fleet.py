@@ -345,7 +345,7 @@ MAX_LOST_SECONDS = 60.0
 LOST_LOOKS = 12
 #: Probes without a reason start at multiples of this time (s, monotonic clock), so that the probes of a fleet coincide.
 TOGETHER_SECONDS = 20.0
-#: The end of a shorter pause is not moved to such a multiple. In units of `TOGETHER_SECONDS`.
+#: Minimum length of a pause whose end is moved to such a multiple, in units of `TOGETHER_SECONDS`.
 TOGETHER_PAUSES = 10
 
 

@@ -114,7 +114,7 @@ class Schemas:
         return schema
 
     def _with_later(self, schema: Schema, name: str) -> Schema:
-        """Return a union of entries. Its last kind, with that name, is for entries of later versions."""
+        """Return the union of entries, with a last kind called `name` for entries of later versions."""
         kinds = [self.components[item["$ref"].rpartition("/")[2]]["properties"]["kind"] for item in schema["anyOf"]]
         known = [word for kind in kinds for word in kind.get("enum", [kind.get("const")])]
         later = self.object(Line, asked=False) | {"description": "A line of a kind that this description lacks"}

@@ -130,7 +130,7 @@ class ReportCalls(msgspec.Struct, eq=False):
 
 
 def _span(since: str | None, until: str | None, most_days: int) -> Any:
-    """Return the first and the last moment of the span. Raise Problem if they are not in order."""
+    """Return the first and the last moment of the period. Raise Problem if they are not in order."""
     if since is None or until is None:
         raise invalid("since", "and `until` are required, or `shift`")
     begin, end = parse_iso(since), parse_iso(until)

@@ -115,7 +115,7 @@ class Shift(msgspec.Struct, frozen=True):
 
     @property
     def short(self) -> ClosedShift:
-        """Return the entry of this shift for a report."""
+        """Entry of this shift in a report."""
         return ClosedShift(self.number, self.closed_at, self.operator)
 
 
@@ -145,7 +145,7 @@ def page(db: sqlite3.Connection, before: int | None, limit: int) -> list[Shift]:
 
 
 def newest_first(db: sqlite3.Connection) -> Iterator[Shift]:
-    """Yield the closed shifts."""
+    """Yield the closed shifts, the newest first."""
     for (detail,) in db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid DESC", (marks.SHIFT,)):
         yield _SHIFT.decode(detail)
 

@@ -23,7 +23,10 @@ SOON, LATER = 2, 60
 
 
 def _unusable(word: str, status: int, en: str = "", es: str = "") -> tuple[str, int, Keeps, bool, None, Text]:
-    """Return the row of a body that is kept in quarantine. Without texts, the code that refuses it has the reason."""
+    """Return the row of a body that is kept in quarantine.
+
+    Without texts, the code that refuses the body has the reason.
+    """
     return (word, status, "quarantine", True, None, Text(en, es))
 
 
@@ -31,7 +34,7 @@ class CallbackResult(Enum):
     """Result of a callback, with status of the reply, stored data, attention, Retry-After (s), and reason.
 
     `attention`: whether to inform an operator, by an attention of the record if the record is known. The operator reads
-    the reason, also in Spanish. Values in it have their names in braces.
+    the reason, also in Spanish. Placeholders for values are in braces.
     """
 
     APPLIED = ("applied", 200, "effect")

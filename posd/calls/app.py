@@ -48,7 +48,7 @@ PAGES_AT_ONCE = 2
 PAGE_BYTES = 1024 * 1024
 #: Number of bytes of a response that are written at a time.
 PIECE_BYTES = 64 * 1024
-#: Bytes reserved for a list that is sent in pieces: one batch, and the event at its end.
+#: Bytes reserved for a list that is sent in pieces: one batch, and the event at the end of the batch.
 LIST_PIECE_BYTES = 128 * 1024
 #: Method of all calls that start something, and of no other calls.
 STARTS = "PUT"

@@ -225,8 +225,8 @@ class Streams:
     ) -> EventStream:
         """Return a stream of the batches of `read`, which is called again after each change of `subject`.
 
-        `kind`: one of `KINDS`. `subject`: subject of the hub. `transaction`: its id, for the log. `language`: language
-        of the texts for cashiers. Raise Problem draining if posd stops.
+        `kind`: one of `KINDS`. `subject`: subject of the hub. `transaction`: id of the transaction, for the log.
+        `language`: language of the texts for cashiers. Raise Problem draining if posd stops.
         """
         if self.hub.draining:
             raise Problem("draining", DRAINING)
@@ -405,7 +405,7 @@ async def wait_until(
 
 @dataclass(eq=False)
 class CallContext:
-    """Reads and changes of the store, streams, and the clock, for all handlers.
+    """Reads of the database, streams, and the clock, for all handlers.
 
     `_on_read`: called with the ids of the payments whose approval a client has received.
     """

@@ -25,7 +25,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-#: Longest trusted step from the highest time to a reading at a start: a week with a closed shop, and a day.
+#: At a start, the clock may be ahead of the highest time by at most this: a week with a closed shop, and a day.
 ABSENCE = timedelta(days=8)
 #: Longest time without posd that is added to the confirmed time at once: a night with a closed shop.
 NIGHT = timedelta(days=1)
@@ -33,7 +33,7 @@ NIGHT = timedelta(days=1)
 CATCH_UP = 4.0
 #: Period (s) in which small steps, for example of a daily ntpdate, may add up to the limit. Then a new period begins.
 REFERENCE_SECONDS = 86_400.0
-#: Age (s) up to which an event is evidence, and the minimum numbers of its payments and terminals.
+#: Age (s) up to which an event is evidence. Then the minimum numbers of payments and of terminals with such events.
 EVENT_SECONDS = 3600.0
 LEAST_PAYMENTS = 3
 LEAST_TERMINALS = 2
@@ -63,7 +63,8 @@ class Doubt(StrEnum):
 #: Source that confirms the clock.
 ClockWitness = Literal["kernel", "events"]
 
-#: Doubts that such a source ends. Other doubts end when the clock is right again, or when an operator confirms it.
+#: Doubts that a source (`ClockWitness`) ends. Other doubts end when the clock is right again, or when an operator
+#: confirms it.
 ENDED_BY_WITNESS = frozenset({Doubt.STEPPED_BACK, Doubt.STEPPED_AHEAD, Doubt.FAR_AHEAD})
 
 WORDS: Mapping[Doubt, str] = {

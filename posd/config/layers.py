@@ -86,7 +86,7 @@ def steps_of(key: str) -> list[int | str]:
 
 
 def known_steps(document: Any, key: str) -> int:
-    """Return how many steps of a key a document has, counted from the first step."""
+    """Return how many of the first steps of a key exist in a document."""
     found = 0
     for step in steps_of(key):
         try:

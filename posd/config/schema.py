@@ -1,6 +1,6 @@
 """Keys of the configuration file, each with name, reader and default. The classes have the structure of the file.
 
-Each field has a `Key` with the reader, and the default as in the file.
+Each field has a `Key` with the reader, and with the default as written in the file.
 """
 
 from collections.abc import Mapping
@@ -265,7 +265,7 @@ class TerminalDefaults(msgspec.Struct, frozen=True):
 
 
 class HashEncryptConfig(msgspec.Struct, frozen=True):
-    """`[hash_encrypt]`: details of the scheme that are unclear in the sources."""
+    """`[hash_encrypt]`: details of that authentication scheme which the vendor's documents leave unclear."""
 
     key_separator: Annotated[str, Key(_separator, "___")]
     timestamp_unit: Annotated[Literal["s", "ms"], Key(read.one_of("s", "ms"), "s")]

@@ -418,10 +418,10 @@ def _is_host(value: str) -> bool:
     return is_address(value) or (HOST_NAME.fullmatch(name) is not None and _ADDRESS_LIKE.fullmatch(name) is None)
 
 
-#: A host name: labels of letters, digits, hyphen and underscore.
+#: Pattern of a host name: labels of letters, digits, hyphen and underscore.
 HOST_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*")
 _ADDRESS_LETTERS = re.compile(r"[0-9A-Za-z:.%_-]+")
-#: Only digits and dots: a mistyped address.
+#: Pattern of a mistyped address, which has only digits and dots.
 _ADDRESS_LIKE = re.compile(r"[0-9.]+")
 
 

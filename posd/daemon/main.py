@@ -63,11 +63,11 @@ from posd.tls.files import TlsError, files_in
 from posd.upkeep.known_ca import KnownCa
 from posd.upkeep.retention import Retention
 
-#: Seconds for which a stop waits for calls to terminals. The whole stop takes less than 3 seconds.
+#: A stop waits this long (s) for calls to terminals. The whole stop takes less than 3 seconds.
 CALL_GRACE_SECONDS = 1.0
-#: Seconds before that for which a stop waits for print jobs that are being sent. Queued print jobs are not sent.
+#: Before that, a stop waits this long (s) for print jobs that are being sent. Queued print jobs are not sent.
 PRINT_GRACE_SECONDS = 0.5
-#: Seconds after both for which a stop waits for open requests.
+#: At its end, a stop waits this long (s) for open requests.
 REQUEST_GRACE_SECONDS = 0.8
 
 EXIT_OK = 0
@@ -76,7 +76,7 @@ EXIT_CONFIGURATION = 2
 
 #: Text for the log if the configuration has a mistake at the start.
 LAST_ONE = "the last good configuration is in use; correct it (posd config check), and reload"
-#: Pattern in a message of asyncio from which on the message shows objects with their content.
+#: Pattern of the place in a message of asyncio at which objects with their content begin.
 _OBJECTS = re.compile(r"[:(<]")
 
 #: Step of the stop: a function or a coroutine function.

@@ -182,9 +182,9 @@ class Daemon:
         hub.listen_later(self.counters.count_print, PrintJobChanged)
         # Listeners for events of terminals.
         self.fleet.state.is_open = self.reconciler.is_open  # a terminal keeps its address while a payment is open
-        self.fleet.listen(self.reconciler.returned, AddressChange.RETURNED)  # searches for its open payments
-        self.fleet.listen(self.spooler.returned, AddressChange.RETURNED)  # polls its print jobs
-        self.fleet.listen(self.identity_conflicts.probed, AddressChange.PROBED)  # marks its open payments
+        self.fleet.listen(self.reconciler.returned, AddressChange.RETURNED)  # searches for the terminal's open payments
+        self.fleet.listen(self.spooler.returned, AddressChange.RETURNED)  # polls the terminal's print jobs
+        self.fleet.listen(self.identity_conflicts.probed, AddressChange.PROBED)  # marks the terminal's open payments
         # Listeners for changes of this machine: clock, certificate, network.
         self.clock.listen(self.certificate.look)
         self.certificate.listen(lambda served: self.listener.use_tls(served.context))

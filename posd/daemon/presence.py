@@ -38,8 +38,8 @@ from posd.storage.store import Store
 BEAT_SECONDS = 30.0
 #: File with the id of this boot (Linux).
 #:
-#: A service without access to the file (ProcSubset=pid) receives the id from its unit, in this variable. One of the two
-#: forms has hyphens, and the other has none.
+#: A service without access to the file (ProcSubset=pid) receives the id from its unit, in BOOT_ID_VARIABLE. One of the
+#: two forms has hyphens, and the other has none.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 BOOT_ID_VARIABLE = "POSD_BOOT_ID"
 
@@ -74,7 +74,7 @@ class Presence:
         self._began = self.elapsed()
         self._open: set[str] = set()
         self._opened = asyncio.Event()
-        self._here, self._awake = self.elapsed(), self.awake()  # time of the last certain presence
+        self._here, self._awake = self.elapsed(), self.awake()  # time at which posd was last certainly present
         self._deaf = False
 
     async def begin(self) -> None:

@@ -56,7 +56,7 @@ class Allowance:
         return True
 
     def give_back(self, key: Hashable = "", amount: float = 1) -> None:
-        """Return a used amount."""
+        """Return a used amount to the allowance of a key."""
         self._add(key, -amount)
 
     def _add(self, key: Hashable, amount: float) -> None:

@@ -393,7 +393,7 @@ class HttpConnection(TCPServer):
                 await self.writer.drain()
         except SlowReader:
             raise
-        except (OSError, RuntimeError):  # under TLS, also if the client still sends
+        except (OSError, RuntimeError):  # possible under TLS while the client still sends
             await self._gone()
 
     def abort(self) -> None:

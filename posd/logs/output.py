@@ -256,7 +256,7 @@ class LineCounter:
         return min((item.ends for item in list(self._windows.values()) if item.left_out), default=None)
 
     def take(self, now: float) -> list[tuple[Key, int]]:
-        """Remove ended windows. Return each key that has omitted lines, with their number."""
+        """Remove ended windows. Return each key that has omitted lines, with the number of these lines."""
         over = [(key, item.left_out) for key, item in list(self._windows.items()) if item.ends <= now]
         for key, _ in over:
             del self._windows[key]
@@ -417,7 +417,8 @@ class LogWriter:
         self._descriptor = descriptor
         self._tell = tell
         self._max_bytes = max_bytes
-        # A Condition has an RLock. Garbage collection can run while it is held, and a failing finalizer logs a line.
+        # A Condition uses an RLock, which is needed here: garbage collection can run while the lock is held, and a
+        # failing finalizer logs a line.
         self._changed = threading.Condition()
         self._lines: list[bytes] = []
         self._bytes = 0

@@ -437,7 +437,7 @@ def _look_through(directory: Path, database: Path) -> tuple[list[Path], list[str
 
 
 def _probe(path: Path) -> None:
-    """Raise UnusableFile if a file cannot be read as a backup. Raise OSError. Nothing is written beside the file.
+    """Raise UnusableFile or OSError if a file cannot be read as a backup. Nothing is written beside the file.
 
     A compressed file must begin with a database header and end with the size from that header.
     """

@@ -243,7 +243,7 @@ def present_identity(db: sqlite3.Connection) -> DatabaseIdentity:
 def ranges(db: sqlite3.Connection) -> list[FeedDatabase]:
     """Return the range of feed numbers of each identity.
 
-    The range of an earlier identity ends with its last change in this database. Raise ValueError as `identities`.
+    The range of an earlier identity ends with its last change in this database. Raise ValueError as `identities` does.
     """
     known = identities(db)
     ends = [_last_before(db, later.first_seq) for later in known[1:]] + [last_seq(db)]

@@ -323,7 +323,7 @@ def identify(db: sqlite3.Connection) -> tuple[int, bool]:
 
 
 def identify_known(db: sqlite3.Connection, path: Path) -> tuple[int, bool]:
-    """Return as `identify`. Raise UnusableFile if the database is not from posd, or from a newer posd.
+    """Return the result of `identify`. Raise UnusableFile if the database is not from posd, or from a newer posd.
 
     `path`: the path to show in messages.
     """

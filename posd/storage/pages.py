@@ -15,7 +15,7 @@ import msgspec
 
 #: Page sizes of posd's databases, in bytes: the present size (`connection.PAGE_BYTES`) and the older size.
 _SMALL, _LARGE = 2048, 4096
-#: Small pages that are read to detect the page size of a file without headers.
+#: Number of small pages that are read to detect the page size of a file without headers.
 _PAGES_LOOKED_AT = 4096
 #: Longest row, in bytes: one message of a terminal. A greater length is garbage.
 MAX_ROW_BYTES = 64 * 1024 * 1024

@@ -127,7 +127,7 @@ class Store:
         return await self.read(function)  # wait for the lock, or raise the error
 
     async def release_memory(self) -> None:
-        """Free the page caches of the connections. The system caches the file as well. Raise as `write` and `read`."""
+        """Free the page caches of the connections. The system caches the file too. Raise as `write` and `read` do."""
         await self.write(lambda unit: _release(unit.db))
         await self.read(_release)
         if self._near is not None:

@@ -299,7 +299,7 @@ class OpenFiles:
     """Files of one open database, by device and inode number. SQLite does not detect that a file was moved or removed.
 
     Writes to a file without a name are lost when posd stops. So posd acknowledges no write while a file has no name.
-    The object is made just after the database is opened.
+    Create the object just after the database is opened.
     """
 
     def __init__(self, path: Path) -> None:
@@ -424,7 +424,7 @@ class DatabaseWriter:
     async def ride(self, function: Callable[[WriteTransaction], T]) -> T:
         """Run a function in the next COMMIT of another write, without a sync of its own.
 
-        Otherwise as `write`. Without another COMMIT before `close` the function does not run.
+        In other respects it is as `write`. If no other COMMIT follows before `close`, the function does not run.
         """
         while True:
             future: asyncio.Future[tuple[T] | None] = asyncio.get_running_loop().create_future()

@@ -78,7 +78,7 @@ class Subjects(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...] = ()
 
     def __or__(self, other: "Subjects") -> "Subjects":
-        """Return the union of both, without duplicates. The names of this object come first."""
+        """Return the names and addresses of both objects, without duplicates. Those of this object come first."""
         return Subjects(
             tuple(dict.fromkeys((*self.names, *other.names))),
             tuple(dict.fromkeys(map(canonical, (*self.addresses, *other.addresses)))),

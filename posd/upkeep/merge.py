@@ -191,7 +191,7 @@ def text(content: bytes) -> str | bytes:
 
 
 def number_above(db: sqlite3.Connection, *, known: bool) -> None:
-    """Skip all row numbers that one of the two databases has used.
+    """Skip all row numbers that either database has used.
 
     `known`: whether `old` has the newest number that it used.
     """
@@ -211,10 +211,10 @@ def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
 
 
 def newer(db: sqlite3.Connection, kind: MergedKind) -> dict[str, int]:
-    """Return id -> rowid in `old`, in the order of `old`, for the ids of which `old` has more than `db`.
+    """Return id -> rowid in `old`, in the order of `old`, of each row that `db` lacks or has in an older state.
 
-    The row is missing in `db` or older there, or a part of its record is missing. Row numbers cannot show this, because
-    both files may have continued from the same older copy.
+    A row whose record has more rows in `old` is included too. Row numbers cannot show this, because both files may have
+    continued from the same older copy.
     """
     key = kind.key
     more = " OR ".join(
@@ -334,7 +334,7 @@ Numbers = Mapping[int | None, int]
 def append(db: sqlite3.Connection, rows: MergedRows, ids: Iterable[str]) -> tuple[Numbers, set[str]]:
     """Add the readable rows of these ids that are in `old` and missing in `db`.
 
-    Return their numbers, and the ids with new rows.
+    Return the numbers of these rows, and the ids with new rows.
     """
     _want(db, ids)
     if rows.make_room is not None:

@@ -108,7 +108,7 @@ def candidates(db: sqlite3.Connection, table: PrunedTable, after: Place, before:
 
 
 def first_recent(db: sqlite3.Connection, name: str, column: str, before: str, until: str) -> int:
-    """Return the number of the first row recorded between two moments.
+    """Return the number of the first row whose time is from `before` to `until`.
 
     Later rows are not old, even if their time is old, because the clock was behind. A time after `until` is ignored,
     because the clock was ahead.
@@ -301,7 +301,7 @@ SELECT c.seq, c.at, t.rowid IS NULL AND j.rowid IS NULL
 
 
 def lines(db: sqlite3.Connection, after: int, before: str, limit: int) -> FeedSpan:
-    """Return the lines of the feed after the number `after` whose record was removed."""
+    """Return, of the lines of the feed after the number `after`, those whose record was removed."""
     rows = db.execute(_FEED, (after, limit)).fetchall()
     gone = [seq for seq, _, removed in rows if removed]
     return rows[-1][0] if rows else None, gone, sum(at >= before for _, at, _ in rows)

@@ -63,7 +63,7 @@ SELECT t.final_event, e.client_transaction_id FROM transactions t LEFT JOIN even
  WHERE t.rowid = ? AND t.final_event IS NOT NULL
 """
 
-#: Leases of which the terminal is not the terminal of the payment.
+#: Leases of a terminal that is not the terminal of the payment.
 _LEASES = """
 SELECT l.terminal, l.client_transaction_id, t.terminal FROM leases l JOIN transactions t USING (client_transaction_id)
  WHERE t.terminal IS NOT l.terminal
@@ -257,7 +257,7 @@ def _payment_faults(db: sqlite3.Connection, rowid: int, subject: str, found: Tra
         return
     if (found.phase is Phase.FINAL) != (found.outcome is not None):
         yield "outcome", subject, f"{found.phase}, {found.outcome.result if found.outcome else 'no outcome'}"
-    # Rows from 0 downwards lack a part of their record, which a restore has reported.
+    # Rows with a number below 1 lack a part of their record, which a restore has reported.
     if rowid > 0:
         for outcome in _outcomes(found):
             for item in outcome.evidence:
@@ -293,7 +293,7 @@ def _print_job_faults(db: sqlite3.Connection, rowid: int, subject: str, job: Pri
     except MEANINGLESS as error:
         yield "unreadable", f"the journal of {subject}", str(error)
         return
-    # Rows from 0 downwards lack a part of their record, which a restore has reported.
+    # Rows with a number below 1 lack a part of their record, which a restore has reported.
     if rowid > 0:
         for name, (stored, derived) in print_jobs.difference(job, print_jobs.derive(db, job)).items():
             yield "print_job", subject, f"{name} is {stored}, and {derived} by its record"

@@ -379,14 +379,14 @@ class Checks:
         if result in ("declined", "rejected", "canceled") and result not in said:
             yield (
                 f"posd shows {truth.identity} as {result}, and no terminal reported this"
-                f" (reported: {sorted(said)}, end: {truth.end})"
+                f" (reported: {sorted(said)}, end: {truth.end or 'not yet'})"
             )
         if truth.lied:
             return
         if truth.charged and result != "approved":
             yield f"posd shows {truth.identity} as {result}, and the customer was charged"
         if result == "not_started" and truth.end not in ("REFUSED", "GONE") and truth.starts:
-            yield f"posd shows {truth.identity} as not_started, and the payment ran (end: {truth.end})"
+            yield f"posd shows {truth.identity} as not_started, and the payment ran (end: {truth.end or 'not yet'})"
 
     def print_waits(self, identity: str, serial: str) -> None:
         """Check that a till does not wait long for the end of a print job that posd can poll."""

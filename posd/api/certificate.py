@@ -400,7 +400,7 @@ class CertificateRefusals(msgspec.Struct, eq=False):
     #: Returns whether an address belongs to this machine, from which `posd doctor` connects.
     is_own: Callable[[str], bool] = lambda _address: False
     _addresses: dict[str, Refusals] = {}
-    #: Address -> time of its last log line (monotonic), and its refusals until then.
+    #: Address -> time of its last log line (monotonic), and number of its refusals until then.
     _told: dict[str, tuple[float, int]] = {}
     _lines: list[float] = []
 

@@ -130,7 +130,7 @@ def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWit
     numbers = metrics.read_gauges(db) if adds is not None and len(found) < limit else None
     return FeedPage(
         database_id=present.database_id,
-        # Before this number there are changes of an earlier database, and gaps left by retention.
+        # Before `first_seq` there are changes of an earlier database, and gaps left by retention.
         first_seq=max(present.first_seq, removed + 1),
         changes=[*_documents(db, found, adds)],
         next_after=last,

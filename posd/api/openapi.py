@@ -176,8 +176,8 @@ class Schemas:
         }
         schema |= {"required": required} if required else {}
         if (more := getattr(kind, "MORE", None)) is not None:
-            # With this keyword, generators make no index signature for a request body. So a misspelt field does not
-            # compile.
+            # With `unevaluatedProperties`, generators make no index signature for a request body. So a misspelt field
+            # does not compile.
             word = "unevaluatedProperties" if asked else "additionalProperties"
             return schema | {word: self.of(more, asked=asked)}
         return schema | ({"additionalProperties": False} if asked else {})
@@ -303,7 +303,7 @@ def _problem_answer(route: Route, status: int, codes: list[str], examples: "Exam
 
 
 def example_name(code: str, calls: str) -> str:
-    """Return the name of the example of a code for these calls, as in `Examples.problems`."""
+    """Return the name of the example of a code. `calls`: key of the example, as in `Examples.problems`."""
     return name(code) if calls == EVERY_CALL else f"{name(code)}.{calls.split()[0]}"
 
 
@@ -379,7 +379,7 @@ class Examples(msgspec.Struct, frozen=True):
         return self._document(self.answers.get(call, {}).get(str(status)))
 
     def problem(self, code: str, calls: str) -> Schema:
-        """Return the example of a code in these calls."""
+        """Return the example of a problem code. `calls`: key of the example in `problems`."""
         fields = self.problems[code][calls]
         own = {"outcome": self._document(fields["outcome"])} if "outcome" in fields else {}
         starts = all(call in STARTING for call in calls.split())

@@ -114,7 +114,7 @@ WORD_LENGTH = 100
 _HASH_BYTES = 16
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number", order="sorted")
-#: Encoder that neither rounds numbers nor expands exponents.
+#: Context that neither rounds numbers nor limits exponents.
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 

@@ -23,7 +23,7 @@ def canonical_uuid(text: str) -> str | None:
 
 #: UUIDs of a program that forgot to set an id (RFC 9562, 5.9 and 5.10). Two payments would have the same id.
 NIL_AND_MAX = frozenset({"00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"})
-#: Pattern that matches these UUIDs.
+#: Pattern that matches the UUIDs of `NIL_AND_MAX`, in upper and lower case.
 NIL_OR_MAX = "^([0-]+|[Ff-]+)$"
 
 

@@ -62,7 +62,7 @@ def check(body: bytes) -> str:
     """Return the text of JSON. Raise ValueError with the reason, or TooDeep if it is nested deeper than MAX_DEPTH."""
     if not body.strip():
         raise ValueError("it is empty, and has to be JSON")
-    if deeper_than(body, MAX_DEPTH):  # check it first, because the decoders' own limit depends on the stack
+    if deeper_than(body, MAX_DEPTH):  # checked first, because the decoders' own limit depends on the stack
         raise TooDeep(f"it is nested too deeply: more than {MAX_DEPTH} levels")
     try:
         _STRICT.decode(body)

@@ -39,7 +39,7 @@ class CallbackResult(Enum):
 
     APPLIED = ("applied", 200, "effect")
     REPEATED = ("repeated", 200)  # the callback has nothing new
-    REMOVED = ("removed", 200)  # retention has removed its record, and the callback agrees with the stored result
+    REMOVED = ("removed", 200)  # retention has removed the record, and the callback agrees with its stored result
     CONTRADICTS_REMOVED = ("contradicts_removed", 200, "quarantine")
     # The body is no event or print webhook.
     NOT_JSON = _unusable("not_json", 400)  # the reader of JSON has the reason
@@ -151,7 +151,7 @@ class UnreadableBody(ValueError):
         self.values = values
 
     def alone(self) -> Self:
-        """Return this error without its cause and its traceback, which reference the whole body."""
+        """Return a copy of this error without its cause and its traceback, which reference the whole body."""
         return type(self)(self.result, **self.values)
 
 

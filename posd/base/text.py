@@ -69,7 +69,7 @@ def _as_json(char: str) -> str:
 
 # Preferences of a client for a response: the headers `Accept` and `Accept-Language` (RFC 9110, 12.5).
 
-#: Maximum number of parts of such a header. posd ignores the other parts.
+#: Maximum number of parts of a header `Accept` or `Accept-Language`. posd ignores the other parts.
 MAX_PARTS = 32
 
 

@@ -167,7 +167,7 @@ def whole(least: int, most: int) -> ParameterKind:
 
 
 def one_of(words: type[StrEnum]) -> ParameterKind:
-    """Return the type of a parameter with one of these words."""
+    """Return the type of a parameter whose value is one of `words`."""
 
     def read_word(text: str) -> StrEnum:
         try:
@@ -383,7 +383,7 @@ class Route(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Query parameters of the call, including those of every call."""
+        """Query parameters of the call, including those that every call has."""
         return (*self.query, AMOUNTS)
 
     @cached_property

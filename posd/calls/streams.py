@@ -421,7 +421,7 @@ class CallContext:
         self.streams = Streams(self.hub, self._quotas.reached, self._on_read)
 
     def shows(self, request: Request, approvals: Sequence[str]) -> None:
-        """Mark the approvals of these payments as read when the client has received the response."""
+        """Mark these approvals as read when the client has received the response. `approvals`: ids of the payments."""
         if approvals:
             request.state.handed_over = partial(self._on_read, approvals)
 

@@ -37,7 +37,7 @@ REFERENCE_SECONDS = 86_400.0
 EVENT_SECONDS = 3600.0
 LEAST_PAYMENTS = 3
 LEAST_TERMINALS = 2
-#: A record that is newer than the stored highest time by more than this was written with an untrusted clock. The
+#: A record was written with an untrusted clock if it is newer than the stored highest time by more than this. The
 #: highest time is stored every quarter of an hour.
 RECORD = timedelta(minutes=30)
 

@@ -367,7 +367,7 @@ def _unique_serials(config: Config) -> Iterator[Conflict]:
     for at, terminal in _terminals(config):
         key = f"{at}.serial"
         if not terminal.serial:
-            continue  # an unreadable file has its own problem
+            continue  # a missing or invalid serial has its own problem
         if terminal.serial in first:
             (file, other), here = (config.layers.origin(at) for at in (first[terminal.serial], key))
             where = "" if file == here[0] else f" of {file}"

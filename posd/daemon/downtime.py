@@ -72,7 +72,7 @@ def away(last_sign: datetime, back: datetime) -> float | None:
 
 
 def too_long(seconds: float | None) -> bool:
-    """Return whether a terminal may have dropped its events in this period. Return True for an unknown length."""
+    """Return whether a terminal may drop its events in a period of that length. Return True for an unknown length."""
     return seconds is None or seconds > MOST_SECONDS
 
 

@@ -170,7 +170,7 @@ class Daemon:
         # witness.
         hub = self.store.hub
         hub.listen(self.reconciler.changed, TransactionChanged)  # plans the next search
-        hub.listen(self.identity_conflicts.changed, TransactionChanged)  # records which terminal a device says it is
+        hub.listen(self.identity_conflicts.changed, TransactionChanged)  # records which terminal a device claims to be
         hub.listen(self.unread.changed, TransactionChanged)  # starts the ten minutes of an unread approval
         hub.listen(self.spooler.changed, PrintJobChanged)  # plans the next poll
         hub.listen(self.presence.changed, TransactionChanged)  # records a sign of life while payments are open

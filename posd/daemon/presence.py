@@ -6,8 +6,8 @@ changes only the time of the file. If a power cut loses a touch, the computed ab
 Without open payments the process does not wake up. An orderly stop touches the file too. The file contains the id of
 the machine's boot. After another boot the clock may be corrected late, so each check computes the length again.
 
-While posd runs, the boot clock, which includes sleep, shows a suspended machine and a blocked event loop. A listener
-that cannot accept counts as absent.
+While posd runs, it uses the boot clock, which includes sleep, to detect a suspension of the machine and a blocked event
+loop. A listener that cannot accept counts as absent.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Presence:
     now: Callable[[], datetime]
     elapsed: Callable[[], float]
     awake: Callable[[], float] = monotonic
-    #: Absence before this process, until its length is judged.
+    #: Absence before this process, until its length is determined.
     _return: EndedAbsence | None = field(default=None, init=False)
     _rebooted: bool = field(default=False, init=False)
     _absence: Absence | None = field(default=None, init=False)

@@ -171,7 +171,7 @@ def hung_up(transport: asyncio.WriteTransport) -> bool:
     poll = select.poll()
     try:
         poll.register(transport.get_extra_info("socket").fileno(), 0)  # the kernel reports a hang-up in any case
-    except ValueError:  # without a descriptor, as after the end of the connection
+    except ValueError:  # the socket has no descriptor after the end of the connection
         return transport.is_closing()
     return any(events & select.POLLHUP for _, events in poll.poll(0))
 
@@ -607,7 +607,7 @@ class HttpExchange(msgspec.Struct, eq=False):
         if pieces is not None and pieces.last_words is not None and not answer.over:
             pieces.cut_off = True
             self.connection.writer.write(answer.piece(pieces.last_words(), more=False))
-        elif pieces is None or not pieces.cut_off:  # in the other case the last message has just been written
+        elif pieces is None or not pieces.cut_off:  # after a cut-off, the last message has just been written
             self.connection.abort()
         answer.over = answer.closes = True
 

@@ -204,7 +204,7 @@ class RequestParser:
             )
         )
         self._at_once += 1
-        if self._at_once > MAX_AT_ONCE:  # check it after the head, so that the path is known
+        if self._at_once > MAX_AT_ONCE:  # checked after the head, so that the path is known
             self._refuse(503, "requests_at_once")
 
     def on_body(self, piece: bytes) -> None:

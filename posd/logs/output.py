@@ -661,7 +661,7 @@ def configure(level: str, now: Callable[[], datetime] = wall) -> None:
     root = logging.getLogger()
     root.handlers = [LibraryHandler()]
     root.setLevel(logging.WARNING)
-    # By default Python writes these errors and warnings to stderr, with values.
+    # By default Python writes warnings, and unhandled errors of threads and finalizers, to stderr, with values.
     threading.excepthook = lambda hook: crashed(hook.exc_value or SystemError(), "a thread ended by it")
     warnings.showwarning = warned
     sys.unraisablehook = lambda hook: crashed(hook.exc_value or SystemError(), "raised where it cannot be caught")

@@ -363,7 +363,7 @@ def _contents(db: sqlite3.Connection, path: Path) -> Contents:
 # backups of one posd only.
 
 NAME = re.compile(r"posd-\d{8}T\d{6}Z\.db(\.gz)?", re.ASCII)
-#: Pattern for `glob` that matches these names and a few others.
+#: Pattern for `glob` that matches the names of backups (`NAME`) and a few others.
 NAMES = f"posd-{'[0-9]' * 8}T{'[0-9]' * 6}Z.db*"
 #: Default number of backups to keep: two weeks with one each night.
 KEEP = 14

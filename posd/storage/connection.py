@@ -197,7 +197,7 @@ def migrations() -> Iterator[tuple[int, str]]:
 
 
 def schema_version() -> int:
-    """Return the newest schema version of this posd."""
+    """Return the newest schema version that this posd knows."""
     return max(version for version, _ in migrations())
 
 
@@ -249,7 +249,7 @@ def open_database(path: Path, now: Callable[[], datetime] = wall) -> sqlite3.Con
     make_database(path, now)
     with _as_store_error(path), closing(connect_reader(path)) as reader:
         _examine(path, reader)
-        # If this fails, the open reader prevents SQLite from writing the log back at the close.
+        # If `connect_again` fails, the open reader prevents SQLite from writing the log back at the close.
         db = connect_again(path, at_start=True)
     try:
         with _as_store_error(path):

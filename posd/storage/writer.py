@@ -660,7 +660,7 @@ class DatabaseWriter:
             return False
         old, self._connection = self._connection, fresh
         self._trusted = True
-        with suppress(sqlite3.Error):  # its open transaction is lost in any case
+        with suppress(sqlite3.Error):  # the open transaction of the old connection is lost in any case
             await old.close()
         return True
 

@@ -312,7 +312,7 @@ def _items(data: bytes) -> Iterator[Item]:
         except IndexError:
             raise ValueError("an item is cut off") from None
         at += 2
-        if size & 0x80:  # the length is in this number of further bytes
+        if size & 0x80:  # the other bits are the number of bytes that contain the length
             count = size & 0x7F
             size = int.from_bytes(data[at : at + count], "big")
             at += count

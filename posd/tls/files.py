@@ -109,7 +109,7 @@ def there(path: Path) -> bool:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError as error:  # Path.exists() hides it in Python 3.13
+    except OSError as error:  # Path.exists() of Python 3.13 hides this error
         raise _unusable(path.parent, error) from error
     return True
 

@@ -54,7 +54,7 @@ class MergedRows(msgspec.Struct, frozen=True):
 
     `owner`: column with the id. `columns`: copied columns. `same`: columns that identify a row. `read` raises if a row
     is damaged. `kind`: selects the rows of one kind in a table with several kinds. `found_in`: the view for a search by
-    owner, if it is not the table. `make_room`: prepares an owner for more rows.
+    owner, if it is not the table. `make_room`: makes room for more rows of an owner.
     """
 
     table: str

@@ -80,7 +80,7 @@ class RestoreGuard(msgspec.Struct, eq=False):
             log.warning("witness.unusable", detail=self.mention)
         if gone_back is not None:
             log.error("store.gone_back", count=gone_back.taken_over, detail=gone_back.words)
-        # The file is rewritten if it is incomplete, or if the database continued without it.
+        # The witness file is rewritten if it is incomplete, or if the database continued without it.
         stale = left is None or left.torn or left.unreadable > 0 or gone_back is not None
         behind = left is None or (left.database_id, left.seq) != (identity.database_id, self._seq)
         await self.file.open(self._content if stale or behind else None)

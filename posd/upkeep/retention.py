@@ -5,10 +5,10 @@ function of the writer, which runs between the functions of payments. Several st
 pauses for several times the duration of the step. A run can end after any step. The next run starts again with the
 oldest remaining records.
 
-A search reads an index from the oldest record. A removal checks again inside its commit, because a till may have
-derived another payment since the search. A removal takes few records at a time, because it runs between payments. The
-commit that removes a payment records its id. The feed has no index by subject, so its lines are removed afterwards.
-After a power cut between both removals, the next run removes the lines.
+The scan for old records reads an index, from the oldest record on. A removal checks again inside its commit, because a
+till may have derived another payment since the scan. A removal takes few records at a time, because it runs between
+payments. The commit that removes a payment records its id. The feed has no index by subject, so its lines are removed
+afterwards. After a power cut between both removals, the next run removes the lines.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ PAGES_A_FUNCTION = 8
 CUTS_A_COMMIT = 8
 #: Pause of a daily run, as a multiple of the step's duration. A requested run has no pause.
 PAUSES = 10.0
-#: Attempts to empty the log, and seconds between them. A backup may be reading the log.
+#: Number of attempts to empty the log, and seconds between them. A backup may be reading the log.
 LOG_TRIES = 5
 LOG_SECONDS = 2.0
 
@@ -115,7 +115,7 @@ def first_recent(db: sqlite3.Connection, name: str, column: str, before: str, un
     """
     row = db.execute(
         f"SELECT rowid FROM {name} NOT INDEXED WHERE {column} >= ? AND {column} <= ?"  # noqa: S608 - of this file
-        " ORDER BY rowid LIMIT 1",  # old rows are removed, so there are few rows before it
+        " ORDER BY rowid LIMIT 1",  # old rows are removed, so few rows come before the result
         (before, until),
     ).fetchone()
     return MAX_ROWID if row is None else int(row[0])
@@ -339,7 +339,7 @@ def quarantined(db: sqlite3.Connection, after: int, age: AgeLimit, limit: int) -
     return rows[-1][0] if rows else None, gone, sum(at >= age.before for _, at, _ in rows)
 
 
-# The runs.
+# The runs of retention.
 
 log = structlog.get_logger("posd.retention")
 

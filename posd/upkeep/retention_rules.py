@@ -13,9 +13,9 @@ class RetentionReason(StrEnum):
 
     OPEN = "open"
     ATTENTION = "attention"
-    RECENT = "recent"  # it ended or changed after `before`, or may have
+    RECENT = "recent"  # the record ended or changed after `before`, or may have
     CHAIN = "chain"  # a record that derives from the same original is kept
-    SALE = "sale"  # it shows its sale as paid, and a newer unpaid attempt of the sale is kept
+    SALE = "sale"  # the record shows its sale as paid, and a newer unpaid attempt of the sale is kept
 
 
 def keeps(item: Transaction | PrintJob, before: str) -> RetentionReason | None:

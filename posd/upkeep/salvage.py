@@ -193,7 +193,7 @@ class Salvaged:
     def _keep(self, table: str, values: Sequence[Value]) -> None:
         """Insert an id that retention removed."""
         places = ", ".join("?" * len(values))
-        with suppress(sqlite3.OperationalError):  # an older schema has no such table, so the record is another one
+        with suppress(sqlite3.OperationalError):  # an older schema has no such table, so the entry is of another table
             insert = f"INSERT OR IGNORE INTO {table} VALUES ({places})"  # noqa: S608 - a constant
             self.rows += self._db.execute(insert, tuple(values)).rowcount
 

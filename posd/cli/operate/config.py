@@ -1,4 +1,4 @@
-"""`posd config`: check the configuration, and show the one in force. `posd openapi`."""
+"""`posd config`: check the configuration file, and show the values in force. Also `posd openapi`."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from posd.config.show import ProfileEntry, ShownValue, entries, profile_entries,
 if TYPE_CHECKING:
     from posd.cli.doctor.context import CheckFinding
 
-#: Suffix of a value that does not come from its own key.
+#: Source of a value that does not come from its own key -> note after the value.
 SOURCE_NOTES = {
     "default": "default",
     "terminal_defaults": "from [terminal_defaults]",
@@ -33,10 +33,10 @@ SOURCE_NOTES = {
 
 #: Indentation of the cure of a problem.
 INDENT = 4
-#: Least column of the values in the summary.
+#: Minimum column of the values in the summary.
 SUMMARY_INDENT = 15
 
-#: Texts of `posd config show --profile` for whether an operation can be aborted.
+#: Whether an operation can be aborted -> text of `posd config show --profile`.
 ABORTABLE = {True: "yes", False: "no", None: "-"}
 
 
@@ -62,7 +62,7 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
     refused: list[CheckFinding] = []
     unseen: list[CheckFinding] = []
     if not file_only:
-        from posd.cli.doctor.command import refusals  # imported here: the other commands of this file do not need it
+        from posd.cli.doctor.command import refusals  # here, because only this command needs it
         from posd.cli.doctor.context import DoctorContext
 
         shop = DoctorContext(loaded.file, loaded, (), Path(given.socket_path) if given.socket_path else None)
@@ -93,7 +93,7 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
 
 
 def _reason(one: "CheckFinding") -> str:
-    """Return the meaning of the fault, after the subject if the subject is not the key."""
+    """Return the text of a finding. It begins with the subject, unless the subject is the key."""
     return one.meaning if one.unseen or one.subject == one.key else f"{one.subject}: {one.meaning}"
 
 
@@ -117,7 +117,7 @@ def show(given: Context, profile: bool, as_json: bool) -> None:
 
 
 def _origin(loaded: Config, entry: ShownValue) -> str:
-    """Return the file of a value; nothing for the first file."""
+    """Return the note after a value: its file, if that is not the main file, or its source."""
     if entry.file is None:
         return SOURCE_NOTES[entry.source]
     return "" if entry.file == loaded.file else str(entry.file.relative_to(loaded.file.parent))
@@ -131,7 +131,7 @@ def load_as_owner(config_path: str, *, as_json: bool = False) -> Config:
 
 
 def act_as_owner(file: Path) -> None:
-    """Act as the owner of a file's folder until the command ends, if root runs it. Raise ClickException."""
+    """If root runs the command, act as the owner of a file's folder until the command ends. Raise ClickException."""
     try:
         click.get_current_context().with_resource(acting_as_owner(file))
     except OSError as error:
@@ -141,7 +141,7 @@ def act_as_owner(file: Path) -> None:
 def refuse_own_file(path: Path) -> None:
     """Raise UsageError for one of posd's files beside its database, which no command may overwrite."""
     from posd.config import examine, parse
-    from posd.storage.database_files import is_own  # imported here, because few commands write a file
+    from posd.storage.database_files import is_own  # here, because few commands write a file
 
     file = Path(context(click.get_current_context()).config_path)
     config = examine(file, check_files=False)[0] or parse("", file=file, check_files=False)
@@ -150,7 +150,7 @@ def refuse_own_file(path: Path) -> None:
 
 
 def load_or_exit(config_path: str, *, as_json: bool = False, check_files: bool = True) -> Config:
-    """Load the configuration; if that fails, print every problem and exit with code 2."""
+    """Load the configuration. If it has errors, print all and exit with code 2."""
     try:
         return load(Path(config_path), check_files=check_files)
     except ConfigError as error:
@@ -163,7 +163,7 @@ def load_or_exit(config_path: str, *, as_json: bool = False, check_files: bool =
 
 
 def _print_problems(file: Path | str, problems: Sequence[ConfigProblem], notes: Sequence[str] = ()) -> None:
-    """Write the problems of the configuration for programs."""
+    """Print the problems of the configuration as JSON."""
     document = {"file": str(file), "ok": not problems, "problems": problems, "notes": notes}
     click.echo(msgspec.json.encode(document))
 
@@ -181,7 +181,7 @@ def _show_problems(problems: Sequence[ConfigProblem]) -> None:
 
 
 def _show_editor(problems: Sequence[ConfigProblem]) -> None:
-    """Write the commands that open the files at their first problem."""
+    """Write for each file with a problem the command that opens it at the first one."""
     for file, first in {problem.file: problem for problem in reversed(problems)}.items():
         line = [] if first.line is None else [f"+{first.line}"]
         aside().verbatim(shlex.join([*(["sudo"] if os.geteuid() else []), "editor", *line, file]))

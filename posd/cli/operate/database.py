@@ -29,7 +29,7 @@ from posd.cli.operate.config import refuse_own_file
 from posd.storage import StorageUnavailable, StoreError, UnusableFile, connection
 from posd.storage import backup as backup_file
 
-#: Seconds, far above what the largest database needs, so that a hanging call ends too.
+#: Time-out of a backup in seconds, so that a hanging call ends. The largest database needs far less.
 BACKUP_SECONDS = 3600.0
 PRUNE_SECONDS = 6 * 3600.0
 
@@ -72,7 +72,7 @@ def backup(ctx: click.Context, output: Output, path: str | None, into: str | Non
 
 
 def _rotate(api: Api, output: Output, directory: Path, keep: int) -> None:
-    """Request a backup into a directory, and show what posd wrote and removed."""
+    """Request that posd writes a backup into a directory, and show what it wrote and removed."""
     with output.busy(say("backup", "busy")):
         reply = api.post("/backup", {"into": str(directory), "keep": keep}, seconds=BACKUP_SECONDS)
     if output.as_json:
@@ -96,7 +96,7 @@ def _show_written(output: Output, written: Mapping[str, Any]) -> None:
 
 
 def _receive(api: Api, output: Output, file: Path) -> None:
-    """Write the backup that posd sends to a file, as the calling user. Check the backup before it is put in place."""
+    """Write the backup that posd sends to a file, as the calling user. The file gets its name only after a check."""
     _refuse_other(file)
     pieces = _stream(api, output)
     try:
@@ -118,7 +118,7 @@ def _receive(api: Api, output: Output, file: Path) -> None:
 
 
 def _refuse_other(file: Path) -> None:
-    """Raise UsageError if the target is a file that is not a backup, or is posd's own."""
+    """Raise UsageError if a target exists and is no backup, or is one of posd's own files."""
     refuse_own_file(file)
     try:
         with acting_as_owner(file):
@@ -206,16 +206,15 @@ def _show(output: Output, report: Mapping[str, Any]) -> None:
     output.line("Their ids are kept: none of them is ever started again.")
 
 
-# `posd quarantine` and `posd reprocess`: authentic messages that could not be used, and their later application.
+# `posd quarantine` and `posd reprocess`: show stored messages that could not be used, and apply them later.
 
-#: Seconds for deriving every transaction again, far above what the largest database needs, so that a hanging call ends
-#: too.
+#: Time-out of `reprocess` in seconds, so that a hanging call ends. The largest database needs far less.
 REPROCESS_SECONDS = 3600.0
-#: `channel` of a message -> its name in the table (terminal API, Events).
+#: `channel` of a message -> name in the table (terminal API, Events).
 CHANNELS: Mapping[str, str] = {"transactions": "payment", "print-jobs": "print"}
-#: Bytes on a line of a hex dump: 79 columns.
+#: Number of bytes on a line of a hex dump, which then has 79 columns.
 DUMP_BYTES = 16
-#: Prefix of each line of a body, so that no body line looks like one of posd.
+#: Prefix of each line of a message's body, so that no such line looks like a text of posd.
 MARGIN = "  "
 
 
@@ -247,7 +246,7 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
             params["after"] = str(reply.body["next_after"])
     if entries or not output.rich:
         columns = ("id", "received", "channel", "about", "peer", "bytes", "reason")
-        word = translate if output.rich else str  # programs read what goes to a pipe
+        word = translate if output.rich else str  # a pipe is for programs
         output.table(columns, [entry_row(entry, word) for entry in entries])
     else:
         output.line("The quarantine is empty.")
@@ -258,7 +257,7 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
 
 
 def entry_row(entry: Mapping[str, Any], word: Callable[[str], str]) -> tuple[str, ...]:
-    """Return the row of a quarantined message. `word` returns a word or a reason in the language."""
+    """Return the row of a quarantined message. `word`: function that translates a word or a reason."""
     about = entry["client_transaction_id"] or entry["print_job_id"] or "-"
     return (
         str(entry["id"]),
@@ -288,13 +287,13 @@ def body_lines(body: bytes) -> Iterator[str]:
     except UnicodeDecodeError:
         yield from hex_dump(body)
         return
-    with suppress(ValueError, RecursionError):  # not JSON, which may be why it is in quarantine
+    with suppress(ValueError, RecursionError):  # invalid JSON may be the reason for the quarantine
         text = msgspec.json.format(text, indent=2)
     yield from escaped(text).split("\n")
 
 
 def hex_dump(body: bytes) -> Iterator[str]:
-    """Yield lines with offset, hexadecimal bytes, and their printable ASCII."""
+    """Yield the lines of a hex dump: offset, hexadecimal bytes, printable ASCII."""
     for offset in range(0, len(body), DUMP_BYTES):
         part = body[offset : offset + DUMP_BYTES]
         readable = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
@@ -323,7 +322,7 @@ def _differences(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def show_result(output: Output, result: Mapping[str, Any]) -> None:
-    """Write the results of `reprocess`, and the messages that are left."""
+    """Write the results of `reprocess`, and the messages that are still in quarantine."""
     printing = result["printing"]
     applied, differences = [*result["applied"], *printing["applied"]], _differences(result)
     checked = {"payments": result["transactions"], "jobs": printing["print_jobs"], "skipped": result["skipped"]}
@@ -356,7 +355,7 @@ def _about(item: Mapping[str, Any]) -> str:
 
 
 def show_differences(output: Output, differences: Sequence[Mapping[str, Any]]) -> None:
-    """Write the corrections: a table for each record on a terminal, one table of all in a pipe."""
+    """Write the corrected fields: on a terminal in a table for each record, in a pipe in one table."""
     columns = ("field", "before", "after")
     told = [(_about(difference), list(_changes(difference))) for difference in differences]
     if not output.rich:
@@ -373,7 +372,7 @@ def _changes(difference: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def changes(field: str, before: object, after: object) -> Iterator[tuple[str, str, str]]:
-    """Yield the differences of two values of a field; of two objects, those of each member. A dash: no value."""
+    """Yield (field, before, after) for a field, or for each different member of two objects. A dash is no value."""
     if isinstance(before, Mapping | None) and isinstance(after, Mapping | None) and (before or after):
         one, other = before or {}, after or {}
         for name in dict.fromkeys((*one, *other)):

@@ -1,4 +1,4 @@
-"""`posd restore` and `posd verify`, which read the database files themselves; `restore` replaces them."""
+"""`posd restore` and `posd verify`, which use the database files directly and not through the daemon."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -34,20 +34,20 @@ Look = Callable[[str, int, int], None]
 
 @contextmanager
 def _told(output: Output) -> Iterator[None]:
-    """Turn refusals into a message and an exit code."""
+    """Turn a StoreError of the block into a message and an exit code."""
     try:
         yield
     except StoreError as error:
         code = ExitCode.USAGE if isinstance(error, UnusableFile) else ExitCode.NOT_DONE
         raw = msgspec.json.encode({"ok": False, "error": str(error)})
-        # A file name in another message can contain a line break.
+        # Only InvalidIdList has several lines. In other messages a line break can be part of a file name.
         lines = [translate(line) for line in (error.lines if isinstance(error, InvalidIdList) else (str(error),))]
         raise Failure(lines, code, output, raw) from error
 
 
 @contextmanager
 def _progress(output: Output) -> Iterator[Look]:
-    """Show on a terminal the present step, and its progress if known."""
+    """On a terminal, show the present step and, if known, its progress. Yield a function that updates them."""
     with output.progress(named("opening the file"), output.spinner(), DESCRIPTION, BarColumn()) as update:
 
         def look(what: str, done: int, total: int) -> None:
@@ -170,16 +170,16 @@ def _read_list(ids: Path) -> dict[str, StartedPayment]:
 
 
 def _witnessed(named: Mapping[str, StartedPayment], witness: Path) -> dict[str, StartedPayment]:
-    """Return the witness's data about payments, such as their sale, which a list lacks."""
+    """Return what the witness has about the payments of a list, such as the sale, which the list may lack."""
     try:
         left = WitnessFile(witness).read()
-    except OSError:  # the daemon reports it at its start
+    except OSError:  # the daemon reports an unreadable witness at its start
         left = None
     return {identity: left.started[identity] for identity in named if left and identity in left.started}
 
 
 def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> None:
-    """Make a new callback key on request, after naming the consequences."""
+    """Make a new callback key after a confirmation. Show the consequences."""
     database = load_as_owner(context(ctx).config_path, as_json=output.as_json).database
     if asks() and not yes:
         aside().line(chosen("callback_key")["lost"], "yellow")
@@ -197,7 +197,7 @@ def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> N
 
 
 def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
-    """Show the payments in question, then record the operator's confirmation."""
+    """Show the payments that an operator has to check, then record the operator's confirmation."""
     note = (note or "").strip()
     with connect(ctx) as api:
         asked = asks() and not output.as_json
@@ -210,7 +210,7 @@ def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str |
 
 
 def _show_unseen(beside: Output, found: Mapping[str, Any]) -> None:
-    """Write the events, and the id of each payment that was taken over."""
+    """Write what happened to the database, and the payments that an operator has to check."""
     happened = [msgspec.convert(item, kind) for kind, name in EVENTS.items() for item in found[name]]
     for event in happened:
         beside.line(_words(event), "yellow")
@@ -222,12 +222,12 @@ def _show_unseen(beside: Output, found: Mapping[str, Any]) -> None:
 
 #: Note that is stored if the operator gave none.
 NO_NOTE = "checked, without a note"
-#: Kind of an event of the database -> its member in the API.
+#: What happened to the database -> member of the API's response.
 EVENTS = {Restored: "restores", GoneBack: "gone_back"}
 
 
 def _words(event: Restored | GoneBack) -> str:
-    """Return what happened to the database, and the next step: the daemon's words, or in Spanish the catalogue's."""
+    """Return the text about a restore or a step back in time: the daemon's own, or in Spanish from the catalogue."""
     if language() == "en":
         return in_words(event.words)
     fields = msgspec.structs.asdict(event) | {"at": moment(event.at, date=True)}
@@ -249,7 +249,7 @@ def _taken(count: int, noun: str, by_id: int) -> str:
 
 
 def _show_plan(beside: Output, database: Path, prepared: RestorePlan) -> None:
-    """Write what a restore will do."""
+    """Write what a restore is about to do."""
     mark, contents = prepared.mark, prepared.backup
     if contents is None:
         pairs = [("backup", say("restore", "no_backup"))]

@@ -23,13 +23,13 @@ from posd.cli.app.output import Output
 from posd.cli.app.tables import wrap
 from posd.cli.explain.catalogue import events, language, named, say, translate
 
-#: Levels by journalctl's names, least important first (--priority selects a level and those above it).
+#: Level -> journalctl's name, least important first. --priority selects a level and more important ones.
 LEVELS = {"debug": "debug", "info": "info", "warning": "warning", "error": "err", "critical": "crit"}
-#: Longest line that is read as one, in bytes; the journal cuts at 48 KiB.
+#: Maximum size of a line in bytes. The journal cuts lines at 48 KiB.
 MAX_LINE_BYTES = 256 * 1024
-#: Longest line that is shown to people, in characters; --json has all of it.
+#: Maximum number of characters of a line that people see. --json has the whole line.
 MAX_SHOWN = 4000
-#: Fields that are shown outside of the sentence.
+#: Fields of a line that are not written as name=value after its sentence.
 APART = frozenset({"timestamp", "level", "event", "logger", "exception"})
 
 
@@ -41,11 +41,11 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
     "critical": RED,
 }
 
-_PREFIX = re.compile(rb"^<[0-7]>")  # the level: the journal removes it, a file keeps it
+_PREFIX = re.compile(rb"^<[0-7]>")  # level for the journal, which removes it; in a file it stays
 _OPTIONAL = re.compile(r"\[([^][]*)\]")
 _NAME = re.compile(r"{(\w+)}")
 
-#: Line as text, and its fields; None for a line that is not posd's.
+#: Bytes of a line, and its fields, or None if the line is not posd's.
 Found = tuple[bytes, dict[str, Any] | None]
 
 
@@ -54,7 +54,7 @@ def _rank(level: object) -> int:
 
 
 def _is_wanted(raw: bytes, line: Mapping[str, Any] | None, level: str, text: str) -> bool:
-    """Whether a line is selected. A line that is not posd's has no level."""
+    """Return whether a line is selected by level and text. A line that is not posd's has no level."""
     enough = not level or (line is not None and _rank(line.get("level")) >= _rank(level))
     return enough and text.lower() in raw.decode("utf-8", "replace").lower()
 
@@ -65,7 +65,7 @@ def stripped(raw: bytes) -> bytes:
 
 
 def read(raw: bytes) -> dict[str, Any] | None:
-    """Return the fields of a line; None if it is not posd's."""
+    """Return the fields of a line, or None if it is not posd's."""
     with suppress(ValueError, RecursionError):
         line = msgspec.json.decode(raw)
         if isinstance(line, dict) and isinstance(line.get("event"), str):
@@ -75,14 +75,17 @@ def read(raw: bytes) -> dict[str, Any] | None:
 
 @dataclass
 class LineWords:
-    """Formatter of lines as sentences. `width`: width of the screen; None in a pipe, where no line is broken."""
+    """Formatter of log lines as sentences.
+
+    `width`: width of the screen. None: a pipe, for which no line is broken. `tracebacks`: whether to show all calls.
+    """
 
     width: int | None = None
     tracebacks: bool = False
     _advised: set[str] = field(default_factory=set)
 
     def of(self, raw: bytes, line: Mapping[str, Any] | None) -> str:
-        """Return a line of the log for people, with its exception and its advice below."""
+        """Return a line of the log as text for people, with its exception and its advice below it."""
         if line is None:
             return _cut(shown(raw.decode("utf-8", "replace")))
         level = str(line.get("level", ""))
@@ -121,7 +124,7 @@ class LineWords:
             yield from (f"  {call}" for call in calls if self.tracebacks)
 
     def _advice(self, line: Mapping[str, Any]) -> list[str]:
-        """Print the advice at the first line of an event. Repeated advice would not help."""
+        """Return the advice on an event, only at its first line."""
         row = events(language()).get(line["event"])
         if row is None or not row.do or _rank(line.get("level")) < _rank("warning") or line["event"] in self._advised:
             return []
@@ -130,7 +133,7 @@ class LineWords:
 
 
 def sentence(line: Mapping[str, Any]) -> str:
-    """Return the text of a line: the sentence of its event, the fields outside of it, and its name."""
+    """Return the text of a line: the sentence of its event, fields that the sentence lacks, and the event's name."""
     row = events(language()).get(line["event"])
     line = {name: translate(value) if name in ("detail", "error", "reason") else value for name, value in line.items()}
 
@@ -169,11 +172,11 @@ STDIN = "-"
 
 
 class NoLog(Exception):
-    """The log cannot be read; the message has the reason and the cure."""
+    """Error if the log cannot be read. The message says why, and what to do."""
 
 
 def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield lines as they arrive; a too long one in pieces."""
+    """Yield lines as they arrive. A line that is too long is yielded in pieces."""
     while line := stream.readline(MAX_LINE_BYTES):
         if line.rstrip() != NO_ENTRIES:
             yield line
@@ -181,22 +184,22 @@ def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
 
 @contextmanager
 def of_file(name: str) -> Iterator[Iterator[bytes]]:
-    """Read a file, or standard input (`-`). Raise NoLog."""
+    """Open a file or standard input (`-`), and yield its lines. Raise NoLog."""
     if name == STDIN:
         yield _pieces(sys.stdin.buffer)
         return
     try:
-        with open(name, "rb") as stream:  # noqa: PTH123 - a name as it was typed, /dev/fd/3 among them
+        with open(name, "rb") as stream:  # noqa: PTH123 - the name as it was typed, such as /dev/fd/3
             yield _pieces(stream)
     except OSError as error:
-        if error.filename != name:  # an error of the output, not of this file
+        if error.filename != name:  # the block raised it: an error of the output
             raise
         raise NoLog(say("logs", "not_read", file=name, reason=error.strerror)) from error
 
 
 @contextmanager
 def of_journal(unit: str, options: Sequence[str]) -> Iterator[Iterator[bytes]]:
-    """Read the journal. Raise NoLog if it cannot be read, also after a readable part."""
+    """Start journalctl, and yield its lines. Raise NoLog if the journal cannot be read, even only in part."""
     command = ["journalctl", f"--unit={unit}", "--output=cat", "--no-pager", *options]
     environment = os.environ | {"LC_ALL": "C", "SYSTEMD_COLORS": "0"}
     pipe = subprocess.PIPE
@@ -222,7 +225,7 @@ def of_journal(unit: str, options: Sequence[str]) -> Iterator[Iterator[bytes]]:
         raise NoLog(say("logs", "failed", why=why))
 
 
-#: Lines shown without --lines; with --follow those before the first new line.
+#: Number of lines that are shown without --lines, and with --follow before the first new line.
 LINES = 200
 LINES_BEFORE = 20
 
@@ -254,7 +257,7 @@ def logs(
     newest = lines
     if not everything and lines is None and not since and file is None:
         newest = LINES_BEFORE if follow else LINES
-    # If this command selects the lines itself, it also counts them, because journalctl counts all lines.
+    # If this command selects lines, it also counts them, because journalctl would count those that are not selected.
     counted = file is not None or bool(grep)
     if file is not None:
         source = of_file(file)
@@ -282,14 +285,17 @@ def logs(
 
 
 def _in_journal(at: str | date) -> str:
-    """Write a time, or the beginning of a local day, in journalctl's format."""
+    """Return a time, or the beginning of a local day, in journalctl's format."""
     if isinstance(at, date):
         return f"{at} 00:00:00"
     return f"@{datetime.fromisoformat(at).timestamp():.0f}"
 
 
 def _written(output: Output, words: LineWords, raw: bytes, line: Mapping[str, Any] | None) -> bytes | None:
-    """Return a line as a sentence. With --json return it unchanged, or escaped on a screen; None if it is not JSON."""
+    """Return a line as a sentence.
+
+    With --json return the line unchanged (on a screen escaped), or None if it is not JSON.
+    """
     if not output.as_json:
         return words.of(raw, line).encode(sys.stdout.encoding, "replace")
     if line is None:
@@ -298,7 +304,7 @@ def _written(output: Output, words: LineWords, raw: bytes, line: Mapping[str, An
 
 
 def _write(texts: Iterable[bytes | None], *, live: bool) -> bool:
-    """Write lines, each at once if a person watches. Return whether there were any."""
+    """Write lines. With `live` and on a screen, write each at once. Return whether there were any."""
     stream = sys.stdout.buffer
     at_once = live or sys.stdout.isatty()
     told = False

@@ -1,4 +1,4 @@
-"""`posd status`: whether all is well. `posd metrics` and `completion`."""
+"""`posd status`: whether all is well. Also `posd metrics` and `posd completion`."""
 
 import os
 import subprocess
@@ -32,23 +32,23 @@ from posd.client.connection import DEFAULT_SOCKET
 
 Document = Mapping[str, Any]
 
-#: A terminal's `reachable` -> word.
+#: `reachable` of a terminal -> word on the screen.
 REACHABLE: Mapping[bool | None, str] = {True: "yes", False: "NO", None: "not known"}
-#: Texts of this screen, from the catalogue of words.
+#: Function that returns a text of this screen from the catalogue.
 _say = partial(say, "status")
-#: Age of a backup, in seconds, from which it counts as old: the timer makes one a day.
+#: Age in seconds from which the newest backup counts as old. The timer makes one a day.
 BACKUP_SECONDS = 2 * 86_400
 #: Seconds between two screens of --watch.
 REFRESH_SECONDS = 2.0
-#: Most open payments that are shown.
+#: Maximum number of open payments that are shown.
 MOST_OPEN = 5
 #: Column of the text beside the labels.
 INDENT = 17
-#: Columns of a terminal.
+#: Format of the line about a terminal.
 TERMINAL = "{:<10} {:<9} {:<13} {}"
-#: Command that reads all files, and command that writes files of posd's user.
+#: Commands that may need sudo: one reads all files, the other writes files of posd's user.
 DOCTOR, RENEW = "posd doctor", "posd tls renew"
-#: Health check that is shown first if it fails, because the results or times of others depend on it.
+#: Health checks that are shown first if they fail, because the results or times of others depend on them.
 FIRST = ("storage", "configuration", "clock")
 #: State folder of the package, which belongs to posd's user.
 USUAL_STATE = Path("/var/lib/posd")
@@ -59,7 +59,7 @@ ANSWER_SECONDS = 10.0
 
 
 class StatusLine(NamedTuple):
-    """A line of the screen, with what to do."""
+    """Line of the screen. `wrong`: whether it reports a problem. `steps`: what to do."""
 
     label: str
     text: str
@@ -92,7 +92,7 @@ def status(ctx: click.Context, output: Output, watch: bool) -> None:
 
 
 def _show(ctx: click.Context, output: Output) -> ExitCode:
-    """Write the screen. Return the command's exit code."""
+    """Write the screen. Return the exit code."""
     try:
         with connect(ctx) as api:
             document, raw = ask(api)
@@ -111,7 +111,7 @@ def _show(ctx: click.Context, output: Output) -> ExitCode:
 
 
 def typed(found: Iterable[StatusLine], socket: Path) -> list[StatusLine]:
-    """Return the lines with `sudo` before `posd doctor` and `posd tls renew`, if this user needs it."""
+    """Return the lines, with `sudo` before `posd doctor` and `posd tls renew` if this user needs it."""
     at = next((place for place in (socket, socket.parent, USUAL_STATE) if place.exists()), None)
     if at is None or os.geteuid() in (0, at.stat().st_uid):
         return list(found)
@@ -124,16 +124,16 @@ def _as_posd(step: RemedyStep, commands: Mapping[str, str]) -> RemedyStep:
 
 
 def ask(api: Api) -> tuple[Document, bytes]:
-    """Return the status, or its part from the till's socket, decoded and as received."""
+    """Return the status, decoded and as received. From the till socket it has only some parts."""
     try:
         reply = api.get("/status", {"check": "true"}, seconds=ANSWER_SECONDS)
-        return reply.body, reply.raw  # noqa: TRY300 - the code below is for the other socket
+        return reply.body, reply.raw  # noqa: TRY300 - the code below is for the till socket
     except Problem as problem:
         if problem.code != "forbidden":
             raise
     asked_for = {
         "version": api.get("/version"),
-        "health": api.get("/health", also={503}),  # 503 is an answer here: it names the failing checks
+        "health": api.get("/health", also={503}),  # health `failing` has status 503
         "terminals": api.get("/terminals", {"check": "true"}),
     }
     document = {name: reply.body for name, reply in asked_for.items()}
@@ -142,7 +142,7 @@ def ask(api: Api) -> tuple[Document, bytes]:
 
 
 def _open_payments(api: Api) -> Sequence[Document] | None:
-    """Return the open payments; None if the database cannot be read, which health reports."""
+    """Return the open payments, or None if the database cannot be read. posd's health reports that."""
     try:
         found: Sequence[Document] = api.get("/transactions", {"open": "true", "limit": "500"}).body["transactions"]
     except Problem:
@@ -151,7 +151,7 @@ def _open_payments(api: Api) -> Sequence[Document] | None:
 
 
 def headline(document: Document, found: Sequence[StatusLine]) -> str:
-    """Return the answer in words."""
+    """Return the first line: whether all is well."""
     # Of several lines about one subject, only the first has a label.
     labels = [
         "payments in doubt" if line.label == "open payments" and line.text.endswith(named("in doubt")) else line.label
@@ -166,12 +166,12 @@ def headline(document: Document, found: Sequence[StatusLine]) -> str:
 
 
 def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[StatusLine]:
-    """Yield the lines of the screen, for the whole status or its part from the till's socket."""
+    """Yield the lines of the screen, from the whole status or its part from the till socket."""
     whole = "uptime_seconds" in document
     version = document["version"]
     yield StatusLine("version", f"{version['version']} (API {version['api']}, schema {version['schema']})")
     if whole:
-        # If posd does not trust the clock, the year may be the wrong one.
+        # If posd does not trust the clock, the year may be wrong, so show it.
         year = document["clock"]["status"] != "ok"
         since = moment(document["started_at"], date=True, year=year)
         yield StatusLine("uptime", _say("uptime", age=age(document["uptime_seconds"]), since=since))
@@ -188,7 +188,7 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
             detail = moment(detail, date=True)
         elif language() != "en":
             detail = _with_times(name, check, detail, document)
-        # If posd does not trust the clock, the year may be wrong.
+        # The year may be wrong, so show it.
         words = in_words(detail, year=name == "clock")
         yield StatusLine(name.replace("_", " "), words, not well, [] if well else steps)
     yield from _terminals(document["terminals"])
@@ -201,7 +201,7 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
 
 
 def _with_times(name: str, check: Document, detail: str, document: Document) -> str:
-    """Return the catalogue's words about a check, with the times of the daemon's words."""
+    """Return the catalogue's text about a check, with the times that the daemon's own text has."""
     if name == "certificate" and (served := check.get("served")):
         text = "expired" if check.get("reason") == "expired" else "valid"
         until = _say(text, until=moment(served["not_after"], date=True))
@@ -212,7 +212,7 @@ def _with_times(name: str, check: Document, detail: str, document: Document) -> 
 
 
 def _rank(name: str, check: Document) -> int:
-    """Return the rank of a health check: causes first, then checks that stop payments."""
+    """Return the rank of a health check for sorting: possible causes first, then checks that stop payments."""
     if check["status"] != "ok" and name in FIRST:
         return FIRST.index(name)
     return len(FIRST) if check["status"] == "failing" else len(FIRST) + 1
@@ -268,18 +268,18 @@ def _needs_a_person(payment: Document) -> bool:
 
 
 def _work(counters: Document | None, payments: Sequence[Document] | None) -> Iterator[StatusLine]:
-    """Yield open payments, and those that need an operator."""
+    """Yield the lines about open payments, attentions, print jobs and quarantine."""
     if payments is None:
         yield StatusLine("payments", named("cannot be read"), wrong=True, steps=do(DOCTOR))
         return
     doubtful = sum(item["phase"] == "in_doubt" for item in payments)
     many, doubt = len(payments), doubtful
-    if counters is not None:  # a page of the list does not have all open payments
+    if counters is not None:  # `payments` may lack some open payments
         many, doubt = counters["open_payments"], counters["in_doubt"]
     text = _say("in_doubt", many=many or named("none"), doubt=doubt) if doubt else str(many or named("none"))
     steps = do("posd list --phase in_doubt") if doubt > doubtful else ()
     yield StatusLine("open payments", text, doubt > 0 or any(map(_needs_a_person, payments)), steps)
-    # Payments that an operator has to check come first.
+    # Show first the payments that an operator has to check.
     first = sorted(payments, key=lambda item: not _needs_a_person(item))[:MOST_OPEN]
     for beginning, item in zip(short_ids([item["client_transaction_id"] for item in first]), first, strict=True):
         person = _needs_a_person(item)
@@ -301,7 +301,7 @@ def _work(counters: Document | None, payments: Sequence[Document] | None) -> Ite
 
 
 def _to_settle(payment: Document) -> list[RemedyStep]:
-    """Return the advice on an open payment. If a search did not find the payment, add how to settle it."""
+    """Return the advice on an open payment. If the last search did not find it, add how to resolve it."""
     identity = payment["client_transaction_id"]
     steps = do(f"posd reconcile {identity}")
     search = payment.get("last_search")
@@ -319,13 +319,14 @@ def _disk(disk: Document) -> StatusLine:
 
 
 def _backup(document: Document) -> StatusLine:
-    """Return the age of the newest backup; without one, the time since the start of posd."""
+    """Return the line about the newest backup. Without one, a problem is shown two days after the start of posd."""
     made = document["backup_at"]
     old = document["uptime_seconds"]
     text = named("none yet")
     if made is not None:
         old = (parse_iso(document["at"]) - parse_iso(made)).total_seconds()
-        # A backup from the future: one of the two clocks was wrong, and the check of the clock reports it.
+        # If the backup is from the future, the clock was wrong then or is wrong now. The check of the clock reports
+        # that.
         text = _say("backup" if old >= 0 else "future_backup", age=age(old), at=moment(made, date=True))
     late = old > BACKUP_SECONDS
     steps = do("sudo systemctl start posd-backup", "sudo journalctl -u posd-backup -n 20") if late else ()
@@ -333,7 +334,7 @@ def _backup(document: Document) -> StatusLine:
 
 
 def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: bool) -> None:
-    """Write the summary and the lines below it, folded to the terminal; in a pipe each is one line."""
+    """Write the first line and the others. On a terminal they are broken to its width, in a pipe they are not."""
     wrong = any(line.wrong for line in found)
     if output.stdout.is_alt_screen:
         output.stdout.clear()
@@ -341,7 +342,7 @@ def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: b
     terminals = [line for line in found if line.label.startswith(" ")]
     beside = INDENT
     if output.rich and terminals:
-        # A long serial is shortened on a terminal. A pipe and the first line have the whole serial.
+        # On a terminal a long serial is shortened, except in the first line.
         longest, rest = max(width(line.label) for line in terminals), max(width(line.text) for line in terminals)
         beside = max(INDENT, min(longest + 3, output.stdout.width - rest))
     for line in found:
@@ -349,7 +350,7 @@ def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: b
         room = min(READABLE_COLUMNS, output.stdout.width - indent) if output.rich else sys.maxsize
         label = shortened(line.label, indent - 3) if output.rich and line in terminals else named(line.label)
         head = f"{'!' if line.wrong else ' '} {label} "
-        # A label that is too long takes space of the first line.
+        # If a label is too long, the first line has less room for text.
         over = max(0, width(head) - indent)
         first_part, *rest_parts = wrap("x" * over + shown(line.text), room) or [""]
         parts = [first_part[over:], *rest_parts]
@@ -360,24 +361,24 @@ def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: b
 
 
 def _step_lines(step: RemedyStep, room: int) -> list[str]:
-    """Return a step in lines; a command that has no room beside its words has lines of its own, to be pasted."""
+    """Return the lines of a step. A command that does not fit beside the text is on lines of its own, to copy."""
     words = shown(f"> {remedy([step])}")
     if step.command is None or width(words) <= room:
         return wrap(words, room)
     return [*(wrap(shown(f"> {step.does}:"), room) if step.does else ()), *pasted(shown(step.command), 2, room)]
 
 
-# Screen without a reply of the daemon.
+# Screen if the daemon does not reply.
 
 
 def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
-    """Print what is known without the daemon."""
+    """Print what is known without the daemon: socket, configuration, service, last error."""
     from posd.config import examine
 
     file = Path(context(ctx).config_path)
-    # The files in the configuration are not checked: only the daemon may read them.
+    # The files that the configuration names are not checked, because only the daemon may read them.
     config, problems = examine(file, check_files=False)
-    # The service of this machine serves only the default directory of sockets.
+    # Ask systemd only if the socket is in the default directory, which its service uses.
     service = _service() if Path(error.socket).parent == Path(DEFAULT_SOCKET).parent else {}
     last_error = _last_error(service.get("ActiveExitTimestamp")) if service else ""
     if output.as_json:
@@ -419,7 +420,7 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
 
 
 def _service() -> Mapping[str, str]:
-    """Return systemd's state of the service; empty without one."""
+    """Return systemd's state of the service. It is empty without a service."""
     names = "LoadState,ActiveState,SubState,Result,StatusText,ActiveExitTimestamp"
     text = output_of(f"systemctl show posd.service --timestamp=unix --property={names}")
     said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
@@ -427,7 +428,10 @@ def _service() -> Mapping[str, str]:
 
 
 def _last_error(since: str | None) -> str:
-    """Return posd's newest log line at level error since it ran; "" without one, or if this user may not read it."""
+    """Return posd's newest error in the journal, since its last run.
+
+    It is "" without one, or if this user may not read it.
+    """
     span = f"--since={since}" if since else "--boot"
     lines = output_of(f"journalctl _SYSTEMD_UNIT=posd.service {span} --priority=err --lines=1 --output=cat --quiet")
     text = lines.strip()
@@ -438,9 +442,9 @@ def _last_error(since: str | None) -> str:
 
 
 def output_of(command: str) -> str:
-    """Return the output of a command, "" if it fails."""
+    """Return the output of a command, or "" if it fails."""
     try:
-        done = subprocess.run(  # noqa: S603 - no word comes from a user
+        done = subprocess.run(  # noqa: S603 - no word of the command is from a user
             command.split(), capture_output=True, text=True, errors="replace", timeout=SYSTEMD_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError):
@@ -449,14 +453,14 @@ def output_of(command: str) -> str:
 
 
 def open_text(transaction: Mapping[str, Any]) -> str:
-    """Write an open payment on a line, without its id."""
+    """Return the line about an open payment, without its id."""
     names = (transaction["terminal"], named(transaction["type"]))
     person = named("needs a person") if transaction["next_step"] == "ask_person" else ""
     words = (*names, asked(transaction["amount"]), named(state(transaction)), started(transaction), person)
     return "  ".join(filter(None, words))
 
 
-# Commands that print one unchanged text.
+# Commands that print a text unchanged.
 
 
 @click.command()

@@ -1,9 +1,9 @@
 """`posd support`: one archive for remote help.
 
-The command collects no secret data, and removes secrets that appear in other data.
+The command collects no secrets, and removes secrets that appear in other data.
 
-Each part is collected separately. If one is unavailable, the archive has the reason. The archive has no data of a
-payment except its id. Log lines have allow-listed fields.
+Each part is collected separately. If a part is unavailable, the archive has the reason. The archive has no data of a
+payment except its id. Log lines have only fields of an allow-list.
 """
 
 import gzip
@@ -51,35 +51,35 @@ from posd.config.show import toml_lines
 from posd.logs.output import FIELDS
 from posd.storage.connection import schema_version
 
-#: Largest number of the log's newest lines, and of their bytes.
+#: Maximum number of log lines, and of their bytes. The newest lines are collected.
 LOG_LINES = 5000
 LOG_BYTES = 4 * 1024 * 1024
-#: Most bytes of any other part, far above the normal size.
+#: Maximum size of any other part, in bytes: far above the normal size.
 PART_BYTES = 2 * 1024 * 1024
-#: How long the doctor may take, in seconds.
+#: Time-out of posd doctor, in seconds.
 DOCTOR_SECONDS = 240
 
-#: Log events whose detail is left out, because it can quote the acquirer's reference. Their code says enough.
+#: Log events whose detail is omitted, because it can quote the acquirer's reference. The line still has the code.
 DETAIL_LEFT_OUT = frozenset({"payment.attention", "print.attention"})
 #: Fields that every line of the log may have, and fields with free text.
 LINE_FIELDS = FIELDS | {"timestamp", "level", "event", "logger", "exception"}
 TEXTS = frozenset({"detail", "error", "reason"})
-#: Lines of systemd about the service. Lines of other programs are left out.
+#: Pattern of systemd's lines about the service. Lines of other programs are omitted.
 SYSTEMD = re.compile(r"(posd[\w@-]*\.(service|socket|timer): |(Starting|Started|Stopping|Stopped) posd).{0,300}")
 
-#: Keys of the configuration with secret values, and headers as a whole.
+#: Pattern of keys in the configuration with secret values, including all of `headers`.
 SECRET_KEY = re.compile(r"\bheaders\b|secret|token|passw|dsn|code$|authorization|api.?key", re.IGNORECASE)
 QUOTED = re.compile(r"\"([^\"]*)\"|'([^']*)'")
-#: Shorter values would match words that are no secrets.
+#: Minimum length of a removed secret. Shorter values could match ordinary words.
 LEAST_SECRET = 6
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-#: User and password in a URL.
+#: Pattern of user and password in a URL.
 USER = re.compile(r"(?<=://)[^/@\s\"']+(?=@)")
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivePart:
-    """File of the archive: its description and its content, or why it is unavailable."""
+    """Part of the archive, a file: its description (`says`) and its content, or why it is unavailable (`missing`)."""
 
     name: str
     says: str
@@ -88,12 +88,12 @@ class ArchivePart:
 
 
 class PartUnavailable(Exception):
-    """Unavailable part; the message has the reason."""
+    """Error if a part is unavailable. The message has the reason."""
 
 
 @dataclass(slots=True)
 class Machine:
-    """Sources of the parts. `config` has defaults for unreadable values."""
+    """Sources of a support archive. `config` has defaults in place of unreadable values."""
 
     given: Context
     log: str | None
@@ -153,7 +153,7 @@ def support(ctx: click.Context, output: Output, file: Path, log: str | None, uni
 
 
 def collect(machine: Machine) -> list[ArchivePart]:
-    """Collect every available part, without secret data."""
+    """Return all parts, without secrets."""
     scrub = Scrubber(machine)
     parts = []
     descriptions = chosen("part")
@@ -170,7 +170,7 @@ def collect(machine: Machine) -> list[ArchivePart]:
 
 
 def archive(parts: Sequence[ArchivePart], now: datetime) -> bytes:
-    """Return the archive: a folder with the parts, and contents.txt."""
+    """Return the bytes of the archive: a folder with the parts, and contents.txt."""
     contents = "\n".join((f"Made by posd {__version__} at {now:%Y-%m-%dT%H:%M:%SZ}.", "", *_listing(parts), ""))
     members = {"contents.txt": contents, **{part.name: part.content for part in parts if not part.missing}}
     packed = io.BytesIO()
@@ -199,15 +199,15 @@ def _refuse_existing(file: Path, output: Output) -> None:
 
 
 def _cut(text: str) -> str:
-    """Return a text, cut at the longest allowed part."""
+    """Return a text, cut at a maximum length."""
     return text if len(text) <= 2 * PART_BYTES else f"{text[: 2 * PART_BYTES]}\n(cut: it is longer)\n"
 
 
-# Secret data.
+# Removal of secrets.
 
 
 class Scrubber:
-    """Filter that removes this machine's secrets, and known patterns of secrets, from a text."""
+    """Function object that removes this machine's secrets, and what looks like a secret, from a text."""
 
     def __init__(self, machine: Machine) -> None:
         keys = _keys(machine.config.database.callback_key)
@@ -216,12 +216,12 @@ class Scrubber:
         forms = {
             form for one in every for form in (one, msgspec.json.encode(one).decode()[1:-1], json.dumps(one)[1:-1])
         }
-        # Longest first, because one secret may be part of another.
+        # The longest first, because one secret may be part of another.
         self._known = sorted(forms, key=len, reverse=True)
         self._redactor = Redactor([bytes.fromhex(key) for key in keys if ids.KEY_LINE.fullmatch(key)])
 
     def __call__(self, text: str) -> str:
-        """Return the text without secrets."""
+        """Return a text without secrets."""
         for secret in self._known:
             text = text.replace(secret, REDACTED)
         return self._redactor.text(USER.sub(REDACTED, text))
@@ -243,7 +243,7 @@ def _secrets_of_files(machine: Machine) -> Iterator[str]:
 
 
 def _secret_lines(text: str) -> Iterator[str]:
-    """Yield the quoted texts after secret keys, and in secret tables, of a file that is not valid TOML."""
+    """Yield the secrets of a file that is not valid TOML: quoted texts after secret keys, and in secret tables."""
     table = ""
     for line in text.splitlines():
         name, _, rest = line.partition("=")
@@ -254,7 +254,7 @@ def _secret_lines(text: str) -> Iterator[str]:
 
 
 def _secret_values(value: Any, directory: Path, *, secret: bool) -> Iterator[str]:
-    """Yield the texts below a secret key, and the contents of the files that they name."""
+    """Yield the secrets of a TOML value: texts below a secret key, and the contents of files that such a key names."""
     if isinstance(value, list):
         for item in value:
             yield from _secret_values(item, directory, secret=secret)
@@ -269,7 +269,7 @@ def _secret_values(value: Any, directory: Path, *, secret: bool) -> Iterator[str
 
 
 def _keys(path: Path) -> list[str]:
-    """Return the words of a file with secrets; none for an unreadable file."""
+    """Return the words of a file with secrets. An unreadable file has none."""
     try:
         with path.open("rb") as file:
             return file.read(64 * 1024).decode("utf-8", "replace").split()
@@ -326,7 +326,7 @@ def _doctor(machine: Machine) -> str:
     socket = ["--socket", machine.given.socket_path] if machine.given.socket_path else []
     command = [sys.executable, "-m", "posd", "--config", machine.given.config_path, *socket, "doctor", "--json"]
     try:
-        done = subprocess.run(  # noqa: S603 - words from here, no shell
+        done = subprocess.run(  # noqa: S603 - no word is from the user's text, and no shell runs
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DOCTOR_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
@@ -367,7 +367,7 @@ def _log(machine: Machine) -> str:
 
 
 def _line(raw: bytes) -> dict[str, Any] | None:
-    """Return the allowed part of a log line. Return None if neither posd nor systemd (about posd) wrote it."""
+    """Return the allowed fields of a log line, or None if neither posd nor systemd, about posd, wrote it."""
     line = read(raw)
     if line is None:
         text = raw.decode("utf-8", "replace")
@@ -379,7 +379,7 @@ def _line(raw: bytes) -> dict[str, Any] | None:
 
 
 def _known_ids(name: str, value: Any, ids: set[str]) -> Any:
-    """Remove each UUID from a text that is not the id of a payment, because it may be a reference."""
+    """Return a field's value without UUIDs that are not in `ids`, because they may be the acquirer's references."""
     if name not in TEXTS or not isinstance(value, str):
         return value
     return UUID.sub(lambda found: found[0] if found[0].lower() in ids else REDACTED, value)
@@ -389,7 +389,7 @@ def _json(document: object) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
-#: File -> its source. [part] of the catalogue describes it.
+#: Name of a part -> function that returns its content. [part] of the catalogue has the descriptions.
 PARTS: Mapping[str, Callable[[Machine], str]] = {
     "versions.json": _versions,
     "config.toml": _configuration,

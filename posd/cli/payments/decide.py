@@ -1,7 +1,7 @@
 """Decisions of an operator on a payment or print job: `posd reconcile`, `release`, `resolve`, `acknowledge`, `abort`.
 
-A decision has a name and a note, and posd records the user id of the caller. On a terminal the command first shows the
-payment or print job, and asks for a confirmation. A script needs no confirmation.
+A decision has the operator's name and a note, and posd records the user id of the caller. On a terminal the command
+first shows the payment or print job, and asks for a confirmation. A script needs no confirmation.
 """
 
 import sys
@@ -29,18 +29,18 @@ from posd.cli.printing import PRINT_JOB
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-#: Seconds: calls to one terminal run one after the other, each 23 s at most by default, and some may be before this
-#: one.
+#: Time-out of a call in seconds. posd's calls to one terminal run one after the other, each 23 s at most by default,
+#: and some may be before this one.
 RECONCILE_SECONDS = 180.0
 
-#: Types of a lost payment.
+#: Types that a payment which a restore lost can have.
 TYPES = [kind.value for kind in OperationType]
 #: Results with which an operator can resolve a print job.
 PRINT_RESULTS = ("COMPLETED", "FAILED")
 
 
 class Signature(TypedDict):
-    """Options of `signed`. `note` is None if it has to be asked for."""
+    """Values of the options that `signed` adds. `note` is None if the command has to ask for it."""
 
     operator: str
     note: str | None
@@ -61,7 +61,7 @@ def _note(_ctx: click.Context, parameter: click.Parameter, value: str | None) ->
 
 
 def signed(command: Command) -> Command:
-    """Add --operator, --note and --yes."""
+    """Add the options --operator, --note and --yes to a command."""
     for option in (
         click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
         click.option("--note", callback=_note, metavar="TEXT", help="Reason; if omitted, posd asks."),
@@ -79,9 +79,9 @@ def signed(command: Command) -> Command:
 
 
 class Decision(NamedTuple):
-    """One decision: its call, its question, and its explanation for a person.
+    """Decision of an operator. `verb`, `body`: its call. `explain`: function that writes its meaning before `question`.
 
-    `lost`: the texts about a payment without a record; empty if a record is required.
+    `lost`: texts to show if posd has no record of the payment. Empty: a record is required.
     """
 
     verb: str
@@ -94,10 +94,10 @@ class Decision(NamedTuple):
 def _decide(
     ctx: click.Context, output: Output, subject: Subject, identity: str, decision: Decision, signature: Signature
 ) -> Document:
-    """Make a decision after its confirmation. Return the changed record.
+    """Make the call of a decision after a confirmation. Return the changed record.
 
-    Raise Problem or Unreachable. Before Unreachable, write that posd may have recorded the decision. Exit with NOT_DONE
-    if a person declines.
+    Raise Problem or Unreachable. If posd may have recorded the decision before Unreachable, write that. Exit with
+    NOT_DONE if the operator does not confirm.
     """
     path = subject.path(identity)
     with connect(ctx) as api:
@@ -129,9 +129,9 @@ def _decide(
 
 
 def _agreed(look: Callable[[Output], None], question: str, word: str, signature: Signature) -> str:
-    """Return the note of a decision that a person has confirmed, or for which no person can be asked.
+    """Ask for the missing note and for the confirmation of a decision, if someone can be asked. Return the note.
 
-    `look` shows the payment or print job, and the meaning of the decision.
+    `look`: function that shows the payment or print job, and the meaning of the decision.
     """
     note, yes = signature["note"], signature["yes"]
     if note is not None and (yes or not asks()):
@@ -182,7 +182,7 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
 
 
 def _not_the_terminal(api: Api, transaction: Document) -> str | None:
-    """Return the code of a search that may not have reached the terminal; None after any other search or an end."""
+    """Return the code of a text if the last search may not have reached the terminal, else None."""
     search = transaction["last_search"]
     if transaction["outcome"] is not None or search is None or search["result"] == "found":
         return None
@@ -191,7 +191,7 @@ def _not_the_terminal(api: Api, transaction: Document) -> str | None:
     except Problem as problem:
         return "not_there" if problem.code == "not_found" else None
     except Unreachable:
-        return None  # show the result of the search in any case
+        return None  # the result of the search is shown all the same
     return "perhaps_another" if search["result"] == "none" and terminal["identity"]["conflict"] else None
 
 
@@ -328,7 +328,7 @@ def acknowledge(
 
 
 def _check_open(output: Output, subject: Subject, document: Document, verb: str) -> None:
-    """Exit with NOT_DONE if it has ended: there is nothing to decide."""
+    """Raise Failure (NOT_DONE) if the payment or print job has ended, because then there is nothing to decide."""
     if document["phase"] == "final":
         why = chosen("decide")["ended"].format(verb=verb, state=named(subject.state(document)))
         raise Failure(why, ExitCode.NOT_DONE, output)

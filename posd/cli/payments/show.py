@@ -1,4 +1,4 @@
-"""Display of payments: updates of a running one, its end, all its data (`posd show`), their list (`posd list`)."""
+"""Display of payments: updates during a wait, the end, all data of one (`posd show`), a list (`posd list`)."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -42,7 +42,7 @@ from posd.cli.payments.words import (
 
 
 class PaymentProgress(Progress):
-    """Writer of the updates of one transaction; its draft has at least the `type`."""
+    """Writer of the updates of one transaction. The first document has at least the `type`."""
 
     def __init__(self, output: Output, transaction: Mapping[str, Any]) -> None:
         super().__init__(output, PAYMENT, transaction)
@@ -50,7 +50,7 @@ class PaymentProgress(Progress):
         self._next_step = "wait"
 
     def show(self, update: Update) -> None:
-        """Write the text of one update of `waiting.follow`."""
+        """Write the text of one update of `follow`."""
         match update:
             case Disconnected(reason):
                 self.away(reason)
@@ -72,7 +72,7 @@ class PaymentProgress(Progress):
 
 
 def event_line(item: Mapping[str, Any], at: str) -> str:
-    """Write one event of the events resource on a line: its time, status, and details."""
+    """Return the line about an item of the API's events: its time, status and details."""
     event = item["event"]
     extras = [event_extra(event)]
     if item["verdict"] != "applied":
@@ -81,7 +81,7 @@ def event_line(item: Mapping[str, Any], at: str) -> str:
 
 
 def event_extra(event: Mapping[str, Any]) -> str:
-    """Return how the card was read, or why the payment failed; empty if the event has neither."""
+    """Return how the card was read, or why the payment failed. The text is empty if the event has neither."""
     reason = event.get("failure_reason")
     if isinstance(reason, Mapping):
         return failure_text(reason)
@@ -89,7 +89,7 @@ def event_extra(event: Mapping[str, Any]) -> str:
 
 
 def failure_text(reason: Mapping[str, Any]) -> str:
-    """Write a `failure_reason`: message, code and source, and the terminal's own error."""
+    """Return the text of a `failure_reason`: message, code and source, and the terminal's own error."""
     said = f"{translate(str(reason.get('message')))} ({reason.get('type')} {reason.get('code')})"
     own = reason.get("terminal")
     words = own.get("message") if isinstance(own, Mapping) else None
@@ -127,7 +127,7 @@ def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
 
 
 def _ran_on(transaction: Mapping[str, Any]) -> str:
-    """Return the terminal that was asked, and the terminal that ran the payment if it is another one."""
+    """Return the terminal that was asked. If another one ran the payment, return the text about both."""
     meant = str(transaction["terminal"])
     given = (transaction["outcome"]["final_event"] or {}).get("terminal")
     said = str(given.get("serial_number") or meant) if isinstance(given, Mapping) else meant
@@ -135,7 +135,7 @@ def _ran_on(transaction: Mapping[str, Any]) -> str:
 
 
 def show_outcome(output: Output, transaction: Mapping[str, Any]) -> None:
-    """Write the end of a transaction, in a frame on a terminal and as lines in a pipe."""
+    """Write the end of a transaction: in a frame on a terminal, as lines in a pipe."""
     style, words = meaning(transaction)
     output.panel(transaction["outcome"]["result"], [("result", words), *outcome_pairs(transaction)], style)
 
@@ -154,12 +154,15 @@ def _summary(transaction: Mapping[str, Any]) -> Sequence[Pair]:
 
 
 def _state(transaction: Mapping[str, Any]) -> str:
-    """Return the state of a transaction, and since when if it should have ended long ago."""
+    """Return the state of a transaction, with its age if it should have ended long ago."""
     return ", ".join(filter(None, (named(state(transaction)), started(transaction))))
 
 
 def show_settling(output: Output, transaction: Mapping[str, Any]) -> None:
-    """Write how an operator settles an open transaction that needs an operator, unless an attention says so."""
+    """If an open transaction needs an operator, write how to settle it.
+
+    The advice on an attention may already say that.
+    """
     codes = {attention["code"] for attention in transaction["attention"]}
     if (advice := settling(transaction)) is not None and not codes & SETTLED_BY:
         output.line(say("payment", "to_settle"), "yellow")
@@ -199,7 +202,7 @@ PAYMENT = Subject(
 
 
 def chain_rows(api: Api, transaction: Mapping[str, Any]) -> list[Cells]:
-    """Read the original of a transaction and the derived ones, oldest first. Return a row for each."""
+    """Return a row for the original of a transaction, and for each derived one, oldest first."""
     related = [("original", transaction["original"])] if transaction["original"] else []
     related += [("derived", each) for each in transaction["derived"]]
     return [(relation, Id(identity), *_related(api, identity)) for relation, identity in related]
@@ -215,7 +218,7 @@ def _related(api: Api, identity: str) -> Cells:
 
 
 def show_chain(output: Output, rows: Sequence[Cells]) -> None:
-    """Write the table of the chain; nothing without rows."""
+    """Write the table of the chain, if it has rows."""
     columns = ("chain", "transaction", "type", "amount", "state", "reference")
     if rows:
         rows = [(named(str(relation)), *rest) for relation, *rest in rows] if output.rich else rows
@@ -243,7 +246,7 @@ def show(ctx: click.Context, output: Output, given_id: str, only_history: bool) 
 
 
 def show_all(output: Output, api: Api, path: str, *, only_history: bool = False) -> None:
-    """Write the transaction at that path, or its history alone. Raise Problem or Unreachable."""
+    """Write the transaction at a path of the API, or only its history. Raise Problem or Unreachable."""
     transaction = None if only_history else api.get(path).body
     chain = chain_rows(api, transaction) if transaction else []
     happened = api.get(f"{path}/history").body["history"]
@@ -255,7 +258,7 @@ def show_all(output: Output, api: Api, path: str, *, only_history: bool = False)
 
 
 def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequence[Cells]) -> None:
-    """Write a transaction's fields, its chain, its outcome, and its attentions."""
+    """Write a transaction's fields, chain, outcome, attentions, and what is missing to settle it."""
     output.panel("transaction", transaction_pairs(transaction), "cyan")
     show_chain(output, chain)
     if transaction["outcome"] is not None:
@@ -266,8 +269,9 @@ def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequ
 
 
 def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
-    """Return label and text of each field of a transaction that is not empty. Chain,
-    outcome and attention are left out.
+    """Return label and text of each field of a transaction that is not empty.
+
+    Chain, outcome, attention and missing proof are omitted, because other tables show them.
     """
     result: list[Pair] = []
     for name, value in transaction.items():

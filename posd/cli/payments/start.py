@@ -1,4 +1,4 @@
-"""The commands that start a payment (`posd charge`, …), made from the table of operations, and `posd await`."""
+"""Commands that start a payment (`posd charge`, …), built from the table of operations, and `posd await`."""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ from posd.cli.explain.catalogue import chosen, say
 from posd.cli.payments.show import PAYMENT
 from posd.cli.payments.words import operation
 
-#: Parts of the amount with an option of their own -> its help.
+#: Parts of the amount that have an option -> help of the option.
 PARTS: Mapping[str, str] = {
     "subtotal_iva": "Taxed amount, without the tax.",
     "subtotal_iva0": "Untaxed amount (the same as AMOUNT).",
@@ -27,14 +27,14 @@ PARTS: Mapping[str, str] = {
 
 
 def _help(kind: OperationType) -> str:
-    """Return the text of --help."""
+    """Return the help of the command for an operation type."""
     words = chosen("start")[kind]
     original = say("start", "original", original=words["original"]) if OPERATIONS[kind].originals else ""
     return "\n\n".join(filter(None, (f"{OPERATIONS[kind].purpose}.", original, words["amount"], say("start", "waits"))))
 
 
 def _command(kind: OperationType) -> click.Command:
-    """Make the click command that starts an operation of that type."""
+    """Return the click command that starts an operation of a type."""
 
     def start(
         ctx: click.Context,
@@ -114,8 +114,8 @@ def _amounts(total: Decimal | None, parts: Mapping[str, Decimal | None], *, need
     return parameters.amounts(total, parts)
 
 
-#: Name -> command. The meaning of a re-authorization's or a tip's amount is not published, so it is sent as given.
-#: Source: terminal API, Calls to a terminal.
+#: Name -> click command. The meaning of the amount of a re-authorization or a tip is not published. So posd sends it as
+#: given. Source: terminal API, Calls to a terminal.
 STARTS: Mapping[str, click.Command] = {row.command: _command(kind) for kind, row in OPERATIONS.items()}
 
 

@@ -1,4 +1,7 @@
-"""What the API's words mean at the counter, and advice. The texts are in the catalogue of words."""
+"""Texts about payments for cashiers and operators: meaning of the API's codes, and advice.
+
+The catalogue has the texts.
+"""
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
@@ -13,20 +16,20 @@ from posd.cli.app.output import inline
 from posd.cli.app.times import TimeCell, moment, roughly, seconds_since
 from posd.cli.explain.catalogue import Advice, advice, chosen, glossed, language, say, translate
 
-#: Operation types that are known to ask for the card (terminal API, Lifecycle).
+#: Operation types for which the terminal is known to ask for the card (terminal API, Lifecycle).
 WITH_CARD = frozenset(str(kind) for kind, row in OPERATIONS.items() if row.asks_for_card)
-#: Age in seconds from which an open payment is shown with its age. No customer waits so long.
+#: Age in seconds from which an open payment is shown with its age, because no customer waits so long.
 LONG_SECONDS = 900.0
-#: An outcome's result -> style.
+#: `result` of an outcome -> style of its text.
 STYLES: Mapping[str, str] = {"approved": "green", "declined": "red", "rejected": "red"}
 
 
 class OperationWords(NamedTuple):
-    """Words of one operation type. The words of a charge need not fit a void.
+    """Words for texts about an operation of one type, because the words for a charge may not fit a void.
 
-    An approval means that `subject` was `done`; `approved` is the full sentence. `undone`: half sentence for every
-    other end. `followed_by`: later operations that have to name its reference; empty if there are none. `twice`: advice
-    on two approvals.
+    After an approval, `subject` was `done`, and `approved` is the whole sentence. `undone`: half sentence after any
+    other end. `followed_by`: later operations that need the operation's reference; empty if there are none. `twice`:
+    advice after two approvals.
     """
 
     noun: str
@@ -39,22 +42,23 @@ class OperationWords(NamedTuple):
 
     @property
     def whether(self) -> str:
-        """The question that an open payment leaves: "whether the customer was charged"."""
+        """Half sentence about an open payment: "whether the customer was charged"."""
         return str(chosen("hint")["whether"]).format(subject=self.subject, done=self.done)
 
     @property
     def lack(self) -> str:
-        """Half sentence about later operations that need the missing reference; empty if there are none."""
+        """Half sentence about later operations that need the reference, if that is missing. Empty if there are none."""
         return str(chosen("hint")["lack"]).format(followed_by=self.followed_by) if self.followed_by else ""
 
     def fill(self, template: str, **more: str) -> str:
-        """Fill the braces of a template: fields of this row, {whether} and {lack}."""
+        """Return a template with its braces filled: from the fields, {whether}, {lack} and `more`."""
         return template.format(**self._asdict(), whether=self.whether, lack=self.lack, **more)
 
 
 def operation(kind: str | None) -> OperationWords:
-    """Return the words of an operation type. None and unknown words belong to a payment of a lost database or of
-    a later version.
+    """Return the words of an operation type.
+
+    The type is None after the loss of a database, and unknown if posd is newer. For both there is a row.
     """
     rows = chosen("operation")
     return OperationWords(**rows.get(str(kind), rows["unknown"]))
@@ -66,7 +70,7 @@ def words_of(transaction: Mapping[str, Any]) -> OperationWords:
 
 
 def approval(transaction: Mapping[str, Any]) -> str:
-    """Return the meaning of a transaction's approval, in one or two sentences."""
+    """Return the meaning of an approved transaction, in one or two sentences."""
     if transaction["type"] == "void":
         reversal = transaction["outcome"]["reversal"]
         return str(chosen("reversal").get(reversal or "unknown", translate(f"The original was reversed: {reversal}.")))
@@ -74,14 +78,14 @@ def approval(transaction: Mapping[str, Any]) -> str:
 
 
 def _of_status(field: str, transaction: Mapping[str, Any], status: str | None) -> str:
-    """Return a text about a lifecycle state of a transaction, empty if there is none."""
+    """Return a text about a terminal's state of a transaction, or "" if the catalogue has none."""
     row = chosen("status").get(str(status), {})
     card = row.get(f"card_{field}") if transaction["type"] in WITH_CARD else None
     return str(card or row.get(field, ""))
 
 
 def status_hint(status: str | None, transaction: Mapping[str, Any]) -> str:
-    """Return the meaning of a lifecycle state for the cashier, in one line."""
+    """Return the meaning of a terminal's state for the cashier, in one line."""
     if status is None:
         return str(chosen("hint")["asking"])
     return _of_status("hint", transaction, status) or translate(f"the terminal says {status}")
@@ -96,23 +100,23 @@ def hint(transaction: Mapping[str, Any]) -> str:
 
 
 def endless(transaction: Mapping[str, Any]) -> bool:
-    """Whether an operator has to check a payment that the terminal accepted. The last status is then doubtful."""
+    """Return whether an operator has to check a payment that the terminal accepted. Then its status may be outdated."""
     return bool(transaction["phase"] == "active" and transaction["next_step"] == "ask_person")
 
 
 def started(transaction: Mapping[str, Any]) -> str:
-    """Return the age of an open payment for which no customer waits: "started 7 days ago"; empty for others."""
+    """Return the age of an open payment for which no customer waits, such as "started 7 days ago", or "" for others."""
     if transaction["outcome"] is not None:
         return ""
     at = transaction["created_at"]
     seconds = seconds_since(at)
-    if seconds < 0:  # one of the two clocks is wrong
+    if seconds < 0:  # this machine's clock was wrong then, or is wrong now
         return say("payment", "started_at", at=moment(at, year=True))
     return say("payment", "started_ago", ago=roughly(seconds)) if seconds >= LONG_SECONDS else ""
 
 
 def state(transaction: Mapping[str, Any]) -> str:
-    """Return the state of a transaction in a few words: its result, or what an open one waits for."""
+    """Return the state of a transaction in a few words: its result, or what it waits for."""
     outcome = transaction["outcome"]
     if outcome is not None:
         return str(outcome["result"])
@@ -126,7 +130,7 @@ def state(transaction: Mapping[str, Any]) -> str:
 
 
 def meaning(transaction: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a final transaction's style and its meaning for the customer or for its original."""
+    """Return the style and the meaning of a final transaction: for the customer, or for its original."""
     outcome = transaction["outcome"]
     named = words_of(transaction)
     style, row = STYLES.get(outcome["result"], "yellow"), chosen("result").get(outcome["result"], {})
@@ -139,12 +143,12 @@ def meaning(transaction: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def resolving(result: str, transaction: Mapping[str, Any]) -> str:
-    """Return the meaning of resolving a transaction with that result, as a half sentence."""
+    """Return as a half sentence what it means to resolve a transaction with `result`."""
     template = chosen("decide")["approved" if result == "approved" else "undone"]
     return words_of(transaction).fill(template, books=chosen("result")[result]["books"])
 
 
-#: Kind of a history entry -> the field that decides its text.
+#: Kind of a history entry -> field whose value selects the text.
 BY_FIELD: Mapping[str, str] = {
     "attempt": "judgement",
     "search": "result",
@@ -153,12 +157,12 @@ BY_FIELD: Mapping[str, str] = {
 }
 
 
-#: Fields with a column of their own, or for programs only.
+#: Fields that are not shown as details: they have a column of their own, or are for programs.
 NOT_DETAILS = frozenset({"at", "kind", "seq"})
 
 
 def rows(history: Iterable[Mapping[str, Any]], events: Mapping[int, str]) -> list[tuple[TimeCell, str, str]]:
-    """Return the history's table: time, event, details. `events`: content of the events, by seq."""
+    """Return the rows of the history: time, what happened, details. `events`: seq -> text about a terminal's event."""
     table = []
     for entry in history:
         what, told = happened(entry)
@@ -168,7 +172,7 @@ def rows(history: Iterable[Mapping[str, Any]], events: Mapping[int, str]) -> lis
 
 
 def happened(entry: Mapping[str, Any]) -> tuple[str, set[str]]:
-    """Return the text of a history entry, and the fields that it already covers."""
+    """Return the text of a history entry, and the names of the fields in that text."""
     kind = entry["kind"]
     field, words = BY_FIELD.get(kind, ""), chosen("history_by").get(kind, {})
     if (value := entry.get(field)) is not None and str(value).lower() in words:
@@ -179,7 +183,7 @@ def happened(entry: Mapping[str, Any]) -> tuple[str, set[str]]:
 
 
 def details(fields: Mapping[str, Any], told: Iterable[str] = ()) -> str:
-    """Write the other fields of a history entry or an evidence as text. Empty fields are left out."""
+    """Return the text of the fields of a history entry or an evidence, without empty ones and those in `told`."""
     left = {name: value for name, value in fields.items() if name not in NOT_DETAILS and name not in told}
     ordered = dict.fromkeys((*(name for name in chosen("detail") if name in left), *left))
     parts = [_detail(name, left[name]) for name in ordered]
@@ -187,7 +191,7 @@ def details(fields: Mapping[str, Any], told: Iterable[str] = ()) -> str:
 
 
 def evidence_text(evidence: Mapping[str, Any]) -> str:
-    """Write one evidence of an outcome: its kind, its time, and its fields."""
+    """Return the text of an evidence: its kind, its time, and its fields."""
     kind = evidence["kind"]
     head = f"{chosen('evidence').get(kind, {}).get('short', kind)} ({moment(evidence['at'], date=True)})"
     rest = details(evidence)
@@ -195,7 +199,7 @@ def evidence_text(evidence: Mapping[str, Any]) -> str:
 
 
 def superseded_text(outcome: Mapping[str, Any]) -> str:
-    """Write a corrected outcome: its result and its evidence."""
+    """Return the text of a superseded outcome: its result and its evidence."""
     evidence = "; ".join(map(evidence_text, outcome["evidence"]))
     return say("payment", "superseded", result=glossed(outcome["result"]), evidence=evidence)
 
@@ -215,11 +219,11 @@ def _plain(value: object) -> str:
     return inline(value).removesuffix(".0") if isinstance(value, Decimal) else inline(value)
 
 
-# Advice on an attention, a reservation and a refusal: text, and commands to type.
+# Advice on checks, attentions, open payments, reservations and refusals: a text, and commands to type.
 
-#: Attentions whose advice ends with how to settle the payment.
+#: Attentions whose advice already says how to settle the payment.
 SETTLED_BY = frozenset({"in_doubt", "released", "address_changed"})
-#: Field name in the daemon's sentences -> what a person types instead.
+#: Name of a field in the daemon's sentences -> option that the user types instead.
 SPELLINGS: Mapping[str, str] = {
     '"additional": true': "--additional",
     "`transaction_reference`": "--reference UUID",
@@ -227,9 +231,9 @@ SPELLINGS: Mapping[str, str] = {
 
 
 def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedyStep]]:
-    """Return the words of a health check and its advice: the daemon's, or in Spanish the catalogue's by its reason.
+    """Return the text and the advice of a health check: the daemon's, or in Spanish the catalogue's for the reason.
 
-    If this version does not know the reason, return the words about the check and then the daemon's.
+    If this version does not know the reason, the text has the catalogue's text about the check, and then the daemon's.
     """
     steps = msgspec.convert(check["commands"], list[RemedyStep])
     if language() == "en" or check["status"] == "ok":
@@ -237,7 +241,7 @@ def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedySt
     row, reason = chosen("check")[name], check.get("reason")
     found = row.get("found", {}) | {code: texts["means"] for code, texts in chosen("doubt").items()}
     known = found.get(reason)
-    # The commands of the row are for an unknown reason only, since they may not fit a known one.
+    # The catalogue's commands are used only for an unknown reason, because they may not fit a known one.
     commands = [step.command for step in steps if step.command] or (() if known else row["commands"])
     do = row.get("does", {}).get(reason, row["do"])
     steps = [RemedyStep(do.rstrip(":")), *(RemedyStep("", command) for command in commands)]
@@ -245,35 +249,35 @@ def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedySt
 
 
 def explained_by(codes: Iterable[str]) -> str:
-    """Return the command that explains codes, each code once."""
+    """Return the text with the command that explains codes."""
     return say("payment", "more", codes=" ".join(dict.fromkeys(codes)))
 
 
 def known_advice(code: str) -> Advice:
-    """Return a row of [advice]."""
+    """Return the advice of a code in [advice], which must exist."""
     found = advice("advice", code)
-    assert found is not None  # noqa: S101 - a test reads them all
+    assert found is not None  # noqa: S101 - a test reads all of them
     return found
 
 
 def is_known(found: Advice) -> bool:
-    """Whether the advice is for a code that this version knows."""
+    """Return whether an advice is for a code that this version knows."""
     return found.words != known_advice("unknown").words
 
 
 def attention_advice(code: str, transaction: Mapping[str, Any]) -> Advice:
-    """Return the advice on an attention of a transaction of that type."""
+    """Return the advice on an attention of a transaction, with the words for its type."""
     found = advice("attention", code) or known_advice("unknown")
     if code == "stalled" and not transaction["abortable"]:
         found = known_advice("not_abortable")
-    # The caller decides how many characters of the id are written.
+    # Escape braces in the serial, because the caller fills {id} by `format`.
     serial = str(transaction["terminal"]).replace("{", "{{").replace("}", "}}")
     words = words_of(transaction).fill(found.words)
     return Advice(words, tuple(each.replace("SERIAL", serial) for each in found.commands))
 
 
 def settling(transaction: Mapping[str, Any]) -> Advice | None:
-    """Return how an operator settles an open transaction; None if it needs no operator."""
+    """Return how an operator settles an open transaction, or None if it needs no operator."""
     if transaction["outcome"] is not None or transaction["next_step"] != "ask_person":
         return None
     found = known_advice("settle")
@@ -281,7 +285,7 @@ def settling(transaction: Mapping[str, Any]) -> Advice | None:
 
 
 def next_step(transaction: Mapping[str, Any]) -> Advice:
-    """Return the advice on a transaction now."""
+    """Return the advice on a transaction in its present state."""
     step = transaction["next_step"]
     name = _reservation(transaction)
     if step == "done" and name is not None:
@@ -294,16 +298,19 @@ def next_step(transaction: Mapping[str, Any]) -> Advice:
 
 
 def refused_step(step: str) -> str:
-    """Return the advice on a refusal for an id that may have been started before."""
+    """Return the advice after a refused call, if an earlier call may have started the payment.
+
+    `step`: its `next_step`.
+    """
     steps = chosen("next")
     found: str = steps.get(step, {}).get("refused") or steps["ask_person"]["refused"]
     return found
 
 
 def _reservation(transaction: Mapping[str, Any]) -> str | None:
-    """Return how a command names an approved reservation, None for other payments.
+    """Return the argument with which a command names a reservation, or None for other payments.
 
-    The pre-authorization's id is best, because it selects the newest reference.
+    If possible it is the pre-authorization's id, because that selects the newest reference.
     """
     originals = {"pre-auth": transaction["client_transaction_id"], "re-auth": transaction["original"]}
     if transaction["outcome"] is None or transaction["type"] not in originals:

@@ -1,11 +1,11 @@
-"""`posd report`: the totals of a day, for the person who closes the shop.
+"""`posd report`: the totals of a day, for the operator who closes the shop.
 
-The daemon computes them (`GET /v1/report`, `posd.payments.report`); this package only displays them.
+The daemon computes the totals (`GET /v1/report`, `posd.payments.report`). This package only displays them.
 
 | module          | does                                                                           |
 | --------------- | ------------------------------------------------------------------------------ |
-| `command`       | asks the daemon, closes shifts, and writes the report as it was asked for      |
-| `view`          | a report of the daemon as data: days and moments of the merchant, CSV and JSON |
+| `command`       | requests the report, closes shifts, and writes the report in the chosen form   |
+| `view`          | the daemon's report as data, with times in the merchant's zone; CSV and JSON   |
 | `words`         | texts of the report, from the catalogue of words                               |
-| `table`, `page` | a report -> a terminal, HTML with charts (page.html.j2)                        |
+| `table`, `page` | output of a report: on a terminal, as an HTML page with charts (page.html.j2)  |
 """

@@ -24,11 +24,11 @@ from posd.cli.operate.config import refuse_own_file
 from posd.cli.report import table, view, words
 from posd.cli.report.view import Comparison, ReportView, read_day, span
 
-#: Longest wait for the daemon's totals, in seconds: a year of a busy machine.
+#: Time-out of the daemon's totals, in seconds: enough for a year of a busy machine.
 READ_SECONDS = 600.0
-#: Numbers of shifts are far below this.
+#: Limit of a shift's number, far above real numbers.
 MOST_NUMBER = 10**9
-#: Total as a person types it.
+#: Pattern of a total that the user types for --expect, with or without a currency.
 _SUM = re.compile(r"(-?\d{1,12}(?:\.\d{1,4})?)(?: ?([A-Z]{3}))?", re.ASCII)
 
 
@@ -81,7 +81,7 @@ def report(
     )
     if html is not None:
         refuse_own_file(Path(html))
-    if as_table:  # for programs, so in English
+    if as_table:  # CSV is for programs, so in English
         use(Language.EN)
     shift = _shift(which)
     expected = None if expect is None else _sum(expect)
@@ -113,7 +113,7 @@ def report(
 
 
 def _read(api: Api, query: dict[str, str]) -> Any:
-    """Return the report. Raise Unreachable, Problem, or UsageError for an unknown shift."""
+    """Return the daemon's report. Raise Unreachable or Problem. Raise UsageError for an unknown shift."""
     try:
         return api.get("/report", query, seconds=READ_SECONDS).body
     except Problem as problem:
@@ -125,7 +125,8 @@ def _read(api: Api, query: dict[str, str]) -> Any:
 def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -> str | None:
     """Close the shift. Return the number of the shift to show, or None if the first shift began now.
 
-    If nothing changed since the last shift, show the last shift. If another shift was closed meanwhile, show it.
+    If nothing changed since the last shift, that is the last shift. If another call closed the shift, that is its
+    shift.
     """
     before = api.get("/shifts").body["shifts"]
     last: Any = before[0] if before else None
@@ -148,7 +149,10 @@ def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -
 
 
 def _compared(made: ReportView, expected: Decimal, currency: str) -> Comparison:
-    """Compare with the total in a currency. "" is the only currency; raise UsageError if there are several."""
+    """Compare `expected` with the total in a currency.
+
+    "" is the only currency. Raise UsageError if there are several.
+    """
     if not currency and made["total"] is None:
         first, *others = made["currencies"]
         names = ", ".join((first, *others))
@@ -158,7 +162,7 @@ def _compared(made: ReportView, expected: Decimal, currency: str) -> Comparison:
 
 
 def _write(output: Output, made: ReportView, *, as_table: bool, html: str | None) -> None:
-    """Write the report as requested; with a page or CSV the comparison goes to standard error."""
+    """Write the report in the chosen form. With a page or CSV the comparison goes to stderr."""
     if output.as_json:
         output.json(view.write_json(made))
         return
@@ -178,7 +182,7 @@ def _write(output: Output, made: ReportView, *, as_table: bool, html: str | None
 
 
 def _write_page(output: Output, made: ReportView, html: str) -> None:
-    from posd.cli.report import page  # imported here: its templates take longer to import than the rest of the command
+    from posd.cli.report import page  # here, because the templates take long to import
 
     text = page.write(made)
     if html == "-":
@@ -194,7 +198,7 @@ def _write_page(output: Output, made: ReportView, html: str) -> None:
 
 
 def _shift(which: str | None) -> str | None:
-    """Return the number of a shift, or `last`."""
+    """Return the value of --shift: a number, or `last`. Raise BadParameter."""
     if which in (None, "last"):
         return which
     if not which.isascii() or not which.isdecimal() or not 0 < int(which) < MOST_NUMBER:
@@ -203,14 +207,14 @@ def _shift(which: str | None) -> str | None:
 
 
 def _sum(text: str) -> tuple[Decimal, str]:
-    """Return a sum and its currency, "" without one."""
+    """Parse the value of --expect. Return the sum and its currency ("" without one). Raise BadParameter."""
     if (found := _SUM.fullmatch(text)) is None:
         raise click.BadParameter(words.said("no_sum", text=text), param_hint="--expect")
     return Decimal(found[1]), found[2] or ""
 
 
 def _zone(name: str | None) -> ZoneInfo | None:
-    """Return the time zone of that name, None for the merchant's."""
+    """Return the time zone of a name, or None for the merchant's. Raise BadParameter."""
     try:
         return None if name is None else ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -233,5 +237,5 @@ def _day(text: str, today: date, hint: str) -> date:
 
 
 def _print(text: str) -> None:
-    """Print bytes to standard output unchanged."""
+    """Print a text to stdout without changes."""
     click.echo(text.encode("utf-8", "replace"), nl=False)

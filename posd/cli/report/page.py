@@ -18,12 +18,12 @@ from posd.cli.report.words import result_name, said, unnamed
 
 WIDTH = 720
 LEFT, RIGHT, TOP = 62, 12, 18
-#: Approximate width of a character in the charts, in units.
+#: Approximate width of a character in the charts, in units of the SVG.
 CHARACTER = 6.6
-#: Approximate number of lines across a column chart.
+#: Approximate number of horizontal lines in a column chart.
 LINES = 4
 
-#: Pattern of a result beside its colour, so that results differ on paper too. Approvals have none.
+#: Result -> pattern on its colour, so that results also differ in black and white. Approvals have none.
 PATTERNS: Mapping[str, Markup] = {
     "declined": Markup('<path d="M-2 2l4-4M0 8l8-8M6 10l4-4"/>'),
     "rejected": Markup('<path d="M0 0l8 8M0 8l8-8"/>'),
@@ -35,7 +35,10 @@ PATTERNS: Mapping[str, Markup] = {
 
 
 class Chart(NamedTuple):
-    """A chart: its caption, a description for screen readers, its shapes, and the results of its legend."""
+    """Chart. `title`, `words`: caption. `described`: description for screen readers.
+
+    `results`: results in the legend.
+    """
 
     name: str
     title: str
@@ -46,7 +49,7 @@ class Chart(NamedTuple):
     results: Sequence[str] = ()
 
 
-#: Drawn for a time without counted payments.
+#: Row that is drawn for a day or hour without counted payments.
 EMPTY: Row = {"payments": 0, "charged": Decimal(0), "reversals": 0, "reversed": Decimal(0)}
 
 
@@ -64,7 +67,7 @@ def of(report: ReportView) -> Sequence[Chart]:
 
 
 def _courses(report: ReportView, total: Row) -> Iterator[Chart]:
-    """Yield charts of the counted amounts in a currency: by day if there are several, and by hour."""
+    """Yield charts of the counted amounts in a currency: by hour, and if there are several days, by day."""
     if report["shift"] is not None:
         return
     currency = total["currency"] or unnamed()
@@ -94,7 +97,7 @@ def _courses(report: ReportView, total: Row) -> Iterator[Chart]:
 
 
 def columns(items: Sequence[tuple[str, Row]]) -> Markup:
-    """Draw amounts over time: charged amounts above the zero line, reversed ones below."""
+    """Draw amounts over time: charged amounts above the zero line, reversed amounts below it."""
     height, bottom = 230, 26
     most = max([float(row["charged"]) for _, row in items], default=0.0)
     least = min([float(row["reversed"]) for _, row in items], default=0.0)
@@ -164,7 +167,7 @@ def _results(rows: Sequence[Row]) -> Chart:
 
 
 def _label(value: str, x: float, y: float, result: str) -> Markup:
-    """Write text into a bar: on the plain colour of approvals, else on a plate without the pattern."""
+    """Draw a text in a bar. Except on the plain colour of approvals, a rectangle behind the text covers the pattern."""
     if result == "approved":
         return _text(value, x, y, "middle", "on")
     width = len(value) * CHARACTER + 6
@@ -172,7 +175,7 @@ def _label(value: str, x: float, y: float, result: str) -> Markup:
 
 
 def times(found: Mapping[str, Any]) -> Markup:
-    """Draw how many payments took how long, and the times of 50 % and 95 %."""
+    """Draw how many payments took how long, and the times within which 50 % and 95 % ended."""
     height, bottom, bounds = 230, 40, found["columns"]
     most = max(column["count"] for column in bounds)
     ticks = [tick for tick in scale(0.0, float(most)) if tick == int(tick)]
@@ -199,7 +202,7 @@ def times(found: Mapping[str, Any]) -> Markup:
 
 
 def place(seconds: Decimal, columns: Sequence[Row]) -> float:
-    """Return the position of a number of seconds on the histogram's axis, in columns."""
+    """Return the position of a duration on the histogram's axis, in columns."""
     value = float(seconds)
     for position, column in enumerate(columns):
         low, high = column["least"], column["below"]
@@ -222,7 +225,10 @@ def scale(low: float, high: float) -> list[float]:
 
 
 def short(name: str, most: int = 22) -> str:
-    """Return a name that fits. A long name loses its beginning, because serials differ at the end."""
+    """Return a name of at most `most` characters.
+
+    A long name loses its beginning, because serials differ at the end.
+    """
     return name if len(name) <= most else f"\N{HORIZONTAL ELLIPSIS}{name[1 - most :]}"
 
 
@@ -256,16 +262,16 @@ def _text(value: str, x: float, y: float, anchor: str, kind: str = "") -> Markup
     return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}"{}>{}</text>').format(x, y, anchor, name, value)
 
 
-# The report as one HTML page, without scripts, fonts or requests to other servers.
+# The page around the charts.
 
-#: Payments in question that are listed at the top of the page.
+#: Maximum number of payments in question that are listed at the top of the page.
 MOST_IN_QUESTION = 40
-#: Payments that are listed under one attention.
+#: Maximum number of payments that are listed under one attention.
 MOST_NAMED = 20
 
 
 def _written(value: object) -> object:
-    """Return a value for the page; a text becomes one line. Markup was built from such texts already."""
+    """Return a value of the template. A text is escaped to one line. Markup already consists of such texts."""
     return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -280,7 +286,7 @@ _TEMPLATES = Environment(
 
 
 def write(report: ReportView) -> str:
-    """Return the page."""
+    """Return the HTML of the page."""
     page = _TEMPLATES.get_template("page.html.j2").render(
         report=report,
         attentions=_attentions(report),
@@ -302,7 +308,7 @@ def write(report: ReportView) -> str:
 
 
 def amount(value: Decimal | int | None) -> Markup:
-    """Write an amount; the gaps for thousands are only visual, so that it is copied as a plain number."""
+    """Return an amount for the page. The gaps for thousands are only visual, so that a copy is a plain number."""
     if value is None:
         return Markup("&ndash;")
     number = Decimal(value)
@@ -314,14 +320,14 @@ def amount(value: Decimal | int | None) -> Markup:
 
 
 def clock(report: ReportView, row: Row, *, seconds: bool = False) -> str:
-    """Write the time at which a payment counts; without the date if it is the report's own."""
+    """Return the time at which a payment counts. Without the date if that is the report's only day."""
     local = report.local(row["at"])
     one = report.one_day and local.date() == report.days[0]
     return local.strftime(("" if one else "%Y-%m-%d ") + ("%H:%M:%S" if seconds else "%H:%M"))
 
 
 def _attentions(report: ReportView) -> Mapping[tuple[str, str], Sequence[tuple[Row, str]]]:
-    """Return code and advice -> its payments, each with its detail."""
+    """Return (code, advice) of attentions -> payments, each with the detail of its attention."""
     found: dict[tuple[str, str], list[tuple[Row, str]]] = {}
     for row in report.marked("attention"):
         for item in row["attention"]:
@@ -332,7 +338,7 @@ def _attentions(report: ReportView) -> Mapping[tuple[str, str], Sequence[tuple[R
 
 
 def _ended(advice: str) -> str:
-    """End advice before commands with a full stop, because a page has no prompt."""
+    """Replace the final colon of an advice by a full stop, because the page shows no commands."""
     for tail in ("; then:", "; luego:", ":"):
         if advice.endswith(tail):
             return advice.removesuffix(tail) + "."

@@ -1,4 +1,4 @@
-"""The report on a terminal: payments first, then totals, and at the end what is not settled."""
+"""The report on a terminal: first the payments, then the totals, then what is not settled."""
 
 from collections.abc import Callable, Iterable, Sequence
 from textwrap import wrap
@@ -11,7 +11,7 @@ from posd.cli.report import words
 from posd.cli.report.view import RESULTS, ReportView, Row
 from posd.cli.report.words import amount, in_totals, kind_name, part_name, result_name, said, unnamed
 
-#: Characters of an id, as of references; text below one is broken to its width.
+#: Number of characters of an id or a reference. Text below it is broken to this width.
 UUID = 36
 
 Column = tuple[str, Callable[[Row], str]]
@@ -55,7 +55,7 @@ def _payments(output: Output, report: ReportView) -> None:
 
 
 def _table(output: Output, report: ReportView, items: Sequence[Row], *, by_reference: bool) -> None:
-    """Write a table of payments. On a narrow terminal the cells of two columns are in one, below each other."""
+    """Write a table of payments. On a narrow terminal several columns share one, with their cells below each other."""
     columns: list[Column] = [
         ("time", lambda row: _time(report, row)),
         ("type", lambda row: kind_name(row["kind"])),
@@ -84,7 +84,7 @@ def _table(output: Output, report: ReportView, items: Sequence[Row], *, by_refer
 
 
 def _stacked(row: Sequence[str]) -> Cells:
-    """Put the terminal under the type, and all columns after the id under the id."""
+    """Return the cells of a row for a narrow terminal: the terminal below the type, later columns below the id."""
     time, kind, terminal, number, identity, *rest = row
     return [time, (kind, terminal), number, [identity, *(line for text in rest for line in wrap(text, UUID))]]
 
@@ -149,14 +149,14 @@ def _sum(item: Row) -> tuple[str, str, str | None]:
 def _by_currency(
     output: Output, report: ReportView, names: Sequence[str], rows: Iterable[tuple[str | None, ...]], *places: int
 ) -> None:
-    """Write a table whose last column is the currency, which is left out if there is only one."""
+    """Write a table whose last column is the currency. With only one currency, that column is omitted."""
     heads = [*names, "currency"] if report.several else names
     cells = [[*map(str, row), currency or unnamed()][: len(heads)] for *row, currency in rows]
     output.table([*map(named, heads)], _aligned(cells, *places))
 
 
 def _sureness(output: Output, report: ReportView) -> None:
-    """Write certain and uncertain amounts separately; nothing if all are certain."""
+    """Write the sums of certain and uncertain amounts, unless all are certain."""
     found = report["sureness"]
     if all(item["standing"] == "certain" for item in found):
         return
@@ -177,7 +177,7 @@ def _figures(name: str, item: Row, *, beside: bool) -> tuple[str, ...]:
 
 
 def _aligned(rows: Sequence[Sequence[str]], *places: int) -> list[list[str]]:
-    """Make the cells of these columns right-aligned numbers."""
+    """Return the rows, with the cells of the columns `places` as right-aligned numbers."""
     return [[Number(cell) if place in places else cell for place, cell in enumerate(row)] for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""The daemon's report as data: its days and times in the merchant's zone, its sections, CSV and JSON."""
+"""The daemon's report as data: days and times in the merchant's zone, sections, CSV and JSON."""
 
 import csv
 import io
@@ -17,14 +17,17 @@ from posd.cli.app.output import money
 from posd.cli.explain.catalogue import chosen
 from posd.client.documents import encode
 
-#: Years of a report, wide but far from the limits of date arithmetic.
+#: Years that a report can have: a wide range, but far from the limits of date arithmetic.
 YEARS = range(1970, 9000)
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
 def span(first: date, last: date, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """Return the first moment of these days and their end, in UTC: if the clock skips midnight, the moment after it."""
+    """Return the first moment of some days and the moment after the last, in UTC.
+
+    If the clock skips midnight, the day begins after the skipped time.
+    """
     start, end = (datetime.combine(day, time.min, zone).astimezone(UTC) for day in (first, last + timedelta(days=1)))
     return start, end
 
@@ -34,26 +37,29 @@ def read_day(text: str, today: date) -> date:
     words = {"today": today, "yesterday": today - timedelta(days=1)}
     if text in words:
         return words[text]
-    with suppress(ValueError):  # the 31st of a month of 30 days
+    with suppress(ValueError):  # a date that does not exist, such as 31 April
         if _DAY.fullmatch(text) and (day := date.fromisoformat(text)).year in YEARS:
             return day
     raise ValueError(chosen("report")["says"]["no_day"].format(text=text))
 
 
-# The daemon's report as it is displayed: its times in the merchant's zone, and its sections.
+# The daemon's report for display.
 
-#: Payment of the report, or one of its totals, as in the local API.
+#: Payment in the report, or one of its totals, as in the local API.
 Row = Mapping[str, Any]
-#: Sections of payments, in reading order.
+#: Sections of payments, in the order of display.
 SECTIONS = ("counted", "reserved", "not_charged", "unclear", "open")
-#: Results of payments, in display order.
+#: Results of payments, in the order of display.
 RESULTS = ("approved", "declined", "rejected", "canceled", "not_started", "open")
 HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class ReportView:
-    """Report of `GET /v1/report`. `metadata`: the shown member. `expected`: the total to compare with."""
+    """Report of `GET /v1/report`. `metadata`: name of the metadata member to show, or None.
+
+    `expected`: comparison with the total of --expect, or None.
+    """
 
     document: Mapping[str, Any]
     metadata: str | None = None
@@ -76,7 +82,10 @@ class ReportView:
 
     @property
     def hours(self) -> Sequence[datetime]:
-        """Hours of a day in order: a repeated hour occurs twice, a skipped one not at all."""
+        """Beginnings of the hours of the report.
+
+        If a clock change repeats an hour, it occurs twice; a skipped hour is missing.
+        """
         start, end = parse_iso(self["since"]), parse_iso(self["until"])
         return [start + number * HOUR for number in range(-((start - end) // HOUR))]
 
@@ -87,17 +96,17 @@ class ReportView:
 
     @property
     def is_over(self) -> bool:
-        """Whether the report is complete: later payments cannot belong to it."""
+        """Whether the report is complete, so that no later payment belongs to it."""
         return self["shift"] is not None or bool(self["made_at"] >= self["until"])
 
     @property
     def totals(self) -> Sequence[Row]:
-        """The grand total, or one for each currency."""
+        """The total, or one for each currency."""
         return [self["total"]] if self["total"] is not None else self["by_currency"]
 
     @property
     def by_currency(self) -> Sequence[Row]:
-        """Rows of totals under a table: one for each currency, one if nothing is counted."""
+        """Rows of totals: one for each currency, or one if nothing is counted."""
         return self["by_currency"] or self.totals
 
     @property
@@ -106,17 +115,17 @@ class ReportView:
         return len(self["by_currency"]) > 1
 
     def section(self, *names: str) -> Sequence[Row]:
-        """Return the payments of these sections."""
+        """Return the payments in some sections."""
         return [row for name in names for row in self["payments"] if row["section"] == name]
 
     def marked(self, name: str) -> Sequence[Row]:
-        """Return the payments with a member that is true, or not empty."""
+        """Return the payments whose member `name` is true or not empty."""
         return [row for row in self["payments"] if row[name]]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The terminal's total beside posd's, in one currency; "" is the only currency."""
+    """Comparison of the total of --expect, from the terminal, with posd's. `currency` "": the only one."""
 
     expected: Decimal
     counted: Decimal
@@ -129,20 +138,20 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether they are equal."""
+        """Whether both totals are equal."""
         return self.expected == self.counted
 
 
 # The report for programs: CSV (RFC 4180) and JSON (docs/guides/report.md).
 
-#: First characters of a cell that a spreadsheet runs as a formula; the last four are full-width forms.
+#: Characters with which a formula in a spreadsheet begins. The last four are full-width forms.
 FORMULA = (
     *("=", "+", "-", "@"),
     *("\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}"),
     *("\N{FULLWIDTH HYPHEN-MINUS}", "\N{FULLWIDTH COMMERCIAL AT}"),
 )
-#: Positions of such a character where a cell may begin: at the start of a text, or after a semicolon, which separates
-#: cells in countries with a decimal comma.
+#: Pattern of a place before such a character where a cell may begin: at the start of a text, or after a semicolon,
+#: which separates cells in countries with a decimal comma.
 _BEGINS = re.compile(rf'(^|;)([\s"]*)(?=[{re.escape("".join(FORMULA))}])')
 
 #: Columns of the CSV: members of a payment.
@@ -158,7 +167,7 @@ _AMOUNTS = frozenset({"counted", "amount", "requested", "authorized"})
 
 
 def write_csv(report: ReportView) -> str:
-    """Return the CSV. Times are in the merchant's zone."""
+    """Return the report as CSV. Times are in the merchant's zone."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\r\n")
     extra = [] if report.metadata is None else [f"metadata.{report.metadata}"]
@@ -178,7 +187,7 @@ def write_csv(report: ReportView) -> str:
 
 
 def write_json(report: ReportView) -> bytes:
-    """Return posd's document, with the comparison if there is one."""
+    """Return the daemon's report as JSON, with the comparison if there is one."""
     if (found := report.expected) is None:
         return encode(report.document)
     named = {"expected": found.expected, "counted": found.counted, "difference": found.difference}
@@ -186,7 +195,10 @@ def write_json(report: ReportView) -> bytes:
 
 
 def _cell(value: str | Decimal | int | None) -> str:
-    """Write a number unchanged with its sign; a text as one line, and so that no spreadsheet reads it as a formula."""
+    """Return the text of a CSV cell.
+
+    A number has its sign. A text is one line, and no spreadsheet reads it as a formula.
+    """
     if value is None or isinstance(value, Decimal | int):
         return "" if value is None else f"{value:f}"
     return _BEGINS.sub(r"\1\2'", shown(value))

@@ -10,7 +10,7 @@ from posd.cli.explain.catalogue import Advice, chosen, named
 from posd.cli.payments.words import attention_advice, state, words_of
 from posd.cli.report.view import Comparison, ReportView, Row
 
-#: Most amounts listed on a line.
+#: Maximum number of amounts on a line.
 SHOWN = 5
 
 
@@ -24,11 +24,11 @@ def _name(table: str, code: str) -> str:
     return str(chosen("report")[table].get(code) or named(code))
 
 
-#: Functions that return the name of a type, a part of an amount, a result or a standing; without a name, the code.
+#: Functions that return the name of a type, a part of an amount, a result or a standing, or the code without a name.
 kind_name, part_name, result_name, standing_name = (
     partial(_name, table) for table in ("kind", "part", "result", "standing")
 )
-#: Text for a missing name.
+#: Function that returns the text for a missing name.
 unnamed = partial(said, "unnamed")
 
 
@@ -41,17 +41,17 @@ def _amounts(values: Sequence[Decimal]) -> str:
 
 
 def rules(report: ReportView) -> Sequence[str]:
-    """Return how the totals of a report are computed, for a comparison with another list."""
+    """Return sentences on how the totals are computed, for a comparison with another list."""
     return [said(f"rule_{name}") for name in ("day" if report["shift"] is None else "shift", "amount", "totals")]
 
 
 def day(value: date) -> str:
-    """Write a day in words."""
+    """Return the text of a day."""
     return said("day", day=value, number=value.day)
 
 
 def time(value: datetime) -> str:
-    """Write a moment."""
+    """Return the text of a time: 2026-11-20 14:03."""
     return f"{value:%Y-%m-%d %H:%M}"
 
 
@@ -67,7 +67,7 @@ def title(report: ReportView) -> str:
 
 
 def scope(report: ReportView) -> str:
-    """Return the time zone of the report's times, and where the report begins and ends."""
+    """Return the text about the time zone of the report, and where the report begins and ends."""
     zone, shift = report["timezone"], report["shift"]
     if shift is None:
         return said("scope_day" if report.is_over else "scope_day_open", zone=zone)
@@ -77,7 +77,7 @@ def scope(report: ReportView) -> str:
 
 
 def shift_lines(report: ReportView) -> list[str]:
-    """Return remarks about a shift as a whole."""
+    """Return remarks about the whole shift of a report."""
     shift = report["shift"]
     if shift is None:
         return []
@@ -97,7 +97,7 @@ def shift_lines(report: ReportView) -> list[str]:
 
 
 def comparison(found: Comparison) -> str:
-    """Return the text on whether the terminal's own total is equal."""
+    """Return the text whether the terminal's total is equal."""
     name = "equal" if found.equal else "terminal_more" if found.difference > 0 else "terminal_less"
     sums = {"expected": found.expected, "counted": found.counted, "difference": abs(found.difference)}
     of = f" {found.currency}" if found.currency else ""
@@ -105,12 +105,12 @@ def comparison(found: Comparison) -> str:
 
 
 def amount(value: Decimal | None) -> str:
-    """Write an amount; a dash if unknown."""
+    """Return the text of an amount, or a dash if it is unknown."""
     return "-" if value is None else money(value)
 
 
 def state_name(row: Row) -> str:
-    """Write the state of a payment."""
+    """Return the text of a payment's state."""
     if row["section"] == "open" and row.get("changed_since"):
         return said("open_at_close")
     if row.get("removed") and row["result"] is None:
@@ -120,7 +120,7 @@ def state_name(row: Row) -> str:
 
 
 def question(row: Row) -> str:
-    """Return what is not settled about a payment."""
+    """Return the text on what is not settled about a payment."""
     name = row["section"]
     if name == "unclear":
         name = "unclear_void" if row["type"] == "void" else "unclear_amount" if row["amount"] is None else name
@@ -135,22 +135,22 @@ def advice(code: str, row: Row) -> Advice:
 
 
 def in_totals(row: Row) -> str:
-    """Return the words for whether the amount of a payment is in the totals."""
+    """Return the text whether the amount of a payment is in the totals."""
     return said("in_totals" if row["section"] == "counted" else "not_in_totals")
 
 
 def unknown_amounts(item: Row) -> str:
-    """Return how many payments of a row have an unknown amount; empty if none."""
+    """Return the text on how many payments of a row have an unknown amount, or ""."""
     return said("and_unknown", count=item["unknown"]) if item.get("unknown") else ""
 
 
 def clock_mark(report: ReportView) -> str:
-    """Return the remark after a total; empty if posd trusted the clock."""
+    """Return the remark after a total if posd did not trust the clock, or ""."""
     return said("clock_mark") if report["clock_unsure"] else ""
 
 
 def open_line(report: ReportView) -> str:
-    """Return one line about payments outside of the totals that may belong there; empty if there are none."""
+    """Return the line about payments that may belong into the totals but are not there, or ""."""
     items = [row for row in report.marked("in_question") if row["section"] != "counted"]
     if not items:
         return ""
@@ -161,18 +161,18 @@ def open_line(report: ReportView) -> str:
 
 
 def unlisted(report: ReportView) -> str:
-    """Return the text on how many payments are not listed; "" if all are."""
+    """Return the text on how many payments are not listed, or ""."""
     return said("unlisted", more=counted(report["unlisted"], named("more payment"))) if report["unlisted"] else ""
 
 
 def elsewhere(report: ReportView) -> str:
-    """Return how many payments outside of the report need attention."""
+    """Return the text on how many payments outside of the report have an attention."""
     where = named("days" if report["shift"] is None else "shifts")
     return said("elsewhere", where=where, count=report["attention_elsewhere"])
 
 
 def wrong_clocks(report: ReportView) -> str:
-    """Return which terminals have a wrong clock."""
+    """Return the text on which terminals have a wrong clock."""
     return said("wrong_clocks", serials=", ".join(report["wrong_clocks"]))
 
 
@@ -183,7 +183,7 @@ def clock_doubts(report: ReportView) -> list[str]:
 
 
 def notes(row: Row) -> list[str]:
-    """Return remarks about a settled payment."""
+    """Return remarks about a payment."""
     if (fixed := row.get("correction")) is not None:
         name, now = ("correction_open", None) if fixed["now"] is None else ("correction", fixed["now"])
         return [said(name, shift=fixed["shift"], was=money(fixed["was"]), now=amount(now), state=state_name(row))]

@@ -1,4 +1,4 @@
-"""`posd terminals`: addresses, and why one is unreachable. `identity`: which device is the terminal."""
+"""`posd terminals`: list of terminals. `posd terminals identity`: which device is the terminal."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -19,21 +19,21 @@ from posd.cli.app.times import TimeCell
 from posd.cli.explain.catalogue import named, say, translate
 from posd.cli.payments.words import check_words
 
-# Terminals as rows of a table, and remarks about each.
+# Terminals as rows of a table, and remarks about them.
 
 COLUMNS = ("serial", "model", "address", "source", "reachable", "payment", "seen")
 
-#: Layout on a terminal.
+#: Layout of the table on a screen.
 LAYOUT = Layout(whole="address", cut="serial", extra=("model", "source"))
 
-#: Further column in a pipe; on a terminal this text is below the table.
+#: Further column in a pipe. On a screen its texts are below the table.
 WHY = "why"
 
 REACHABLE = {True: "yes", False: "no", None: "not known"}
 
 
 def terminal_row(terminal: Mapping[str, Any], word: Callable[[str], str] = str) -> tuple[str, ...]:
-    """Return a terminal's row; one outside of the configuration is marked. `word` returns a word in the language."""
+    """Return a terminal's row. A terminal outside of the fleet is marked. `word`: function that translates a word."""
     known = terminal.get("in_fleet", True)
     return (
         terminal["serial"] if known else f"{terminal['serial']} ({word('not in the fleet')})",
@@ -47,7 +47,7 @@ def terminal_row(terminal: Mapping[str, Any], word: Callable[[str], str] = str) 
 
 
 def why(terminal: Mapping[str, Any]) -> list[str]:
-    """Explain why a terminal is unreachable, and where else its serial is announced."""
+    """Return the texts why a terminal is unreachable, and where else its serial is announced."""
     words = [terminal["reason"]] if terminal.get("reason") else []
     for claim in terminal.get("claims") or []:
         if not claim["same_device"]:
@@ -57,7 +57,7 @@ def why(terminal: Mapping[str, Any]) -> list[str]:
 
 
 def remarks(items: list[Mapping[str, Any]]) -> list[str]:
-    """Return the text below the table on a terminal."""
+    """Return the texts below the table on a screen."""
     words = [f"{item['serial']}: {translate(words)}" for item in items for words in why(item)]
     return [
         *words,
@@ -65,7 +65,7 @@ def remarks(items: list[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-#: Commands besides the list, one file each.
+#: Subcommands of `posd terminals`.
 SUBCOMMANDS: Targets = {
     "add": "posd.cli.terminals.pin:add",
     "commission": "posd.cli.terminals.commission:commission",
@@ -137,11 +137,11 @@ def identity(
             except Problem as problem:
                 fail(output, problem.detail)
         else:
-            api.get("/terminals", {"check": "true"})  # each is probed first
+            api.get("/terminals", {"check": "true"})  # posd probes each terminal first
             reply = api.get(path)
         terminal = reply.body
         conflict = terminal["identity"]["conflict"]
-        # The document of one terminal does not have the reason of the conflict.
+        # Only posd's health has the reason of the conflict.
         check = api.get("/health", also={503}).body["checks"].get("identity", {}) if conflict else {}
     output.reply(reply, partial(_show, check=check))
     sys.exit(ExitCode.NOT_DONE if conflict else ExitCode.DONE)
@@ -152,7 +152,7 @@ def _show(output: Output, terminal: Mapping[str, Any], check: Mapping[str, Any])
     if not found["claims"]:
         output.line(say("identity", "nothing", serial=serial), "yellow")
         return
-    word = named if output.rich else str  # programs read what goes to a pipe
+    word = named if output.rich else str  # a pipe is for programs
     rows = [
         (
             claim["base_url"],

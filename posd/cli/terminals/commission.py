@@ -1,4 +1,4 @@
-"""`posd terminals commission`: test a new terminal with a person in front of it, and record the result."""
+"""`posd terminals commission`: test a new terminal with an operator in front of it, and record the result."""
 
 import sys
 import time
@@ -29,17 +29,17 @@ from posd.cli.terminals import proofs
 from posd.config import examine
 
 NOTE = "seen working by posd terminals commission"
-#: Most seconds of a start, a canceled payment, one with a card, a void and a page.
+#: Time-outs in seconds: of a start, of a payment that is canceled, of one with a card (also of a void), of a page.
 START_SECONDS, CANCEL_SECONDS, CARD_SECONDS, PRINT_SECONDS = 60.0, 90.0, 300.0, 60.0
-#: Seconds before each search for an ended payment, until it is found, because an index may be late.
+#: Seconds before each search for an ended payment. It is repeated because the terminal's index may be late.
 SEARCH_PAUSES = (0.0, 2.0, 5.0)
-#: Parts without which posd concludes nothing about a payment in doubt.
+#: Parts of the test without which posd cannot conclude anything about a payment in doubt.
 NEEDED = ("start", "callback", "abort", "search")
 
 CENT, ONE = Decimal("0.01"), Decimal(1)
-#: Currencies without decimals in the markets of the service (docs/guides/real-terminals.md).
+#: Currencies without decimals among those of the service (docs/guides/real-terminals.md).
 WITHOUT_DECIMALS = frozenset({"CLP", "COP"})
-#: Texts of the check.
+#: Function that returns a text of this command.
 say = partial(catalogue.say, "commission")
 
 
@@ -92,7 +92,10 @@ def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **
 
 
 def _smallest(ctx: click.Context, api: Api, serial: str) -> Decimal:
-    """Return the smallest amount of a terminal, by its unit if the configuration is readable here."""
+    """Return the smallest amount that a terminal can charge.
+
+    The unit of amounts is known only if this user can read the configuration.
+    """
     config, _ = examine(Path(context(ctx).config_path), check_files=False)
     terminals = config.terminals if config is not None else ()
     whole = any(item.amount_unit == "whole" for item in terminals if item.serial == serial)
@@ -100,7 +103,7 @@ def _smallest(ctx: click.Context, api: Api, serial: str) -> Decimal:
 
 
 def _go(ctx: click.Context, walk: "_CommissionRun", given: Mapping[str, Any]) -> None:
-    """Run all steps. Raise Problem, Unreachable, TimedOut, and KeyboardInterrupt or Abort if a person stops it."""
+    """Run all steps. Raise Problem, Unreachable or TimedOut. Raise KeyboardInterrupt or Abort if the operator stops."""
     walk.check()
     walk.cancel()
     if walk.wants(given["printing"], say("print"), usually=True):
@@ -114,7 +117,7 @@ def _go(ctx: click.Context, walk: "_CommissionRun", given: Mapping[str, Any]) ->
 
 
 def _row(seen: proofs.WalkProofs, part: str, lack: str) -> tuple[str, str, str]:
-    """Return the row of a part: whether it is proven, and what is missing."""
+    """Return the row of a part: whether it is proven, and what is missing. `lack`: code of that, or ""."""
     if not lack:
         return part, named("yes"), "-"
     about = next((item.identity for item in seen.payments if not item.acknowledged), "")
@@ -125,7 +128,10 @@ def _row(seen: proofs.WalkProofs, part: str, lack: str) -> tuple[str, str, str]:
 
 @dataclass
 class _CommissionRun:
-    """One check of a terminal's functions. `open`: ids of payments that may run; `charged`: ids of charges."""
+    """One test of a terminal. `open`: ids of payments that may run.
+
+    `charged`: ids of charges that were not reversed.
+    """
 
     api: Api
     tell: Output
@@ -144,20 +150,20 @@ class _CommissionRun:
         return f"/terminals/{quote(self.serial, safe='')}"
 
     def wants(self, given: bool | None, question: str, *, usually: bool) -> bool:
-        """Whether to run a step: by its option, by the person's answer, or by the default if none can be asked."""
+        """Return whether to run a step: by its option, by the operator's answer, or by `usually` without a question."""
         if given is not None or not self.asking:
             return usually if given is None else given
         return parameters.agrees(question, usually=usually)
 
     def check(self) -> None:
-        """Before the start, refuse a check whose result could not be recorded. Raise Problem."""
-        self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS)  # needs a known terminal and the admin socket
+        """Check first that the result can be recorded, and that the operator is ready. Raise Problem or Abort."""
+        self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS)  # needs the admin socket, and a known terminal
         self.tell.line(say("introduction", amount=money(self.amount), serial=self.serial))
         if self.asking and not parameters.agrees(say("ready"), usually=True):
             raise click.Abort
 
     def cancel(self) -> None:
-        """Start a payment and abort it. If the abort is not accepted, a person cancels the payment."""
+        """Start a payment and abort it. If the terminal refuses the abort, the operator cancels the payment."""
         document = self._start({"type": "charge", "amount": {"subtotal_iva0": self.amount}})
         if document["phase"] != "final":
             if self.asking:
@@ -185,7 +191,7 @@ class _CommissionRun:
             self._shown = says_so and self._shown is not False
 
     def void(self, charged: str) -> None:
-        """Reverse a charge of this check."""
+        """Reverse a charge of this test."""
         document = self._start({"type": "void", "original": charged})
         if document["phase"] != "final":
             document = self._follow(PAYMENT, document, CARD_SECONDS)
@@ -195,7 +201,7 @@ class _CommissionRun:
             self.charged.remove(charged)
 
     def print_page(self, content: Document) -> None:
-        """Print a page. If the print job does not end, posd goes on with it."""
+        """Print a page. If the print job does not end in time, posd continues with it."""
         draft = {"print_job_id": str(uuid.uuid4())}
         path = PRINT_JOB.path(PRINT_JOB.id(draft))
         self.tell.line(f"{named('print job')} {PRINT_JOB.id(draft)}")
@@ -231,7 +237,7 @@ class _CommissionRun:
         return reply
 
     def leave(self, why: str) -> None:
-        """Print the open payments and charges if the check ends early."""
+        """Print why the test ends early, and the open payments and charges."""
         lines = [why]
         for identity in self.open:
             lines += say("open", id=identity, serial=self.serial).split("\n")
@@ -239,7 +245,10 @@ class _CommissionRun:
         self.tell.note([*lines, say("not_recorded", serial=self.serial)], style="yellow")
 
     def _start(self, request: Document) -> Document:
-        """Start a payment. The id is printed before the call. The payment counts as open until it has ended."""
+        """Start a payment, and return its document.
+
+        The id is printed before the call, and is in `open` until the end.
+        """
         identity = str(uuid.uuid4())
         self.tell.line(f"{named(request['type'])} {identity}")
         self.open.append(identity)
@@ -257,7 +266,7 @@ class _CommissionRun:
         self.tell.line(say("away", reason=reason), "yellow")
 
     def _follow(self, subject: Subject, document: Document, seconds: float) -> Document:
-        """Show the updates until the payment is final. Raise TimedOut."""
+        """Show the updates until the payment or print job is final. Return its last document. Raise TimedOut."""
         reply = self.api.get(subject.path(subject.id(document)))
         with subject.progress(self.tell, document) as progress:
             for update in subject.follow(self.api, reply, time.monotonic() + seconds):
@@ -267,7 +276,7 @@ class _CommissionRun:
         return document
 
     def _ended(self, document: Document) -> None:
-        """Evaluate an ended payment: the result of a search, and the proofs."""
+        """Search for an ended payment, and record what it proves."""
         identity = PAYMENT.id(document)
         path = PAYMENT.path(identity)
         self.open.remove(identity)

@@ -1,4 +1,4 @@
-"""`posd terminals add` and `pin`: trust one terminal's own certificate, after a person has compared it."""
+"""`posd terminals add` and `pin`: trust a terminal's own certificate after an operator has compared it."""
 
 import os
 import re
@@ -33,18 +33,18 @@ from posd.tls.files import shown_certificate
 
 #: Default port of terminals.
 DEFAULT_PORT = 6869
-#: Context for readers of values without a file: no path is read here.
+#: Context for readers of configuration values that come from an option, and not from a file.
 NO_FILE = ReaderContext(Path())
-#: Longest wait for the terminal's certificate, in seconds for each step.
+#: Time-out of each step of the connect to a terminal, in seconds.
 ASK_SECONDS = 10.0
 #: Longest wait until the daemon has loaded a new terminal, in seconds.
 TAKE_UP_SECONDS = 10.0
-#: Keys of a terminal in a file of `add`. A file with other keys was edited by hand, and is not replaced.
+#: Keys that `add` writes about a terminal. A file with other keys was edited by hand, and is not replaced.
 WRITTEN = {"serial", "base_url", "public_key_sha256"}
 
 
 class CannotAsk(Exception):
-    """The terminal cannot be called; the message has the reason and the cure."""
+    """Error if the terminal cannot be called. The message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class PinAddress:
 
     @property
     def host(self) -> str:
-        """The host, an IPv6 address without brackets, with its scope."""
+        """The host. An IPv6 address has no brackets, but its scope."""
         return unquote(urlsplit(self.base_url).hostname or "")
 
     @property
@@ -148,7 +148,7 @@ def add(ctx: click.Context, output: Output, serial: str, address: str | None, pi
 
 
 def _own_file(output: Output, config: Config, serial: str) -> Path:
-    """Return the file of `add` for a terminal, which is writable. Raise Failure."""
+    """Return the file that `add` writes for a terminal. Raise Failure if it must not or cannot be written."""
     file = config.file.parent / FOLDER / f"terminal-{re.sub('[^A-Za-z0-9_-]', '-', serial)}.toml"
     there = section(config.file, [item.serial for item in config.terminals], serial)[0]
     known = any(item.serial == serial for item in config.terminals)
@@ -165,7 +165,10 @@ def _own_file(output: Output, config: Config, serial: str) -> Path:
 
 
 def _write(output: Output, config: Config, file: Path, text: str) -> None:
-    """Write a file of the configuration as the owner of its folder. Raise ConfigError or Failure."""
+    """Write a file of the configuration as the owner of its folder.
+
+    Raise ConfigError if the new configuration would be invalid. Raise Failure.
+    """
     layers = read_all(config.file)
     layers.files = [layer for layer in layers.files if layer.file != file]
     layers.add(file, text)
@@ -179,7 +182,7 @@ def _write(output: Output, config: Config, file: Path, text: str) -> None:
 
 
 def _is_used(ctx: click.Context, serial: str) -> bool:
-    """Wait until the daemon has a terminal in its fleet; return False after a while."""
+    """Wait until the daemon has a terminal in its fleet. Return False after TAKE_UP_SECONDS."""
     end = time.monotonic() + TAKE_UP_SECONDS
     with connect(ctx) as api:
         while not any(item["serial"] == serial for item in api.get("/terminals").body["terminals"]):
@@ -229,7 +232,7 @@ def _given(text: str) -> PinAddress:
 
 
 def _known(ctx: click.Context, terminal: TerminalConfig | None, serial: str) -> PinAddress:
-    """Return the address from the configuration or the daemon. Raise CannotAsk."""
+    """Return a terminal's address from the configuration, else from the daemon. Raise CannotAsk."""
     if terminal is not None and terminal.access_mode == "cloud":
         raise CannotAsk(say("pin", "cloud"))
     base_url = terminal.base_url if terminal else ""
@@ -274,7 +277,7 @@ def _show(output: Output, serial: str, where: PinAddress, info: CertificateInfo,
 
 
 def _compare(output: Output, by_script: str) -> None:
-    """Ask a person to compare the fingerprint with the terminal. Raise Failure without a confirmation."""
+    """Ask the operator to compare the fingerprint with the terminal. Exit or raise Failure without a confirmation."""
     if not asks():
         fail(output, say("pin", "cannot_ask", options=by_script), ExitCode.USAGE)
     output.line("Compare it with the fingerprint on the terminal itself (settings, certificate), digit by digit.")

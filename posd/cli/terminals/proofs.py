@@ -1,7 +1,7 @@
-"""Proofs about a terminal for its commissioning: pure rules. [says.lacks] of the catalogue has the texts.
+"""Rules for what the test of a new terminal proves. [says.lacks] of the catalogue has the texts about missing proof.
 
-The rules are at least as strict as `confirmed = true`, which has the same effect: with search and abort posd may
-conclude that a payment never started.
+A proof has the same effect as `confirmed = true`: with proven search and abort, posd may conclude that a payment never
+started. So the rules are at least as strict.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,53 +11,53 @@ from typing import Any, NamedTuple
 Document = Mapping[str, Any]
 
 CANCELED = "TERMINAL_CANCELED"
-#: Final states from the acquirer. A search has to find such a payment.
+#: Final states that come from the acquirer. A search must find such a payment.
 OF_ACQUIRER = frozenset({"APPROVAL", "DECLINED"})
-#: Attentions of an approval that contradicts the request.
+#: Attentions of an approval that does not fit the request.
 OTHER_SUM = frozenset({"amount_differs", "approval_unlikely"})
 
 
 class ProvedPayment(NamedTuple):
-    """One payment of the check, after its end."""
+    """An ended payment of the test, and what it shows."""
 
     identity: str
     acknowledged: bool
-    #: Final state that the terminal reported by an event or a search; None without one.
+    #: Final state that the terminal reported by an event or a search, or None.
     status: str | None
     #: Whether the final state arrived by callback.
     called_back: bool
-    #: Reply to the abort that was sent while the payment ran; None without an abort.
+    #: Reply to the abort that was sent while the payment ran, or None without an abort.
     abort: str | None
-    #: Results of searches after its end.
+    #: Results of the searches after the end.
     searches: tuple[str, ...]
-    #: Whether the requested sum was approved; None if nothing was approved.
+    #: Whether the requested amount was approved. None: nothing was approved.
     exact: bool | None
 
 
 class ProvedPrintJob(NamedTuple):
-    """Print job of the check, after its end."""
+    """Print job of the test, and what it shows."""
 
     identity: str
     accepted: bool
-    #: Last state that the terminal reported; None without one.
+    #: Last state that the terminal reported, or None.
     status: str | None
-    #: Whether the terminal reported a state when posd asked for the job.
+    #: Whether the terminal replied with a state when posd queried the job.
     asked: bool
 
 
 class WalkProofs(NamedTuple):
-    """Observations of one check; None for steps that were not run."""
+    """Results of all steps of one test. None: the step was not run."""
 
     payments: Sequence[ProvedPayment]
-    #: Response of `POST /terminals/{serial}/probe`.
+    #: posd's response to `POST /terminals/{serial}/probe`, a search for a payment that never existed.
     unknown: Document | None = None
-    #: Whether a person confirmed that the terminal shows the requested sum.
+    #: Whether the operator saw the requested amount on the terminal.
     shown: bool | None = None
     print_job: ProvedPrintJob | None = None
 
 
 def payment(document: Document, history: Iterable[Document], searches: Iterable[str], total: Decimal) -> ProvedPayment:
-    """Evaluate an ended payment: its document, its history, and the searches after its end."""
+    """Return what an ended payment shows. `searches`: results of searches after the end. `total`: requested amount."""
     lines, outcome = list(history), document["outcome"]
     stated = any(item["kind"] in ("event", "search") for item in outcome["evidence"])
     status = outcome["status"] if stated else None
@@ -75,7 +75,7 @@ def payment(document: Document, history: Iterable[Document], searches: Iterable[
 
 
 def print_job(asked: Document, history: Iterable[Document]) -> ProvedPrintJob:
-    """Evaluate a print job: the terminal's reply to a poll, and its history."""
+    """Return what a print job shows. `asked`: response to its `reconcile`."""
     document = asked["print_job"]
     return ProvedPrintJob(
         identity=document["print_job_id"],
@@ -86,9 +86,9 @@ def print_job(asked: Document, history: Iterable[Document]) -> ProvedPrintJob:
 
 
 def lacking(seen: WalkProofs) -> dict[str, str]:
-    """Return for each part the code of what its proof lacks; empty if it is proven. In the order of the check.
+    """Return part -> code of what its proof lacks, or "" if the part is proven. The parts are in the order of the test.
 
-    Without an ended payment nothing about payments is proven.
+    Without an ended payment no part about payments is proven.
     """
     of_payments = dict.fromkeys(("start", "callback", "signature", "abort", "search", "amount_unit"), "no_payment")
     return (_of_payments(seen) if seen.payments else of_payments) | _of_printing(seen.print_job)
@@ -100,7 +100,8 @@ def _of_payments(seen: WalkProofs) -> dict[str, str]:
     return {
         "start": _first(not_acknowledged=any(not item.acknowledged for item in payments)),
         "callback": _first(no_callback=no_callback),
-        # An event without a valid signature does not count.
+        # If signatures are configured, posd accepts no event without a valid one. So each callback proves the
+        # signature.
         "signature": _first(unsigned=not unknown.get("webhook_signature"), not_signed=no_callback),
         "abort": _abort([item for item in payments if item.abort is not None]),
         "search": _search(payments, unknown),
@@ -112,7 +113,7 @@ def _of_payments(seen: WalkProofs) -> dict[str, str]:
 
 
 def _first(**faults: bool) -> str:
-    """Return the first fault that is true, or ""."""
+    """Return the name of the first argument that is true, or ""."""
     return next((fault for fault, holds in faults.items() if holds), "")
 
 

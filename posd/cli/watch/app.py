@@ -33,27 +33,27 @@ from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.watch import texts
 from posd.cli.watch.state import Kind, ListName, Row, Shop, Source, WatchState
 
-#: Least seconds between two frames.
+#: Minimum number of seconds between two frames.
 FRAME_SECONDS = 0.25
 #: Seconds for which the bottom line shows the result of an action.
 MESSAGE_SECONDS = 20.0
-#: Longest time for ending the view, in seconds.
+#: Longest time of the exit, in seconds.
 EXIT_SECONDS = 5.0
-#: Lines of the screen -> the most lines of advice; the first that fits.
+#: (Minimum lines of the screen, maximum lines of advice). The first pair that fits the screen counts.
 BELOW_LINES = ((30, 8), (24, 4), (16, 3))
-#: Least lines of a screen with room for the rates.
+#: Minimum number of lines of a screen that shows the rates.
 RATES_FROM = 12
-#: The most urgent list first.
+#: The lists, the most urgent first.
 PRESSING = (ListName.ATTENTION, ListName.OPEN, ListName.TERMINALS)
-#: Characters of this view and of Textual -> their form without UTF-8.
+#: Characters that this view and Textual draw -> ASCII characters.
 DRAWN = str.maketrans("·─…▁▂▃▄▅▆▇│", "--~||||||||")
 
 
 class Ascii(LineFilter):
-    """Filter that writes ASCII only."""
+    """Textual filter that leaves only ASCII characters."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002
-        """Replace non-ASCII characters, cell by cell."""
+        """Replace other characters, without a change of the width."""
         return [segment._replace(text=_ascii(segment.text)) for segment in segments]
 
 
@@ -62,18 +62,18 @@ def _ascii(text: str) -> str:
 
 
 class Rows(OptionList):
-    """A list. The selection stays while the rows change."""
+    """Widget for a list of rows. The selected row stays selected while other rows change."""
 
     rows: Sequence[Row] = ()
     lines: Sequence[Text] = ()
 
     @property
     def selected(self) -> Row | None:
-        """The selected row."""
+        """The selected row, or None."""
         return None if self.highlighted is None or not self.rows else self.rows[self.highlighted]
 
     def show(self, rows: Sequence[Row], lines: Sequence[Text]) -> None:
-        """Replace the rows and their lines. The selection stays on its row, or moves to the next one if it is gone."""
+        """Replace the rows and their lines. If the selected row is gone, the next one is selected."""
         keys, before = [row.key for row in rows], [row.key for row in self.rows]
         key, place = self.selected.key if self.selected else None, self.highlighted or 0
         old, self.rows, self.lines, self.can_focus = self.lines, rows, lines, bool(rows)
@@ -88,18 +88,18 @@ class Rows(OptionList):
 
 
 class RowPage(Screen[None]):
-    """Page with all details of one row, or the help."""
+    """Page with all details of one row (`row`), or with the help (None)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q,escape", "app.pop_screen", named("back"), key_display="q")]
 
     def __init__(self, title: str, row: Row | None = None) -> None:
         super().__init__()
         self.heading, self.row = title, row
-        #: Version of the state when the details of the row were requested.
+        #: `WatchState.version` when the details of the row were last requested.
         self.version = -1
 
     def compose(self) -> ComposeResult:
-        """Lay out the scrolled text between the header and the keys."""
+        """Yield the widgets: header, scrolled text, message, keys."""
         yield from (Static(id=name) for name in ("header", "notice"))
         with VerticalScroll() as area:
             entitle(area, Text(self.heading))
@@ -108,21 +108,21 @@ class RowPage(Screen[None]):
         yield Footer()
 
     def show(self, text: Text | None, problem: str = "") -> None:
-        """Show the text of the page, or why it is missing. A closed page shows no text."""
+        """Show the text of the page, or `problem`. If the page was closed, do nothing."""
         told = Text(shown(say("watch", "not_shown", problem=problem)), "red") if text is None else text
         for place in self.query("#text").results(Static):
             place.update(told)
 
 
 def entitle(widget: Widget, title: Text) -> None:
-    """Set the title in the border above a widget, if it has changed."""
+    """Set the title in the border above a widget, if the title has changed."""
     content = Content.from_rich_text(Text.assemble(" ", title, " ") if title else title)
     if widget.border_title != content.markup:
         widget.border_title = content
 
 
 def put(screen: Screen[Any], name: str, text: Text) -> None:
-    """Show a text, if it has changed. An empty widget takes no line."""
+    """Set the text of the widget `name`, if the text has changed. Without text the widget takes no line."""
     widget = screen.query_one(f"#{name}", Static)
     if widget.content != text:
         widget.update(text)
@@ -130,13 +130,13 @@ def put(screen: Screen[Any], name: str, text: Text) -> None:
 
 
 def _key(keys: str, action: str, word: str, sign: str, *, show: bool = True) -> Binding:
-    """Return a key binding: its word on the bottom line, and its help. `posd watch` chooses the language before."""
+    """Return a key binding with its word on the bottom line and its help, in the language that is set."""
     return Binding(keys, action, named(word), key_display=sign, tooltip=say("watch", f"key_{word}"), show=show)
 
 
-#: Keys that mean yes in any language, and in Spanish.
+#: Keys that mean yes: in any language, and in Spanish only.
 YES, YES_IN_SPANISH = ("y", "Y", "upper_y"), ("s", "S", "upper_s")
-#: Keys that a narrow screen must show come first.
+#: Key bindings. Those that a narrow screen must show come first.
 KEYS = (
     _key("q", "quit", "quit", "q"),
     _key("question_mark,h", "help", "help", "?"),
@@ -149,7 +149,7 @@ KEYS = (
 
 
 class Watch(App[None]):
-    """View of the shop until a key or a signal ends it."""
+    """The application: shows the state of the shop until a key or a signal ends it."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -176,7 +176,7 @@ class Watch(App[None]):
     ]
 
     def __init__(self, socket: Path, shop: Shop, *, ascii_only: bool = False) -> None:
-        """Show `shop` first."""
+        """`shop`: state to show first."""
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
         if ascii_only:
@@ -184,7 +184,7 @@ class Watch(App[None]):
         self.state = WatchState(shop)
         self.source = Source(socket, self.state, self.call_later)
         self._message, self._message_until = Text(), 0.0
-        #: Payment in the question on the bottom line (abort or not).
+        #: Payment that the question on the bottom line, whether to abort, is about.
         self._asked: Row | None = None
         #: Whether a key was pressed. Until then the most urgent row of all lists is selected.
         self._is_used = False
@@ -192,7 +192,7 @@ class Watch(App[None]):
         self._was_away = False
 
     def compose(self) -> ComposeResult:
-        """Lay out the header, the lists, the advice, the rates and the keys."""
+        """Yield the widgets: header, lists, advice, rates, message, keys."""
         yield from (Static(id=name) for name in ("header", "notice"))
         with Vertical(id="lists"):
             yield from (Rows(Option(texts.nothing(name), disabled=True), id=name.name) for name in ListName)
@@ -203,7 +203,7 @@ class Watch(App[None]):
         """Start polling and drawing."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.exit)
-        # Textual draws only changes after Ctrl-Z and fg, but the terminal has cleared the screen.
+        # After Ctrl-Z and fg the terminal's screen is empty, but Textual would draw only changes.
         self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh())
         self.source.start()
         self.set_interval(FRAME_SECONDS, self.draw)
@@ -214,7 +214,7 @@ class Watch(App[None]):
         self.source.close()
 
     def exit(self, *given: Any, **options: Any) -> None:
-        """End the view, after `EXIT_SECONDS` even if the terminal does not read."""
+        """End the application. After `EXIT_SECONDS` it ends even if the terminal does not read."""
         if isinstance(self._driver, LinuxDriver):
             late = threading.Timer(EXIT_SECONDS, _leave, (self._driver,))
             late.daemon = True
@@ -222,16 +222,16 @@ class Watch(App[None]):
         super().exit(*given, **options)
 
     def _fatal_error(self) -> None:
-        """Restore the terminal. `posd watch` reports the fault."""
+        """Restore the terminal after an unexpected exception. `posd watch` reports that."""
         self._close_messages_no_wait()
 
     @property
     def fault(self) -> Exception | None:
-        """Fault that ended the view."""
+        """Unexpected exception that ended the application, or None."""
         return self._exception
 
     async def on_event(self, event: events.Event) -> None:
-        """Answer a question with the next key; y means yes."""
+        """If a question is on the screen, take the next key as its answer."""
         self._is_used |= isinstance(event, events.Key)
         if isinstance(event, events.Key) and self._asked is not None:
             row, self._asked = self._asked, None
@@ -243,7 +243,7 @@ class Watch(App[None]):
         await super().on_event(event)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """Hide keys without effect on a page."""
+        """Return whether a key is shown and active. On a page, some keys have no effect."""
         page = self.screen if isinstance(self.screen, RowPage) else None
         is_payment = page is not None and page.row is not None and page.row.kind is Kind.PAYMENT
         return page is None or (action not in ("show", "help") and (is_payment or action not in ("abort", "reconcile")))
@@ -254,7 +254,7 @@ class Watch(App[None]):
         self._drawn = None
 
     def draw(self) -> None:
-        """Show the state, if the state or the second has changed and the terminal has read the last frame."""
+        """Draw a frame, if the state or the second has changed and the terminal has read the earlier frames."""
         if self._exit or not self.screen_stack or not self.screen.is_mounted:
             return
         now, height = datetime.now(UTC), self.size.height
@@ -278,7 +278,10 @@ class Watch(App[None]):
             self.source.ask(work, self.screen.show)
 
     def _is_behind(self) -> bool:
-        """Whether the terminal has not read earlier frames. If so, the next frame waits, and is newer."""
+        """Return whether the terminal has not yet read earlier frames.
+
+        Then drawing waits, so that the next frame is newer.
+        """
         thread = self._driver._writer_thread if isinstance(self._driver, LinuxDriver) else None
         return thread is not None and thread._queue.qsize() > 2
 
@@ -304,14 +307,14 @@ class Watch(App[None]):
         self.draw()
 
     async def on_option_list_option_selected(self) -> None:
-        """Show all details of the row. Textual handles Enter as a key of the list."""
+        """Show all details of the row. Textual calls this at Enter, which is a key of the list."""
         await self.action_show()
 
-    #: The row of the other list is selected with its list.
+    #: When another list gets the focus, its row is the selected one.
     on_descendant_focus = on_option_list_option_highlighted
 
     def _row(self) -> Row | None:
-        """Return the row that the keys act on."""
+        """Return the row that the keys act on, or None."""
         if isinstance(self.screen, RowPage):
             return self.screen.row
         return self.screen.focused.selected if isinstance(self.screen.focused, Rows) else None
@@ -347,7 +350,7 @@ class Watch(App[None]):
         self.say(question, "bold yellow", float("inf"))
 
     def action_reconcile(self) -> None:
-        """Ask the terminal for the state of the selected payment."""
+        """Request that posd asks the terminal for the state of the selected payment."""
         if (row := self._payment("reconcile")) is not None:
             self._act(row, "reconcile")
 
@@ -362,7 +365,7 @@ class Watch(App[None]):
 
 
 def _leave(driver: LinuxDriver) -> None:
-    """End the process, after restoring the terminal's modes."""
+    """Restore the modes of the terminal, and end the process at once."""
     if driver.attrs_before is not None:
         termios.tcsetattr(driver.fileno, termios.TCSANOW, driver.attrs_before)
     os._exit(0)

@@ -1,4 +1,4 @@
-"""`posd watch`: the present state of the shop, live."""
+"""`posd watch`: live view of the shop."""
 
 import os
 import sys
@@ -31,7 +31,7 @@ def watch(ctx: click.Context, output: Output) -> None:
             return
         check_usage("watch", no_terminal=not is_terminal())
         try:
-            from posd.cli.watch.app import Watch  # it may be missing, with Textual
+            from posd.cli.watch.app import Watch  # Textual may not be installed
         except ModuleNotFoundError as error:
             raise click.UsageError(chosen("usage")["watch"]["no_textual"]) from error
         shop = look(api, Shop())
@@ -42,13 +42,13 @@ def watch(ctx: click.Context, output: Output) -> None:
 
 
 def is_terminal() -> bool:
-    """Whether there is a keyboard, and a screen with cursor control."""
+    """Return whether there is a keyboard, and a screen with cursor control."""
     streams = (sys.stdin, sys.stdout, sys.stderr)
     return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def _follow(api: Api, output: Output) -> None:
-    """Write each change from now on as a line. Raise Unreachable if the daemon is missing at the start."""
+    """Write each new change of the feed as a line. Raise Unreachable if the daemon does not reply at the start."""
     errors: list[PosdError] = []
 
     def away(error: PosdError) -> None:

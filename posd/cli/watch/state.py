@@ -1,4 +1,4 @@
-"""State of `posd watch`: the daemon's responses, the rows of its lists, and the polling threads."""
+"""State of `posd watch`: the daemon's responses, the rows of the lists, and the threads that poll the daemon."""
 
 import threading
 import time
@@ -21,9 +21,9 @@ from posd.client.plans import Place
 #: A document of the local API.
 Document = Mapping[str, Any]
 
-#: Length of the time in which payments are counted.
+#: Period before now in which payments are counted.
 WINDOW = timedelta(hours=1)
-#: Time for which an ended payment stays on the screen.
+#: Time for which a payment stays on the screen after its end.
 LINGER = timedelta(seconds=10)
 
 
@@ -36,7 +36,7 @@ class ListName(Enum):
 
 
 class Kind(Enum):
-    """Subject of a row, by its path in the local API."""
+    """Kind of a row's subject. The value is its path in the local API."""
 
     TERMINAL = "terminals"
     PAYMENT = "transactions"
@@ -44,7 +44,10 @@ class Kind(Enum):
 
 
 class Row(NamedTuple):
-    """Row of a list. `attention`: the attention of the row. `runs`: the open payment on a terminal."""
+    """Row of a list. `document`: terminal, payment or print job. `attention`: attention that the row is about.
+
+    `runs`: open payment on the terminal.
+    """
 
     section: ListName
     kind: Kind
@@ -55,20 +58,20 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> tuple[ListName, Kind, str, str]:
-        """Stable key of the row, while its content changes."""
+        """Key of the row, which stays the same while its content changes."""
         return self.section, self.kind, self.identity, "" if self.attention is None else self.attention["code"]
 
     @property
     def outcome(self) -> Document | None:
-        """Outcome of an ended payment."""
+        """Outcome of the row's payment, or None."""
         return self.document.get("outcome") if self.kind is Kind.PAYMENT else None
 
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """The daemon's last responses. `recent`: ended payments. `figures`: the report of the last hour.
+    """The daemon's last responses. `recent`: payments that have just ended. `figures`: report of the last hour.
 
-    `cut`: lists with more rows than requested.
+    `cut`: names of lists that have more rows than were requested.
     """
 
     health: Document = field(default_factory=dict)
@@ -83,7 +86,7 @@ class Shop:
     cut: frozenset[str] = frozenset()
 
     def rows(self, now: datetime) -> list[Row]:
-        """Return the rows of all lists in screen order."""
+        """Return the rows of all lists, in the order of the screen."""
         return [*self._terminals(), *self._open(now), *self._attention()]
 
     def _terminals(self) -> list[Row]:
@@ -92,7 +95,7 @@ class Shop:
             Row(ListName.TERMINALS, Kind.TERMINAL, item["serial"], item, runs=runs.get(item["serial"]))
             for item in self.terminals
         ]
-        # If there is too little room, unreachable terminals come first.
+        # Unreachable terminals come first, because the screen may not have room for all.
         return sorted(rows, key=lambda row: row.document["reachable"] is not False)
 
     def _open(self, now: datetime) -> list[Row]:
@@ -121,12 +124,12 @@ class Shop:
 
 
 def decided_at(payment: Document) -> datetime:
-    """Return the end time of a payment."""
+    """Return the time when a payment ended."""
     return datetime.fromisoformat(payment["outcome"]["decided_at"])
 
 
 class Away(NamedTuple):
-    """Why the daemon is unreachable, since when, and the time of the next attempt."""
+    """Outage of the daemon: reason, start, and time of the next attempt."""
 
     reason: str
     since: datetime
@@ -135,7 +138,7 @@ class Away(NamedTuple):
 
 @dataclass
 class WatchState:
-    """Last responses, and whether the daemon still replies."""
+    """Last responses of the daemon, and its outage, or None while it replies."""
 
     shop: Shop = field(default_factory=Shop)
     away: Away | None = None
@@ -148,22 +151,22 @@ class WatchState:
         self.version += 1
 
     def set_unreachable(self, reason: str, now: datetime, pause: float) -> None:
-        """Record that the daemon does not reply. The next attempt follows in `pause` seconds."""
+        """Record that the daemon does not reply, and that the next attempt follows in `pause` seconds."""
         since = now if self.away is None else self.away.since
         self.away = Away(reason, since, now + timedelta(seconds=pause))
         self.version += 1
 
 
-# Threads that poll the daemon for `posd watch`. They never draw.
+# Threads that poll the daemon for `posd watch`. Only the screen's own thread draws.
 
-#: Lines of the feed read at once.
+#: Number of changes of the feed in one request.
 PAGE = 500
 
 T = TypeVar("T")
 
 
 def newest(api: Api) -> str:
-    """Return the place of the newest line of the feed. Raise Problem or Unreachable."""
+    """Return the place of the newest change in the feed. Raise Problem or Unreachable."""
     last = api.get("/feed", {"limit": "1"}).body["databases"][-1]["last_seq"] or 0
     return str(api.get("/feed", {"limit": "1", "after": str(last)}).body["place"])
 
@@ -171,9 +174,10 @@ def newest(api: Api) -> str:
 def changes(
     api: Api, place: str, away: Callable[[PosdError], None], before: Callable[[], None]
 ) -> Iterator[tuple[Document, str]]:
-    """Yield the lines of the feed after a place as they arrive, decoded and as received, over restarts of posd.
+    """Yield the changes of the feed after a place as they arrive, decoded and as received, across restarts of posd.
 
-    `away` is called with each error, `before` before each opening. An error of `before` counts too.
+    `away` is called with each error, and `before` each time before the stream is opened. An error of `before` counts as
+    an error of the stream.
     """
     stream = Place(api.socket, f"/feed?limit={PAGE}", Arrived, place, away)
     for item, change in api.follow(stream, before):
@@ -181,20 +185,20 @@ def changes(
             yield change.document, item.data
 
 
-#: Seconds between two polls while the feed is silent.
+#: Seconds between two full polls while the feed has no new change.
 LOOK_SECONDS = 10.0
-#: Least seconds between two polls.
+#: Minimum number of seconds between two polls.
 BETWEEN_SECONDS = 0.3
-#: Seconds after which a poll counts as failed; the socket is on this machine.
+#: Time-out of a call of a poll in seconds. The daemon is on this machine.
 ANSWER_SECONDS = 10.0
-#: Seconds until the next attempt to reach the daemon: the first pause, which doubles, and the longest.
+#: Seconds before the next attempt to reach the daemon: the first pause, which doubles each time, and the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
-#: Most payments of a list. A screen has no room for more.
+#: Maximum number of payments in a list. A screen has no room for more.
 MOST = 200
-#: Most ended payments whose details are requested.
+#: Maximum number of ended payments that are requested.
 MOST_RECENT = 100
 
-#: list of the shop -> its call.
+#: List of the shop -> path and filters of its call.
 LISTS: Mapping[str, tuple[str, dict[str, str]]] = {
     "open": ("/transactions", {"open": "true", "limit": str(MOST)}),
     "attention": ("/transactions", {"attention": "true", "limit": str(MOST)}),
@@ -205,9 +209,10 @@ LISTS: Mapping[str, tuple[str, dict[str, str]]] = {
 
 
 def look(api: Api, before: Shop, *, everything: bool = True) -> Shop:
-    """Return the shop after a poll of its lists, or of everything. Raise Problem or Unreachable.
+    """Poll the daemon, and return the new state of the shop. Raise Problem or Unreachable.
 
-    If the daemon cannot read its database, its health says so, and the lists stay unchanged.
+    `everything`: also poll what seldom changes. If the daemon cannot read its database, its health says so, and the
+    lists stay as in `before`.
     """
     found: dict[str, Any] = {}
     get = partial(api.get, seconds=ANSWER_SECONDS)
@@ -231,24 +236,24 @@ def look(api: Api, before: Shop, *, everything: bool = True) -> Shop:
 
 
 def words(error: PosdError) -> str:
-    """Write in one line why something was not answered or not done."""
+    """Return the reason of an error on one line."""
     if isinstance(error, Problem):
         return " ".join(map(str.strip, problem_lines(error)))
     return translate(error.reason) if isinstance(error, Unreachable) else str(error)
 
 
 class Source:
-    """Polling threads. `call` runs a function with its arguments in the screen's thread."""
+    """Threads that poll the daemon. `call`: runs a function with its arguments in the screen's thread."""
 
     def __init__(self, socket: Path, state: WatchState, call: Callable[..., object]) -> None:
-        """Start with the shop of `state`."""
+        """`state`: is updated by `call`, and has the first shop."""
         self._socket, self._state, self._call = socket, state, call
         self._shop = state.shop
         self._closed = threading.Event()
         self._woken = threading.Event()
 
     def start(self) -> None:
-        """Start polling and following the feed."""
+        """Start the threads: one polls, one follows the feed."""
         self._run(self._poll)
         self._run(self._follow)
 
@@ -258,7 +263,7 @@ class Source:
         self._woken.set()
 
     def ask(self, work: Callable[[Api], T], done: Callable[[T | None, str], None]) -> None:
-        """Run `work` in a thread, then `done` with its result, or with None and the problem."""
+        """Run `work` in a thread. Then call `done` with its result and "", or with None and the problem."""
 
         def run(api: Api) -> None:
             try:
@@ -274,11 +279,11 @@ class Source:
             try:
                 with Api(self._socket) as api:
                     work(api)
-            except Exception as error:  # noqa: BLE001 - the screen raises it
+            except Exception as error:  # noqa: BLE001 - the screen's thread raises it
                 if not self._closed.is_set():
                     self._call(_fail, error)
 
-        # A daemon thread, so that a blocked read does not delay the exit.
+        # The thread is a daemon, so that a blocked read does not delay the exit.
         threading.Thread(target=body, daemon=True).start()
 
     def _poll(self, api: Api) -> None:
@@ -301,7 +306,7 @@ class Source:
             self._woken.clear()
 
     def _follow(self, api: Api) -> None:
-        def look(_: object = None) -> None:  # the poll reports an error
+        def look(_: object = None) -> None:  # an error is ignored here: the next poll reports it
             self._woken.set()
 
         while True:

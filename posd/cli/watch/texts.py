@@ -1,4 +1,4 @@
-"""Texts of `posd watch`: its lists, each with the columns that fit, and the lines around them."""
+"""Texts of `posd watch`: the lists with the columns that fit, and the lines around them."""
 
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,17 +25,17 @@ from posd.cli.printing import show_all as show_print_job
 from posd.cli.terminals.command import why
 from posd.cli.watch.state import Document, Kind, ListName, Row, Shop, WatchState, decided_at
 
-#: States of a payment in order; the four ends have words beside them.
+#: Steps of a payment in order: short name, and state of the terminal. The end has several states.
 STEPS: Sequence[tuple[str, str | None]] = (
     ("ack", "TERMINAL_ACKNOWLEDGED"),
     ("card", "CARD_PRESENTED"),
     ("bank", "APPROVAL_REQUESTED"),
     ("end", None),
 )
-#: States of a print job.
+#: Steps of a print job in order: short name, and state of the terminal.
 PRINT_STEPS: Sequence[tuple[str, str | None]] = (("wait", "PENDING"), ("print", "IN_PROGRESS"), ("end", None))
 
-#: `reachable` -> its text and style.
+#: `reachable` of a terminal -> text and style.
 REACHABLE: Mapping[bool | None, tuple[str, str]] = {
     True: ("reachable", "green"),
     False: ("no answer", "bold red"),
@@ -44,16 +44,16 @@ REACHABLE: Mapping[bool | None, tuple[str, str]] = {
 
 ASK_A_PERSON = "ask a person"
 
-#: Cells between two columns.
+#: Number of cells between two columns.
 GAP = 2
-#: Least cells of the last column; with fewer it is left out.
+#: Minimum number of cells of the last column. With fewer the column is omitted.
 LEAST_REST = 12
 
 
 def since(at: str | None, now: datetime, *, roughly: bool = False) -> str:
-    """Write how long ago a time was; "" without a time.
+    """Return the text of how long ago a time was, or "" without a time.
 
-    `roughly`: "now" within a minute, so that the line seldom changes and takes few bytes.
+    `roughly`: "now" for less than a minute, so that the line seldom changes and few bytes are sent.
     """
     seconds = (now - datetime.fromisoformat(at)).total_seconds() if at else 0.0
     return "" if not at else named("now") if roughly and seconds < 60 else times.age(max(0.0, seconds))
@@ -74,7 +74,7 @@ def _place(row: Row, _now: datetime) -> Text:
 
 
 def _runs(row: Row, _now: datetime) -> Text:
-    """Return the payment that a terminal runs."""
+    """Return the text about the payment that a terminal runs."""
     payment = row.runs
     if payment is None:
         if row.document["transaction"]:
@@ -96,7 +96,7 @@ def _amount(row: Row, _now: datetime) -> Text:
 
 
 def track(row: Row, _now: datetime) -> Text:
-    """Return the states of a payment in order, the present one in brackets."""
+    """Return the steps of a payment or print job, with the present one in brackets."""
     steps = PRINT_STEPS if row.kind is Kind.PRINT_JOB else STEPS
     states, status = [state for _, state in steps], row.document["status"]
     here = len(steps) - 1 if row.outcome else states.index(status) if status and status in states else -1
@@ -108,7 +108,7 @@ def track(row: Row, _now: datetime) -> Text:
 
 
 def state(row: Row, _now: datetime) -> Text:
-    """Return what an open payment waits for, or its result."""
+    """Return the text of a payment's or print job's state: its result, or what it waits for."""
     if row.outcome is not None:
         result = row.outcome["result"]
         return _text(named(result.replace("_", " ")), words.STYLES.get(result, "yellow"))
@@ -134,10 +134,10 @@ def _attention_advice(row: Row) -> Advice:
 
 
 class Column(NamedTuple):
-    """Column: its cell of a row, and its rank.
+    """Column of a list. `cell`: function that returns the text of a row's cell.
 
-    On a narrow screen, columns of high rank are left out first. The last column takes the rest. `is_serial`: long texts
-    lose their middle.
+    `rank`: on a narrow screen, columns of the highest rank are omitted first. `right`: right-aligned. `is_serial`: a
+    long text loses its middle. The last column gets the remaining width.
     """
 
     cell: Callable[[Row, datetime], Text]
@@ -175,7 +175,7 @@ COLUMNS: Mapping[ListName, Sequence[Column]] = {
 
 
 def lines(section: ListName, rows: Sequence[Row], room: int, now: datetime) -> list[Text]:
-    """Return a line of at most `room` cells for each row, with equal columns."""
+    """Return a line of at most `room` cells for each row, with aligned columns."""
     columns = COLUMNS[section]
     table = [[column.cell(row, now) for column in columns] for row in rows]
     serial = 40 if room >= WIDE_COLUMNS else 16
@@ -208,9 +208,9 @@ def _line(columns: Sequence[Column], cells: Sequence[Text], widths: Mapping[int,
     return line
 
 
-# Texts around the lists: header, notices, titles, rates, advice, details of one row.
+# Texts around the lists.
 
-#: Health's `status` -> its style.
+#: `status` of posd's health -> style.
 STYLES: Mapping[str, str] = {"ok": "green", "degraded": "yellow", "failing": "red"}
 
 
@@ -220,7 +220,7 @@ def nothing(section: ListName) -> Text:
 
 
 def header(state: WatchState, now: datetime, room: int) -> Text:
-    """Return posd's version and health, and the time."""
+    """Return the top line: posd's version and health, and the time."""
     health = "away" if state.away else str(state.shop.health.get("status", ""))
     left = Text.assemble(("posd", "bold"), f" {shown(state.shop.version)}  ", no_wrap=True)
     left.append(shown(named(health)), f"bold {STYLES.get(health, 'red')}")
@@ -230,7 +230,7 @@ def header(state: WatchState, now: datetime, room: int) -> Text:
 
 
 def notice(state: WatchState, now: datetime, room: int, most: int) -> Text:
-    """Return what is wrong with posd itself, in at most `most` lines."""
+    """Return the text on what is wrong with posd itself, in at most `most` lines."""
     if state.away is not None:
         left = max(0, round((state.away.again_at - now).total_seconds()))
         text = say("watch", "away", since=times.moment(state.away.since), left=left, reason=state.away.reason)
@@ -244,20 +244,20 @@ def notice(state: WatchState, now: datetime, room: int, most: int) -> Text:
 
 
 def _check(name: str, check: Document) -> str:
-    """Write a health check: its name, its status, its detail and its advice."""
+    """Return the text of a health check: its name, its status, its detail and its advice."""
     detail, steps = words.check_words(name, check)
     head = f"{named(name.replace('_', ' '))} {named(check['status'])}"
     return f"{head}: {'; '.join(filter(None, (detail, remedy(steps))))}"
 
 
 def _cut(text: str, room: int, most: int) -> list[str]:
-    """Break a text into at most `most` lines. An ellipsis shows omitted lines."""
+    """Break a text into at most `most` lines. An ellipsis replaces omitted text."""
     lines = wrap(shown(text), room)
     return lines if len(lines) <= most else [*lines[: most - 1], head(lines[most - 1], room - 2) + " …"]
 
 
 def title(section: ListName, shown_rows: Sequence[Row], shop: Shop) -> Text:
-    """Return the name of a list and its length."""
+    """Return the title of a list: its name, and the number of its rows."""
     count = len(shop.open) if section is ListName.OPEN else len(shown_rows)
     style = "bold yellow" if section is ListName.ATTENTION and count else ""
     cut = any(name.removeprefix("print_") == section.name.lower() for name in shop.cut)
@@ -270,7 +270,7 @@ def title(section: ListName, shown_rows: Sequence[Row], shop: Shop) -> Text:
 
 
 def rates(shop: Shop, now: datetime) -> Text:
-    """Return how many payments ended in the last hour, how, and how fast."""
+    """Return the line about payments of the last hour: how many ended, how, and how fast."""
     results = shop.figures.get("results", ())
     approved = sum(item["approved"] for item in results)
     ended = sum(item[result] for item in results for result in RESULT_CODES)
@@ -283,13 +283,13 @@ def rates(shop: Shop, now: datetime) -> Text:
 
 
 def heading(row: Row) -> str:
-    """Return the name of a row, on one line."""
+    """Return the title of a row: kind and id of its subject."""
     nouns = {Kind.TERMINAL: named("terminal"), Kind.PRINT_JOB: named("print job")}
     return shown(f"{nouns.get(row.kind) or words_of(row.document).noun} {row.identity}")
 
 
 def what(row: Row) -> str:
-    """Return the object of a question: "the payment of 11.20 on SN-0001"."""
+    """Return a phrase for a row's subject: "the payment of 11.20 on SN-0001"."""
     amount, noun = asked(row.document.get("amount")), words_of(row.document).noun
     return shown(
         say("watch", "what_of" if amount else "what", noun=noun, amount=amount, terminal=row.document["terminal"])
@@ -297,7 +297,7 @@ def what(row: Row) -> str:
 
 
 def advice(row: Row) -> tuple[str, Sequence[str]]:
-    """Return the known details of a row with its advice, and the commands."""
+    """Return the detail of a row with the advice, and the commands."""
     detail, found = _advice(row)
     told = (sentence(times.in_words(detail)) if detail else "", found.words)
     return shown(" ".join(filter(None, told))), found.commands
@@ -318,7 +318,7 @@ def _advice(row: Row) -> tuple[str, Advice]:
 
 
 def below(row: Row, room: int, most: int) -> Text:
-    """Return the advice on a row, in `most` lines, with the commands last."""
+    """Return the advice on a row, in at most `most` lines. The last line has the commands."""
     told, commands = advice(row)
     typed = wrap("   ".join(command.format(id="ID") for command in commands), room)[: bool(commands)]
     text = Text("\n".join(_cut(told, room, most - len(typed))))
@@ -326,7 +326,7 @@ def below(row: Row, room: int, most: int) -> Text:
 
 
 def became(row: Row, call: str, document: Document) -> tuple[str, str]:
-    """Return the result of `abort` or `reconcile` for a payment, and its style."""
+    """Return the text about the result of `abort` or `reconcile` for a payment, and its style."""
     if document["outcome"] is not None:
         style, meaning = words.meaning(document)
         return f"{meaning} ({what(row)}: {named(words.state(document))})", style
@@ -344,14 +344,17 @@ def help_page(keys: Iterable[Pair]) -> Text:
 
 
 class _Screen(io.StringIO):
-    """File object that reports to be a terminal."""
+    """Text buffer that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def page(api: Api, row: Row, room: int) -> Text:
-    """Request all details of a row, displayed as its own command does. Raise Problem or Unreachable."""
+    """Request all details of a row, and return the output of the command that shows them.
+
+    Raise Problem or Unreachable.
+    """
     stream = _Screen()
     output = Output(as_json=False, stream=stream)
     output.stdout.width = room

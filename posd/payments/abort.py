@@ -182,7 +182,7 @@ class Aborts(RecordService):
 def _require_open(transaction: Transaction) -> None:
     """Raise Problem if the transaction has ended."""
     if transaction.phase is Phase.FINAL and transaction.outcome is not None:
-        raise Problem("already_final", f"cannot abort: it has already ended ({transaction.outcome.result})")
+        raise Problem("already_final", f"cannot abort: the payment has already ended ({transaction.outcome.result})")
 
 
 #: Results of an abort that the till gets as a Problem -> (problem code, detail). `{id}`: the transaction's id.

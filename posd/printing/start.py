@@ -211,11 +211,11 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
             require_attention(before, decision.code, identity)
         elif before.phase is Phase.FINAL:
             how = before.status or "it was not accepted"
-            raise Problem("already_final", f"it has already ended ({how})")
+            raise Problem("already_final", f"the print job has already ended ({how})")
         elif before.phase is Phase.STARTING or self.under_way(before.print_job_id):
             raise Problem(
                 "call_outstanding",
-                f"it waits for its turn at terminal {before.terminal}, or is being sent; try again when that is over",
+                f"the job waits for its turn at terminal {before.terminal}, or is being sent; try again afterwards",
             )
         return rows.record(unit, before, decision, self._now())
 

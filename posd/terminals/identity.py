@@ -179,21 +179,21 @@ class OpenConflict(msgspec.Struct, frozen=True):
     def detail(self) -> str:
         """The finding, its effect, and the next step."""
         if self.kind is AddressConflict.SERIAL:  # searches for an earlier start are still allowed there
-            return f"{self.what}. No payment is sent to it. {remedy(self.steps)}"
-        return f"{self.what}. Nothing is sent to it. {remedy(self.steps)}"
+            return f"{self.what}. No payment is sent to it. What to do: {remedy(self.steps)}"
+        return f"{self.what}. Nothing is sent to it. What to do: {remedy(self.steps)}"
 
 
 def steps(serial: str, other_serial: str | None = None) -> tuple[RemedyStep, ...]:
     """Return the next steps for a conflict. `other_serial`: the other serial that the device reports."""
     if other_serial is None:
         return (
-            RemedyStep("check which devices claim to be it, and decide", f"posd terminals identity {serial}"),
+            RemedyStep("check which devices claim to be the terminal, and decide", f"posd terminals identity {serial}"),
             RemedyStep("to prevent a repetition, pin its certificate", f"posd terminals pin {serial}"),
         )
     decide = f'posd terminals identity {serial} --base-url URL --operator NAME --note "WHY"'
     return (
         RemedyStep(
-            f"check it; if {other_serial} was put in the place of {serial}, write {other_serial} in place of "
+            f"check the device; if {other_serial} was put in the place of {serial}, write {other_serial} in place of "
             f"{serial} into [[terminals]]",
             EDIT,
         ),
@@ -214,7 +214,7 @@ def words(
         return f"the device at {old} {how} terminal {other.serial}, not {serial}"
     if kind is AddressConflict.RIVALS:
         where = ", ".join(dict.fromkeys(filter(None, (old, *others))))
-        return f"several devices answer as terminal {serial} ({where}), and none of them can prove that it is"
+        return f"several devices answer as terminal {serial} ({where}), and none can prove that it is the one"
     return (
         f"terminal {serial} does not answer at {old} any more, and the device at {', '.join(others)} cannot "
         "prove that it is this terminal"

@@ -124,7 +124,7 @@ def test_resolve_sends_the_data_of_a_payment_that_a_restore_lost() -> None:
 def test_a_refusal_shows_the_daemons_text_and_after_a_lost_response_success_is_possible(line: str) -> None:
     lost = f"may have done this nevertheless. See:  posd {'print-jobs' if JOB in line else 'show'} {line.split()[1]}"
     for refusal, code, words in (
-        (problem(409, "already_final", "it has already ended (approved)"), 1, "it has already ended (approved)"),
+        (problem(409, "already_final", "the payment has already ended"), 1, "the payment has already ended"),
         (problem(404, "not_found", "no transaction is known here"), 1, "no transaction is known here"),
         (problem(403, "forbidden", "use the admin socket"), 2, "use the admin socket"),
         (Answer(cut=True), 3, lost),

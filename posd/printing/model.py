@@ -105,7 +105,7 @@ class DecidedBy(StrEnum):
 #: Source of the terminal's report.
 Source = Literal[DecidedBy.WEBHOOK, DecidedBy.POLL]
 
-#: Sources of an end. `STATED`: reports of the terminal. `NOT_ACCEPTED`: conclusions that the terminal lacks the job.
+#: Sources of an end. `STATED`: the terminal reported it. `NOT_ACCEPTED`: the terminal certainly does not have the job.
 STATED = frozenset({DecidedBy.WEBHOOK, DecidedBy.POLL})
 NOT_ACCEPTED = frozenset({DecidedBy.REFUSAL, DecidedBy.UNSENT})
 

@@ -65,8 +65,8 @@ class PrintLine:
     """
 
     def __init__(self) -> None:
-        self.sending = asyncio.Lock()  # lock between jobs to be sent
-        self.calling = asyncio.Lock()  # lock between the first job and a poll
+        self.sending = asyncio.Lock()  # held by the job that is sent next
+        self.calling = asyncio.Lock()  # held during a call: by that job, or by a poll
         self.waiting = 0
         self.failures = 0
         self.failure = ""

@@ -340,8 +340,8 @@ CONTESTED_SECONDS = 5.0
 #: First pause and longest pause after a failed connection, in seconds. Each failure doubles the pause.
 LOST_SECONDS = 5.0
 MAX_LOST_SECONDS = 60.0
-#: Number of failures with the pauses above, which take about 10 minutes. Then the terminal is probed as rarely as
-#: others, unless a payment is open.
+#: Number of failures that shorten the pause before the next probe. They take about 10 minutes. After more failures, the
+#: terminal is probed as rarely as others, unless a payment is open.
 LOST_LOOKS = 12
 #: Probes without a reason start at multiples of this time (s, monotonic clock), so that the probes of a fleet coincide.
 TOGETHER_SECONDS = 20.0

@@ -98,7 +98,7 @@ ANSWERS: dict[str, Entry] = {
         ((ASKED,), True),  # the daemon may be killed before the reply is recorded
         ((ASKED, ANSWERS["taken"]), True),
         ((ASKED, ANSWERS["unknown"]), True),
-        ((ASKED, ANSWERS["nothing_running"]), True),  # the customer sees nothing on the terminal that could go on
+        ((ASKED, ANSWERS["nothing_running"]), True),  # so the customer sees no running payment
         ((ASKED, ANSWERS["not_taken"]), False),
         ((ASKED, ANSWERS["unreachable"]), False),
         ((AbortRequested(probe=True), ANSWERS["taken"]), False),

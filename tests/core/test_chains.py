@@ -77,7 +77,7 @@ RE_AUTHS = [(), *(states for count in (1, 2, 3) for states in product(("approved
 
 @every("kind", [CAPTURE, VOID, RE_AUTH])
 @every("states", RE_AUTHS, ids=str)
-def test_the_right_reference_of_a_chain_is_sent(kind: OperationType, states: tuple[str, ...]) -> None:
+def test_the_newest_approved_reference_of_a_chain_is_sent(kind: OperationType, states: tuple[str, ...]) -> None:
     """A capture or void is sent with the reference of the newest approved re-authorization.
 
     A re-authorization is sent with the original's reference.
@@ -207,7 +207,7 @@ def test_an_open_operation_of_unknown_type_blocks_an_operation() -> None:
     assert found.code == "chain_conflict"
 
 
-def test_an_obstacle_that_additional_cannot_lift_is_reported_first() -> None:
+def test_operations_that_block_even_an_additional_one_are_reported_first() -> None:
     captured, voided = in_state(CAPTURE, "approved", 1), in_state(VOID, "approved", 2)
     found = there(in_the_way(CAPTURE, [captured, voided], [captured, voided], repeat=False))
     assert (found.code, list(found.others)) == ("chain_conflict", [voided])

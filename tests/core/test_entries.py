@@ -137,7 +137,7 @@ ENTRIES = [
     (OutcomeRead(), "outcome_read", lambda was: transitions.dismissed(was, AttentionCode.OUTCOME_UNREAD, NOW)),
 ]
 
-#: Transactions. Every entry with an effect changes at least one of these transactions.
+#: Transactions to which the entries are applied. Every entry with an effect changes at least one of them.
 BEGINNINGS = (
     starting(),
     transitions.interrupted(starting(), NOW),

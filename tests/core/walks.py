@@ -124,7 +124,7 @@ def walk(core: Core, decks: Sequence[Deck]) -> Iterator[State]:
                 deals[dealt] = list(_deals(dealt, decks))
             for index, then in deals[dealt]:
                 deck = decks[index]
-                if dealt[index] and deck.inputs[0].body:  # posd drops an exact repeat before the core
+                if dealt[index] and deck.inputs[0].body:  # posd never applies an exact repeat
                     assert recognise(deck.inputs[0].body, [deck.inputs[0].body]) is RepeatedEvent.REPEATED
                     following[place, then] += orders
                     continue

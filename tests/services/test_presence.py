@@ -181,9 +181,9 @@ async def test_an_alive_file_that_cannot_be_written_blocks_nothing(machine: Mach
 async def test_a_boot_has_one_id_even_if_the_unit_must_pass_it(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, hidden: bool
 ) -> None:
-    """Some services cannot read the kernel's file with the id.
+    """Some services cannot read the kernel's file with the id. The unit passes the id to them in a variable.
 
-    Without the variable of the unit, all boots would then have the same id.
+    Without that variable, all boots would have the same id.
     """
     seen = presence.BOOT_ID.read_text("ascii").strip()
     unit = (Path(__file__).parents[2] / "systemd" / "posd.service").read_text()

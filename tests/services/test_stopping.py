@@ -15,8 +15,8 @@ from tests.services.inside import CHARGE, RECEIPT, composed
 
 
 @pytest.mark.parametrize("what", ["payments", "printing"])
-async def test_a_start_during_the_stop_checks_no_terminal(tmp_path: Path, what: str) -> None:
-    """A second address of the terminal accepts connections and sends nothing, so a check would take long."""
+async def test_a_start_during_the_stop_probes_no_terminal(tmp_path: Path, what: str) -> None:
+    """A second address of the terminal accepts connections and sends nothing, so a probe would take long."""
     looked = asyncio.Event()
     silent = await asyncio.start_server(lambda _reader, _writer: looked.set(), "127.0.0.1", 0)
     async with composed(tmp_path, announced=True) as inside:

@@ -323,7 +323,7 @@ class Machine:
         if self._kill_at is not None and self.operations >= self._kill_at and not self._killing:
             self._begin_to_kill()
 
-    # Lives.
+    # Starts and ends of the daemon.
 
     def start(self) -> None:
         """Start the daemon."""

@@ -42,10 +42,7 @@ def refused_voids_of_one(filled: Filled, count: int) -> None:
 
 
 def refunds(filled: Filled, count: int) -> None:
-    """Record refunds that were sent with the reference before posd knew the reference.
-
-    The terminal returned the reference.
-    """
+    """Record refunds that were sent with the reference before posd knew the payment of the reference."""
     filled.pay(2, type=OperationType.REFUND, transaction_reference=REFERENCE)
     filled.again(2, count)
 

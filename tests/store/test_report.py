@@ -127,7 +127,7 @@ def test_certain_and_uncertain_sums_add_up_to_the_total(found: list[dict[str, An
             added[item.currency] += item.amount
     assert added == total_of(whole)
     for row in whole.payments:
-        # A certain result came from the terminal, and the payment is not open.
+        # The terminal reported a certain result, so the payment is counted and not in question.
         if row.standing is Certainty.CERTAIN:
             assert (row.section, row.in_question, row.unsure) == (Section.COUNTED, False, False)
         assert (row.standing in COUNTED_CERTAINTIES) == (row.section is Section.COUNTED)

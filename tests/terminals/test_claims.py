@@ -54,7 +54,7 @@ def test_without_announcements_there_is_no_address() -> None:
     assert claims().sweep() == []
 
 
-def test_the_newest_of_the_unchecked_addresses_is_used() -> None:
+def test_the_newest_of_the_unprobed_addresses_is_used() -> None:
     made = claims(announced("a", A), announced("b", B))
     assert believed(made) == B
     made.announce(announced("a", C))
@@ -94,7 +94,7 @@ def test_a_terminal_that_moves_is_used_at_its_new_address() -> None:
     made = claims(announced("a", A))
     judge(made, A, ANSWERS)
     assert made.announce(announced("a", B))
-    assert believed(made) == B  # this call comes before posd has checked that address
+    assert believed(made) == B  # this call comes before posd has probed that address
     judge(made, B, ANSWERS)
     assert believed(made) == B
 
@@ -141,7 +141,7 @@ def test_an_address_that_is_no_longer_announced_is_removed() -> None:
     assert made.announce(announced("a", SIX, B))
     assert [candidate.base_url for candidate in made.candidates] == [SIX, B]
     assert made.best is not None
-    assert made.best[1].verdict is ANSWERS  # posd keeps the result of the address's check
+    assert made.best[1].verdict is ANSWERS  # posd keeps the result of the address's probe
 
 
 #: Verdicts of the addresses A and B -> used address and other address, with their verdicts.
@@ -209,9 +209,9 @@ def test_only_a_few_of_many_announcements_are_kept_and_they_contain_the_right_an
 
 
 def every_look(urls: tuple[str, ...]) -> Iterator[dict[str, tuple[CandidateVerdict, float]]]:
-    """Yield every combination of checks.
+    """Yield every combination of probes.
 
-    The check of each address got a reply, got no reply, or was not made recently.
+    The probe of each address got a reply, got no reply, or was not made recently.
     """
     states = [(ANSWERS, 1.0), (SILENT, 1.0), (UNCHECKED, float("-inf")), (ANSWERS, -1.0)]
     for chosen in product(states, repeat=len(urls)):

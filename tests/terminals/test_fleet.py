@@ -112,7 +112,7 @@ def shown(fleet: Fleet) -> dict[str, Any]:
     return document
 
 
-async def test_a_single_address_is_not_checked_before_a_call(fleet: Fleet, right: ScriptedTerminal) -> None:
+async def test_a_single_address_is_not_probed_before_a_call(fleet: Fleet, right: ScriptedTerminal) -> None:
     assert await fleet.of(SERIAL).choose() is None
     assert fleet.announce(announced("a", right))
     async with counting(right) as connections:
@@ -140,7 +140,7 @@ async def test_of_several_addresses_a_call_goes_to_an_address_that_replies(
         assert connections == []
 
 
-async def test_an_address_that_just_failed_is_checked_again_if_no_other_answers(
+async def test_an_address_that_just_failed_is_probed_again_if_no_other_answers(
     fleet: Fleet, right: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("posd.terminals.terminal.CHECK_SECONDS", 0.0)
@@ -155,18 +155,18 @@ async def test_a_stop_of_posd_ends_the_wait_for_an_address(tmp_path: Path, silen
     fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode())
     fleet.announce(Announcement("a", SERIAL, ("127.0.0.1", "127.0.0.2"), silent, None, None, AT))
     choosing = asyncio.create_task(fleet.of(SERIAL).choose())
-    await asyncio.sleep(0)  # posd is checking the address
+    await asyncio.sleep(0)  # posd is probing the address
     fleet.cancel_calls()
-    async with asyncio.timeout(30):  # without the stop the check would last until the connect time-out
+    async with asyncio.timeout(30):  # without the stop the probe would last until the connect time-out
         assert await choosing is not None
     await fleet.close()
 
 
-async def test_a_check_of_an_address_that_begins_after_the_stop_ends_at_once(tmp_path: Path, silent: int) -> None:
+async def test_a_probe_of_an_address_that_begins_after_the_stop_ends_at_once(tmp_path: Path, silent: int) -> None:
     fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode())
     fleet.announce(Announcement("a", SERIAL, ("127.0.0.1", "127.0.0.2"), silent, None, None, AT))
     fleet.cancel_calls()
-    async with asyncio.timeout(30):  # without the stop the check would last until the connect time-out
+    async with asyncio.timeout(30):  # without the stop the probe would last until the connect time-out
         assert await fleet.of(SERIAL).choose() is not None
     await fleet.close()
 
@@ -189,7 +189,7 @@ async def test_a_trusted_address_that_answers_is_called_without_waiting_for_othe
     assert list(fleet.of(SERIAL)._probes) == [f"https://127.0.0.1:{silent}"], "the check of the other address continues"
 
 
-async def test_simultaneous_checks_of_one_address_are_one_check(fleet: Fleet, right: ScriptedTerminal) -> None:
+async def test_simultaneous_probes_of_one_address_are_one_probe(fleet: Fleet, right: ScriptedTerminal) -> None:
     fleet.announce(announced("a", right))
     async with counting(right) as connections:
         await asyncio.gather(*(fleet.of(SERIAL).check() for _ in range(20)), fleet.check_stale(60))
@@ -284,7 +284,7 @@ async def test_an_address_from_before_a_network_change_is_used_while_it_answers(
     assert "announced" in shown(fleet)["reason"]
 
 
-async def test_if_an_address_is_configured_only_that_address_is_checked(
+async def test_if_an_address_is_configured_only_that_address_is_probed(
     tmp_path: Path, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet = fleet_of(tmp_path, trusting(right), f'base_url = "{right.base_url}"')
@@ -302,7 +302,7 @@ async def test_if_an_address_is_configured_only_that_address_is_checked(
     await fleet.close()
 
 
-async def test_a_terminal_in_the_cloud_is_never_checked(tmp_path: Path, right: ScriptedTerminal) -> None:
+async def test_a_terminal_in_the_cloud_is_never_probed(tmp_path: Path, right: ScriptedTerminal) -> None:
     (tmp_path / "fleet.ca.pem").write_text(trusting(right))
     entry = f'[[terminals]]\nserial = "{SERIAL}"\naccess_mode = "cloud"\nca_file = "fleet.ca.pem"\n'
     entry += f'base_url = "{right.base_url}"\n'
@@ -457,7 +457,7 @@ async def test_an_added_terminal_has_its_announcement_and_a_removed_one_is_a_str
     reached = asyncio.Event()
     fleet.listen(lambda _serial: reached.set(), AddressChange.REACHED)
     looking = asyncio.create_task(liveness.run())
-    await asyncio.wait_for(reached.wait(), 60)  # the address is announced, so posd itself checks it
+    await asyncio.wait_for(reached.wait(), 60)  # the address is announced, so posd itself probes it
     assert shown(fleet)["reachable"] is True
     looking.cancel()
     await asyncio.wait({looking})

@@ -1,4 +1,4 @@
-"""posd's own checks of terminals, over real TLS connections. Checks without a reason are rare."""
+"""posd's own probes of terminals, over real TLS connections. Probes without a reason are rare."""
 
 import asyncio
 import random
@@ -73,7 +73,7 @@ def fleet_of(
 
 @asynccontextmanager
 async def looking(fleet: Fleet, every: float = 0, busy: Collection[str] = ()) -> AsyncIterator[Liveness]:
-    """Make posd check the fleet for the block. No task remains after the block."""
+    """Make posd probe the fleet for the block. No task remains after the block."""
     before = asyncio.all_tasks()
     liveness = Liveness(fleet, every, busy.__contains__, random.random)
     task = asyncio.create_task(liveness.run())
@@ -91,7 +91,7 @@ def announce(fleet: Fleet, terminal: ScriptedTerminal) -> None:
 
 
 async def until_reachable(fleet: Fleet, reachable: bool) -> None:
-    """Wait until the fleet has this state. Every check reports its result."""
+    """Wait until the fleet has this state. Every probe reports its result."""
     told = asyncio.Event()
     fleet.listen(lambda _serial: told.set(), *AddressChange)
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -100,7 +100,7 @@ async def until_reachable(fleet: Fleet, reachable: bool) -> None:
             await told.wait()
 
 
-async def test_an_announced_terminal_is_checked_and_sent_nothing(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_an_announced_terminal_is_probed_and_sent_nothing(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     visits = Visits(terminal)
     fleet = fleet_of(tmp_path, terminal, configured=False)
     async with looking(fleet):
@@ -110,9 +110,7 @@ async def test_an_announced_terminal_is_checked_and_sent_nothing(tmp_path: Path,
     assert visits.sent == b""
 
 
-async def test_a_lost_terminal_is_checked_and_its_return_is_reported(
-    tmp_path: Path, terminal: ScriptedTerminal
-) -> None:
+async def test_a_lost_terminal_is_probed_and_its_return_is_reported(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
     returned = asyncio.Event()
     fleet.listen(lambda _serial: returned.set(), AddressChange.RETURNED)
@@ -124,67 +122,67 @@ async def test_a_lost_terminal_is_checked_and_its_return_is_reported(
         await until_reachable(fleet, True)
 
 
-async def test_a_configured_address_is_checked_regularly(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_a_configured_address_is_probed_regularly(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     visits = Visits(terminal)
     async with looking(fleet_of(tmp_path, terminal, configured=True), every=0.01):
         await visits.at_least(3)
 
 
-async def test_routine_checks_of_a_fleet_begin_together(
+async def test_routine_probes_of_a_fleet_begin_together(
     tmp_path: Path, terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule, "TOGETHER_SECONDS", 0.1)
     serials = [f"SN-{number}" for number in range(20)]
     visits, fleet = Visits(terminal), fleet_of(tmp_path, terminal, configured=True, serials=serials)
     async with looking(fleet, every=1.5) as liveness:
-        await asyncio.sleep(0)  # the task of the checks runs to its first wait
+        await asyncio.sleep(0)  # the task of the probes runs to its first wait
         times = {timer.when() for timer in liveness._timers.values()}
         assert len(liveness._timers) == len(serials)
         assert len(times) <= 5  # the pauses differ by 0.3 s
         await visits.at_least(len(serials))
 
 
-async def test_a_terminal_with_an_open_payment_is_checked(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_a_terminal_with_an_open_payment_is_probed(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     visits = Visits(terminal)
     async with looking(fleet_of(tmp_path, terminal, configured=True), busy={"SN-1"}):
         await visits.at_least(2)
 
 
-async def test_without_a_reason_there_is_no_check_and_no_timer(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_without_a_reason_there_is_no_probe_and_no_timer(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
     async with looking(fleet) as liveness:
-        await asyncio.sleep(0)  # the task of the checks runs to its first wait
+        await asyncio.sleep(0)  # the task of the probes runs to its first wait
         fleet.heard_from("SN-1", AT)
         assert liveness._timers == {}
 
 
-async def test_a_new_payment_causes_a_check(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_a_new_payment_causes_a_probe(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     visits, busy = Visits(terminal), set[str]()
     async with looking(fleet_of(tmp_path, terminal, configured=True), busy=busy) as liveness:
-        await asyncio.sleep(0)  # the task of the checks runs to its first wait
+        await asyncio.sleep(0)  # the task of the probes runs to its first wait
         assert liveness._timers == {}
         busy.add("SN-1")
         liveness.changed("SN-1")
         await visits.at_least(2)
 
 
-async def test_a_new_address_causes_a_check(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_a_new_address_causes_a_probe(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     visits, fleet = Visits(terminal), fleet_of(tmp_path, terminal, configured=False)
     async with looking(fleet, busy={"SN-1"}) as liveness:
-        await asyncio.sleep(0)  # the task of the checks runs to its first wait
+        await asyncio.sleep(0)  # the task of the probes runs to its first wait
         assert liveness._timers == {}
         fleet.of("SN-1").trust(Trusted(terminal.base_url, Proof.NONE, AT))
         await visits.at_least(2)
 
 
-async def test_an_event_moves_no_timer_and_delays_the_check(
+async def test_an_event_moves_no_timer_and_delays_the_probe(
     tmp_path: Path, terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule, "OPEN_SECONDS", 3600.0)
     visits = Visits(terminal)
     fleet = fleet_of(tmp_path, terminal, configured=True)
     async with looking(fleet, busy={"SN-1"}) as liveness:
-        await asyncio.sleep(0)  # the task of the checks runs to its first wait
+        await asyncio.sleep(0)  # the task of the probes runs to its first wait
         timer = liveness._timers["SN-1"]
         fleet.heard_from("SN-1", AT)
         assert liveness._timers["SN-1"] is timer
@@ -195,7 +193,7 @@ async def test_an_event_moves_no_timer_and_delays_the_check(
     assert visits.count == 0
 
 
-async def test_repeated_requests_for_checks_cause_no_further_check(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_repeated_requests_for_probes_cause_no_further_probe(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
     news: list[str] = []
     async with looking(fleet):
@@ -207,7 +205,7 @@ async def test_repeated_requests_for_checks_cause_no_further_check(tmp_path: Pat
     assert news == []
 
 
-async def test_a_whole_fleet_is_checked_a_few_terminals_at_a_time(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+async def test_a_whole_fleet_is_probed_a_few_terminals_at_a_time(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     serials = [f"SN-{number}" for number in range(30)]
     visits = Visits(terminal)
     fleet = fleet_of(tmp_path, terminal, configured=True, serials=serials)
@@ -226,7 +224,7 @@ async def test_a_whole_fleet_is_checked_a_few_terminals_at_a_time(tmp_path: Path
     assert most == MAX_LOOKS
 
 
-async def test_a_flapping_announcement_causes_no_flood_of_checks(
+async def test_a_flapping_announcement_causes_no_flood_of_probes(
     tmp_path: Path, terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule, "SPACING_SECONDS", 3600.0)
@@ -239,7 +237,7 @@ async def test_a_flapping_announcement_causes_no_flood_of_checks(
             fleet.withdraw("a")
             announce(fleet, terminal)
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while liveness._looks:  # noqa: ASYNC110 - the first check has reported its result and is about to end
+            while liveness._looks:  # noqa: ASYNC110 - the first probe has reported its result and is about to end
                 await asyncio.sleep(0)
         assert liveness._timers["SN-1"].when() - asyncio.get_running_loop().time() > 3600.0 / 2
         await visits.at_least(1)

@@ -1,4 +1,4 @@
-"""Times of posd's own checks of a terminal. Checks without a reason are rare."""
+"""Times of posd's own probes of a terminal. Probes without a reason are rare."""
 
 import math
 
@@ -18,30 +18,30 @@ from posd.terminals.fleet import (
 QUIET = 600.0
 
 
-def test_without_a_reason_a_terminal_is_checked_rarely_or_never() -> None:
+def test_without_a_reason_a_terminal_is_probed_rarely_or_never() -> None:
     assert ProbeState(100.0, QUIET).due(busy=False) == 100.0 + QUIET
     assert ProbeState(100.0, 0).due(busy=False) is None
 
 
 @pytest.mark.parametrize("last", [100.0, 101.0, 119.999, 1234.5])
-def test_routine_checks_happen_together_and_at_most_a_pause_after_the_last(last: float) -> None:
+def test_routine_probes_happen_together_and_at_most_a_pause_after_the_last(last: float) -> None:
     at = ProbeState(last, QUIET).due(busy=False)
     assert at is not None
     assert at % TOGETHER_SECONDS == 0
     assert last + QUIET - TOGETHER_SECONDS < at <= last + QUIET
 
 
-def test_a_check_with_a_short_pause_does_not_wait_for_the_common_time() -> None:
+def test_a_probe_with_a_short_pause_does_not_wait_for_the_common_time() -> None:
     assert ProbeState(101.0, 60.0).due(busy=False) == 161.0
 
 
-def test_a_check_with_a_reason_waits_for_no_other_check() -> None:
+def test_a_probe_with_a_reason_waits_for_no_other_probe() -> None:
     assert ProbeState(101.0, QUIET).due(busy=True) == 101.0 + OPEN_SECONDS
     assert ProbeState(101.0, QUIET).due(busy=False, contested=True) == 101.0 + CONTESTED_SECONDS
     assert ProbeState(101.0, QUIET, wanted=True).due(busy=False) == 101.0 + SPACING_SECONDS
 
 
-def test_a_requested_check_is_due_after_the_shortest_pause() -> None:
+def test_a_requested_probe_is_due_after_the_shortest_pause() -> None:
     state = ProbeState(100.0, 0, wanted=True)
     assert state.due(busy=False) == 100.0 + SPACING_SECONDS
     state.begin(200.0, 0)
@@ -50,18 +50,18 @@ def test_a_requested_check_is_due_after_the_shortest_pause() -> None:
     assert state.due(busy=True) == 200.0 + SPACING_SECONDS
 
 
-def test_a_check_requested_during_a_call_stays_requested() -> None:
+def test_a_probe_requested_during_a_call_stays_requested() -> None:
     state = ProbeState(100.0, 0, wanted=True)
     state.record(200.0, reached=True)
     assert state.wanted
 
 
-def test_silence_during_an_open_payment_causes_a_check() -> None:
+def test_silence_during_an_open_payment_causes_a_probe() -> None:
     assert ProbeState(100.0, QUIET).due(busy=True) == 100.0 + OPEN_SECONDS
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_a_lost_terminal_is_checked_more_and_more_rarely(busy: bool) -> None:
+def test_a_lost_terminal_is_probed_more_and_more_rarely(busy: bool) -> None:
     lost, pauses = ProbeState(0.0, 0), []
     for _ in range(LOST_LOOKS + 3):
         lost.record(0.0, reached=False)

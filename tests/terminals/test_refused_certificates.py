@@ -185,7 +185,7 @@ async def test_the_list_of_terminals_shows_the_reason_too(shop: Shop, case: str)
 async def test_a_trusted_terminal_gets_the_request(shop: Shop, case: str) -> None:
     """The server never replies, so the payment is in doubt.
 
-    The servers of the other tests would record bytes in the same way.
+    This shows that the servers of this module would record a sent request, also in the tests of a refusal.
     """
     document = await shop.start(case)
     assert document["phase"] == "in_doubt"

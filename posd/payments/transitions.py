@@ -43,7 +43,7 @@ class RepeatedEvent(Enum):
     REUSED = auto()  # the same event_id with other content
 
 
-#: Attentions of a terminal that sends no events. An event closes them.
+#: Attentions of a payment about which the terminal sends no events. An event closes them.
 _SILENCES = (AttentionCode.STALLED, AttentionCode.NO_CALLBACK)
 
 #: Kinds of events that are recorded. A repeated event is not recorded.

@@ -27,7 +27,7 @@ from posd.tls.certificate import CertificateInfo, digest, read_certificate, serv
 _NOT_YET_VALID = 9
 _EXPIRED = 10
 _WRONG_NAME = frozenset({62, 64})  # host name, IP address
-_UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})  # no issuer, self-signed (2), no local issuer, no leaf signature
+_UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})  # issuer not found (2, 20), self-signed (18, 19), unverified (21)
 
 
 #: Maximum length of a certificate's names, and of its issuer, in a message.

@@ -1,7 +1,7 @@
 """Feed: every recorded change in ascending order, as a page or a live stream.
 
 A notice before the next changes reports a gap. There is a gap if retention has removed changes after the given place.
-There is also a gap if the place belongs to another database, for example after a backup or an older copy was installed.
+There is also a gap if the place belongs to another database, for example after a restore.
 """
 
 import asyncio

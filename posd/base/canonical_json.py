@@ -27,7 +27,7 @@ _LAST_INDEX = 2**32 - 2
 
 
 class NotCanonical(ValueError):
-    """JSON with a value that JavaScript would change. The message has the place and the reason."""
+    """Error for JSON with a value that JavaScript would change. The message has the place and the reason."""
 
 
 def canonical(text: bytes) -> bytes:

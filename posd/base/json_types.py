@@ -33,7 +33,7 @@ _ALL_BUT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
 class TooDeep(ValueError):
-    """Text nested deeper than posd reads."""
+    """Error for a text that is nested deeper than posd reads."""
 
 
 class Object(dict[str, Any]):
@@ -250,7 +250,7 @@ _CLOSES = {"{": "}", "[": "]"}
 
 
 class BrokenStructure(ValueError):
-    """Text with a broken structure. The message has the place."""
+    """Error for a text with a broken structure. The message has the place."""
 
 
 class RepairedText(msgspec.Struct, frozen=True):
@@ -468,8 +468,8 @@ class WireFormat(msgspec.Struct, frozen=True):
     required: bool = False
 
 
-#: Mark of an open set of words in a response: a client must accept words of later versions. For the lines of a history,
-#: which are an open set too, the key `later` of `extra` gives the schema of unknown lines.
+#: Annotation of an open set of words in a response: a client must accept words of later versions. For the lines of a
+#: history, which are an open set too, the key `later` of `extra` gives the schema of unknown lines.
 OPEN = Meta(extra={"open": True})
 
 #: A time in posd's format.

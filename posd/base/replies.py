@@ -143,7 +143,7 @@ UNKEPT: Final[Mapping[Limit, CallbackResult]] = MappingProxyType(
 
 
 class UnreadableBody(ValueError):
-    """Body that is no event or print webhook. The message is the reason."""
+    """Error for a body that is no event or print webhook. The message is the reason."""
 
     def __init__(self, result: CallbackResult, **values: str | int) -> None:
         super().__init__(result.explain(**values))

@@ -91,8 +91,8 @@ ENDS = (
     StreamMessage("problem", Ended, "the stream cannot continue: connect again; the response then has the reason"),
 )
 
-#: Seconds between two comments that show a live connection. Proxies and clients close a silent connection after 30 or
-#: 60.
+#: Seconds between two comments that show a live connection. Proxies and clients close a connection that is silent for
+#: 30 or 60 seconds.
 HEARTBEAT_SECONDS = 15.0
 #: Milliseconds before a client should reconnect. A daemon restarts in about a second.
 RETRY_MILLISECONDS = 1000
@@ -111,8 +111,8 @@ NOTICE = "notice"
 STATE = "state"
 OWN_NAMES = frozenset({OUTCOME, CUT_OFF, STOPPING, PROBLEM, NOTICE, STATE})
 
-#: Kinds of streams, and reasons of their end: the client left, was disconnected by posd, or received the notice that
-#: posd stops; the payment had its outcome; the database was unreadable.
+#: Kinds of streams. Then the reasons why a stream ends: the client left, posd disconnected the client, posd stops, the
+#: payment has its outcome, or the database was unreadable.
 KINDS = ("events", "feed")
 REASONS = ("client", CUT_OFF, STOPPING, OUTCOME, PROBLEM)
 

@@ -83,7 +83,7 @@ def _cloud(print_job: str, document_member: str) -> Table:
 
 Profiles = Mapping[Edition, Mapping[AccessMode, Table]]
 
-#: Tables of each edition, with the differences between the two.
+#: Edition -> access mode -> table. The arguments are the differences between the editions.
 EDITIONS: Final[Profiles] = MappingProxyType(
     {
         "classic": {"local": _local("abort", "print", "document"), "cloud": _cloud("print_job", "document")},

@@ -278,7 +278,7 @@ class TerminalConfig(TerminalDefaults, frozen=True):
     """One `[[terminals]]`, with the defaults filled in. `base_url` is "" for a discovered terminal.
 
     `headers`: all headers for the terminal, from the defaults, the profile and its own section. `hash_encrypt`: the
-    section of the file.
+    section `[hash_encrypt]`.
     """
 
     serial: Annotated[str, Key(_serial)]

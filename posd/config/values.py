@@ -48,7 +48,7 @@ class ConfigProblem(msgspec.Struct, frozen=True):
 
 
 class ConfigError(Exception):
-    """Unusable configuration. `problems`: every problem, in the order of the file."""
+    """Error for an unusable configuration. `problems`: every problem, in the order of the file."""
 
     def __init__(self, problems: tuple[ConfigProblem, ...]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))

@@ -52,8 +52,8 @@ class Presence:
 
     Call `begin` before anything is recorded, `run` as a task, and `end` when the listener closes.
 
-    `path`: the touched file. `accepting`: returns whether terminals can connect. `now`: the wall clock. `elapsed` and
-    `awake`: monotonic seconds; `awake` stops while the machine is suspended.
+    `path`: file that is touched as a sign of life. `accepting`: returns whether terminals can connect. `now`: the wall
+    clock. `elapsed` and `awake`: monotonic seconds; `awake` stops while the machine is suspended.
     """
 
     store: Store

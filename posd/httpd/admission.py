@@ -28,7 +28,7 @@ from posd.httpd.allowance import Allowance
 
 #: Seconds for which an unproven connection keeps its place. A genuine terminal has sent its token by then.
 GRACE_SECONDS = 2.0
-#: Number of places of each known address. Terminals behind one address translation share them.
+#: Number of places of each known address. Terminals behind one address translation (NAT) share them.
 PLACES_OF_KNOWN = 64
 #: Number of places of each unknown address, and of all unknown addresses together. These places also limit the work for
 #: unknown addresses: this number of TLS handshakes in two seconds, about a millisecond each.
@@ -41,7 +41,7 @@ MAX_KNOWN = 512
 MAX_ADDRESSES = 1024
 #: Seconds between two reads of the addresses of the fleet.
 FLEET_SECONDS = 1.0
-#: Maximum number of addresses whose plain form is cached. Each connection of a flood needs the form of its address.
+#: Maximum number of addresses whose plain form is cached. Each connection of a flood needs that form.
 MAX_PLAIN = 1024
 #: Seconds between two log lines of the same kind during a flood.
 LINE_EVERY_SECONDS = 60.0

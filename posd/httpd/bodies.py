@@ -15,7 +15,7 @@ DRAIN_SECONDS = 2.0
 
 
 class BodyTooLarge(Exception):
-    """Body that exceeds the limit of its size."""
+    """Error for a body that is larger than its limit."""
 
 
 async def read(

@@ -97,7 +97,7 @@ log = structlog.get_logger("posd.web")
 
 
 class SlowReader(OSError):
-    """Client that does not read the data written to it."""
+    """Error for a client that does not read the data written to it."""
 
 
 class BoundedWriter(asyncio.StreamWriter):

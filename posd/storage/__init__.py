@@ -4,11 +4,11 @@
 
 
 class StoreError(Exception):
-    """Database that cannot be opened. The message has the reason and what to do."""
+    """Error for a database that cannot be opened. The message has the reason and what to do."""
 
 
 class UnusableFile(StoreError):
-    """File that is no backup or database of posd, or is damaged. The message has the reason and what to do."""
+    """Error for a file that is damaged, or no backup or database of posd. The message has the reason and advice."""
 
 
 class StorageUnavailable(Exception):

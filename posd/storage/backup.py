@@ -3,8 +3,7 @@
 The copy has the state of one moment. A separate connection reads the database in WAL mode, so that the writer does not
 wait. The copy is written under another name, checked, synced and renamed. An older file of that name stays until the
 new one is complete. The keys make the file a secret: mode 0600. A file whose name ends in .gz is compressed after the
-check (RFC 1952), to about a seventh of the size at 170 MB/s. A reader detects the compression from the content, under
-any name.
+check (RFC 1952), to about a seventh of the size at 170 MB/s. `unpacked` detects the compression from the content.
 
 A backup leaves enough free space on the database's disk for a week of payments.
 """
@@ -69,7 +68,7 @@ _ALLOW = (
 
 
 class BadTarget(Exception):
-    """Target to which no backup can be written. The message has the reason and what to do."""
+    """Error for a target to which no backup can be written. The message has the reason and what to do."""
 
 
 def _stopping() -> Problem:

@@ -33,7 +33,7 @@ _MIGRATIONS = Path(__file__).with_name("migrations")
 
 #: Seconds between two log lines about a running upgrade.
 TELL_SECONDS = 10.0
-#: SQLite operations between two checks of the time or of a stop. These operations take some milliseconds.
+#: Number of SQLite operations between two checks of the time or of a stop. These operations take some milliseconds.
 OPERATIONS_AT_A_TIME = 100_000
 
 #: Command for a damaged or lost database.

@@ -25,9 +25,9 @@ _MAGIC = b"SQLite format 3\0"
 _WAL_HEADER, _FRAME_HEADER = 32, 24
 _WAL_MAGIC = (0x377F0682, 0x377F0683)
 _TABLE_LEAF, _INDEX_LEAF, _INDEX_INTERIOR = 0x0D, 0x0A, 0x02
-#: Header bytes of a b-tree page, by its type (1.6).
+#: Type of a b-tree page -> size of its header in bytes (1.6).
 _TREE_HEADER = {_TABLE_LEAF: 8, _INDEX_LEAF: 8, _INDEX_INTERIOR: 12}
-#: Every type of a b-tree page, with the inner pages of tables (1.6).
+#: Every type of a b-tree page, including the inner pages of tables (1.6).
 _TREES = {*_TREE_HEADER, 0x05}
 _INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 

@@ -26,11 +26,11 @@ CURE = "give the matching pair in [webhooks] certificate and private_key, or mak
 
 
 class TlsError(Exception):
-    """Certificate or key that cannot be created or used. The message has the file, the reason and what to do."""
+    """Error for a certificate or key that cannot be created or used. The message has file, reason and advice."""
 
 
 class SubjectError(TlsError):
-    """Name or address that a certificate cannot have."""
+    """Error for a name or address that a certificate cannot have."""
 
 
 class TlsFiles(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ from posd.upkeep.restore_guard import not_in
 from posd.upkeep.salvage import salvage
 from posd.upkeep.takeover import TakenCounts, take_over, take_over_by_id
 
-#: Called with the present step, the completed amount, and the total (0 and 0 if unknown).
+#: Reports the progress: the present step, the completed amount, and the total (0 and 0 if unknown).
 Look = Callable[[str, int, int], None]
 
 

@@ -34,7 +34,7 @@ from posd.storage.changes import DatabaseIdentity, IdentityCause
 from posd.storage.marks import GoneBack, MissingRecords, Restored
 from posd.storage.store import Store
 
-#: Command after the operator's check.
+#: Command by which an operator confirms that a restore was checked.
 SEEN = "posd restore --seen --operator NAME"
 
 log = structlog.get_logger("posd.unseen")

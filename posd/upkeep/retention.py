@@ -85,9 +85,10 @@ Chain = tuple[tuple[Any, ...], RetentionReason | None]
 
 
 class PrunedTable(msgspec.Struct, frozen=True):
-    """Table that is scanned from the oldest record by time and id, with the removal of one chain.
+    """Table from which retention removes old records, chain by chain.
 
-    `chain_of`: called with the moment before which records are old, and the check for an open call of an id.
+    `index`: index of the scan, by time and id. `chain_of`: called with the database, an id, the moment before which
+    records are old, and the check for an open call of an id.
     """
 
     noun: str
@@ -242,7 +243,7 @@ PRINT_JOBS = PrunedTable("print jobs", "print_jobs", "print_job_id", "print_jobs
 
 
 class AgeLimit(msgspec.Struct, frozen=True):
-    """Limit of old records: created before a moment, and recorded before the first recent row (see `first_recent`).
+    """Condition of an old record: created before `before`, and recorded before the row `first_recent`.
 
     `doubtful`: periods of an untrusted clock. A record with a time in such a period may be new.
     """

@@ -68,7 +68,7 @@ def is_print_id(value: Value) -> bool:
     return isinstance(value, str) and is_print_job_id(value)
 
 
-#: Columns that identify a row as posd's.
+#: Column whose value shows that a row is posd's -> check of a value.
 IDENTITIES: Mapping[str, Callable[[Value], bool]] = {"client_transaction_id": is_id, "print_job_id": is_print_id}
 
 

@@ -57,7 +57,7 @@ _SERIAL = re.compile(r"[!-~]([ -~]{0,62}[!-~])?", re.ASCII)
 
 
 class InvalidIdList(UnusableFile):
-    """List that cannot be used. `lines`: descriptions of the first wrong lines."""
+    """Error for a list of ids that cannot be used. `lines`: descriptions of the first wrong lines."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))

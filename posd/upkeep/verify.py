@@ -47,7 +47,7 @@ CHUNK = 500
 
 Row = TypeVar("Row")
 
-#: Called with the present step, the completed amount, and the total (0 and 0 if unknown).
+#: Reports the progress: the present step, the completed amount, and the total (0 and 0 if unknown).
 Look = Callable[[str, int, int], None]
 
 #: One fault: (kind of `KINDS`, subject, finding).

@@ -251,10 +251,10 @@ class SimulatedTerminal:
 class Sandbox:
     """The daemon and a simulated terminal, as a context manager that removes both and their directory at the end.
 
-    `speed`: factor by which the terminal and its cardholder are faster than real. posd's own waits are divided by this
-    factor, but are at least `LEAST_WAIT_SECONDS`. With `patient` posd's waits keep their defaults. The configuration
-    has the terminal's address, unless `address_known` is False. `announce` announces the terminal over mDNS, on
-    loopback.
+    `speed`: factor by which the terminal and its cardholder are faster than real ones. posd's own waits are divided by
+    this factor, but are at least `LEAST_WAIT_SECONDS`. With `patient` posd's waits keep their defaults. The
+    configuration has the terminal's address, unless `address_known` is False. `announce` announces the terminal over
+    mDNS, on loopback.
     """
 
     def __init__(

@@ -51,8 +51,8 @@ PLANS: Sequence[tuple[str, str, Mapping[str, Decimal]]] = (
     ("declined", "decline", {"subtotal_iva": Decimal("0.2"), "iva": Decimal("0.1")}),
     ("canceled", "cancel-by-cardholder", {"subtotal_iva0": Decimal("10.10")}),
 )
-#: Factor by which the terminal is faster than real. A real payment takes 8 to 33 s (terminal API, Lifecycle). At this
-#: speed a payment takes 1 to 3 s.
+#: Factor by which the terminal is faster than a real one. A real payment takes 8 to 33 s (terminal API, Lifecycle). At
+#: this speed a payment takes 1 to 3 s.
 DEFAULT_SPEED = 10.0
 #: Longest time of a simulated payment at speed 1, in seconds, with a margin. If a payment takes longer, the demo fails.
 LONGEST_CHARGE_SECONDS = 60.0
@@ -60,7 +60,8 @@ LONGEST_CHARGE_SECONDS = 60.0
 CHARGE_MARGIN_SECONDS = 15.0
 #: Seconds between two checks that both processes run.
 CHECK_SECONDS = 0.5
-#: Time-out of discovery in seconds. It usually takes about two. After the time-out, multicast does not work here.
+#: Time-out of discovery in seconds. It usually takes about two. If it takes longer, multicast does not work on this
+#: machine.
 DISCOVERY_SECONDS = 6.0
 #: Number of characters of a line on paper, and prefix of the line on the screen.
 WIDTH = 32

@@ -90,7 +90,7 @@ class PrintProgress(Progress):
         self._status: str | None = None
 
     def show(self, update: Update) -> None:
-        """Write the text of one update of `follow_print_job`."""
+        """Write the text of one update."""
         if isinstance(update, Disconnected):
             self.away(update.reason)
         elif isinstance(update, CurrentState):

@@ -1,4 +1,4 @@
-"""Client library of posd for tills. It starts payments, never one twice, and waits for outcomes across restarts.
+"""Client library of posd for tills. It never starts a payment twice, and waits for outcomes across restarts.
 
     from posd.client import Paid, PaymentStore, Posd
 

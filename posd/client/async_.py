@@ -115,7 +115,7 @@ Answer: TypeAlias = Coroutine[Any, Any, T]
 class AsyncPayment(
     PaymentCalls[Answer[states.Transaction], Answer[states.Outcome[states.E]], Answer[bool]], Generic[states.E]
 ):
-    """Handle of a payment that was started, or perhaps was (see `PaymentCalls`)."""
+    """Handle of a payment that was, or may have been, started (see `PaymentCalls`)."""
 
     _posd: "AsyncPosd"
 
@@ -138,7 +138,7 @@ class AsyncPayment(
 
 
 class AsyncPrint(PrintCalls[Answer[states.PrintJob]]):
-    """Handle of a print job that was started, or perhaps was."""
+    """Handle of a print job that was, or may have been, started."""
 
 
 class AsyncPosd(

@@ -404,7 +404,7 @@ def _known(given: Mapping[str, object], names: type) -> dict[str, object]:
 
 
 class PaymentCalls(plans.Handle[states.Transaction], Generic[OneState, Ending, Known]):
-    """Calls of the handle of a payment that was started, or perhaps was.
+    """Calls of the handle of a payment that was, or may have been, started.
 
     If the till drops the handle, the payment continues. `transaction(id)` of the client returns a new handle. No call
     of a handle starts anything.
@@ -492,7 +492,7 @@ class PaymentCalls(plans.Handle[states.Transaction], Generic[OneState, Ending, K
 
 
 class PrintCalls(plans.Handle[states.PrintJob], Generic[OneState]):
-    """Calls of the handle of a print job that was started, or perhaps was."""
+    """Calls of the handle of a print job that was, or may have been, started."""
 
     def state(self) -> OneState:
         """Return the state of the job. Raise Problem. Raise Unreachable if posd is away or cannot read the state."""
@@ -518,7 +518,7 @@ def _look(handle: plans.Handle[plans.R], path: str, kind: type[plans.R]) -> Any:
 
 
 class Payment(PaymentCalls[states.Transaction, states.Outcome[states.E], bool], Generic[states.E]):
-    """Handle of a payment that was started, or perhaps was (see `PaymentCalls`)."""
+    """Handle of a payment that was, or may have been, started (see `PaymentCalls`)."""
 
     _posd: "Posd"
 
@@ -540,7 +540,7 @@ class Payment(PaymentCalls[states.Transaction, states.Outcome[states.E], bool], 
 
 
 class Print(PrintCalls[states.PrintJob]):
-    """Handle of a print job that was started, or perhaps was."""
+    """Handle of a print job that was, or may have been, started."""
 
 
 class Posd(

@@ -164,7 +164,7 @@ OUTCOME_ITEM = "outcome"
 NOTICE_ITEM = "notice"
 #: Name of the item with the state of a payment.
 STATE_ITEM = "state"
-#: Names of the items about the stream itself. These items are never changes.
+#: Names of items that are never changes.
 OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", NOTICE_ITEM, STATE_ITEM})
 #: Value of `after` for the beginning of the feed. From there, changes have a `place`, which detects an older copy of
 #: the database.
@@ -194,7 +194,7 @@ R = TypeVar("R", bound="DataclassInstance")
 
 
 class Handle(Generic[T]):
-    """Handle of a payment or print job that was started, or perhaps was.
+    """Handle of a payment or print job that was, or may have been, started.
 
     The handle has the id and the newest known state.
     """

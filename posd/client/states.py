@@ -120,8 +120,8 @@ class TerminalFailure:
 class Failure:
     """Reason of a failure, from the terminal's event.
 
-    Without an event posd sets the reason, with `type` "posd". `terminal`: then the error in the terminal's reply, or
-    None.
+    Without an event posd sets the reason, with `type` "posd". `terminal`: in that case the error in the terminal's
+    reply, or None.
     """
 
     type: str | None

@@ -370,8 +370,8 @@ _OTHERS = """
 SELECT i.number FROM incoming i JOIN posd.changes c USING (database_id, seq)
 WHERE c.change - 'outcome' <> i.change - 'outcome' ORDER BY 1
 """
-#: Ranges of changes that a relay reported as lost, without the changes that are stored here. They were sent earlier,
-#: when the feed still had them.
+#: Ranges of changes that a relay reported as lost, without the changes that are stored here. The stored ones were sent
+#: earlier, when the feed still had them.
 _LOST = """
 INSERT INTO posd.lost SELECT of.id, before + 1, seq - 1, of.reason FROM
   (SELECT %s::text AS id, %s::bigint AS first, %s::bigint AS last, %s::text AS reason) of,
@@ -385,9 +385,10 @@ WHERE seq > before + 1 ON CONFLICT DO NOTHING
 """
 _ASIDE = "INSERT INTO posd.unreadable VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
 
-#: State of each payment and print job with new changes. It is from the newest change, by `ordinal` of the database and
-#: number. The outcome is from the newest change that has one. A later change without an outcome in the same database
-#: removes it. In a later database such a change does not, because that database has lost the outcome.
+#: State of each payment and print job with new changes. The state is from the newest change: that with the highest
+#: `ordinal` of its database, and there with the highest number. The outcome is from the newest change that has one. A
+#: later change without an outcome in the same database removes it. In a later database such a change does not, because
+#: that database has lost the outcome.
 _NEWEST = """
 CREATE TEMPORARY TABLE newest ON COMMIT DROP AS
 WITH of_one AS (

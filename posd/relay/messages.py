@@ -70,7 +70,7 @@ class Previous(msgspec.Struct, frozen=True):
 
 
 class Begin(Message, frozen=True, kw_only=True, tag="begin"):
-    """Begin of a database in the lane's messages. Its changes begin with `first_seq`."""
+    """Message before the first change of a database. `first_seq`: number of that change."""
 
     first_seq: Seq
     previous: Previous | None

@@ -25,7 +25,8 @@ from posd.logs import output
 EXIT_DONE = 0
 EXIT_CONFIGURATION = 2
 #: Seconds before the work is cancelled again. A cancellation can be lost, because the clients of NATS and PostgreSQL
-#: use `asyncio.wait_for`. In Python 3.11 `wait_for` ignores it if a result arrives in the same turn of the event loop.
+#: use `asyncio.wait_for`. In Python 3.11 `wait_for` ignores a cancellation if a result arrives in the same turn of the
+#: event loop.
 AGAIN_SECONDS = 2.0
 
 

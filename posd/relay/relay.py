@@ -239,7 +239,7 @@ class Relay:
         while True:
             try:
                 return await self._follow(stream, forever)
-            # Another relay of this lane has published, or this relay has, without learning the result.
+            # Another relay of this lane has published a message, or this relay did not learn the result of its own.
             except SubjectMoved as error:
                 self.counts.overtaken_total += 1
                 log.info("relay.overtaken", detail=str(error))
@@ -279,7 +279,7 @@ class Relay:
         return sequence, position
 
     async def _from(self, seq: int, position: messages.Position | None) -> messages.Position | None:
-        """Return the position before change `seq`. Raise OperatorNeeded if the feed does not reach to it.
+        """Return the position before change `seq`. Raise OperatorNeeded if the feed ends before that change.
 
         If `position` is from a database that the feed does not know, return `position`.
         """
@@ -372,7 +372,7 @@ class Relay:
         """Record a published message."""
         self.counts.messages_total[messages.kind(message)] += 1
         self.counts.bytes_total += size
-        self.restart_at = None  # the last message has the position from here on
+        self.restart_at = None  # from here on, the last message contains the position
         match message:
             case messages.Begin(database_id=database_id, previous=previous):
                 self.begin = False

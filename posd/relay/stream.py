@@ -24,7 +24,7 @@ from posd.relay.messages import OperatorNeeded
 # The package `nkeys` is not used, because it brings a second, compiled implementation of Ed25519, as large as the
 # relay.
 
-#: Pattern of a part of the file: it is between lines of dashes (NATS, Decentralized JWT).
+#: Pattern of one part of the file, between two lines with dashes (NATS, Decentralized JWT).
 _PARTS = re.compile(r"-{3,} *BEGIN ([A-Z ]+?) *-{3,}\s*(\S+)\s*-{3,} *END \1 *-{3,}")
 #: A seed is base32 without padding: two bytes with the kind of key, the key, and two bytes of a checksum.
 _KIND_BYTES, _CHECKSUM_BYTES = 2, 2
@@ -97,8 +97,8 @@ class SubjectMoved(Exception):
 class NatsClient(Client):
     """Connection to one NATS server. A broken connection is not restored.
 
-    At an address with tls: this class refuses a server without TLS. The library's class would send the password
-    unencrypted.
+    If the address begins with `tls://`, this class refuses a server without TLS. The library's class would send the
+    password unencrypted.
     """
 
     def __init__(self) -> None:

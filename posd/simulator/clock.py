@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
-#: Turns of the event loop after which woken tasks have reached their next pause or network call. It needs only a few.
+#: Turns of the event loop after which woken tasks have reached their next pause or network call. A few turns are
+#: enough.
 _TURNS = 100
 
 

@@ -44,7 +44,7 @@ from posd.simulator.scenario import Certificate
 from posd.simulator.settings import Settings
 from posd.simulator.wire import SettingsError
 
-#: Time-out for the end of aborted connections, in seconds. They need milliseconds.
+#: Time-out for the end of aborted connections, in seconds. It takes only milliseconds.
 STOP_SECONDS = 0.5
 #: Seconds after which an idle connection is closed. Hypercorn also waits this long if the client has closed it.
 IDLE_SECONDS = 5
@@ -52,7 +52,7 @@ IDLE_SECONDS = 5
 HANDSHAKE_SECONDS = 15
 #: Key in the state of a request. Its value is the function that closes the connection without a response.
 HANG_UP = "hang_up"
-#: Connections waiting to be accepted.
+#: Maximum number of connections that wait to be accepted.
 BACKLOG = 128
 
 
@@ -548,7 +548,7 @@ class Switchboard:
         self._sender.start()
 
     def _listen(self) -> None:
-        """Start to listen and to announce, unless both run. Raise SettingsError."""
+        """Start to listen and to announce, unless the terminal already does. Raise SettingsError."""
         assert self._bound is not None  # noqa: S101 - it is bound at the start
         if self._listener is None:
             listener = Listener(self._app, self._contexts[self.certificate], clock_offset=self._settings.clock_offset)

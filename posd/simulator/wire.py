@@ -2,9 +2,9 @@
 
 Numbers are int or Decimal from the request to the event, and never float. Amounts are added exactly.
 
-An operation is one row. The names of the first four are from the terminal API. The wire names of post-tip, void and
-refund are not published, and are invented here. Only the path of the charge is published. The other paths are
-assumptions.
+Each operation is a row of `OPERATIONS`. The names of the first four are from the terminal API. The wire names of
+post-tip, void and refund are not published, and are invented here. Only the path of the charge is published. The other
+paths are assumptions.
 """
 
 from collections.abc import Callable, Mapping

@@ -139,7 +139,7 @@ def json_option(command: Command) -> Command:
 
 @contextmanager
 def connect(ctx: click.Context) -> Iterator[Api]:
-    """Connect to the local API: at --socket or POSD_SOCKET, else at `usual_socket`."""
+    """Connect to the local API: at --socket or POSD_SOCKET, else at the socket of `found_socket`."""
     given = context(ctx)
     for_people = given.output is not None and not given.output.as_json
     cashiers = language() if for_people and language() is Language.ES else None  # None: the daemon's default
@@ -148,10 +148,12 @@ def connect(ctx: click.Context) -> Iterator[Api]:
 
 
 def found_socket(given: Context) -> Path:
-    """Return the usual socket of the configuration. If that has an error about sockets, write the error to stderr.
+    """Return the usual socket of the configuration.
 
-    If the default file is missing or unreadable, do not write that. Store it in `given.unread`, for the error if the
-    daemon is unreachable too.
+    If the configuration has an error about sockets, write it to stderr.
+
+    If the default file is missing or unreadable, store the message in `given.unread` instead. It is shown if the daemon
+    is unreachable too.
     """
     file = Path(given.config_path)
     socket, why = usual_socket(file)

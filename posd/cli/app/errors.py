@@ -75,7 +75,7 @@ def explain(error: Exception, ctx: click.Context) -> Failure:
             return error
         case click.ClickException():
             choose(ctx)
-            message = shown(error.format_message().replace("\n\t", " "))  # click breaks lines in a choice
+            message = shown(error.format_message().replace("\n\t", " "))  # click puts each choice on a line
             lines = [message if output.as_json else translate(message)]
             if isinstance(error, click.UsageError) and error.ctx is not None and not output.as_json:
                 lines += [f"  {error.ctx.get_usage()}", f"  {error.ctx.command_path} --help"]
@@ -91,7 +91,7 @@ def explain(error: Exception, ctx: click.Context) -> Failure:
             return Failure(lines, ExitCode.UNREACHABLE, output)
         case Problem():
             lines, path = problem_lines(error), os.environ.get(SOCKET_VARIABLE)
-            if error.code == "forbidden" and path and context.socket_path == path:  # the variable names the till socket
+            if error.code == "forbidden" and path and context.socket_path == path:  # POSD_SOCKET is the till socket
                 lines.append(say("error", "variable", name=SOCKET_VARIABLE, path=path))
             if error.code in PROBLEMS:  # a newer posd may have other codes
                 lines.append(f"  {explained_by([error.code])}")
@@ -117,7 +117,7 @@ def problem_lines(problem: Problem) -> list[str]:
         detail = detail.replace(sent, typed)
     known = explained("problem", problem.code, detail)
     lines = [known]
-    if detail not in known:  # a translation does not have the facts of the daemon's text
+    if detail not in known:  # a translation lacks the facts of the daemon's text
         facts = {name: value for name, value in problem.extra.items() if name in FACTS and value}
         lines += [f"  {named(name)}: {in_words(inline(value))}" for name, value in facts.items()]
         lines.append(f"  {chosen('problem')[problem.code]['money']}")

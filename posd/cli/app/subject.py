@@ -129,7 +129,7 @@ class Progress(ABC):
         """Write the text of one update."""
 
     def show_open(self, document: Document) -> None:
-        """Write the present step, and new attentions."""
+        """Show the present step, and write new attentions."""
         self.now(self.subject.hint(document))
         news = [attention for attention in document["attention"] if attention["code"] not in self._attention]
         self._attention |= {attention["code"] for attention in news}
@@ -199,7 +199,7 @@ def show_missing_proof(output: Output, document: Document) -> None:
 def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) -> None:
     """Write the advice and commands of attentions. Attentions with the same code and advice are written together.
 
-    A mark is an attention's code, its advice, and the id of its payment or print job.
+    `marks`: code and advice of each attention, and the id of its payment or print job.
     """
     concerned: dict[tuple[str, Advice], list[str]] = {}
     for code, advice, identity in marks:
@@ -410,7 +410,7 @@ def _begin(
 ) -> Reply:
     """Start the payment or print job, and return the daemon's response.
 
-    If this call started nothing, raise Problem or Unreachable. If that is uncertain, exit with OPEN.
+    If this call started nothing, raise Problem or Unreachable. If it may have started something, exit with OPEN.
     """
     subject = progress.subject
     maybe = subject.say("may_run", draft)
@@ -441,8 +441,8 @@ def _tell_refused(progress: Progress, draft: Document, *, never_started: bool, s
 def _look(api: Api, progress: Progress, draft: Document) -> Reply:
     """Return the state before a wait. If posd is reachable but cannot tell the state, exit with OPEN.
 
-    Raise Problem if the payment or print job was never started, and Unreachable if posd is. If retention removed the
-    record, raise Failure with the exit code of the recorded end.
+    Raise Problem if the payment or print job was never started, and Unreachable if posd cannot be reached. If retention
+    removed the record, raise Failure with the exit code of the recorded end.
     """
     subject = progress.subject
     try:
@@ -513,7 +513,7 @@ def _finish(output: Output, subject: Subject, reply: Reply) -> NoReturn:
 
 #: Minimum number of typed characters of a UUID.
 LEAST = 4
-#: The same for commands that move money: more, so that a typing error does not find another payment.
+#: Minimum for commands that move money, so that a typing error does not find another payment.
 LEAST_FOR_MONEY = SHORT_ID
 #: Maximum number of ids that are listed if several begin with the typed characters.
 LISTED = 10

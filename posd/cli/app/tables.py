@@ -17,13 +17,13 @@ Lines: TypeAlias = str | Sequence[str]
 #: Cells of a row of a table.
 Cells: TypeAlias = Sequence[Lines]
 
-#: Characters of a short id.
+#: Number of characters of a short id.
 SHORT_ID = 8
-#: Spaces between two columns.
+#: Number of spaces between two columns.
 GAP = 2
-#: Widths up to which text is not broken between words: to keep ids whole, and to keep optional columns.
+#: Widths up to which text is not broken: EASY until ids are shortened, EASIER until optional columns are omitted.
 EASY, EASIER = 24, 48
-#: Minimum number of characters that stay of a shortened word.
+#: Minimum length of a shortened word, in characters.
 LEAST = 12
 
 
@@ -100,8 +100,8 @@ def short_ids(ids: Sequence[str]) -> list[str]:
 class TableColumn:
     """A column of a table.
 
-    `whole`: cells are not broken into lines, as others are between words. `right`: cells are right-aligned. `cut`: a
-    long word may lose its middle. `extra`: the column may be omitted. `floor`: minimum width.
+    `whole`: cells are never broken into lines; other cells may be, between words. `right`: cells are right-aligned.
+    `cut`: a long word may lose its middle. `extra`: the column may be omitted. `floor`: minimum width.
     """
 
     name: str

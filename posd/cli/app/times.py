@@ -60,7 +60,10 @@ def _zone(at: datetime) -> str:
 
 
 def short(at: datetime | str, *, milliseconds: bool = False, year: bool = False) -> str:
-    """Return date and time of day without the zone: 26 Nov 14:03:12. Another year, or with `year` any, is included."""
+    """Return date and time of day without the zone: 26 Nov 14:03:12.
+
+    The year is included if it is another one, or with `year`.
+    """
     moment = local(at)
     of_year = f" {moment.year}" if year or moment.year != (_year or datetime.now(moment.tzinfo).year) else ""
     return f"{moment:%d} {named(f'{moment:%b}')}{of_year} {clock(moment, milliseconds=milliseconds)}"

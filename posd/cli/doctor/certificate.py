@@ -124,7 +124,7 @@ def _names(shop: DoctorContext, leaf: CertificateInfo) -> Findings:
 
 
 def _hosts(shop: DoctorContext) -> tuple[str, ...]:
-    """Return all names and addresses of this machine, for a fleet without known terminals."""
+    """Return all names and addresses of this machine, for the case that no terminal's address is known."""
     wanted = certificates.wanted(shop.settings)
     return (*wanted.names, *wanted.addresses)
 
@@ -207,7 +207,7 @@ def _shown(shop: DoctorContext, subject: str, host: str, port: int, who: str) ->
     if found != expected:
         code, status = ("old", "warning" if told_before else "failure") if serving else ("stranger", "failure")
         return shop.tell(f"callback.{code}", subject, status, expected=expected, **given)
-    if told_before:  # no connect with trust, because posd would record its refusal as a terminal's
+    if told_before:  # no TLS check: posd would record its failure as a terminal's refusal
         return shop.tell("callback.wrong", subject, **given)
     client = tls_contexts.strict_client(shop.made.ca_certificate if shop.made else None, system=shop.made is None)
     if shop.made is None:  # trust the last certificate of the chain, as a terminal may

@@ -69,7 +69,7 @@ Findings = Iterator[CheckFinding]
 
 
 def texts() -> Mapping[str, Mapping[str, Any]]:
-    """Return the texts of the findings: check -> code -> text, or `means`, `do`, `commands` and more.
+    """Return the texts of the findings: check -> code -> text, or table with `means`, `do`, `commands` and more.
 
     findings.toml describes the prefixes of commands. The file of another language has only texts, which override the
     English ones.
@@ -323,7 +323,7 @@ def by_root() -> bool:
 
 
 def not_seen(shop: DoctorContext, error: OSError) -> str:
-    """Return the text why this user cannot read something: the file that denies access, or the error's own text."""
+    """Return why this user cannot read something: the file that denies access, or the error's own text."""
     return say("doctor", "closed", me=shop.me, file=error.filename) if error.filename else str(error.strerror)
 
 

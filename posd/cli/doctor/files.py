@@ -189,7 +189,7 @@ def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
     """
     with acting_as_owner(path):
         with path.open("rb"):
-            pass  # raises the reason, which SQLite would not report
+            pass  # `open` raises the system's reason, which SQLite would hide
         written = path.with_name(f"{path.name}-wal")
         shared = path.with_name(f"{path.name}-shm").exists() or (written.exists() and written.stat().st_size)
         how = "readonly_shm=1" if shared else "immutable=1"
@@ -264,7 +264,7 @@ def _directory(shop: DoctorContext) -> Findings:
 def to_write(shop: DoctorContext, key: str, path: Path, consequence: str, *, made: str = "0700") -> Findings:
     """Check whether posd can write its file or directory, or create it with the mode `made`.
 
-    `consequence`: text about the consequence. Raise PermissionError.
+    `consequence`: what happens if posd cannot, for the finding. Raise PermissionError.
     """
     if shop.service.read_only(path):
         yield shop.tell("files.unit_forbids", path, key=key, consequence=consequence)
@@ -370,7 +370,7 @@ def _secrets(shop: DoctorContext) -> Findings:
             yield shop.tell("files.secret_closed", path)
 
 
-#: Subject -> its check. The subject is named if this user may not read its files.
+#: Subject -> its check. A finding names the subject if this user may not read its files.
 PARTS: Mapping[str, Callable[[DoctorContext], Findings]] = {
     "state directory": _directory,
     "database": _database,

@@ -219,7 +219,9 @@ def root_again() -> None:
 
 
 def barrier(user: User, path: Path, *, write: bool = False) -> OSError | None:
-    """Return the error with which a user cannot read a file, or None. With `write`: cannot write or create it.
+    """Return the error with which a user cannot read a file, or None.
+
+    With `write`, test whether the user can write or create it.
 
     Nothing is created. The error names the file or directory that denies access.
     """

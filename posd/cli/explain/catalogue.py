@@ -32,7 +32,7 @@ class LogEvent(NamedTuple):
     """Texts about one log event.
 
     `says`: the line as a sentence, with {field}s. A part in [ ] is omitted if its field is missing. `do`: what to do,
-    or why nothing is to do. Each warning and error has this text.
+    or why there is nothing to do. Each warning and error has this text.
     """
 
     levels: tuple[str, ...]

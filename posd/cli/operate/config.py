@@ -181,7 +181,7 @@ def _show_problems(problems: Sequence[ConfigProblem]) -> None:
 
 
 def _show_editor(problems: Sequence[ConfigProblem]) -> None:
-    """Write for each file with a problem the command that opens it at the first one."""
+    """For each file with a problem, write the command that opens the file at its first problem."""
     for file, first in {problem.file: problem for problem in reversed(problems)}.items():
         line = [] if first.line is None else [f"+{first.line}"]
         aside().verbatim(shlex.join([*(["sudo"] if os.geteuid() else []), "editor", *line, file]))

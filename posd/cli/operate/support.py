@@ -367,7 +367,7 @@ def _log(machine: Machine) -> str:
 
 
 def _line(raw: bytes) -> dict[str, Any] | None:
-    """Return the allowed fields of a log line, or None if neither posd nor systemd, about posd, wrote it."""
+    """Return the allowed fields of a line of the log, or None if it is from neither posd nor systemd about posd."""
     line = read(raw)
     if line is None:
         text = raw.decode("utf-8", "replace")

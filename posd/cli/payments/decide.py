@@ -33,7 +33,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 #: and some may be before this one.
 RECONCILE_SECONDS = 180.0
 
-#: Types that a payment which a restore lost can have.
+#: Operation types, for a payment that a restore lost.
 TYPES = [kind.value for kind in OperationType]
 #: Results with which an operator can resolve a print job.
 PRINT_RESULTS = ("COMPLETED", "FAILED")
@@ -96,8 +96,8 @@ def _decide(
 ) -> Document:
     """Make the call of a decision after a confirmation. Return the changed record.
 
-    Raise Problem or Unreachable. If posd may have recorded the decision before Unreachable, write that. Exit with
-    NOT_DONE if the operator does not confirm.
+    Raise Problem or Unreachable. If posd may have read the call before Unreachable, first write that the decision may
+    be recorded. Exit with NOT_DONE if the operator does not confirm.
     """
     path = subject.path(identity)
     with connect(ctx) as api:
@@ -129,7 +129,7 @@ def _decide(
 
 
 def _agreed(look: Callable[[Output], None], question: str, word: str, signature: Signature) -> str:
-    """Ask for the missing note and for the confirmation of a decision, if someone can be asked. Return the note.
+    """Ask for the missing note and for the confirmation of a decision, if the user can be asked. Return the note.
 
     `look`: function that shows the payment or print job, and the meaning of the decision.
     """
@@ -182,7 +182,7 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
 
 
 def _not_the_terminal(api: Api, transaction: Document) -> str | None:
-    """Return the code of a text if the last search may not have reached the terminal, else None."""
+    """Return a code if the last search may not have reached the terminal, else None."""
     search = transaction["last_search"]
     if transaction["outcome"] is not None or search is None or search["result"] == "found":
         return None

@@ -50,7 +50,7 @@ class PaymentProgress(Progress):
         self._next_step = "wait"
 
     def show(self, update: Update) -> None:
-        """Write the text of one update of `follow`."""
+        """Write the text of one update."""
         match update:
             case Disconnected(reason):
                 self.away(reason)

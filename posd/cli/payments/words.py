@@ -58,7 +58,7 @@ class OperationWords(NamedTuple):
 def operation(kind: str | None) -> OperationWords:
     """Return the words of an operation type.
 
-    The type is None after the loss of a database, and unknown if posd is newer. For both there is a row.
+    The type is None after the loss of a database, and unknown if posd is newer. Such types have general words.
     """
     rows = chosen("operation")
     return OperationWords(**rows.get(str(kind), rows["unknown"]))

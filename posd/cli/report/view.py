@@ -111,7 +111,7 @@ class ReportView:
 
     @property
     def several(self) -> bool:
-        """Whether each sum needs its currency."""
+        """Whether the report has several currencies."""
         return len(self["by_currency"]) > 1
 
     def section(self, *names: str) -> Sequence[Row]:
@@ -125,7 +125,7 @@ class ReportView:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Comparison of the total of --expect, from the terminal, with posd's. `currency` "": the only one."""
+    """Comparison of the terminal's total (--expect) with posd's. `currency`: "" for the only currency."""
 
     expected: Decimal
     counted: Decimal

@@ -97,7 +97,7 @@ def shift_lines(report: ReportView) -> list[str]:
 
 
 def comparison(found: Comparison) -> str:
-    """Return the text whether the terminal's total is equal."""
+    """Return the sentence that says whether the terminal's total is equal."""
     name = "equal" if found.equal else "terminal_more" if found.difference > 0 else "terminal_less"
     sums = {"expected": found.expected, "counted": found.counted, "difference": abs(found.difference)}
     of = f" {found.currency}" if found.currency else ""
@@ -135,7 +135,7 @@ def advice(code: str, row: Row) -> Advice:
 
 
 def in_totals(row: Row) -> str:
-    """Return the text whether the amount of a payment is in the totals."""
+    """Return the text that says whether the amount of a payment is in the totals."""
     return said("in_totals" if row["section"] == "counted" else "not_in_totals")
 
 
@@ -150,7 +150,7 @@ def clock_mark(report: ReportView) -> str:
 
 
 def open_line(report: ReportView) -> str:
-    """Return the line about payments that may belong into the totals but are not there, or ""."""
+    """Return the line about payments that may belong in the totals but are not there, or ""."""
     items = [row for row in report.marked("in_question") if row["section"] != "counted"]
     if not items:
         return ""

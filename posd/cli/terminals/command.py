@@ -47,7 +47,7 @@ def terminal_row(terminal: Mapping[str, Any], word: Callable[[str], str] = str) 
 
 
 def why(terminal: Mapping[str, Any]) -> list[str]:
-    """Return the texts why a terminal is unreachable, and where else its serial is announced."""
+    """Return the reasons why a terminal is unreachable, and the other addresses at which its serial is announced."""
     words = [terminal["reason"]] if terminal.get("reason") else []
     for claim in terminal.get("claims") or []:
         if not claim["same_device"]:

@@ -117,7 +117,7 @@ def _go(ctx: click.Context, walk: "_CommissionRun", given: Mapping[str, Any]) ->
 
 
 def _row(seen: proofs.WalkProofs, part: str, lack: str) -> tuple[str, str, str]:
-    """Return the row of a part: whether it is proven, and what is missing. `lack`: code of that, or ""."""
+    """Return the row of a part: whether it is proven, and what is missing. `lack`: code of what is missing, or ""."""
     if not lack:
         return part, named("yes"), "-"
     about = next((item.identity for item in seen.payments if not item.acknowledged), "")

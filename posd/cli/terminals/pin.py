@@ -55,7 +55,7 @@ class PinAddress:
 
     @property
     def host(self) -> str:
-        """The host. An IPv6 address has no brackets, but its scope."""
+        """The host. An IPv6 address is without brackets and with its scope."""
         return unquote(urlsplit(self.base_url).hostname or "")
 
     @property

@@ -39,7 +39,7 @@ FRAME_SECONDS = 0.25
 MESSAGE_SECONDS = 20.0
 #: Longest time of the exit, in seconds.
 EXIT_SECONDS = 5.0
-#: (Minimum lines of the screen, maximum lines of advice). The first pair that fits the screen counts.
+#: Pairs of minimum lines of the screen and maximum lines of advice. The first pair that fits counts.
 BELOW_LINES = ((30, 8), (24, 4), (16, 3))
 #: Minimum number of lines of a screen that shows the rates.
 RATES_FROM = 12
@@ -184,7 +184,7 @@ class Watch(App[None]):
         self.state = WatchState(shop)
         self.source = Source(socket, self.state, self.call_later)
         self._message, self._message_until = Text(), 0.0
-        #: Payment that the question on the bottom line, whether to abort, is about.
+        #: Payment in the question on the bottom line, which asks whether to abort it.
         self._asked: Row | None = None
         #: Whether a key was pressed. Until then the most urgent row of all lists is selected.
         self._is_used = False

@@ -96,7 +96,7 @@ def test_each_kind_of_evidence_makes_the_clock_untrusted(case: Case) -> None:
         assert f"{case.reading.wall:%Y-%m-%d %H:%M:%S} UTC" in words
 
 
-def test_every_doubt_has_a_text_and_a_source_ends_all_but_two() -> None:
+def test_every_doubt_has_a_text_and_a_time_source_ends_all_but_two() -> None:
     assert set(rules.WORDS) == set(Doubt)
     assert set(Doubt) - ENDED_BY_WITNESS == {Doubt.BEFORE_BUILD, Doubt.BEHIND}
 

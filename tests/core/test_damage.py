@@ -76,7 +76,7 @@ def _was_json(data: bytes) -> bool:
 
 
 def test_one_damaged_byte_of_an_approval_leaves_it_approved_or_searched_for(tell: Callable[[str], None]) -> None:
-    """Each byte has about forty replacements. An event that is not approved is quarantined or has an unknown state.
+    """Each byte has about forty replacements. An approval that does not count is quarantined or has an unknown state.
 
     posd searches at once in both cases (`Reconciler`). The payment never gets another outcome or another reference.
     """

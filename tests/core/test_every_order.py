@@ -123,7 +123,7 @@ CORE = Core(starting(), hold)
 
 
 def timeless(outcome: Outcome | None, path: Path) -> Outcome:
-    """Return the facts of an outcome about the payment.
+    """Return an outcome without its time, its evidence and the outcome that it supersedes.
 
     The event of a cancellation has no reading type (terminal API, Lifecycle). The reading type is known if an earlier
     event had a reading type.

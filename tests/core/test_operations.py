@@ -32,7 +32,7 @@ def test_every_type_has_a_row_and_a_path_in_the_profile() -> None:
 def test_every_type_is_in_the_client_the_simulator_both_languages_and_the_vectors_of_counting(
     kind: OperationType,
 ) -> None:
-    """posd and head office's SQL count the vectors. The SQL would omit an unknown type without an error."""
+    """The vectors test posd and head office's SQL, which would omit an unknown type without an error."""
     method = kind.replace("-", "_")
     assert hasattr(Posd, method)
     assert hasattr(AsyncPosd, method)

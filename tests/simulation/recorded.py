@@ -27,7 +27,7 @@ Kind = Literal["write", "sync", "truncate", "rename", "unlink"]
 
 SHARED_MEMORY = "-shm"
 
-#: Size of the disk, as statvfs reports it, in bytes.
+#: Sizes that statvfs reports, in bytes: a block, the disk, and its free space.
 BLOCK = 4096
 DISK_BYTES = 16 << 30
 FREE_BYTES = 8 << 30

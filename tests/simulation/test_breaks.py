@@ -1,4 +1,4 @@
-"""The simulation finds deliberate faults. A run of the whole table takes long, so an operator starts it by hand."""
+"""The simulation finds deliberate faults. A run of the whole table takes long, so it is started by hand."""
 
 import subprocess
 import sys

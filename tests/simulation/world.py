@@ -195,7 +195,7 @@ class World:
         return max(self._free_since.get("", 0.0), self._free_since.get(serial, 0.0))
 
     def _hold_up(self, fault: Fault, change: int) -> None:
-        """Count the begin (1) or the end (-1) of a fault during which posd cannot work or call."""
+        """Count the beginning (1) or the end (-1) of a fault during which posd cannot work or call."""
         if fault.kind in HOLDS_UP:
             who = ""
         elif fault.kind in HOLDS_UP_ONE:

@@ -209,7 +209,7 @@ def terminal_at(speed: float) -> Any:
     return made
 
 
-#: Scenario of the terminal, unless a test gives another scenario.
+#: Till with a terminal of ordinary test speed.
 till = terminal_at(SPEED)
 #: Terminal for many payments one after the other. A payment takes some 10 ms.
 quick_till = terminal_at(QUICK_SPEED)

@@ -93,7 +93,7 @@ ANSWERS = {
 
 
 def read(*pieces: bytes) -> HttpAnswer:
-    """Parse pieces, and the end of the connection. Return the response. Raise Broken."""
+    """Parse pieces, and the end of the connection. Return the response. Raise CallFailed."""
     reader = AnswerReader()
     try:
         for piece in pieces:

@@ -3,7 +3,7 @@
 python -m tests.store.released [FILE]
 
 Run this command with the older code before you add a migration. The command makes payments and print jobs in every
-phase and with every end. Some records need a person, and some have refused callbacks.
+phase and with every end. Some records need an operator, and some have refused callbacks.
 """
 
 import asyncio

@@ -33,7 +33,8 @@ from posd.upkeep.known_ca import REMEDY, STEPS, KnownCa
 CHECK_SECONDS = 60.0
 #: Seconds to the next attempt after a renewal that failed or did not help.
 RENEWAL_PAUSE_SECONDS = 3600.0
-#: Seconds to the next attempt after a renewal that helped. An address that changes often must not occupy the machine.
+#: Seconds to the next attempt after a renewal that helped. Without the pause, an address that changes often would cause
+#: renewals without end.
 HELPED_PAUSE_SECONDS = 10.0
 #: Time-out of a renewal, in seconds. A renewal takes about one second.
 RENEWAL_SECONDS = 120.0

@@ -10,7 +10,7 @@ import signal
 from collections import Counter
 
 # Each line lists the points of one action. Payments: start, event, abort, search, recorded silence or proof, operator's
-# decision. Print jobs: start, webhook, poll, recovery. Then replies to a till, and the recovery of payments. Storage:
+# decision. Print jobs: start, webhook, poll, recovery. Others: replies to a till, recovery of payments. Storage:
 # backup, restore up to the new file, replacement of a file, retention, each COMMIT.
 _POINTS = """
 start.before_intent start.intended start.before_send start.written start.replied start.concluded

@@ -351,7 +351,7 @@ def _fault(scope: Any) -> Problem:
 async def _finished(response: Response, held: InFlight) -> Response:
     """Return a response without callback tokens, after counting its bytes as unread.
 
-    A streamed response contains no tokens, or is a backup. It is counted with the size of one piece.
+    A streamed response contains no tokens, or is a backup, and counts as one piece.
     """
     if type(response) is StreamingResponse:
         held.take_answer(LIST_PIECE_BYTES)

@@ -100,7 +100,8 @@ class Stretch(msgspec.Struct, frozen=True):
         """Yield ranges of times. A record with a time in such a range may be newer than that time.
 
         Yield nothing if the period ended before `before`. `kept`: how long records are kept. If the clock was set ahead
-        at the end, it was slow before, for an unknown time. Then all kept times before the period are in such a range.
+        at the end of the period, it was slow before the period too, for an unknown time. Then all kept times before the
+        period are in such a range.
         """
         if self.until is not None and self.until < before:
             return

@@ -47,7 +47,7 @@ class Kernel(StrEnum):
 
     SYNCHRONISED = "synchronised"
     UNSYNCHRONISED = "unsynchronised"
-    UNKNOWN = "unknown"  # the state cannot be read here
+    UNKNOWN = "unknown"  # the state cannot be read on this machine
 
 
 class Doubt(StrEnum):

@@ -192,7 +192,7 @@ def _terminals(document: dict[str, Any]) -> Sequence[Any]:
 
 
 def _own_key(layer: Layer, key: str) -> str | None:
-    """Convert a key of the merged files to the key in one file, or None for a terminal of another file."""
+    """Return the key in one file for a key of the merged files, or None for a terminal of another file."""
     found = re.match(rf"{TERMINALS}\[([0-9]+)\]", key)
     if found is None:
         return key

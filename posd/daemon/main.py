@@ -65,7 +65,8 @@ from posd.upkeep.retention import Retention
 
 #: A stop waits this long (s) for calls to terminals. The whole stop takes less than 3 seconds.
 CALL_GRACE_SECONDS = 1.0
-#: Before that, a stop waits this long (s) for print jobs that are being sent. Queued print jobs are not sent.
+#: Before the calls to terminals, a stop waits this long (s) for print jobs that are being sent. Queued print jobs are
+#: not sent.
 PRINT_GRACE_SECONDS = 0.5
 #: At its end, a stop waits this long (s) for open requests.
 REQUEST_GRACE_SECONDS = 0.8

@@ -30,8 +30,8 @@ from posd.httpd.allowance import Allowance
 GRACE_SECONDS = 2.0
 #: Number of places of each known address. Terminals behind one address translation (NAT) share them.
 PLACES_OF_KNOWN = 64
-#: Number of places of each unknown address, and of all unknown addresses together. These places also limit the work for
-#: unknown addresses: this number of TLS handshakes in two seconds, about a millisecond each.
+#: Number of places of each unknown address, and of all unknown addresses together. So unknown addresses cause at most
+#: one TLS handshake for each place in two seconds. A handshake takes about a millisecond.
 PLACES_OF_STRANGER = 16
 PLACES_OF_STRANGERS = 64
 #: Seconds for which an address is known after a callback about an open payment, and maximum number of such addresses.

@@ -67,7 +67,7 @@ class CertificateInfo(msgspec.Struct, frozen=True):
 
     @property
     def next_ca_from(self) -> datetime:
-        """Time from which the next CA signs. A later certificate of this CA would have to be renewed at once."""
+        """Time from which the next CA signs, because a certificate of this CA would have to be renewed at once."""
         return self.not_after - timedelta(days=RENEWAL_DAYS)
 
 

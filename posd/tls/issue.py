@@ -366,9 +366,9 @@ def renew(
     """Create a new server certificate with the same key, for the present names of this machine.
 
     The names from `init` are kept. Only one file of the served pair is replaced, so that no reader sees a mismatched
-    pair. Near the end of the CA, or with `new_ca`, the next CA is created. At the end, or with `end_old_ca`, the next
-    CA signs. `called`: names by which terminals call this machine, which a new CA may also sign.
-    Blocking. Raise TlsError.
+    pair. Near the end of the CA, or with `new_ca`, the next CA is created. At the end of the CA, or with `end_old_ca`,
+    the next CA signs. `called`: names by which terminals call this machine, which a new CA may also sign. Blocking.
+    Raise TlsError.
     """
     made = files_in(directory)
     if not there(made.certificate) and not there(made.ca_certificate):

@@ -8,7 +8,7 @@ oldest remaining records.
 The scan for old records reads an index, from the oldest record on. A removal checks again inside its commit, because a
 till may have derived another payment since the scan. A removal takes few records at a time, because it runs between
 payments. The commit that removes a payment records its id. The feed has no index by subject, so its lines are removed
-afterwards. After a power cut between both removals, the next run removes the lines.
+afterwards. After a power cut between the two removals, the next run removes the lines.
 """
 
 import asyncio
@@ -302,7 +302,7 @@ SELECT c.seq, c.at, t.rowid IS NULL AND j.rowid IS NULL
 
 
 def lines(db: sqlite3.Connection, after: int, before: str, limit: int) -> FeedSpan:
-    """Return, of the lines of the feed after the number `after`, those whose record was removed."""
+    """Return a part of the feed after the number `after`, with the lines whose record was removed."""
     rows = db.execute(_FEED, (after, limit)).fetchall()
     gone = [seq for seq, _, removed in rows if removed]
     return rows[-1][0] if rows else None, gone, sum(at >= before for _, at, _ in rows)
@@ -346,7 +346,7 @@ log = structlog.get_logger("posd.retention")
 
 
 class Removed(msgspec.Struct):
-    """Number of records that were removed, or would be removed by a dry run."""
+    """Number of records that were removed, or in a dry run the number that a real run would remove."""
 
     transactions: Annotated[int, Meta(description="payments")] = 0
     print_jobs: Annotated[int, Meta(description="print jobs")] = 0

@@ -76,8 +76,8 @@ UNKNOWN_ID: Mapping[str, Any] = {
     "records_missing_from": Annotated[
         Moment | None,
         Meta(
-            description="a restore may have lost what was started after this moment; null: all that was started before "
-            "`records_missing_until`"
+            description="what was started after this moment may be lost, by a restore; null: everything before "
+            "`records_missing_until` may be lost"
         ),
     ],
     "records_missing_until": Annotated[

@@ -63,7 +63,7 @@ class Confirmation(msgspec.Struct, frozen=True):
     note: Annotated[str, Meta(description="the reason, empty if none was given")]
     uid: Annotated[int | None, Meta(description="user id of the calling process, null if not known")]
     doubt: Annotated[str, Meta(description="why posd did not trust the clock, empty if it did")]
-    highest_before: Annotated[Moment | None, Meta(description="the highest trusted time before")]
+    highest_before: Annotated[Moment | None, Meta(description="the highest trusted time before the confirmation")]
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class Stretch(msgspec.Struct, frozen=True):
     said_from: Annotated[Moment | None, Meta(description="the earliest time that the clock showed meanwhile")] = None
     said_to: Annotated[
         Moment | None,
-        Meta(description="the latest time that the clock showed meanwhile, up to 15 minutes too early"),
+        Meta(description="the latest time that the clock showed meanwhile, at most 15 minutes too early"),
     ] = None
     set_ahead: Annotated[
         bool, Meta(description="whether the clock was set ahead at the end; it was then slow even before `since`")

@@ -255,8 +255,8 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
         Exact | None,
         Meta(description="its amount in totals: negative if money was given back, null if no money moved"),
     ]
-    transaction_reference: Annotated[str | None, Meta(description="the acquirer's")]
-    ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
+    transaction_reference: Annotated[str | None, Meta(description="the acquirer's reference")]
+    ticket_number: Annotated[str | None, Meta(description="the acquirer's ticket number")]
     reversal: Annotated[str | None, Meta(description="of an approved void or refund, as in the outcome")]
     created_at: Annotated[Moment, Meta(description="time of the till's request")]
     occurred_at: Annotated[

@@ -57,7 +57,7 @@ class TransactionPage(msgspec.Struct, frozen=True):
     next_cursor: Annotated[str | None, Meta(description="`cursor` of the next page, null on the last one")]
     totals: Annotated[
         list[Totals] | msgspec.UnsetType,
-        Meta(description="with `totals=true`: over all payments that fit the filters, on each page"),
+        Meta(description="with `totals=true`: totals of all payments that match, on each page"),
     ] = msgspec.UNSET
 
 

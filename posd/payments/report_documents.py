@@ -83,8 +83,8 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
     parts: Annotated[dict[str, Exact], Meta(description="the parts of the amount by name, as the till sent them")]
     currency: Annotated[str | None, Meta(description="as in the terminal's final event")]
     brand: Annotated[str | None, Meta(description="brand of the card; for a void or tip, that of its original")]
-    transaction_reference: Annotated[str | None, Meta(description="the acquirer's")]
-    ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
+    transaction_reference: Annotated[str | None, Meta(description="the acquirer's reference")]
+    ticket_number: Annotated[str | None, Meta(description="the acquirer's ticket number")]
     authorization_code: Annotated[str | None, Meta(description="authorization code of the issuer")]
     failure: Annotated[str | None, Meta(description="why it was not approved, in words")]
     sale: Sale
@@ -134,7 +134,7 @@ class ReportSum(msgspec.Struct, frozen=True, kw_only=True):
     currency: Currency
     terminal: Annotated[str | UnsetType, Meta(description="serial number, if sums are by terminal")] = UNSET
     type: Annotated[str | UnsetType, Meta(description="`kind` of the payments, if sums are by kind")] = UNSET
-    of: Annotated[Of | UnsetType | None, Meta(description="money or a reservation, if sums are by type")] = UNSET
+    of: Annotated[Of | UnsetType | None, Meta(description="money or a reservation, if sums are by kind")] = UNSET
     brand: Annotated[str | UnsetType | None, Meta(description="brand of the card, if sums are by brand")] = UNSET
     day: Annotated[str | UnsetType, Meta(description="YYYY-MM-DD, if sums are by day")] = UNSET
     hour: Annotated[str | UnsetType, Meta(description="two digits, if sums are by hour")] = UNSET

@@ -44,8 +44,8 @@ class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
     phase: Annotated[
         Phase, Meta(description="posd's own view; `in_doubt`: posd cannot tell whether the terminal has it")
     ]
-    error_code: Annotated[str | None, Meta(description="the terminal's, if `FAILED`")]
-    error_message: Annotated[str | None, Meta(description="the terminal's, if `FAILED`")]
+    error_code: Annotated[str | None, Meta(description="the terminal's code, if `FAILED`")]
+    error_message: Annotated[str | None, Meta(description="the terminal's message, if `FAILED`")]
     reason: Annotated[str | None, Meta(description="why the job was not accepted; else null")]
     terminal_job_id: Annotated[str | None, Meta(description="the terminal's own id of the job, if it differs")]
     created_at: Annotated[Moment, Meta(description="time of the till's request")]
@@ -83,8 +83,8 @@ class WebhookLine(Line, frozen=True, kw_only=True):
 
     kind: Literal["webhook"] = "webhook"
     status: Annotated[str, Meta(description="the state in the webhook, known or not")]
-    error_code: Annotated[str | None, Meta(description="the terminal's, if `FAILED`")]
-    error_message: Annotated[str | None, Meta(description="the terminal's, if `FAILED`")]
+    error_code: Annotated[str | None, Meta(description="the terminal's code, if `FAILED`")]
+    error_message: Annotated[str | None, Meta(description="the terminal's message, if `FAILED`")]
     body: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the webhook as received, tokens redacted")]
 
 
@@ -93,8 +93,8 @@ class PollLine(Line, frozen=True, kw_only=True):
 
     kind: Literal["poll"] = "poll"
     status: Annotated[str, Meta(description="the state in the reply, known or not")]
-    error_code: Annotated[str | None, Meta(description="the terminal's, if `FAILED`")]
-    error_message: Annotated[str | None, Meta(description="the terminal's, if `FAILED`")]
+    error_code: Annotated[str | None, Meta(description="the terminal's code, if `FAILED`")]
+    error_message: Annotated[str | None, Meta(description="the terminal's message, if `FAILED`")]
 
 
 class UnansweredPollLine(Line, frozen=True, kw_only=True):

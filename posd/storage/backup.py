@@ -82,7 +82,7 @@ class Written(msgspec.Struct, frozen=True):
     bytes: Annotated[int, Meta(description="its size")]
     transactions: Annotated[int, Meta(description="number of payments in it")]
     at: Annotated[Moment, Meta(description="time of the backup")]
-    synced: Annotated[bool, Meta(description="false: a power cut now could remove the file")]
+    synced: Annotated[bool, Meta(description="`false`: a power cut soon afterwards could remove the file")]
 
 
 class Contents(msgspec.Struct, frozen=True):

@@ -101,7 +101,7 @@ def _show_report(output: Output, report: checking.VerifyReport) -> None:
     metavar="FILE",
     help="Take over the unknown payments of this list (- is standard input).",
 )
-@click.option("--seen", is_flag=True, help="Confirm that you have checked the payments in question; posd runs.")
+@click.option("--seen", is_flag=True, help="Confirm that you have checked the payments in question; posd must run.")
 @click.option(
     "--new-callback-key", is_flag=True, help="Make a new callback key in place of a lost one, while posd is stopped."
 )

@@ -54,7 +54,7 @@ _MAX_DOUBLINGS = 16
 
 
 class TransactionWatch(msgspec.Struct, frozen=True):
-    """Data about one transaction. Times are seconds of the monotonic clock."""
+    """Data for the plan of the searches for one transaction. Times are seconds of the monotonic clock."""
 
     terminal: str
     phase: Phase

@@ -34,7 +34,7 @@ _MAX_DOUBLINGS = 24
 
 
 class PollPlan(msgspec.Struct, frozen=True):
-    """Data about one open job. Times are seconds of the monotonic clock.
+    """Data for the plan of the polls of one open job. Times are seconds of the monotonic clock.
 
     `poll_at`: time of the next poll, `NEVER` while a poll runs. `stuck_at`: time from which the job is stuck.
     `accepted`: whether the terminal certainly has the job. `told`: whether the job was reported as stuck. `asked_at`:

@@ -251,7 +251,7 @@ def profile_version(terminal: "TerminalConfig", table: Table) -> str:
 
     These are the rows of the profile (without `confirmed`, which is an operator's statement too), the access mode, the
     names of the headers, the authentication of calls and webhooks, and the units of amounts. In the cloud the
-    address of the service is one of them. On this network the address is not, because a terminal can move.
+    address of the service is one of them. On this network the address does not count, because a terminal can move.
     """
     cloud = terminal.access_mode == "cloud"
     rows = {name: msgspec.structs.asdict(row) | {"confirmed": None} for name, row in table.items()}

@@ -331,7 +331,7 @@ async def renew(config_file: Path) -> str:
 
 
 def _new_ca_from(pair: CertificatePair) -> datetime | None:
-    """Publish the CA for all users. Return the time at which a waiting CA begins to sign, or None. Blocking."""
+    """Publish the CA for all users. Return the time at which a waiting CA begins to sign, or None."""
     if pair.own is not None:
         with suppress(OSError, LookupError, TlsError):  # the CA cannot be read; `posd tls status` reports this
             publish_ca(*pair.own)

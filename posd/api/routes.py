@@ -23,7 +23,7 @@ from posd.storage.backup import Rotated, Written
 from posd.terminals.documents import Terminal
 from posd.upkeep.retention import Report
 
-# Calls for operators only (`ALL` marks them so): quarantine, reprocessing, backup, restore, prune.
+# Calls for operators only: quarantine, reprocessing, backup, restore, prune. `ALL` marks them as admin calls.
 
 STORED = ("storage_unavailable",)
 #: Parameter of the calls that show terminals.

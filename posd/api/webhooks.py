@@ -107,7 +107,7 @@ class BodyBudget:
     def reserve(self, subject: str) -> Iterator[Callable[[int], None]]:
         """Reserve the share of one body for the block.
 
-        Yield a function that reserves room for a number of further bytes. It raises BodyBudgetFull.
+        Yield a function that reserves room for a number of further bytes, or raises BodyBudgetFull.
         """
         free, taken = SMALL_BYTES, 0
         if not self.bodies.try_take(subject):  # this subject has no further bodies with uncounted bytes

@@ -43,8 +43,8 @@ class Operation(NamedTuple):
 
     `originals`: types from which it can derive; empty if it begins a chain and has no reference.
     `takes_newest`: whether it is sent with the reference of the original's newest approved re-authorization.
-    `ended_by`: types. After an approved operation of such a type on the same original, this one is never started.
-    `repeats`: types. After an approved operation of such a type on the same original, this one needs `additional`.
+    `ended_by`: after an approved operation of one of these types on the same original, this one is never started.
+    `repeats`: after an approved operation of one of these types on the same original, this one needs `additional`.
     Source: local API, Chains.
 
     `compares`: whether the authorized amount must equal the requested amount.

@@ -25,7 +25,7 @@ SOON, LATER = 2, 60
 def _unusable(word: str, status: int, en: str = "", es: str = "") -> tuple[str, int, Keeps, bool, None, Text]:
     """Return the row of a body that is kept in quarantine.
 
-    Without texts, the code that refuses the body has the reason.
+    Without texts, the code that refuses the body provides the reason.
     """
     return (word, status, "quarantine", True, None, Text(en, es))
 
@@ -42,7 +42,7 @@ class CallbackResult(Enum):
     REMOVED = ("removed", 200)  # retention has removed the record, and the callback agrees with its stored result
     CONTRADICTS_REMOVED = ("contradicts_removed", 200, "quarantine")
     # The body is no event or print webhook.
-    NOT_JSON = _unusable("not_json", 400)  # the reader of JSON has the reason
+    NOT_JSON = _unusable("not_json", 400)  # the parser of JSON provides the reason
     NO_OBJECT = _unusable("no_object", 400, "it is not a JSON object", "no es un objeto JSON")
     TWO_VALUES = _unusable(
         "two_values",
@@ -80,7 +80,7 @@ class CallbackResult(Enum):
         "terminal.serial_number cannot be read, and this payment is not known here",
         "terminal.serial_number no se puede leer, y aquí no se conoce este pago",
     )
-    UNSIGNED = _unusable("unsigned", 403)  # the check of the signature has the reason
+    UNSIGNED = _unusable("unsigned", 403)  # the check of the signature provides the reason
     OTHER_MERCHANT = _unusable(
         "other_merchant",
         403,

@@ -73,7 +73,7 @@ def load(path: Path, *, check_files: bool = True) -> Config:
 def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tuple[ConfigProblem, ...]]:
     """Read the files as `load` does. Return the usable part and every problem.
 
-    The default replaces an unusable value. The configuration is None if no file can be read. Blocking.
+    The default replaces an unusable value. The configuration is None if no file can be read. The call blocks.
     """
     try:
         reading, config = _read(read_all(path), check_files)

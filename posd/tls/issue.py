@@ -333,7 +333,7 @@ def init(
 
     An existing CA is kept, because the terminals trust it. With `overwrite` a new CA is created, and every terminal
     then needs the new `ca.crt`. `given`: names that the operator chose (default: all of them), which renewals keep. The
-    directory has mode 0700, and keys have 0600. Each file is written atomically. Blocking. Raise TlsError.
+    directory has mode 0700, and keys have 0600. Each file is written atomically. The call blocks. Raise TlsError.
     """
     subjects = Subjects(tuple(names), tuple(addresses))
     _check_subjects(subjects)
@@ -367,8 +367,8 @@ def renew(
 
     The names from `init` are kept. Only one file of the served pair is replaced, so that no reader sees a mismatched
     pair. Near the end of the CA, or with `new_ca`, the next CA is created. At the end of the CA, or with `end_old_ca`,
-    the next CA signs. `called`: names by which terminals call this machine, which a new CA may also sign. Blocking.
-    Raise TlsError.
+    the next CA signs. `called`: names by which terminals call this machine, which a new CA may also sign. The call
+    blocks. Raise TlsError.
     """
     made = files_in(directory)
     if not there(made.certificate) and not there(made.ca_certificate):

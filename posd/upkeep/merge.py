@@ -408,7 +408,7 @@ def set_final(db: sqlite3.Connection, identity: str, numbers: Numbers) -> None:
 def number_below(db: sqlite3.Connection, kind: MergedKind, identity: str) -> None:
     """Mark a record as incomplete, so that it is not derived again.
 
-    Such a record has a negative rowid. So it is below the rowid up to which payments are from before the journal.
+    The record gets a negative rowid, because every record up to the rowid `last_incomplete_rowid` counts as incomplete.
     """
     db.execute(
         f"UPDATE {kind.table} SET rowid = (SELECT min(0, min(rowid)) - 1 FROM {kind.table})"

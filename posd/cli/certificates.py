@@ -84,7 +84,7 @@ def tell(output: Output, text: str) -> None:
 ASK_SECONDS = 5.0
 #: Longest wait for the daemon to load a new certificate, in seconds. Without a signal the daemon checks once a minute.
 TAKE_UP_SECONDS = 70.0
-#: Seconds between two checks whether the daemon has loaded it.
+#: Seconds between two checks whether the daemon has loaded the certificate.
 LOOK_SECONDS = 0.1
 
 
@@ -102,9 +102,9 @@ class RunningDaemon:
 
     @property
     def clock_doubt(self) -> str:
-        """Why no certificate may be made, because posd does not trust the clock, and what to do.
+        """If posd does not trust the clock: why no certificate may be made, and what to do.
 
-        Empty if one may be made.
+        Empty if a certificate may be made.
         """
         if self.clock.get("status", "ok") == "ok":
             return ""

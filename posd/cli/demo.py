@@ -364,7 +364,7 @@ PROGRAMS = ("nats-server", "initdb", "postgres")
 #: Time-outs in seconds: of a payment, and of the wait until head office has the payments.
 START_SECONDS = 30.0
 COMPLETE_SECONDS = 30.0
-#: Payments of each lane as (amount, scenario): before the last lane is cut off, while it is, and afterwards.
+#: Payments of each lane as (amount, scenario): before the last lane is cut off, while it is cut off, and afterwards.
 FIRST = ((Decimal("11.20"), "approve-contactless"), (Decimal("4.50"), "approve-contactless"))
 SECOND = ((Decimal("20.00"), "decline"), (Decimal("7.35"), "approve-contactless"))
 THIRD = ((Decimal("3.10"), "approve-contactless"),)

@@ -266,7 +266,7 @@ def text_member(ctx: click.Context, terminal: str | None) -> str:
     """
     config, problems = examine(Path(context(ctx).config_path), check_files=False)
     if config is not None and any(problem.key.startswith("print") for problem in problems):
-        raise ConfigError(problems)  # or the terminal would get the text under a wrong name
+        raise ConfigError(problems)  # otherwise the terminal would get the text under a wrong name
     if config is None:
         return TEXT_MEMBER
     editions = {item.edition for item in config.terminals if terminal in (None, item.serial)}

@@ -331,12 +331,13 @@ def _file_name(serial: str) -> str:
 def _make_certificate(directory: Path, host: str) -> TlsFiles:
     """Create a certificate for every name and address of this machine, unless an earlier run has left a usable one.
 
-    A client may have pinned that one. So it is replaced only if it ends soon or lacks a name or an address.
+    A client may have pinned that certificate. So the certificate is replaced only if it ends soon, or lacks a name or
+    an address.
     """
     names = dict.fromkeys([socket.gethostname(), "localhost"])
     addresses = dict.fromkeys([*local_addresses(), "127.0.0.1", host])  # `host` may be a wildcard, which is harmless
     made = files_in(directory)
-    with suppress(TlsError):  # there is none yet, or it is unusable
+    with suppress(TlsError):  # there is no certificate yet, or it is unusable
         now = datetime.now(UTC)
         info = load_pair(made.certificate, made.private_key, now).info
         if not renewal_reasons(info, Subjects(tuple(names), tuple(addresses)), now):

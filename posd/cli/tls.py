@@ -222,7 +222,7 @@ def _not_ours(config: Config, output: Output, *, if_needed: bool) -> NoReturn:
 def _wait_for_the_clock(
     ctx: click.Context, config: Config, output: Output, *, if_needed: bool, by_daemon: bool
 ) -> None:
-    """Exit if the running posd does not trust the clock: with `if_needed`, as the timer calls it, with 0.
+    """Exit if the running posd does not trust the clock. With `if_needed`, the option of the timer, exit with 0.
 
     `by_daemon`: whether the daemon called this command. Then it has checked the clock, and cannot reply while it
     starts.

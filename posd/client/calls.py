@@ -22,7 +22,7 @@ from posd.client.store import Store, StoredPayment
 
 Id: TypeAlias = UUID | str
 Json: TypeAlias = Mapping[str, object]
-#: An amount: its parts, or one sum as `subtotal_iva0`.
+#: A part of an amount, or a whole amount as one sum, which is sent as `subtotal_iva0`.
 Number: TypeAlias = Decimal | int | str
 Amount: TypeAlias = Number | Mapping[str, Number | Mapping[str, Number]]
 
@@ -92,7 +92,7 @@ def _number(name: str, value: object) -> Decimal:
 
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
-#: The nil and the max UUID (RFC 9562).
+#: The nil and the max UUID (RFC 9562), which are refused as ids, because they come from variables without a value.
 NEVER_MEANT = frozenset({str(UUID(int=0)), str(UUID(int=2**128 - 1))})
 _PRINT_JOB_ID = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}", re.ASCII)
 

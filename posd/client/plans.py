@@ -148,7 +148,7 @@ GRACE_SECONDS = 2.0
 
 #: Seconds for which a start may still be on its way to posd after the till crashed.
 ON_ITS_WAY_SECONDS = 30.0
-#: Seconds between two checks whether that start has arrived.
+#: Seconds between two checks whether a start of the till before its crash has arrived.
 ASK_AGAIN_SECONDS = 1.0
 
 #: Seconds between two queries for the cashier's text, if the till shows it.
@@ -169,8 +169,8 @@ OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", NOTICE_IT
 #: Value of `after` for the beginning of the feed. From there, changes have a `place`, which detects an older copy of
 #: the database.
 START = "start"
-#: Code of the notice that a place is not from this database, because a copy has replaced it. The stream continues after
-#: the notice's `seq`.
+#: Code of the notice that a place is not from the present database, because a copy has replaced the earlier one. The
+#: stream continues after the notice's `seq`.
 PLACE_UNKNOWN = "place_unknown"
 
 

@@ -17,7 +17,7 @@ from posd.relay.messages import AnyMessage, Begin, Changes, Lost, OperatorNeeded
 
 #: Version of the tables that this program needs. Each file in `tables` upgrades the tables by one version.
 VERSION = 6
-#: Rows of `posd.operations`.
+#: Rows that the table `posd.operations` must have: the effect of each operation type.
 EFFECTS = [(kind.value, row.reserves, row.reverses, row.by_original) for kind, row in OPERATIONS.items()]
 #: Number of the advisory lock for changes of the tables. It is arbitrary.
 LOCK = 0x706F7364

@@ -23,7 +23,7 @@ from posd.simulator.simulator import Simulator
 from posd.simulator.terminal import ManualControl
 from posd.simulator.wire import Refused, SettingsError
 
-#: Default terminal seconds of a power cycle.
+#: Default duration of a power cycle, in terminal seconds.
 POWER_CYCLE_SECONDS = 5.0
 HELP = """\
 The control API of posd simulate. A POST needs content-type: application/json (curl --json '{}').

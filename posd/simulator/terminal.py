@@ -323,7 +323,7 @@ class Payment:
         await self.terminal.switchboard.set_plugged(True)
 
 
-# The terminal of these payments.
+# The terminal, which runs the payments.
 
 
 @dataclass(eq=False, slots=True)
@@ -575,7 +575,7 @@ def _delivered(payment: Payment, status: str) -> Callable[[Entry], bool]:
     return look
 
 
-#: Failure in a search that contradicts an approval.
+#: `failure_reason` of the event with which a search contradicts an approval.
 CONTRADICTED = Failure("05", "Do not honor", "ACQUIRER")
 
 

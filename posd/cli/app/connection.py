@@ -108,7 +108,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Argument for the id of an open payment, or its first characters (see `posd.cli.app.subject.find`).
 id_argument = click.argument("given_id", metavar="ID", shell_complete=payments("open=true"))
-#: The same, for any payment.
+#: Argument for the id of any payment, or its first characters.
 any_id_argument = click.argument("given_id", metavar="ID", shell_complete=payments(""))
 
 

@@ -22,7 +22,7 @@ from posd.cli.explain.catalogue import choose, chosen, explained, named, say, tr
 from posd.cli.payments.words import SPELLINGS, explained_by
 from posd.client.connection import SOCKET_VARIABLE
 
-#: Members of a problem that are shown as facts.
+#: Members of a problem that a translated message lists with their values.
 FACTS = frozenset(
     {"allowed", "asked", "blocking_transaction", "error_id", "fields", "fleet", "limit_bytes", "not_after", "now"}
 )

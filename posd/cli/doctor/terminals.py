@@ -88,7 +88,7 @@ async def _reach(shop: DoctorContext, terminal: TerminalConfig) -> CheckFinding:
 
 
 async def _ask(shop: DoctorContext, terminal: TerminalConfig, base_url: str, context: SSLContext | None) -> None:
-    """Send the harmless request, and store the terminal's clock. Raise OSError, CallFailed."""
+    """Send `OPTIONS /`, and store the terminal's clock. Raise OSError, CallFailed."""
     parts = urlsplit(base_url)
     request = request_bytes("OPTIONS", "/", {"host": parts.netloc, **HEADERS}, None)
     exchange = ClientExchange(request, lambda _transport: None, REPLY_SECONDS)

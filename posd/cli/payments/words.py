@@ -29,7 +29,7 @@ class OperationWords(NamedTuple):
 
     After an approval, `subject` was `done`, and `approved` is the whole sentence. `undone`: half sentence after any
     other end. `followed_by`: later operations that need the operation's reference; empty if there are none. `twice`:
-    advice after two approvals.
+    advice if the terminal reported two approvals of one payment.
     """
 
     noun: str

@@ -125,8 +125,8 @@ def _read(api: Api, query: dict[str, str]) -> Any:
 def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -> str | None:
     """Close the shift. Return the number of the shift to show, or None if the first shift began now.
 
-    If nothing changed since the last shift, that is the last shift. If another call closed the shift, that is its
-    shift.
+    If nothing changed since the last shift, return the number of the last shift. If another call closed the shift,
+    return the number of that shift.
     """
     before = api.get("/shifts").body["shifts"]
     last: Any = before[0] if before else None
@@ -151,7 +151,7 @@ def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -
 def _compared(made: ReportView, expected: Decimal, currency: str) -> Comparison:
     """Compare `expected` with the total in a currency.
 
-    "" is the only currency. Raise UsageError if there are several.
+    `currency`: "" if the report has only one. Raise UsageError for "" if the report has several.
     """
     if not currency and made["total"] is None:
         first, *others = made["currencies"]

@@ -24,7 +24,7 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
 def span(first: date, last: date, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """Return the first moment of some days and the moment after the last, in UTC.
+    """Return the first moment of the days from `first` to `last`, and the moment after them, in UTC.
 
     If the clock skips midnight, the day begins after the skipped time.
     """

@@ -37,7 +37,7 @@ SEARCH_PAUSES = (0.0, 2.0, 5.0)
 NEEDED = ("start", "callback", "abort", "search")
 
 CENT, ONE = Decimal("0.01"), Decimal(1)
-#: Currencies without decimals among those of the service (docs/guides/real-terminals.md).
+#: Currencies without decimals in which the vendor's terminals charge (docs/guides/real-terminals.md).
 WITHOUT_DECIMALS = frozenset({"CLP", "COP"})
 #: Function that returns a text of this command.
 say = partial(catalogue.say, "commission")
